@@ -1,0 +1,59 @@
+"""Drops an anchor each minute if a tape has moved, and one at the end."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+from palyra.core.clock import Clock, to_ms
+from palyra.core.errors import Unavailable
+from palyra.core.events import Entry
+from palyra.core.ids import SessionId
+from palyra.journal import anchors
+from palyra.journal.anchors import Moved, Signer
+from palyra.journal.engine import Connection, Engine, Fact
+
+EVERY_SECONDS = 60.0
+
+
+class Anchoring:
+    """Knows which tapes have moved since the last anchor."""
+
+    def __init__(self, engine: Engine, *, journal_id: str, signer: Signer, clock: Clock) -> None:
+        self._engine = engine
+        self._journal_id = journal_id
+        self._signer = signer
+        self._clock = clock
+        self._moved: set[SessionId] = set()
+        engine.subscribe(self._notice)
+
+    async def run(self) -> None:
+        """Anchor what an earlier daemon left, then each minute what has moved, until cancelled."""
+        with suppress(Unavailable):
+            while left := await self._engine.read(anchors.moved):
+                self._moved.update(tape.session_id for tape in left)
+                await self.drop()
+        while True:
+            await asyncio.sleep(EVERY_SECONDS)
+            with suppress(Unavailable):
+                await self.drop()
+
+    async def drop(self) -> None:
+        """Anchor everything that has moved; what could not be anchored is kept for the next time."""
+        while self._moved:
+            part = list(self._moved)[: anchors.MOST_TAPES]
+            self._moved.difference_update(part)
+            now_ms = to_ms(self._clock.now())
+            try:
+                await self._engine.write(lambda conn, part=part, now_ms=now_ms: self._unit(conn, part, now_ms))  # type: ignore[misc]
+            except Unavailable:
+                self._moved.update(part)
+                raise
+
+    def _unit(self, conn: Connection, session_ids: list[SessionId], now_ms: int) -> None:
+        tapes: list[Moved] = anchors.ends_of(conn, session_ids)
+        anchors.drop(conn, tapes, journal_id=self._journal_id, now_ms=now_ms, signer=self._signer)
+
+    def _notice(self, facts: Sequence[Fact]) -> None:
+        for fact in facts:
+            if isinstance(fact, Entry):
+                self._moved.add(fact.session_id)

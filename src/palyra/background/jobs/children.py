@@ -1,0 +1,35 @@
+"""What concerns two sessions at once: starting a child run, reporting its end, cancelling it."""
+
+from palyra.background.queue import JobContext
+from palyra.core.ids import CallId, RunId
+from palyra.core.tool import JsonObject
+from palyra.journal import runs
+from palyra.runs import children, control, record
+
+
+async def start(payload: JsonObject, context: JobContext) -> None:
+    """Begin the child that a call of its parent waits for."""
+    at = context.clock.now()
+    parent, call_id = RunId(payload["parent_run_id"]), CallId(payload["call_id"])
+    await context.engine.write(lambda conn: children.start(conn, parent, call_id, ids=context.ids, at=at))
+
+
+async def ended(payload: JsonObject, context: JobContext) -> None:
+    """Tell the parent that its child has ended."""
+    child = RunId(payload["run_id"])
+    await context.engine.write(lambda conn: children.report(conn, child, clock=context.clock, ids=context.ids))
+
+
+async def cancel(payload: JsonObject, context: JobContext) -> None:
+    """Cancel a child whose parent has ended; one that never began needs nothing."""
+    child = RunId(payload["run_id"])
+    if await context.engine.read(lambda conn: runs.session_of(conn, child)) is None:
+        return
+    await context.engine.write(
+        lambda conn: control.cancel(
+            conn, child, actor="system", reason=payload["reason"], clock=context.clock, ids=context.ids
+        )
+    )
+
+
+JOBS = {record.CHILD_START: start, record.CHILD_ENDED: ended, record.CHILD_CANCEL: cancel}

@@ -1,0 +1,46 @@
+"""Give a session a title after its first exchange: the first thing that was said, cut short."""
+
+import re
+
+from palyra.background.queue import JobContext
+from palyra.core.events import SessionRenamed
+from palyra.core.ids import SessionId
+from palyra.core.tool import JsonObject
+from palyra.journal import messages, sessions
+from palyra.journal.engine import Connection
+from palyra.runs.record import SESSION_TITLE, Book
+
+TITLE_CHARS = 60
+
+_SPACE = re.compile(r"\s+")
+_END = re.compile(r"(?<=[.!?])\s")
+
+
+def title_of(text: str) -> str:
+    """Return the first sentence of a message, in one line, cut at a word."""
+    line = _END.split(_SPACE.sub(" ", text).strip(), maxsplit=1)[0]
+    if len(line) <= TITLE_CHARS:
+        return line
+    cut = line[:TITLE_CHARS].rsplit(" ", 1)[0]
+    return (cut if len(cut) > TITLE_CHARS // 2 else line[:TITLE_CHARS]).rstrip(" ,;:") + "…"
+
+
+async def run(payload: JsonObject, context: JobContext) -> None:
+    """Title the session, unless it has a title by now."""
+    session_id = SessionId(payload["session_id"])
+    at = context.clock.now()
+
+    def unit(conn: Connection) -> None:
+        book = Book.open(conn, session_id, ids=context.ids)
+        text = messages.first_input(conn, session_id)
+        if text is None or sessions.titled(conn, session_id):
+            return
+        title = title_of(text)
+        book.note(SessionRenamed(at=at, title=title))
+        book.close()
+        sessions.set_title(conn, session_id, title, at=at)
+
+    await context.engine.write(unit)
+
+
+JOBS = {SESSION_TITLE: run}

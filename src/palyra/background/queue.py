@@ -1,0 +1,155 @@
+"""The queue: takes tasks that are due, hands each to the job of its kind, tries again what fails."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from palyra.core.clock import Clock, to_ms
+from palyra.core.errors import Broken, Unavailable
+from palyra.core.ids import IdSource
+from palyra.core.task import Task
+from palyra.core.tool import JsonObject
+from palyra.journal import leases, tasks
+from palyra.journal.engine import (
+    Connection,
+    Engine,
+    EngineClosed,
+    Fact,
+    StorageFull,
+    StorageReadOnly,
+    StorageUnavailable,
+    Woken,
+)
+from palyra.journal.leases import Lease, LeaseLost
+
+SWEEP_SECONDS = 2.0
+CONCURRENCY = 8
+TASK_SECONDS = 60.0
+FIRST_WAIT_MS = 500
+LONGEST_WAIT_MS = 5 * 60_000
+JOURNAL_AWAY = (StorageFull, StorageReadOnly, StorageUnavailable)
+
+log = logging.getLogger(__name__)
+
+
+class NoSuchJob(Broken):
+    """Nobody knows how to carry out a task of this kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobContext:
+    """What a job may use."""
+
+    engine: Engine
+    clock: Clock
+    ids: IdSource
+
+
+Job = Callable[[JsonObject, JobContext], Awaitable[None]]
+
+
+class Queue:
+    """Carries out tasks. A task may be carried out more than once: every job looks first what is done already."""
+
+    def __init__(self, context: JobContext, jobs: Mapping[str, Job], *, owner: str) -> None:
+        self._context = context
+        self._engine = context.engine
+        self._clock = context.clock
+        self._jobs = jobs
+        self._owner = owner
+        self._wake = asyncio.Event()
+        self._busy = 0
+        self._left: list[Lease] = []
+        """Tasks that were carried out, or not, without a word in the journal, because it could not be written."""
+        self._claimed_ms = 0
+        self._engine.subscribe(self._notice)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    self._wake.clear()
+                    await self._take_up(group)
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(SWEEP_SECONDS):
+                            await self._wake.wait()
+        finally:
+            with suppress(Unavailable):
+                await self._engine.write(lambda conn: leases.release_all(conn, leases.TASKS, owner=self._owner))
+
+    async def _take_up(self, group: asyncio.TaskGroup) -> None:
+        free, now_ms = CONCURRENCY - self._busy, to_ms(self._clock.now())
+        if not self._busy and not await self._due(now_ms):
+            return
+        left = tuple(self._left)
+        try:
+            taken = await self._engine.write(lambda conn: self._claim(conn, left, now_ms=now_ms, limit=free))
+        except Unavailable:
+            return  # said by the worker; the next sweep looks again
+        self._left = self._left[len(left) :]
+        self._claimed_ms = now_ms
+        for lease, task in taken:
+            self._busy += 1
+            group.create_task(self._carry_out(lease, task))
+
+    async def _due(self, now_ms: int) -> bool:
+        """Tell whether there may be a task to take up. What a dead daemon had leased is looked for now and then."""
+        if self._left or now_ms - self._claimed_ms >= leases.LENGTH_MS:
+            return True
+        with suppress(Unavailable):
+            due = await self._engine.read(tasks.next_due_ms)
+            return due is not None and due <= now_ms
+        return False
+
+    def _claim(self, conn: Connection, left: Sequence[Lease], *, now_ms: int, limit: int) -> list[tuple[Lease, Task]]:
+        """Take what is due, and keep hold of what is under way: a task may take longer than a lease."""
+        for lease in left:
+            leases.release(conn, leases.TASKS, lease)
+        leases.renew(conn, leases.TASKS, owner=self._owner, now_ms=now_ms)
+        return tasks.claim(conn, owner=self._owner, now_ms=now_ms, limit=limit) if limit > 0 else []
+
+    async def _carry_out(self, lease: Lease, task: Task) -> None:
+        try:
+            error = await self._attempt(task)
+            now_ms = to_ms(self._clock.now())
+            if error is None:
+                await self._engine.write(lambda conn: tasks.finish(conn, lease, now_ms=now_ms))
+            elif task.attempts >= task.max_attempts and not isinstance(error, JOURNAL_AWAY):
+                log.error("task %s %s is parked: %s", task.kind, task.task_id, error)
+                await self._engine.write(lambda conn: tasks.park(conn, lease, now_ms=now_ms, error=_told(error)))
+            else:
+                # A journal that can not be written is no fault of the task, for which a run may wait.
+                at_ms = now_ms + min(FIRST_WAIT_MS * 2 ** (task.attempts - 1), LONGEST_WAIT_MS)
+                await self._engine.write(lambda conn: tasks.retry(conn, lease, at_ms=at_ms, error=_told(error)))
+        except (LeaseLost, EngineClosed):
+            pass
+        except Unavailable as trouble:
+            self._left.append(lease)  # taken up again when the journal can be written
+            log.warning("task %s is left for later: %s", task.kind, trouble)
+        finally:
+            self._busy -= 1
+            self._wake.set()
+
+    async def _attempt(self, task: Task) -> Exception | None:
+        """Carry the task out; return what went wrong, None if nothing did."""
+        job = self._jobs.get(task.kind)
+        if job is None:
+            return NoSuchJob(f"no job is known for {task.kind}")
+        try:
+            async with asyncio.timeout(TASK_SECONDS):
+                await job(task.payload, self._context)
+        except Exception as error:
+            log.exception("task %s failed", task.kind, extra={"task_id": task.task_id})
+            return error
+        return None
+
+    def _notice(self, facts: Sequence[Fact]) -> None:
+        if any(isinstance(fact, Woken) and fact.topic == "tasks" for fact in facts):
+            self._wake.set()
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,200 @@
+"""`palyra agents`: who answers, and where."""
+
+from pathlib import Path
+
+import click
+
+from palyra.cli.options import Invocation, PalyraGroup
+from palyra.cli.output import facts, show, show_json, table
+from palyra.cli.printable import printable, printable_line
+from palyra.cli.sessions import find_session
+from palyra.core.agent import Agent
+from palyra.core.errors import NotFound
+from palyra.core.session import Session
+from palyra.gateway.client import Client
+
+
+class NoSuchAgent(NotFound):
+    """There is no such agent among yours. `palyra agents` lists them."""
+
+
+@click.group(cls=PalyraGroup, invoke_without_command=True)
+@click.pass_context
+def agents(ctx: click.Context) -> None:
+    """List, make, change and bind agents; without a command, the list.
+
+    AGENT is an agent's id or its name.
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_agents)
+
+
+@agents.command("list")
+@click.pass_obj
+def list_agents(invocation: Invocation) -> None:
+    """List agents by name."""
+    found = _all(invocation.client)
+    if invocation.json:
+        show_json({"agents": found})
+        return
+    rows = [(a.agent_id, a.name, "default" if a.is_default else "", a.instructions) for a in found]
+    show(table(("AGENT", "NAME", "", "INSTRUCTIONS"), rows))
+
+
+@agents.command("show")
+@click.argument("agent")
+@click.pass_obj
+def show_agent(invocation: Invocation, agent: str) -> None:
+    """Show an agent."""
+    _show(invocation, find_agent(invocation.client, agent))
+
+
+@agents.command("create")
+@click.argument("name")
+@click.option("--instructions", default="", help="What it should know and do.")
+@click.option("--instructions-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Read them.")
+@click.option("--tool", "tools", multiple=True, metavar="NAME", help="A tool that it may use; all if none is given.")
+@click.option("--root", "roots", multiple=True, metavar="FOLDER", help="A folder of the workspace to work in.")
+@click.pass_obj
+def create_agent(
+    invocation: Invocation,
+    name: str,
+    *,
+    instructions: str,
+    instructions_file: Path | None,
+    tools: tuple[str, ...],
+    roots: tuple[str, ...],
+) -> None:
+    """Make an agent."""
+    text = instructions_file.read_text("utf-8") if instructions_file is not None else instructions
+    body = {"name": name, "instructions": text, "tools": tools or None, "workspace_roots": roots}
+    _show(invocation, invocation.client.ask(Agent, "POST", "/agents", body=body, field="agent"))
+
+
+@agents.command("update")
+@click.argument("agent")
+@click.option("--name", help="Another name.")
+@click.option("--instructions", help="Other instructions.")
+@click.option("--tool", "tools", multiple=True, metavar="NAME", help="The tools that it may use from now on.")
+@click.option("--all-tools", is_flag=True, help="Let it use every tool.")
+@click.pass_obj
+def update_agent(
+    invocation: Invocation,
+    agent: str,
+    *,
+    name: str | None,
+    instructions: str | None,
+    tools: tuple[str, ...],
+    all_tools: bool,
+) -> None:
+    """Change an agent; what is not named stays as it is."""
+    before = find_agent(invocation.client, agent)
+    body = {
+        "name": name or before.name,
+        "instructions": before.instructions if instructions is None else instructions,
+        "tools": None if all_tools else (tools or before.tools),
+        "workspace_roots": before.workspace_roots,
+        "limits": before.limits,
+    }
+    path = f"/agents/{before.agent_id}"
+    _show(invocation, invocation.client.ask(Agent, "PUT", path, body=body, field="agent"))
+
+
+@agents.command("delete")
+@click.argument("agent")
+@click.pass_obj
+def delete_agent(invocation: Invocation, agent: str) -> None:
+    """Forget an agent; its sessions fall back to the default one."""
+    found = find_agent(invocation.client, agent)
+    invocation.client.tell("DELETE", f"/agents/{found.agent_id}")
+    if invocation.json:
+        show_json({"deleted": found.agent_id})
+    else:
+        print(f"The agent {printable_line(found.name)} is gone.")
+
+
+@agents.command("default")
+@click.argument("agent")
+@click.pass_obj
+def set_default(invocation: Invocation, agent: str) -> None:
+    """Make an agent answer wherever nothing else is said."""
+    found = find_agent(invocation.client, agent)
+    path = f"/agents/{found.agent_id}/default"
+    _show(invocation, invocation.client.ask(Agent, "POST", path, body={}, field="agent"))
+
+
+@agents.command("bind")
+@click.argument("agent")
+@click.argument("session")
+@click.pass_obj
+def bind_agent(invocation: Invocation, agent: str, session: str) -> None:
+    """Make an agent answer in a session, from its next run on."""
+    found, where = find_agent(invocation.client, agent), find_session(invocation.client, session)
+    body = {"session_id": where.session_id}
+    path = f"/agents/{found.agent_id}/bind"
+    bound = invocation.client.ask(Session, "POST", path, body=body, field="session")
+    _tell_bound(invocation, bound, f"{printable_line(found.name)} answers in it.")
+
+
+@agents.command("unbind")
+@click.argument("session")
+@click.pass_obj
+def unbind_agent(invocation: Invocation, session: str) -> None:
+    """Let the default agent answer in a session again."""
+    where = find_session(invocation.client, session)
+    path = f"/sessions/{where.session_id}/unbind"
+    bound = invocation.client.ask(Session, "POST", path, body={}, field="session")
+    _tell_bound(invocation, bound, "the default agent answers in it.")
+
+
+@agents.command("resolve")
+@click.argument("session", required=False)
+@click.pass_obj
+def resolve_agent(invocation: Invocation, session: str | None) -> None:
+    """Say which agent would answer in a session, or in a new one, and why."""
+    where = find_session(invocation.client, session).session_id if session is not None else None
+    answer = invocation.client.ask(dict[str, object], "GET", "/agents/resolve", query={"session_id": where})
+    if invocation.json:
+        show_json(answer)
+        return
+    chosen = answer["agent"]
+    assert isinstance(chosen, dict)
+    print(f"{printable_line(str(chosen['name']))}: {printable_line(str(answer['reason']))}.")
+
+
+def find_agent(client: Client, name: str) -> Agent:
+    """Return the agent of that id or name."""
+    for agent in _all(client):
+        if name in (agent.name, agent.agent_id):
+            return agent
+    raise NoSuchAgent
+
+
+def _all(client: Client) -> tuple[Agent, ...]:
+    return client.ask(tuple[Agent, ...], "GET", "/agents", field="agents")
+
+
+def _show(invocation: Invocation, agent: Agent) -> None:
+    if invocation.json:
+        show_json({"agent": agent})
+        return
+    show(
+        facts(
+            [
+                ("agent", agent.agent_id),
+                ("name", agent.name + (" (default)" if agent.is_default else "")),
+                ("tools", "all" if agent.tools is None else ", ".join(agent.tools) or "none"),
+                ("roots", ", ".join(agent.workspace_roots) or "the workspace"),
+            ]
+        )
+    )
+    if agent.instructions:
+        print()
+        print(printable(agent.instructions))
+
+
+def _tell_bound(invocation: Invocation, session: Session, said: str) -> None:
+    if invocation.json:
+        show_json({"session": session})
+    else:
+        print(f"Session {session.session_id}: {said}")

@@ -1,0 +1,121 @@
+"""`palyra backup`: copies of a home that prove themselves, and the way back from one."""
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from palyra.cli.exits import Exit
+from palyra.cli.options import Invocation, PalyraGroup
+from palyra.cli.output import date_time, facts, show, show_json
+from palyra.cli.printable import printable_line
+from palyra.journal import backup as backups
+from palyra.journal import restore
+from palyra.journal.backup import Checked
+
+FOLDER = "backups"
+
+
+@click.group(cls=PalyraGroup)
+def backup() -> None:
+    """Copy the journal, its key and the settings; check a copy; bring one back."""
+
+
+@backup.command("create")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The folder to make; a new one in `backups` of the home if none is named.",
+)
+@click.option("--with-token", is_flag=True, help="Include the owner's token, which gives access to the daemon.")
+@click.pass_obj
+def create(invocation: Invocation, *, output: Path | None, with_token: bool) -> None:
+    """Make a backup, beside a running daemon or without one. The agent's workspace is not part of it."""
+    from palyra.daemon.system import SystemClock
+
+    home, now = invocation.home, SystemClock().now()
+    target = output or home.path / FOLDER / f"palyra-{now:%Y%m%d-%H%M%S}"
+    manifest = backups.create(home, invocation.settings, target=target, made_at=now, with_token=with_token)
+    if invocation.json:
+        show_json({"backup": str(target), "manifest": manifest})
+        return
+    size = sum(part.bytes for part in manifest.files.values())
+    print(f"The backup is {printable_line(str(target))} ({size / 1024**2:.1f} MiB).")
+    print("Keep it elsewhere, and for your eyes only: it holds all that was said, and the key of the journal.")
+
+
+@backup.command("verify")
+@click.argument("path", metavar="BACKUP", type=click.Path(exists=True, path_type=Path))
+@click.pass_obj
+def verify(invocation: Invocation, *, path: Path) -> Exit:
+    """Check a backup: its files, the journal in it, and every tape.
+
+    \b
+    Exit codes: 0 it holds, 1 it does not, 2 it is no backup.
+    """
+    checked = backups.check(path)
+    if invocation.json:
+        show_json(_fields(checked))
+    else:
+        _tell(checked)
+    return Exit.DONE if checked.ok else Exit.FAILED
+
+
+@backup.command("restore")
+@click.argument("path", metavar="BACKUP", type=click.Path(exists=True, path_type=Path))
+@click.option("--replace", is_flag=True, help="Put aside what the home holds already.")
+@click.pass_obj
+def bring_back(invocation: Invocation, *, path: Path, replace: bool) -> None:
+    """Restore a backup into the home, on which no daemon may run; `--home` names another.
+
+    The restored journal goes on under a new id. What the home held before is kept in a folder `replaced-...`.
+    """
+    from palyra.daemon.system import SystemClock, SystemIds
+
+    clock = SystemClock()
+    done = restore.restore(path, invocation.home, replace=replace, ids=SystemIds(clock), at=clock.now())
+    if invocation.json:
+        show_json({"home": str(invocation.home.path), **msgspec.to_builtins(done, enc_hook=str)})
+        return
+    print(f"Restored into {printable_line(str(invocation.home.path))}, schema {done.schema}.")
+    if done.aside is not None:
+        print(f"What was there before is kept in {printable_line(str(done.aside))}.")
+    print(f"The journal goes on as {done.journal_id}. `palyra up` starts the daemon.")
+
+
+def _tell(checked: Checked) -> None:
+    if not checked.ok:
+        first, *others = checked.problems
+        place = f"session {printable_line(first.session_id)}, entry {first.tape_seq}: " if first.session_id else ""
+        print(f"The backup does not hold: {place}{printable_line(first.what)}.")
+        if others:
+            print(f"Further problems: {len(others)}; --json names them all.")
+        return
+    report, manifest = checked.report, checked.manifest
+    print(f"The backup holds (entries: {report.entries}, sessions: {report.sessions}, anchors: {report.anchors}).")
+    if manifest is not None:
+        shown = [
+            ("made", date_time(manifest.made_at)),
+            ("journal", f"{manifest.engine}, schema {manifest.schema}"),
+            ("id", manifest.journal_id),
+            ("by version", manifest.version),
+        ]
+        show(facts(shown))
+
+
+def _fields(checked: Checked) -> dict[str, object]:
+    report = checked.report
+    return {
+        "ok": checked.ok,
+        "schema": checked.schema,
+        "sessions": report.sessions,
+        "entries": report.entries,
+        "anchors": report.anchors,
+        "manifest": checked.manifest,
+        "problems": [
+            {"session_id": problem.session_id, "tape_seq": problem.tape_seq, "what": problem.what}
+            for problem in checked.problems
+        ],
+    }

@@ -1,0 +1,81 @@
+"""`palyra chat`: talk to the agent, at a terminal or through a pipe."""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from palyra.cli.borrow import borrowed_daemon, has_person
+from palyra.cli.conversation import DEFAULT_KEY, Conversation
+from palyra.cli.exits import Exit
+from palyra.cli.message import read_stdin
+from palyra.cli.options import Invocation, PalyraCommand
+from palyra.cli.run import audience_for
+from palyra.cli.watch import exit_after, watch
+from palyra.core.events import Mode
+from palyra.core.session import SessionRef
+from palyra.gateway.client import Client
+
+
+@click.command(cls=PalyraCommand)
+@click.option("--session", metavar="ID", help="Go on with the session of this id.")
+@click.option(
+    "--key", metavar="KEY", help=f"The session of this key, created if there is none. Default: {DEFAULT_KEY}."
+)
+@click.option("--label", metavar="LABEL", help="The session of this label, created if there is none.")
+@click.option("--new", is_flag=True, help="Begin a new conversation; the one of that name is archived.")
+@click.pass_obj
+def chat(invocation: Invocation, *, session: str | None, key: str | None, label: str | None, new: bool) -> Exit:
+    """Talk to the agent. The conversation goes on where it was.
+
+    If no daemon runs, one is started, and goes on when you leave; `palyra down` ends it.
+
+    Without a terminal on stdin, all of stdin is the message (UTF-8). The answer, and only the answer, goes to stdout,
+    and a daemon that had to be started is ended again.
+
+    \b
+    Exit codes: 0 done, 1 failed, 2 bad input, 3 the daemon can not be reached,
+    4 cancelled.
+    """
+    if new and session is not None:
+        raise click.UsageError("--new and --session contradict one another.")
+    named = session or key or label
+    ref = SessionRef(session_id=session, key=key if named else DEFAULT_KEY, label=label)
+    if not has_person():
+        return _answer_stdin(invocation, ref, new=new)
+    if invocation.json:
+        raise click.UsageError("--json needs a message on stdin; a conversation has no end to be printed.")
+    with borrowed_daemon(invocation, keep=True) as client:
+        _talk(client, _conversation(client, ref, new=new), history=invocation.home.history)
+    return Exit.DONE
+
+
+def _answer_stdin(invocation: Invocation, ref: SessionRef, *, new: bool) -> Exit:
+    text = read_stdin()
+    with borrowed_daemon(invocation, keep=False) as client:
+        conversation = _conversation(client, ref, new=new)
+        own_key = os.urandom(16).hex()
+        here = SessionRef(session_id=conversation.session.session_id)
+        accepted = client.send(text, here, mode=Mode.QUEUE, key=own_key)
+        audience = audience_for(invocation, own_key=own_key)
+        return exit_after(watch(client, accepted.run_id, after_seq=accepted.after_seq, audience=audience))
+
+
+def _conversation(client: Client, ref: SessionRef, *, new: bool) -> Conversation:
+    conversation = Conversation(client, ref)
+    if new:
+        conversation.begin_anew()
+    return conversation
+
+
+def _talk(client: Client, conversation: Conversation, *, history: Path) -> None:
+    # Imported here: a pipe needs neither, and the live one is the largest import of the command line.
+    from palyra.cli.plain import is_plain, talk_plainly
+
+    if is_plain(sys.stdout):
+        talk_plainly(client, conversation)
+        return
+    from palyra.cli.live import talk
+
+    talk(client, conversation, history=history)

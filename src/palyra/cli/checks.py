@@ -1,0 +1,204 @@
+"""What the doctor looks at: one function for each thing, each with a remedy."""
+
+import calendar
+import shutil
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from palyra.cli.failure import describe
+from palyra.cli.journal import walk
+from palyra.cli.options import Invocation
+from palyra.config import Home, Settings
+from palyra.core.errors import PalyraError
+from palyra.core.version import VERSION
+from palyra.gateway.client import find_daemon, is_held
+from palyra.journal import migrate, verify
+
+OK = "ok"
+WARN = "warn"
+FAIL = "fail"
+
+OLDEST_PYTHON = (3, 11)
+LOW_SPACE_BYTES = 500 * 1024 * 1024
+NO_SPACE_BYTES = 50 * 1024 * 1024
+FIRST_YEAR = 2024
+"""A clock that says an earlier year was never set."""
+SKEW_SECONDS = 120
+QUICK_BYTES = 64 * 1024 * 1024
+"""A journal up to this size is proved within a few seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What was found, and what to do about it."""
+
+    name: str
+    state: str
+    what: str
+    remedy: str = ""
+
+
+def check_all(invocation: Invocation) -> list[Check]:
+    """Look at everything. What depends on something that failed is left out."""
+    checks = [check_python(), check_clock(invocation.home)]
+    checks.extend(check_home(invocation.home))
+    checks.append(check_space(invocation.home))
+    try:
+        settings = invocation.settings
+    except PalyraError as error:
+        return [*checks, Check("settings", FAIL, error.detail, "Mend the file or the variable, then look again.")]
+    there = invocation.home.config.exists()
+    what = f"read from {invocation.home.config}" if there else "defaults; there is no config.toml"
+    checks.append(Check("settings", OK, what))
+    checks.append(check_provider(settings))
+    checks.append(check_daemon(invocation))
+    checks.extend(check_journal(invocation.home, settings))
+    return checks
+
+
+def check_python() -> Check:
+    """Tell whether this Python is new enough."""
+    what = f"Python {'.'.join(map(str, sys.version_info[:3]))}"
+    if sys.version_info[:2] < OLDEST_PYTHON:
+        return Check("python", FAIL, what, f"Install Palyra with Python {'.'.join(map(str, OLDEST_PYTHON))} or newer.")
+    return Check("python", OK, what)
+
+
+def check_clock(home: Home) -> Check:
+    """Tell whether the machine's clock can be right: set at all, and not behind what was written before."""
+    # The machine's own clock is what is examined here, so it is asked directly.
+    now = time.gmtime()
+    said = time.strftime("%Y-%m-%d %H:%M:%S UTC", now)
+    if now.tm_year < FIRST_YEAR:
+        return Check("clock", FAIL, f"it is said to be {said}", "Set the machine's clock.")
+    seconds = calendar.timegm(now)
+    ahead = [
+        path for path in (home.journal, home.log) if path.exists() and path.stat().st_mtime > seconds + SKEW_SECONDS
+    ]
+    if ahead:
+        return Check(
+            "clock",
+            WARN,
+            f"{ahead[0].name} was written later than now ({said})",
+            "The clock was set back; set it right, since tapes and leases carry its times.",
+        )
+    return Check("clock", OK, said)
+
+
+def check_home(home: Home) -> Iterator[Check]:
+    """Tell whether the home is there, and its owner's only."""
+    if not home.path.exists():
+        yield Check("home", OK, f"{home.path} does not exist yet", "It is made when the daemon is first started.")
+        return
+    if not home.path.is_dir():
+        yield Check("home", FAIL, f"{home.path} is no folder", "Move it away, or name another home with --home.")
+        return
+    yield _check_mode("home", home.path, wanted=0o700)
+    for name, path in (("token", home.token), ("key", home.key), ("history", home.history)):
+        if path.exists():
+            yield _check_mode(name, path, wanted=0o600)
+
+
+def check_space(home: Home) -> Check:
+    """Tell whether the journal has room to grow."""
+    place = next(path for path in (home.path, *home.path.parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    what = f"{free / 1024**3:.1f} GiB free"
+    if free < NO_SPACE_BYTES:
+        return Check("disk", FAIL, what, "Free some space: the journal can hardly be written any more.")
+    if free < LOW_SPACE_BYTES:
+        return Check("disk", WARN, what, "Free some space soon.")
+    return Check("disk", OK, what)
+
+
+def check_provider(settings: Settings) -> Check:
+    """Tell whether there is a model to answer."""
+    model = settings.model
+    match model.provider:
+        case "embedded":
+            return Check("model", OK, "embedded: built in, needs nothing")
+        case "scripted" if model.script is None:
+            return Check("model", FAIL, "scripted, but no script is named", "Set model.script to a JSON or TOML file.")
+        case "scripted" if not Path(model.script or "").expanduser().is_file():
+            return Check(
+                "model", FAIL, f"the script {model.script} is not there", "Set model.script to a file that is."
+            )
+        case "scripted":
+            return Check("model", OK, f"scripted: plays {model.script}")
+        case unknown:
+            return Check("model", FAIL, f"there is no provider {unknown!r}", "Set model.provider to 'embedded'.")
+
+
+def check_daemon(invocation: Invocation) -> Check:
+    """Tell whether the daemon runs, answers, and is of this version."""
+    daemon = find_daemon(invocation.home)
+    if daemon is None:
+        if is_held(invocation.home):
+            return Check("daemon", WARN, "is starting or stopping", "Look again in a moment.")
+        return Check("daemon", OK, "not running", "`palyra up` starts it.")
+    try:
+        parts = invocation.ask_status()
+    except PalyraError as error:
+        return Check("daemon", FAIL, f"process {daemon.pid} runs but refuses", describe(error))
+    if parts.get("storage", "ok") != "ok":
+        return Check("daemon", FAIL, f"its storage is in trouble: {parts['storage']}", "See `palyra logs`.")
+    if parts.get("version") != VERSION:
+        what = f"runs version {parts.get('version')}, this command is {VERSION}"
+        return Check("daemon", WARN, what, "`palyra restart` brings them together.")
+    return Check("daemon", OK, f"process {daemon.pid} answers at {daemon.address}")
+
+
+def check_journal(home: Home, settings: Settings) -> Iterator[Check]:
+    """Tell whether the journal can be read, has a schema that is known, and holds."""
+    where = "PostgreSQL" if settings.journal.database_url else "journal"
+    if not settings.journal.database_url and not home.journal.exists():
+        yield Check("journal", OK, "there is none yet", "The first start makes it.")
+        return
+    try:
+        with verify.opened(home, settings) as conn:
+            schema, known = migrate.current(conn), migrate.steps(conn.dialect.name)[-1].number
+    except Exception as error:
+        # A doctor goes on whatever it finds, and a damaged file makes the database fail in many ways.
+        yield Check(where, FAIL, _words(error), "See `palyra logs`; restore a backup if the file is damaged.")
+        return
+    yield _check_schema(where, schema, known=known)
+    if schema == known:
+        yield _check_chain(home, settings)
+
+
+def _check_schema(where: str, schema: int, *, known: int) -> Check:
+    if schema > known:
+        what = f"has schema {schema}; this version knows {known}"
+        return Check(where, FAIL, what, "Start the newer version of Palyra that wrote it.")
+    if schema < known:
+        return Check(where, WARN, f"has schema {schema}; the next start takes it to {known}")
+    return Check(where, OK, f"can be read, schema {schema}")
+
+
+def _check_chain(home: Home, settings: Settings) -> Check:
+    if settings.journal.database_url or home.journal.stat().st_size > QUICK_BYTES:
+        return Check("tapes", OK, "not walked: this would take a while", "`palyra journal verify` proves them.")
+    try:
+        report = walk(home, settings)
+    except Exception as error:
+        return Check("tapes", FAIL, _words(error), "Restore a backup of the journal.")
+    if not report.ok:
+        what = f"were changed: {report.problems[0].what}"
+        return Check("tapes", FAIL, what, "`palyra journal verify` says where.")
+    return Check("tapes", OK, f"{report.entries} entries in {report.sessions} sessions hold")
+
+
+def _check_mode(name: str, path: Path, *, wanted: int) -> Check:
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        what = f"others may look into {path} (mode {mode:04o})"
+        return Check(name, FAIL, what, f"chmod {wanted:o} {path}")
+    return Check(name, OK, f"{path} (mode {mode:04o})")
+
+
+def _words(error: Exception) -> str:
+    return error.detail if isinstance(error, PalyraError) else str(error)

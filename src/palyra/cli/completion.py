@@ -1,0 +1,36 @@
+"""`palyra completion`: the script that lets a shell finish commands, and the answers to its questions."""
+
+import click
+from click.shell_completion import get_completion_class, shell_complete
+
+from palyra.cli.options import Invocation, PalyraCommand
+from palyra.cli.output import show_json
+
+PROGRAM = "palyra"
+VARIABLE = "_PALYRA_COMPLETE"
+"""Set by the script when the shell asks what could follow."""
+
+
+@click.command(cls=PalyraCommand)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print a script that lets a shell finish palyra's commands and options.
+
+    \b
+    bash: palyra completion bash > ~/.local/share/bash-completion/completions/palyra
+    zsh:  palyra completion zsh > ~/.zfunc/_palyra   (a folder of $fpath, before compinit)
+    fish: palyra completion fish > ~/.config/fish/completions/palyra.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None
+    script = kind(ctx.find_root().command, {}, PROGRAM, VARIABLE).source()
+    if ctx.ensure_object(Invocation).json:
+        show_json({"shell": shell, "script": script})
+    else:
+        print(script)
+
+
+def answer(command: click.Command, instruction: str) -> int:
+    """Tell the shell what could follow what was typed so far."""
+    return shell_complete(command, {}, PROGRAM, VARIABLE, instruction)

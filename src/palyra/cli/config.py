@@ -1,0 +1,193 @@
+"""`palyra config`: the settings, where they are from, and which daemon they lead to."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from palyra.cli.exits import Exit
+from palyra.cli.options import Invocation, PalyraGroup
+from palyra.cli.output import facts, paint, show, show_json, table
+from palyra.cli.printable import printable_line
+from palyra.config import (
+    Home,
+    Problem,
+    Settings,
+    Source,
+    choose_home,
+    effective,
+    load,
+    read,
+    settings_hash,
+    stray_variables,
+    variable_of,
+)
+from palyra.gateway.client import ADMIN_ROOT, Client, find_daemon, find_target, is_held
+
+
+@click.group(cls=PalyraGroup)
+def config() -> None:
+    """Look at the settings: are they right, where is each from, which daemon do they lead to.
+
+    They stand in config.toml of the home folder; a variable PALYRA_SECTION_KEY overrides a key.
+    """
+
+
+@config.command("check")
+@click.pass_obj
+def check_config(invocation: Invocation) -> Exit:
+    """Find everything that is wrong with the settings, and say how to mend it.
+
+    \b
+    Exit codes: 0 nothing is wrong, 1 something is.
+    """
+    home = invocation.home
+    reading = read(home)
+    problems = [*reading.problems, *look_around(home, reading.settings), *stray_variables()]
+    if invocation.json:
+        show_json({"ok": not problems, "file": str(home.config), "problems": problems})
+    else:
+        _tell(home, problems)
+    return Exit.FAILED if problems else Exit.DONE
+
+
+@config.command("show")
+@click.option("--effective", "everything", is_flag=True, help="Also what nobody has set.")
+@click.pass_obj
+def show_config(invocation: Invocation, *, everything: bool) -> None:
+    """Show what is set, and where each value is from: the file or the environment. Secrets are left out."""
+    # Wrong settings are told in full rather than shown in part.
+    settings = load(invocation.home)
+    sources = read(invocation.home).sources
+    listed = [
+        (key, value, sources[key])
+        for key, value in effective(settings).items()
+        if everything or sources[key] is not Source.DEFAULT
+    ]
+    if invocation.json:
+        values = [{"key": key, "value": value, "source": source} for key, value, source in listed]
+        show_json({"file": str(invocation.home.config), "hash": settings_hash(settings), "values": values})
+    elif not listed:
+        print("Nothing is set: every setting has its default. `palyra config show --effective` shows them.")
+    else:
+        rows = [[key, _spell(value), _origin(key, source, invocation.home)] for key, value, source in listed]
+        show(table(["KEY", "VALUE", "FROM"], rows, stretch=1))
+
+
+@config.command("schema")
+def show_schema() -> None:
+    """Print the JSON Schema of config.toml, for editors and for other checks."""
+    schema = msgspec.json.schema(Settings)
+    for part in schema["$defs"].values():
+        # Limits are also stored, and there a later version's keys are let pass; in the file they are not.
+        part["additionalProperties"] = False
+    show_json({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Palyra settings", **schema})
+
+
+@config.command("target")
+@click.pass_obj
+def show_target(invocation: Invocation) -> None:
+    """Show which daemon a command would reach, and why that one."""
+    home, because = choose_home(home=invocation.home_option, profile=invocation.profile)
+    daemon = find_daemon(home)
+    running = is_held(home)
+    if invocation.json:
+        show_json(
+            {
+                "home": str(home.path),
+                "because": because,
+                "running": running,
+                "address": daemon.address if daemon else None,
+                "pid": daemon.pid if daemon else None,
+                "version": daemon.version if daemon else None,
+                "token_file": str(home.token),
+                "has_token": os.access(home.token, os.R_OK),
+            }
+        )
+        return
+    standing = "not running; `palyra up` starts it"
+    if running:
+        standing = f"running, process {daemon.pid}, version {daemon.version}" if daemon else "starting or stopping"
+    token = str(home.token) if os.access(home.token, os.R_OK) else f"{home.token} (not there, or not yours to read)"
+    show(
+        facts(
+            [
+                ("home", str(home.path)),
+                ("because", "; ".join(because)),
+                ("daemon", standing),
+                ("address", daemon.address if daemon else None),
+                ("token", token),
+            ]
+        )
+    )
+
+
+@config.command("reload")
+@click.pass_obj
+def reload_config(invocation: Invocation) -> None:
+    """Have the running daemon read its settings again; it takes over what it can without a restart."""
+    # Wrong settings are told here, in full; the daemon would keep those that it has.
+    _ = invocation.settings
+    client = Client(lambda: find_target(invocation.home), root=ADMIN_ROOT)
+    answer = client.ask(dict[str, Any], "POST", "/config/reload", body={})
+    if invocation.json:
+        show_json(answer)
+        return
+    live, restart = answer.get("live", []), answer.get("restart", [])
+    if not live and not restart:
+        print("Nothing has changed.")
+    if live:
+        print(f"In force now: {', '.join(map(printable_line, live))}.")
+    if restart:
+        print(f"From the next start: {', '.join(map(printable_line, restart))}. `palyra restart` does it now.")
+
+
+def look_around(home: Home, settings: Settings) -> Iterator[Problem]:
+    """Find what the settings name and is not there."""
+    where = str(home.config)
+    root = settings.workspace.root
+    if root is not None and not Path(root).expanduser().is_dir():
+        what = f"workspace.root is {root}, which is no folder."
+        yield Problem(where, "workspace.root", what, "Make it, or set another.")
+    if settings.model.provider == "scripted" and settings.model.script is None:
+        what = "model.provider is scripted, but there is no model.script."
+        yield Problem(where, "model.script", what, "Set it to the file to play.")
+    files = {
+        "http.tls_certificate": settings.http.tls_certificate,
+        "http.tls_key": settings.http.tls_key,
+        "model.script": settings.model.script,
+    }
+    for key, name in files.items():
+        if name is not None and not os.access(Path(name).expanduser(), os.R_OK):
+            yield Problem(where, key, f"{key} is {name}, which can not be read.", "Put a file there that you may read.")
+
+
+def _tell(home: Home, problems: list[Problem]) -> None:
+    for problem in problems:
+        print(f"{paint(printable_line(problem.where), 'red')}: {printable_line(problem.what)}")
+        print(f"    {printable_line(problem.remedy)}")
+    if problems:
+        print(f"\nProblems: {len(problems)}.")
+    elif home.config.exists():
+        print(f"{home.config}: nothing is wrong.")
+    else:
+        print(f"Nothing is wrong: there is no {home.config}, so every setting has its default.")
+
+
+def _origin(key: str, source: Source, home: Home) -> str:
+    match source:
+        case Source.ENVIRONMENT:
+            return variable_of(key)
+        case Source.FILE:
+            return str(home.config)
+        case Source.DEFAULT:
+            return "default"
+
+
+def _spell(value: object) -> str:
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)

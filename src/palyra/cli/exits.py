@@ -1,0 +1,37 @@
+"""What the exit codes mean, and which one an error ends with."""
+
+from enum import IntEnum
+
+from palyra.core.errors import Invalid, PalyraError
+
+
+class Exit(IntEnum):
+    """How a command ended."""
+
+    DONE = 0
+    FAILED = 1
+    BAD_INPUT = 2
+    UNREACHABLE = 3
+    CANCELLED = 4
+    UNEXPECTED = 70
+    """A fault of Palyra itself (EX_SOFTWARE)."""
+    INTERRUPTED = 130
+    """Ctrl-C, as shells count it."""
+    PIPE_CLOSED = 141
+    """Nobody reads the output any more, as shells count it."""
+
+
+def exit_of(error: PalyraError) -> Exit:
+    """Return the exit code for an error that ended a command."""
+    # Imported here: the client costs more than the rest of the command line, and most starts do not need it.
+    from palyra.gateway.client import DaemonUnreachable, RemoteError
+
+    match error:
+        case DaemonUnreachable():
+            return Exit.UNREACHABLE
+        case Invalid():
+            return Exit.BAD_INPUT
+        case RemoteError(status=400 | 413 | 422):
+            return Exit.BAD_INPUT
+        case _:
+            return Exit.FAILED

@@ -1,0 +1,120 @@
+"""`palyra up`, `down`, `restart` and `status`: the daemon's life."""
+
+import click
+
+from palyra.cli import process
+from palyra.cli.exits import Exit
+from palyra.cli.failure import describe
+from palyra.cli.options import Invocation, PalyraCommand
+from palyra.cli.output import counts, date_time, facts, model_name, say, show, show_json
+from palyra.core.errors import PalyraError
+from palyra.core.version import VERSION
+from palyra.gateway.client import Daemon, find_daemon
+
+
+@click.command(cls=PalyraCommand)
+@click.pass_obj
+def up(invocation: Invocation) -> None:
+    """Start the daemon of this home in the background."""
+    _start(invocation)
+
+
+@click.command(cls=PalyraCommand)
+@click.pass_obj
+def down(invocation: Invocation) -> None:
+    """Stop the daemon of this home. Runs that are under way go on when it is started again."""
+    daemon = process.stop(invocation.home)
+    if invocation.json:
+        show_json({"running": False, "stopped": daemon})
+    elif daemon is None:
+        print(f"No daemon runs in {invocation.home.path}.")
+    else:
+        print(f"The daemon (process {daemon.pid}) has stopped.")
+
+
+@click.command(cls=PalyraCommand)
+@click.pass_obj
+def restart(invocation: Invocation) -> None:
+    """Stop the daemon of this home, if it runs, and start it again."""
+    # Settings that are wrong must not take down a daemon that works.
+    _ = invocation.settings
+    daemon = process.stop(invocation.home)
+    if daemon is not None and not invocation.json:
+        print(f"The daemon (process {daemon.pid}) has stopped.")
+    _start(invocation)
+
+
+@click.command(cls=PalyraCommand)
+@click.pass_obj
+def status(invocation: Invocation) -> None:
+    """Show how the daemon stands.
+
+    \b
+    Exit codes: 0 it runs and answers, 3 it does not.
+    """
+    daemon = find_daemon(invocation.home)
+    if daemon is None:
+        if invocation.json:
+            show_json({"running": False, "home": str(invocation.home.path)})
+        else:
+            print(f"No daemon runs in {invocation.home.path}. Start it with `palyra up`.")
+        raise click.exceptions.Exit(Exit.UNREACHABLE)
+    try:
+        parts = invocation.ask_status()
+    except PalyraError as error:
+        if invocation.json:
+            show_json({"running": True, "answers": False, "daemon": daemon, "error": error.code})
+        else:
+            show(facts([("daemon", f"process {daemon.pid}, not answering"), ("address", daemon.address)]))
+        say(f"palyra: {describe(error)}")
+        raise click.exceptions.Exit(Exit.UNREACHABLE) from None
+    if invocation.json:
+        show_json({"running": True, "address": daemon.address, **parts})
+    else:
+        show(_table(daemon, parts))
+
+
+def _start(invocation: Invocation) -> None:
+    # Wrong settings are told here, in full, rather than by a daemon that does not start.
+    _ = invocation.settings
+    started = process.start(invocation.home)
+    daemon = started.daemon
+    if invocation.json:
+        show_json({"running": True, "started": started.ours, "home": str(invocation.home.path), "daemon": daemon})
+    elif started.ours:
+        print(f"The daemon runs at {daemon.address} (process {daemon.pid}). `palyra down` ends it.")
+    else:
+        print(f"The daemon runs already at {daemon.address} (process {daemon.pid}).")
+
+
+def _table(daemon: Daemon, parts: dict[str, object]) -> list[str]:
+    version = str(parts.get("version", daemon.version))
+    if version != VERSION:
+        version += f" (this command is {VERSION}; `palyra restart` brings them together)"
+    storage = str(parts.get("storage", "ok"))
+    shown = [
+        ("daemon", f"running, process {daemon.pid}, since {date_time(daemon.started_at)}"),
+        ("address", daemon.address),
+        ("version", version),
+        ("home", _text(parts.get("home"))),
+        ("journal", " ".join(filter(None, [_text(parts.get("engine")), _schema(parts.get("schema"))]))),
+        ("storage", storage),
+        ("model", model_name(parts.get("provider"), parts.get("model"))),
+        ("workspace", _text(parts.get("workspace"))),
+        ("sessions", _amount(parts.get("sessions"))),
+        ("runs", _amount(parts.get("runs"))),
+        ("tasks", _amount(parts.get("tasks"))),
+    ]
+    return facts(shown, colours={"daemon": "green"} if storage == "ok" else {"storage": "red"})
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _schema(value: object) -> str | None:
+    return None if value is None else f"schema {value}"
+
+
+def _amount(value: object) -> str | None:
+    return counts(value) if isinstance(value, dict) else _text(value)

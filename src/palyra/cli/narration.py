@@ -1,0 +1,204 @@
+"""A run as a person is told of it: tape entries in, pieces of a story out.
+
+Whatever shows the story (a terminal, a pipe, the chat) is a `Screen`; this module knows none of them.
+"""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from palyra.cli.printable import printable_line
+from palyra.core.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    ChildEnded,
+    ChildStarted,
+    InputSteered,
+    LimitReached,
+    ModelText,
+    ModelTurnEnded,
+    ModelTurnStarted,
+    ModelTurnVoided,
+    PolicyDecided,
+    RunAccepted,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunResumed,
+    SessionReset,
+    ToolFinished,
+    ToolProposed,
+    ToolStarted,
+)
+from palyra.core.tool import JsonObject, Outcome, Verdict
+from palyra.gateway.client import Run
+from palyra.gateway.follow import Line
+
+LABEL_WIDTH = 60
+DETAIL_WIDTH = 100
+
+VOIDED = "(the answer was interrupted; starting again)"
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A further piece of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """The model has finished a turn. What it said is an answer, or a remark before it uses tools."""
+
+    is_answer: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Voided:
+    """What the model said in the turn before does not count; it begins again."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepBegun:
+    """A tool is at work."""
+
+    call_id: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnded:
+    """A tool is done, or was not allowed to begin."""
+
+    call_id: str
+    label: str
+    outcome: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Somebody else said something in this conversation."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that the person should know."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The run is over."""
+
+    run_id: str
+    status: str
+    reason: str = ""
+    code: str = ""
+
+
+Piece = Text | TurnEnded | Voided | StepBegun | StepEnded | Heard | Note | Ended
+
+
+class Screen(Protocol):
+    """Where the story is shown. Pieces come in order; text is raw and must be made printable."""
+
+    def show(self, piece: Piece) -> None: ...
+
+
+@dataclass(slots=True)
+class Narrator:
+    """Keeps what is needed to tell the next entry: open calls, and whether the open turn has said anything."""
+
+    own_keys: set[str] = field(default_factory=set)
+    """Idempotency keys of messages that need not be told: the person has just typed them."""
+    _labels: dict[str, str] = field(default_factory=dict)
+    _said: bool = False
+    _voided: bool = False
+    _calls: int = 0
+
+    def tell(self, line: Line) -> list[Piece]:
+        """Return what a person is told of an entry; often nothing."""
+        match line.event:
+            case ModelTurnStarted():
+                # Only now is it certain that the answer is begun again, rather than given up.
+                voided, self._voided = self._voided, False
+                self._said, self._calls = False, 0
+                return [Voided()] if voided else []
+            case ModelText(text=text):
+                self._said = True
+                return [Text(text)]
+            case ToolProposed(call_id=call_id, tool=tool, arguments=arguments):
+                self._calls += 1
+                self._labels[call_id] = label_of(tool, arguments)
+            case ModelTurnEnded():
+                said, self._said = self._said, False
+                return [TurnEnded(is_answer=self._calls == 0)] if said else []
+            case ModelTurnVoided() | RunResumed():
+                self._voided, self._said = self._voided or self._said, False
+            case RunAccepted(text=text, idempotency_key=key) | InputSteered(text=text, idempotency_key=key):
+                return [Heard(text)] if key not in self.own_keys else []
+            case _:
+                ended = ended_by(line)
+                return [ended] if ended is not None else self._tell_of_calls(line)
+        return []
+
+    def _tell_of_calls(self, line: Line) -> list[Piece]:
+        match line.event:
+            case PolicyDecided(call_id=call_id, verdict=Verdict.DENY, reason=reason):
+                return [self._step(call_id, Outcome.DENIED, reason)]
+            case ToolStarted(call_id=call_id):
+                return [StepBegun(call_id, self._label(call_id))]
+            case ToolFinished(call_id=call_id, outcome=outcome, text=text):
+                return [self._step(call_id, outcome, text)]
+            case ChildStarted(call_id=call_id, child_run_id=child):
+                label = self._label(call_id)
+                return [StepBegun(call_id, label), Note(f"({label}: waiting for run {child})")]
+            case ChildEnded(call_id=call_id, outcome=outcome, text=text):
+                return [self._step(call_id, outcome, text)]
+            case ApprovalRequested(call_id=call_id):
+                return [Note(f"({self._label(call_id)}: waiting for a person's approval)")]
+            case ApprovalResolved(call_id=call_id, decision=decision):
+                return [Note(f"({self._label(call_id)}: {decision.value.replace('_', ' ')})")]
+            case LimitReached(limit=limit):
+                return [Note(f"(limit reached: {limit.value.replace('_', ' ')}; a last answer without tools follows)")]
+            case SessionReset():
+                return [Note("(the conversation was reset; what was said before is no longer seen by the agent)")]
+            case _:
+                return []
+
+    def _step(self, call_id: str, outcome: Outcome, text: str) -> StepEnded:
+        detail = "" if outcome is Outcome.OK else printable_line(text, width=DETAIL_WIDTH)
+        return StepEnded(call_id, self._label(call_id), outcome.value, detail)
+
+    def _label(self, call_id: str) -> str:
+        # A stream that begins in the middle of a run has not seen the proposal.
+        return self._labels.get(call_id, "a tool")
+
+
+def label_of(tool: str, arguments: JsonObject) -> str:
+    """Return a call in a few words: the tool and the first thing it was given."""
+    given = next((str(value) for value in arguments.values() if value not in ("", None)), "")
+    return printable_line(f"{tool} {given}", width=LABEL_WIDTH)
+
+
+def ended_by(line: Line) -> Ended | None:
+    """Return how the entry ended its run, if it did."""
+    run_id = line.run_id or ""
+    match line.event:
+        case RunCompleted():
+            return Ended(run_id, "done")
+        case RunFailed(code=code, reason=reason):
+            return Ended(run_id, "failed", reason, code)
+        case RunCancelled(reason=reason):
+            return Ended(run_id, "cancelled", reason)
+        case _:
+            return None
+
+
+def ended_of(run: Run) -> Ended:
+    """Return how a run ended, from its record."""
+    return Ended(run.run_id, run.status, run.reason or "")

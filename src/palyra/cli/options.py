@@ -1,0 +1,108 @@
+"""The options that every command takes, before or after its name, and what they add up to."""
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from palyra.config import Home, Settings
+    from palyra.gateway.client import Client
+
+
+STATUS_SECONDS = 5.0
+
+
+class Invocation:
+    """What the command line was told, for all of its commands."""
+
+    def __init__(self) -> None:
+        self.home_option: str | None = None
+        self.profile: str | None = None
+        self.json = False
+        self.debug = False
+
+    @cached_property
+    def home(self) -> "Home":
+        """The home that the options and the environment name."""
+        from palyra.config import find_home
+
+        return find_home(home=self.home_option, profile=self.profile)
+
+    @cached_property
+    def settings(self) -> "Settings":
+        """The settings of the home."""
+        from palyra.config import load
+
+        return load(self.home)
+
+    @cached_property
+    def client(self) -> "Client":
+        """The way to the daemon of the home."""
+        from palyra.gateway.client import Client, find_target
+
+        return Client(lambda: find_target(self.home))
+
+    def ask_status(self) -> "dict[str, Any]":
+        """Return what the daemon says of itself; it is not waited for long, since how it stands is the question."""
+        from palyra.gateway.client import Client, find_target
+
+        return Client(lambda: find_target(self.home), answer_seconds=STATUS_SECONDS).status()
+
+
+class PalyraCommand(click.Command):
+    """A command that takes the shared options."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        share_options(self)
+
+
+class PalyraGroup(click.Group):
+    """A group that takes the shared options, and so do its commands."""
+
+    command_class = PalyraCommand
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        share_options(self)
+
+
+def share_options(command: click.Command) -> None:
+    """Give the command --home, --profile and --json. The last one given counts, wherever it stands."""
+    command.params.extend(
+        (
+            click.Option(
+                ["--home"],
+                metavar="DIR",
+                expose_value=False,
+                callback=_keep_home,
+                help="Home folder; PALYRA_HOME, or ~/.palyra.",
+            ),
+            click.Option(
+                ["--profile"],
+                metavar="NAME",
+                expose_value=False,
+                callback=_keep_profile,
+                help="A home of its own beside the home folder.",
+            ),
+            click.Option(
+                ["--json"], is_flag=True, expose_value=False, callback=_keep_json, help="Print JSON instead of tables."
+            ),
+        )
+    )
+
+
+def _keep_home(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.ensure_object(Invocation).home_option = value
+
+
+def _keep_profile(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.ensure_object(Invocation).profile = value
+
+
+def _keep_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.ensure_object(Invocation).json = True

@@ -1,0 +1,159 @@
+"""What the command line writes: tables for people, JSON for programs, colours where a terminal shows them."""
+
+import os
+import shutil
+import sys
+import time
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TextIO
+
+from palyra.cli.printable import printable_json, printable_line
+
+GAP = "  "
+FALLBACK_WIDTH = 100
+FIRST_SIGN_SECONDS = 0.6
+"""A wait that is over sooner is not worth a word."""
+
+NO_COLOURS: Mapping[str, str] = {}
+
+_COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+
+def has_colours(stream: TextIO) -> bool:
+    """Tell whether the stream is a terminal that wants colours."""
+    # These two describe the terminal, not Palyra; see https://no-color.org.
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, colour: str, *, stream: TextIO | None = None) -> str:
+    """Return the text in a colour, if the stream (stdout) shows any."""
+    if not text or not has_colours(stream or sys.stdout):
+        return text
+    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
+
+
+def width_of(text: str) -> int:
+    """Return how many columns a line takes."""
+    if text.isascii():
+        return len(text)
+    return sum(_columns(char) for char in text)
+
+
+def screen_width() -> int:
+    """Return the columns of the terminal; no limit to speak of where the output is no terminal."""
+    return shutil.get_terminal_size((FALLBACK_WIDTH, 24)).columns if sys.stdout.isatty() else 10_000
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, stretch: int = -1) -> list[str]:
+    """Return the lines of a table. The column `stretch` is cut so that each line fits the terminal."""
+    cells = [[printable_line(cell) for cell in row] for row in rows]
+    widths = [max(width_of(row[place]) for row in [list(heads), *cells]) for place in range(len(heads))]
+    stretch %= len(heads)
+    others = sum(widths) - widths[stretch] + len(GAP) * (len(heads) - 1)
+    widths[stretch] = min(widths[stretch], max(12, screen_width() - others))
+    lines = [paint(_fit(heads, widths), "dim")]
+    lines.extend(_fit(row, widths) for row in cells)
+    return lines
+
+
+def facts(pairs: Iterable[tuple[str, str | None]], *, colours: Mapping[str, str] = NO_COLOURS) -> list[str]:
+    """Return aligned lines of names and values, some in colour; those without a value are left out."""
+    given = [(name, printable_line(value)) for name, value in pairs if value]
+    longest = max((len(name) for name, _ in given), default=0)
+    return [
+        f"{paint(name.ljust(longest), 'dim')}{GAP}{paint(value, colours[name]) if name in colours else value}"
+        for name, value in given
+    ]
+
+
+def show(lines: Iterable[str]) -> None:
+    """Print lines on stdout."""
+    for line in lines:
+        print(line)
+
+
+def show_json(value: object) -> None:
+    """Print a value as indented JSON."""
+    import msgspec
+
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    print(printable_json(text))
+
+
+def show_json_line(text: str) -> None:
+    """Print JSON text as one line, at once: somebody may be reading along."""
+    print(printable_json(text), flush=True)
+
+
+def say(text: str) -> None:
+    """Tell the person something that is not part of the result."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def clock_time(moment: datetime) -> str:
+    """Return the time of day, here."""
+    return f"{moment.astimezone():%H:%M:%S}"
+
+
+def date_time(moment: datetime | None) -> str:
+    """Return day and time, here."""
+    return f"{moment.astimezone():%Y-%m-%d %H:%M}" if moment is not None else ""
+
+
+def plural(number: int, noun: str) -> str:
+    """Return a number and its noun."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def model_name(provider: object, model: object) -> str:
+    """Return what answers, in one or two words: many a provider has one model of its own name."""
+    return " ".join(dict.fromkeys(str(word) for word in (provider, model) if word))
+
+
+def counts(numbers: Mapping[str, Any]) -> str:
+    """Return counts by name as one line."""
+    return ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in numbers.items() if number) or "none"
+
+
+class Progress:
+    """Shows on a terminal that something takes its time; silent elsewhere."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._began = time.monotonic()
+        self._shown = False
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def tick(self) -> None:
+        """Say that it still goes on."""
+        passed = time.monotonic() - self._began
+        if passed >= FIRST_SIGN_SECONDS and sys.stderr.isatty():
+            print(f"\r{self._text} … {passed:.0f} s ", end="", file=sys.stderr, flush=True)
+            self._shown = True
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            print("\r" + " " * (len(self._text) + 12) + "\r", end="", file=sys.stderr, flush=True)
+
+
+def _fit(row: Sequence[str], widths: Sequence[int]) -> str:
+    return GAP.join(_pad(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _pad(cell: str, width: int) -> str:
+    taken = width_of(cell)
+    if taken <= width:
+        return cell + " " * (width - taken)
+    while width_of(cell) > width - 1:
+        cell = cell[:-1]
+    return f"{cell}…" + " " * (width - 1 - width_of(cell))
+
+
+def _columns(char: str) -> int:
+    if unicodedata.combining(char) or char == "\u200d" or "\ufe00" <= char <= "\ufe0f":
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1

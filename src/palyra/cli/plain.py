@@ -1,0 +1,83 @@
+"""The chat in a terminal that can do nothing but print lines."""
+
+import os
+import sys
+from typing import TextIO
+
+from palyra.cli.conversation import Conversation, recap_lines, tell_first_answer, trouble
+from palyra.cli.narration import Narrator
+from palyra.cli.output import say
+from palyra.cli.screens import screen_for
+from palyra.cli.slash import parse
+from palyra.cli.watch import Person, watch
+from palyra.core.errors import PalyraError
+from palyra.gateway.client import Client
+
+PROMPT = "> "
+MORE = ". "
+
+
+def is_plain(out: TextIO) -> bool:
+    """Tell whether the terminal has no cursor that could be moved."""
+    return not out.isatty() or os.environ.get("TERM", "dumb") in ("", "dumb", "unknown")
+
+
+def talk_plainly(client: Client, conversation: Conversation) -> None:
+    """Take a message, print the answer, and again, until the person leaves."""
+    _greet(conversation)
+    warned = False
+    while True:
+        try:
+            text = _read()
+            warned = False
+            if text is None or not _handle(client, conversation, text):
+                return
+        except KeyboardInterrupt:
+            if warned:
+                say("")
+                return
+            warned = True
+            say("\n(Ctrl-C again, Ctrl-D or /quit leaves)")
+        except PalyraError as error:
+            say(trouble(error))
+
+
+def _greet(conversation: Conversation) -> None:
+    for line in recap_lines(conversation):
+        say(line)
+    say("Type a message and Enter; /help tells more, Ctrl-D leaves.")
+
+
+def _handle(client: Client, conversation: Conversation, text: str) -> bool:
+    """Do what was typed; False if the person wants to leave."""
+    slash = parse(text)
+    if slash is not None:
+        reply = conversation.do(slash, active=None, typing_along=False)
+        for line in reply.lines:
+            say(line)
+        return not reply.leave
+    if not text.strip():
+        return True
+    accepted = conversation.send(text)
+    person = Person(screen_for(sys.stdout, sys.stderr), Narrator(own_keys=conversation.own_keys))
+    ended = watch(client, accepted.run_id, after_seq=accepted.after_seq, audience=person)
+    if ended.status == "done":
+        tell_first_answer(client)
+    return True
+
+
+def _read() -> str | None:
+    """Return what was typed, with its further lines; None at the end of the input."""
+    lines: list[str] = []
+    sys.stderr.write(PROMPT)
+    while True:
+        sys.stderr.flush()
+        line = sys.stdin.readline()
+        if not line:
+            say("")
+            return None
+        line = line.rstrip("\n")
+        if not line.endswith("\\"):
+            return "\n".join([*lines, line])
+        lines.append(line[:-1])
+        sys.stderr.write(MORE)

@@ -1,0 +1,146 @@
+"""The daemon as a process of this machine: start it, stop it, find it."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+from palyra.cli.output import Progress
+from palyra.config import Home
+from palyra.core.errors import Unavailable
+from palyra.gateway.client import Daemon, find_daemon, is_held
+
+START_SECONDS = 30.0
+STOP_SECONDS = 15.0
+POLL_SECONDS = 0.05
+
+
+class StartFailed(Unavailable):
+    """The daemon could not be started. `palyra logs` says why."""
+
+    # The code that the daemon itself gave, if it came so far.
+    code: str  # type: ignore[misc]
+
+    def __init__(self, detail: str, *, code: str = "start_failed") -> None:
+        super().__init__(detail)
+        self.code = code
+
+
+class StopFailed(Unavailable):
+    """The daemon does not end."""
+
+
+class FolderUnusable(Unavailable):
+    """The home folder can not be made or written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A daemon that answers, and whether it was this call that started it."""
+
+    daemon: Daemon
+    ours: bool
+
+
+def start(home: Home) -> Started:
+    """Return the daemon of this home; start one in a session of its own if none runs."""
+    ours = False
+    ends = time.monotonic() + START_SECONDS
+    with Progress("starting the daemon") as progress:
+        while True:
+            daemon = find_daemon(home)
+            if daemon is not None:
+                return Started(daemon, ours=ours)
+            if not is_held(home):
+                ours = _is_served(_spawn(home, progress))
+            elif time.monotonic() >= ends:
+                raise StartFailed(
+                    "Another daemon holds this home but does not say where it answers. See `palyra logs`."
+                )
+            progress.tick()
+            time.sleep(0 if ours else POLL_SECONDS)
+
+
+def stop(home: Home) -> Daemon | None:
+    """End the daemon of this home and wait until it is gone; None if there was none."""
+    daemon = find_daemon(home)
+    if daemon is None:
+        if is_held(home):
+            raise StopFailed("A daemon is just starting or stopping in this home. Try again in a moment.")
+        return None
+    with suppress(ProcessLookupError):
+        os.kill(daemon.pid, signal.SIGTERM)
+    ends = time.monotonic() + STOP_SECONDS
+    with Progress("stopping the daemon") as progress:
+        while is_held(home):
+            if time.monotonic() >= ends:
+                raise StopFailed(
+                    f"The daemon (process {daemon.pid}) has not ended within {STOP_SECONDS:.0f} s."
+                    f" `kill -9 {daemon.pid}` ends it by force; nothing recorded is lost."
+                )
+            progress.tick()
+            time.sleep(POLL_SECONDS)
+    return daemon
+
+
+def _spawn(home: Home, progress: Progress) -> str:
+    """Start the daemon and return the line that it says when it serves or fails."""
+    try:
+        home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        log = os.open(home.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise FolderUnusable(
+            f"{home.path} can not be used as home folder: {error.strerror}. Name another with --home."
+        ) from error
+    reader, writer = os.pipe()
+    # The path names the home in full; a profile in the environment would be added to it once more.
+    environ = {name: value for name, value in os.environ.items() if name != "PALYRA_PROFILE"}
+    try:
+        child = subprocess.Popen(
+            # -P: a file in the present folder must not take the place of a module.
+            [sys.executable, "-P", "-m", "palyra.cli.serve", "--home", str(home.path), "--ready-fd", str(writer)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=home.path,
+            env=environ,
+            pass_fds=(writer,),
+            start_new_session=True,
+        )
+    finally:
+        os.close(writer)
+        os.close(log)
+    try:
+        return _read_answer(reader, child, progress)
+    finally:
+        os.close(reader)
+
+
+def _read_answer(reader: int, child: subprocess.Popen[bytes], progress: Progress) -> str:
+    said = b""
+    ends = time.monotonic() + START_SECONDS
+    while not said.endswith(b"\n"):
+        if time.monotonic() >= ends:
+            child.terminate()
+            raise StartFailed(f"The daemon did not answer within {START_SECONDS:.0f} s. `palyra logs` says why.")
+        progress.tick()
+        if select.select([reader], [], [], POLL_SECONDS)[0]:
+            piece = os.read(reader, 4096)
+            if not piece:
+                code = child.wait(timeout=STOP_SECONDS)
+                raise StartFailed(f"The daemon ended while it started (exit code {code}). `palyra logs` says why.")
+            said += piece
+    return said.decode(errors="replace").strip()
+
+
+def _is_served(answer: str) -> bool:
+    """Tell whether the daemon that was started serves; False if somebody else was faster, whose daemon will do."""
+    verdict, _, rest = answer.partition(" ")
+    code, _, detail = rest.partition(" ")
+    if verdict == "error" and code != "already_running":
+        raise StartFailed(detail, code=code)
+    return verdict == "ready"

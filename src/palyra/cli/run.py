@@ -1,0 +1,98 @@
+"""`palyra run`: one message, one answer."""
+
+import os
+import sys
+
+import click
+
+from palyra.cli.borrow import borrowed_daemon, has_person
+from palyra.cli.conversation import tell_first_answer
+from palyra.cli.exits import Exit
+from palyra.cli.message import check, read_stdin
+from palyra.cli.narration import Narrator
+from palyra.cli.options import Invocation, PalyraCommand
+from palyra.cli.output import say, show_json
+from palyra.cli.screens import screen_for
+from palyra.cli.watch import Audience, Person, Program, exit_after, watch
+from palyra.core.events import Mode
+from palyra.core.message import Accepted
+from palyra.core.session import SessionRef
+
+
+@click.command(cls=PalyraCommand)
+@click.option("-m", "--message", required=True, metavar="TEXT", help="What to say; `-` takes it from stdin.")
+@click.option("--session", metavar="ID", help="The session to say it in; without one, a new one.")
+@click.option("--key", metavar="KEY", help="The session of this key; created if there is none.")
+@click.option("--label", metavar="LABEL", help="The session of this label; created if there is none.")
+@click.option("--require-existing", is_flag=True, help="Fail if there is no such session.")
+@click.option(
+    "--mode",
+    type=click.Choice([mode.value for mode in Mode]),
+    default=Mode.QUEUE.value,
+    show_default=True,
+    help="What to do if a run is active in the session: wait for it, join it, or cancel it.",
+)
+@click.option("--idempotency-key", metavar="KEY", help="The same key sends the message once only.")
+@click.option("--detach", is_flag=True, help="Do not wait for the answer; print the run's id.")
+@click.pass_obj
+def run(
+    invocation: Invocation,
+    *,
+    message: str,
+    session: str | None,
+    key: str | None,
+    label: str | None,
+    require_existing: bool,
+    mode: str,
+    idempotency_key: str | None,
+    detach: bool,
+) -> Exit:
+    """Send one message and print the answer on stdout, everything else on stderr.
+
+    A terminal sees the answer as it is written; a pipe gets each part when it is complete. With --json every tape entry
+    of the run is printed as it is recorded, one line each. If no daemon runs, one is started; without a terminal on
+    stdin it is ended again, unless --detach asks for it to go on.
+
+    \b
+    Exit codes: 0 done, 1 failed, 2 bad input, 3 the daemon can not be reached,
+    4 cancelled.
+    """
+    text = read_stdin() if message == "-" else check(message)
+    ref = SessionRef(session_id=session, key=key, label=label, require_existing=require_existing)
+    sent_key = idempotency_key or os.urandom(16).hex()
+    with borrowed_daemon(invocation, keep=detach or has_person()) as client:
+        accepted = client.send(text, ref, mode=Mode(mode), key=sent_key)
+        if detach:
+            _show_accepted(invocation, accepted)
+            return Exit.DONE
+        _tell_of_waiting(accepted)
+        audience = audience_for(invocation, own_key=sent_key)
+        ended = watch(client, accepted.run_id, after_seq=accepted.after_seq, audience=audience)
+        if ended.status == "done" and has_person() and sys.stdout.isatty():
+            tell_first_answer(client)
+    return exit_after(ended)
+
+
+def audience_for(invocation: Invocation, *, own_key: str | None = None) -> Audience:
+    """Return who is told of a run: a program if JSON is asked for, a person otherwise."""
+    if invocation.json:
+        return Program()
+    return Person(screen_for(sys.stdout, sys.stderr), Narrator(own_keys={own_key} if own_key else set()))
+
+
+def _show_accepted(invocation: Invocation, accepted: Accepted) -> None:
+    if invocation.json:
+        show_json(accepted)
+        return
+    print(accepted.run_id)
+    say(f"palyra: accepted. `palyra runs attach {accepted.run_id}` shows the answer.")
+
+
+def _tell_of_waiting(accepted: Accepted) -> None:
+    if accepted.repeated:
+        say(f"palyra: this key was sent before; this is run {accepted.run_id} of then.")
+    elif accepted.steered:
+        say(f"palyra: the message joins run {accepted.run_id}, which is active.")
+    elif accepted.queued:
+        why = f" ({accepted.waiting_for})" if accepted.waiting_for else ""
+        say(f"palyra: another run is active in this session; run {accepted.run_id} waits for its turn{why}.")

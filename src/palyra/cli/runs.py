@@ -1,0 +1,156 @@
+"""`palyra runs`: runs and their tapes."""
+
+import click
+
+from palyra.cli.exits import Exit
+from palyra.cli.options import Invocation, PalyraGroup
+from palyra.cli.output import clock_time, date_time, facts, plural, say, show, show_json, show_json_line, table
+from palyra.cli.run import audience_for
+from palyra.cli.sessions import find_session
+from palyra.cli.tape import tape_line
+from palyra.cli.watch import attach, exit_after
+from palyra.core.errors import NotFound
+from palyra.core.ids import parse_ulid
+from palyra.gateway.client import Client, Run
+from palyra.gateway.follow import read_tape
+
+
+class NoRun(NotFound):
+    """There is no run yet. `palyra chat` begins one."""
+
+
+@click.group(cls=PalyraGroup, invoke_without_command=True)
+@click.pass_context
+def runs(ctx: click.Context) -> None:
+    """Look at runs and their tapes; without a command, the list.
+
+    RUN is a run's id, or `last` for the one that was accepted last.
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_runs)
+
+
+@runs.command("list")
+@click.option("--session", metavar="SESSION", help="Of one session only: its id, its key, or `last`.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200), help="How many.")
+@click.pass_obj
+def list_runs(invocation: Invocation, session: str | None = None, limit: int = 20) -> None:
+    """List runs, the latest first."""
+    client = invocation.client
+    session_id = find_session(client, session).session_id if session is not None else None
+    page = client.runs(session_id=session_id, limit=limit)
+    if invocation.json:
+        show_json(page)
+    elif not page.runs:
+        print("No runs yet. `palyra chat` begins one.")
+    else:
+        rows = [[run.run_id, _status(run), date_time(run.accepted_at), _took(run), run.input] for run in page.runs]
+        show(table(["RUN", "STATUS", "ACCEPTED", "TOOK", "MESSAGE"], rows))
+        if page.next_cursor:
+            say(f"There are more; --limit shows up to 200, this was {limit}.")
+
+
+@runs.command("show")
+@click.argument("run", default="last")
+@click.pass_obj
+def show_run(invocation: Invocation, run: str) -> None:
+    """Show how a run stands."""
+    found = find_run(invocation.client, run)
+    if invocation.json:
+        show_json({"run": found})
+    else:
+        show(_facts(found))
+
+
+@runs.command("tape")
+@click.argument("run", default="last")
+@click.option("--after-seq", default=0, metavar="SEQ", type=click.IntRange(min=0), help="Begin behind this entry.")
+@click.pass_obj
+def show_tape(invocation: Invocation, run: str, *, after_seq: int) -> None:
+    """Print everything that is recorded of a run; --json prints the entries, one line each."""
+    client = invocation.client
+    for line in read_tape(client, f"/runs/{find_run(client, run).run_id}", after_seq=after_seq):
+        if invocation.json:
+            show_json_line(line.text)
+        else:
+            print(tape_line(line))
+
+
+@runs.command("attach")
+@click.argument("run", default="last")
+@click.option("--after-seq", default=0, metavar="SEQ", type=click.IntRange(min=0), help="Begin behind this entry.")
+@click.pass_obj
+def attach_run(invocation: Invocation, run: str, *, after_seq: int) -> Exit:
+    """Show a run from its beginning and go on until it ends; Ctrl-C leaves, and the run goes on.
+
+    \b
+    Exit codes: those of `palyra run`.
+    """
+    client = invocation.client
+    found = find_run(client, run)
+    try:
+        ended = attach(client, found.run_id, after_seq=after_seq, audience=audience_for(invocation))
+    except KeyboardInterrupt:
+        say(f"\npalyra: the run goes on; `palyra runs cancel {found.run_id}` ends it.")
+        return Exit.INTERRUPTED
+    return exit_after(ended)
+
+
+@runs.command("cancel")
+@click.argument("run")
+@click.option("--reason", metavar="TEXT", help="What the tape says about it.")
+@click.pass_obj
+def cancel_run(invocation: Invocation, run: str, *, reason: str | None) -> None:
+    """Stop a run."""
+    client = invocation.client
+    found = client.cancel(find_run(client, run).run_id, reason=reason)
+    if invocation.json:
+        show_json({"run": found})
+    elif found.status == "cancelled":
+        print(f"{found.run_id}: cancelled.")
+    elif found.ended_at is not None:
+        print(f"{found.run_id}: had ended already ({found.status}).")
+    else:
+        print(f"{found.run_id}: is being cancelled.")
+
+
+def find_run(client: Client, name: str) -> Run:
+    """Return the run that the person means: by id, or the last one."""
+    if name != "last":
+        return client.run(parse_ulid(name, "run id"))
+    page = client.runs(limit=1)
+    if not page.runs:
+        raise NoRun
+    return page.runs[0]
+
+
+def _status(run: Run) -> str:
+    return f"{run.status}, limit" if run.limit_reached else run.status.replace("_", " ")
+
+
+def _took(run: Run) -> str:
+    if run.ended_at is None:
+        return ""
+    seconds = (run.ended_at - run.accepted_at).total_seconds()
+    return f"{seconds:.1f} s" if seconds < 60 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+
+
+def _facts(run: Run) -> list[str]:
+    return facts(
+        [
+            ("run", run.run_id),
+            ("session", run.session_id),
+            ("agent", run.agent_id),
+            ("status", run.status.replace("_", " ")),
+            ("reason", run.reason),
+            ("limit", f"{run.limit_reached.replace('_', ' ')} reached" if run.limit_reached else None),
+            ("message", run.input),
+            ("parent", run.parent_run_id),
+            ("accepted", date_time(run.accepted_at)),
+            ("ended", f"{clock_time(run.ended_at)}, after {_took(run)}" if run.ended_at else None),
+            ("tape", f"{run.accepted_seq} to {run.last_seq}"),
+            ("turns", f"{run.turns}, with {plural(run.tool_calls, 'tool call')}"),
+            ("tokens", f"{run.usage.input_tokens} in, {run.usage.output_tokens} out"),
+            ("cancel", "requested" if run.cancel_requested and run.ended_at is None else None),
+        ]
+    )

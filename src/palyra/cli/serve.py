@@ -1,0 +1,73 @@
+"""`palyrad`: the daemon in the foreground, for service supervisors and for `palyra up`."""
+
+import os
+import sys
+import traceback
+from contextlib import suppress
+
+import click
+
+from palyra.cli.app import run
+from palyra.cli.options import Invocation, PalyraCommand
+from palyra.core.errors import PalyraError
+from palyra.core.version import VERSION
+
+
+class ReadySign:
+    """Tells whoever started the daemon, once, that it serves or why it does not."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+
+    def serving(self, address: str) -> None:
+        """Say where the daemon answers."""
+        if self._descriptor is None:
+            print(f"palyrad {VERSION} answers at {address}", file=sys.stderr, flush=True)
+        self._say(f"ready {address}")
+
+    def failed(self, error: PalyraError) -> None:
+        """Say why there is no daemon."""
+        self._say(f"error {error.code} {' '.join(error.detail.split())}")
+
+    def _say(self, line: str) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            # Whoever waited may be gone; the daemon serves all the same.
+            with suppress(OSError):
+                os.write(descriptor, f"{line}\n".encode())
+            with suppress(OSError):
+                os.close(descriptor)
+
+
+@click.command(cls=PalyraCommand)
+@click.version_option(VERSION, "--version", message="palyrad %(version)s", help="Show the version.")
+@click.option("--debug", is_flag=True, envvar="PALYRA_DEBUG", hidden=True, help="Show tracebacks.")
+@click.option("--ready-fd", type=int, hidden=True, help="Say there when the daemon serves.")
+@click.pass_context
+def palyrad(ctx: click.Context, ready_fd: int | None, debug: bool) -> int:
+    """Run the Palyra daemon in the foreground until it is told to stop (SIGTERM or Ctrl-C)."""
+    invocation = ctx.ensure_object(Invocation)
+    invocation.debug = debug
+    sign = ReadySign(ready_fd)
+    try:
+        home, settings = invocation.home, invocation.settings
+        # Imported here, after the settings are known to be good: the daemon is most of Palyra.
+        from palyra.daemon.serve import serve
+
+        return serve(home, settings, ready=sign.serving)
+    except PalyraError as error:
+        sign.failed(error)
+        raise
+    except Exception:
+        # Whoever started the daemon is gone by the time somebody asks why it is not there; the log must know.
+        traceback.print_exc()
+        raise
+
+
+def main() -> None:
+    """Run the daemon and leave the process with its exit code."""
+    sys.exit(run(palyrad, None, prog="palyrad"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""`palyra sessions`: conversations."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from palyra.cli.options import Invocation, PalyraGroup
+from palyra.cli.output import date_time, facts, paint, say, show, show_json, table
+from palyra.cli.printable import printable, printable_line
+from palyra.core.errors import NotFound, PalyraError
+from palyra.core.ids import parse_ulid
+from palyra.core.session import Session, SessionRef
+from palyra.gateway.client import Client, Said
+
+RECENT = 10
+TOOL_WIDTH = 100
+
+
+class NoSession(NotFound):
+    """There is no session yet. `palyra chat` begins one."""
+
+
+@click.group(cls=PalyraGroup, invoke_without_command=True)
+@click.pass_context
+def sessions(ctx: click.Context) -> None:
+    """List, search and tidy up conversations; without a command, the list.
+
+    SESSION is a session's id, its key, or `last` for the one that was used last.
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_sessions)
+
+
+@sessions.command("list")
+@click.option("--archived", is_flag=True, help="Those that were put away.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 200), help="How many.")
+@click.pass_obj
+def list_sessions(invocation: Invocation, archived: bool = False, limit: int = 50) -> None:
+    """List conversations, the last used first."""
+    page = invocation.client.sessions(archived=archived, limit=limit)
+    if invocation.json:
+        show_json(page)
+    elif not page.sessions:
+        print("No archived sessions." if archived else "No sessions yet. `palyra chat` begins one.")
+    else:
+        show(session_table(page.sessions))
+        if page.next_cursor:
+            say(f"There are more; --limit shows up to 200, this was {limit}.")
+
+
+@sessions.command("show")
+@click.argument("session", default="last")
+@click.option("--limit", default=RECENT, show_default=True, type=click.IntRange(1, 200), help="How many messages.")
+@click.pass_obj
+def show_session(invocation: Invocation, session: str, *, limit: int) -> None:
+    """Show a conversation and what was said last in it."""
+    found = find_session(invocation.client, session)
+    said = invocation.client.messages(found.session_id, limit=limit)
+    if invocation.json:
+        show_json({"session": found, "messages": said[::-1]})
+        return
+    show(_facts(found))
+    print()
+    for message in reversed(said):
+        _show_message(message)
+
+
+@sessions.command("search")
+@click.argument("words", nargs=-1, required=True)
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200), help="How many.")
+@click.pass_obj
+def search_sessions(invocation: Invocation, words: tuple[str, ...], *, limit: int) -> None:
+    """Find where something was said."""
+    hits = invocation.client.search(" ".join(words), limit=limit)
+    if invocation.json:
+        show_json({"hits": hits})
+    elif not hits:
+        print("Nothing was found.")
+    else:
+        show(
+            table(
+                ["SESSION", "SEQ", "TITLE", "TEXT"],
+                [[hit.session_id, str(hit.tape_seq), hit.title or "", hit.text] for hit in hits],
+            )
+        )
+
+
+@sessions.command("rename")
+@click.argument("session")
+@click.argument("title")
+@click.pass_obj
+def rename_session(invocation: Invocation, session: str, title: str) -> None:
+    """Give a conversation another title."""
+    client = invocation.client
+    _tell(invocation, client.rename(find_session(client, session).session_id, title), "renamed")
+
+
+@sessions.command("archive")
+@click.argument("session")
+@click.pass_obj
+def archive_session(invocation: Invocation, session: str) -> None:
+    """Put a conversation away; its key stays its own."""
+    _change(invocation, session, verb="archive", done="archived")
+
+
+@sessions.command("unarchive")
+@click.argument("session")
+@click.pass_obj
+def unarchive_session(invocation: Invocation, session: str) -> None:
+    """Take a conversation back into the list."""
+    _change(invocation, session, verb="unarchive", done="back in the list")
+
+
+@sessions.command("reset")
+@click.argument("session")
+@click.pass_obj
+def reset_session(invocation: Invocation, session: str) -> None:
+    """Let the agent forget what was said so far; it stays on the tape."""
+    _change(invocation, session, verb="reset", done="reset")
+
+
+@sessions.command("cleanup")
+@click.argument("session")
+@click.pass_obj
+def cleanup_session(invocation: Invocation, session: str) -> None:
+    """Cancel what is active in a conversation, archive it, and free its key."""
+    _change(invocation, session, verb="cleanup", done="cleaned up: archived, and its key is free")
+
+
+@sessions.command("export")
+@click.argument("session", default="last")
+@click.option("--format", "form", type=click.Choice(["markdown", "json"]), default="markdown", show_default=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="A file; without one, stdout.")
+@click.pass_obj
+def export_session(invocation: Invocation, session: str, *, form: str, output: Path | None) -> None:
+    """Write a conversation down as a document."""
+    client = invocation.client
+    document = client.export(find_session(client, session).session_id, "json" if invocation.json else form)
+    if output is not None:
+        output.write_bytes(document)
+        say(f"Written to {output}.")
+    elif sys.stdout.isatty():
+        print(printable(document.decode()))
+    else:
+        sys.stdout.buffer.write(document)
+
+
+def find_session(client: Client, name: str) -> Session:
+    """Return the session that the person means: by id, by key, or the last one."""
+    if name == "last":
+        page = client.sessions(limit=1)
+        if not page.sessions:
+            raise NoSession
+        return page.sessions[0]
+    try:
+        session_id = parse_ulid(name)
+    except PalyraError:
+        return client.resolve(SessionRef(key=name, require_existing=True))
+    return client.session(session_id)
+
+
+def session_table(found: tuple[Session, ...]) -> list[str]:
+    """Return sessions as a table."""
+    rows = [
+        [session.session_id, date_time(session.updated_at), session.key or session.label or "", name_of(session)]
+        for session in found
+    ]
+    return table(["SESSION", "LAST USED", "KEY", "TITLE"], rows)
+
+
+def name_of(session: Session) -> str:
+    """Return what a person calls the session."""
+    return printable_line(session.title or session.label or session.key or "(untitled)")
+
+
+def _change(invocation: Invocation, session: str, *, verb: str, done: str) -> None:
+    client = invocation.client
+    _tell(invocation, client.change(find_session(client, session).session_id, verb), done)
+
+
+def _tell(invocation: Invocation, session: Session, done: str) -> None:
+    if invocation.json:
+        show_json({"session": session})
+    else:
+        print(f"{session.session_id} ({name_of(session)}): {done}.")
+
+
+def _show_message(message: Said) -> None:
+    if message.role == "tool":
+        print(paint(f"· {printable_line(message.text, width=TOOL_WIDTH)}", "dim"))
+    elif message.text.strip():
+        who = "you" if message.role == "user" else "palyra"
+        print(paint(f"{who}, {date_time(message.at)}", "dim"))
+        print(printable(message.text))
+
+
+def _facts(session: Session) -> list[str]:
+    return facts(
+        [
+            ("session", session.session_id),
+            ("title", session.title),
+            ("key", session.key),
+            ("label", session.label),
+            ("agent", session.agent_id),
+            ("begun", date_time(session.created_at)),
+            ("last used", date_time(session.updated_at)),
+            ("archived", date_time(session.archived_at)),
+            ("active run", session.active_run_id),
+        ]
+    )

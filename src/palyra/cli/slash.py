@@ -1,0 +1,54 @@
+"""What can be typed in the chat besides messages."""
+
+import difflib
+from dataclasses import dataclass
+
+HELP = {
+    "/help": "this list",
+    "/new": "begin a new conversation; the present one is put away",
+    "/sessions": "list conversations; `/sessions 2` goes on with the second",
+    "/model": "which model answers",
+    "/cancel": "stop the run under way",
+    "/quit": "leave; the daemon goes on",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Slash:
+    """A command and what stands behind it."""
+
+    name: str
+    argument: str
+
+
+def parse(text: str) -> Slash | None:
+    """Return the command that the text is, or None if it is a message."""
+    if not text.startswith("/"):
+        return None
+    name, _, argument = text.strip().partition(" ")
+    return Slash(name, argument.strip())
+
+
+def help_lines(*, typing_along: bool) -> list[str]:
+    """Return what can be typed, and which keys do what."""
+    lines = [f"  {name.ljust(10)} {what}" for name, what in HELP.items()]
+    if typing_along:
+        keys = [
+            "  Enter sends; Alt-Enter, or a backslash before Enter, begins a further line.",
+            "  What you send while an answer is being written joins that run.",
+            "  Ctrl-C cancels the run under way, and leaves at the second time. Ctrl-D leaves.",
+        ]
+    else:
+        keys = [
+            "  Enter sends; a backslash before Enter begins a further line.",
+            "  This terminal is a plain one: the next message can be typed when the answer is there.",
+            "  Ctrl-C cancels the run under way, and leaves at the second time. Ctrl-D leaves.",
+        ]
+    return lines + keys
+
+
+def unknown(slash: Slash) -> str:
+    """Return a hint for a command that does not exist."""
+    close = difflib.get_close_matches(slash.name, HELP, n=1)
+    meant = f"Did you mean {close[0]}?" if close else "/help lists what there is."
+    return f"There is no {slash.name}. {meant} To send a message that begins with a slash, put a space before it."

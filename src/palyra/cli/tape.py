@@ -1,0 +1,147 @@
+"""A tape in lines that a person can read: number, time, kind, and what matters of the content."""
+
+from typing import assert_never
+
+from palyra.cli.narration import label_of
+from palyra.cli.output import clock_time, paint, plural, screen_width
+from palyra.cli.printable import printable_line, shorten
+from palyra.core.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    CancelRequested,
+    ChildEnded,
+    ChildStarted,
+    ContextAssembled,
+    InputSteered,
+    LimitReached,
+    ModelText,
+    ModelTurnEnded,
+    ModelTurnStarted,
+    ModelTurnVoided,
+    PolicyDecided,
+    RunAccepted,
+    RunCancelled,
+    RunCompleted,
+    RunEvent,
+    RunFailed,
+    RunResumed,
+    RunStarted,
+    SessionAgentBound,
+    SessionArchived,
+    SessionCreated,
+    SessionEvent,
+    SessionRenamed,
+    SessionReset,
+    SessionUnarchived,
+    ToolFinished,
+    ToolProposed,
+    ToolStarted,
+)
+from palyra.gateway.follow import Line
+
+KIND_WIDTH = max(len("model_turn_started"), len("approval_requested"), len("session_unarchived"))
+LONGEST = 300
+
+
+def tape_line(line: Line) -> str:
+    """Return an entry as one line that fits the terminal."""
+    head = f"{line.tape_seq:>6}  {clock_time(line.at)}  "
+    width = min(LONGEST, screen_width() - len(head) - KIND_WIDTH - 2)
+    content = shorten(printable_line(describe(line)), max(20, width))
+    return f"{paint(head, 'dim')}{line.kind.ljust(KIND_WIDTH)}  {content}".rstrip()
+
+
+def describe(line: Line) -> str:
+    """Return what matters of an entry's content."""
+    event = line.event
+    if event is None:
+        return "(this version does not know this kind)"
+    if isinstance(event, SessionEvent):
+        return _of_session(event)
+    return _of_run(event)
+
+
+def _of_session(event: SessionEvent) -> str:
+    match event:
+        case SessionCreated(principal=principal, key=key, label=label):
+            return _words(f"by {principal}", key and f"key {key!r}", label and f"label {label!r}")
+        case SessionReset():
+            return "what stands above is no longer context"
+        case SessionRenamed(title=title):
+            return repr(title)
+        case SessionAgentBound(agent_id=agent_id):
+            return f"agent {agent_id}" if agent_id else "the default agent"
+        case SessionArchived(freed_key=key):
+            return f"key {key!r} is free again" if key else ""
+        case SessionUnarchived():
+            return ""
+        case _:
+            assert_never(event)
+
+
+def _of_run(event: RunEvent) -> str:
+    match event:
+        case RunAccepted(text=text, mode=mode, origin=origin):
+            return f"{text!r} ({origin}, {mode})"
+        case RunStarted():
+            return ""
+        case RunResumed(reason=reason):
+            return reason
+        case InputSteered(text=text):
+            return repr(text)
+        case ContextAssembled(messages=messages, estimated_tokens=tokens, dropped=dropped):
+            return _words(f"{plural(messages, 'message')}, about {tokens} tokens", dropped and f"{dropped} left out")
+        case ModelTurnStarted(turn=turn, provider=provider, model=model, last=last):
+            return _words(f"turn {turn}, {provider} {model}", last and "last turn, no tools")
+        case ModelText(text=text):
+            return repr(text)
+        case ModelTurnEnded(turn=turn, stop=stop, usage=usage):
+            return f"turn {turn}, {stop}, {usage.input_tokens} tokens in, {usage.output_tokens} out"
+        case ModelTurnVoided(turn=turn, reason=reason):
+            return f"turn {turn} does not count: {reason}"
+        case LimitReached(limit=limit):
+            return limit.value.replace("_", " ")
+        case CancelRequested(reason=reason) | RunCancelled(reason=reason):
+            return reason
+        case RunCompleted(limit_reached=limit):
+            return f"limit reached: {limit.value.replace('_', ' ')}" if limit else ""
+        case RunFailed(code=code, reason=reason):
+            return f"{reason} [{code}]"
+        case _:
+            return _of_call(event)
+
+
+def _of_call(
+    event: ToolProposed
+    | PolicyDecided
+    | ApprovalRequested
+    | ApprovalResolved
+    | ToolStarted
+    | ToolFinished
+    | ChildStarted
+    | ChildEnded,
+) -> str:
+    match event:
+        case ToolProposed(tool=tool, arguments=arguments, malformed=malformed):
+            return _words(label_of(tool, arguments), malformed and f"malformed: {malformed}")
+        case PolicyDecided(verdict=verdict, risk=risk, reason=reason):
+            of_risk = f"{risk} risk" if risk else None
+            return _words(verdict.value, of_risk, reason if reason != of_risk else None)
+        case ApprovalRequested(approval_id=approval_id, expires_at=expires_at):
+            return f"{approval_id}, until {expires_at.astimezone():%Y-%m-%d %H:%M}"
+        case ApprovalResolved(decision=decision, reason=reason):
+            return _words(decision.value, reason)
+        case ToolStarted(call_id=call_id, attempt=attempt):
+            return _words(call_id, attempt > 1 and f"attempt {attempt}")
+        case ToolFinished(outcome=outcome, text=text):
+            return f"{outcome}: {text!r}"
+        case ChildStarted(child_run_id=child, text=text):
+            return f"run {child}: {text!r}"
+        case ChildEnded(child_run_id=child, outcome=outcome, text=text):
+            return f"run {child}, {outcome}: {text!r}"
+        case _:
+            assert_never(event)
+
+
+def _words(*parts: str | bool | int | None) -> str:
+    return ", ".join(str(part) for part in parts if part)

@@ -1,0 +1,168 @@
+"""`palyra tokens`: who may come in, and what for."""
+
+import re
+from datetime import datetime
+from typing import Any
+
+import click
+from msgspec import Struct
+
+from palyra.cli.options import Invocation, PalyraGroup
+from palyra.cli.output import date_time, facts, say, show, show_json, table
+from palyra.cli.printable import printable_line
+from palyra.core.errors import Invalid
+from palyra.core.ids import parse_ulid
+from palyra.gateway.client import ADMIN_ROOT, Client, find_target
+
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+_LIFE = re.compile(r"(\d{1,6})([smhd])")
+
+
+class TokenInUse(Invalid):
+    """This is the token that this command itself uses. `--yes` revokes it; `palyra restart` then makes a new one."""
+
+
+class Token(Struct, frozen=True, kw_only=True):
+    """A token as the daemon lists it."""
+
+    token_id: str
+    principal: str
+    name: str
+    scopes: tuple[str, ...]
+    created_at: datetime
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+    current: bool = False
+
+
+class TokensPage(Struct, frozen=True, kw_only=True):
+    """A page of tokens, the latest first, and where the next one begins."""
+
+    tokens: tuple[Token, ...]
+    next_cursor: str | None = None
+
+
+class Life(click.ParamType[int]):
+    """How long something lives, as in 90s, 30m, 12h or 30d; in seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        match = _LIFE.fullmatch(str(value))
+        if match is None:
+            self.fail(f"{value!r} is no time: write a number and s, m, h or d, as in 12h or 30d", param, ctx)
+        return int(match[1]) * SECONDS[match[2]]
+
+
+@click.group(cls=PalyraGroup, invoke_without_command=True)
+@click.pass_context
+def tokens(ctx: click.Context) -> None:
+    """List, make and revoke the tokens that let programs and people in; without a command, the list."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_tokens)
+
+
+@tokens.command("list")
+@click.option("--principal", metavar="WHO", help="Only those of one principal, as user:ana.")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 500), help="How many.")
+@click.pass_obj
+def list_tokens(invocation: Invocation, principal: str | None = None, limit: int = 100) -> None:
+    """List tokens that were not revoked, the latest first."""
+    page = _admin(invocation).ask(TokensPage, "GET", "/tokens", query={"principal": principal, "limit": limit})
+    if invocation.json:
+        show_json(page)
+    elif not page.tokens:
+        print("There are no such tokens.")
+    else:
+        rows = [
+            [
+                token.token_id,
+                token.principal,
+                ",".join(token.scopes),
+                date_time(token.created_at),
+                date_time(token.expires_at) or "never",
+                f"{token.name} (in use here)" if token.current else token.name,
+            ]
+            for token in page.tokens
+        ]
+        show(table(["TOKEN", "PRINCIPAL", "SCOPES", "MADE", "EXPIRES", "NAME"], rows))
+        if page.next_cursor:
+            say(f"There are more; --limit shows up to 500, this was {limit}.")
+
+
+@tokens.command("create")
+@click.argument("name")
+@click.option("--principal", metavar="WHO", help="Whose it is, as user:ana or service:backup; your own without it.")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice(["read", "write", "admin"]),
+    help="What it is good for; may be given again. Without it: read and write.",
+)
+@click.option("--expires", type=Life(), metavar="TIME", help="How long it lives, as 12h or 30d; without it: for ever.")
+@click.pass_obj
+def create_token(
+    invocation: Invocation, name: str, *, principal: str | None, scopes: tuple[str, ...], expires: int | None
+) -> None:
+    """Make a token and print its secret, which is never told again. NAME says what it is for.
+
+    A principal that is new gets an agent of its own.
+    """
+    asked = {
+        "name": name,
+        "principal": principal,
+        "scopes": scopes or ("read", "write"),
+        "expires_in_seconds": expires,
+    }
+    answer = _admin(invocation).ask(dict[str, Any], "POST", "/tokens", body=asked)
+    if invocation.json:
+        show_json(answer)
+        return
+    made = answer["token"]
+    # The secret alone goes to stdout, so that it can be piped to where it belongs.
+    for line in facts(
+        [
+            ("token", str(made["token_id"])),
+            ("principal", str(made["principal"])),
+            ("scopes", ", ".join(map(str, made["scopes"]))),
+            ("expires", str(made["expires_at"] or "never")),
+        ]
+    ):
+        say(line)
+    say("Keep the secret now; it is not told again:")
+    print(printable_line(str(answer["secret"])))
+
+
+@tokens.command("revoke")
+@click.argument("token_id")
+@click.option("--yes", is_flag=True, help="Revoke it even if it is the one that this command uses.")
+@click.pass_obj
+def revoke_token(invocation: Invocation, token_id: str, *, yes: bool) -> None:
+    """Make a token good for nothing, at once. `palyra tokens` shows the ids."""
+    admin, wanted = _admin(invocation), parse_ulid(token_id, "token id")
+    if not yes and any(token.current and token.token_id == wanted for token in _all(admin)):
+        raise TokenInUse
+    revoked = admin.ask(Token, "DELETE", f"/tokens/{wanted}", field="token")
+    if invocation.json:
+        show_json({"token": revoked})
+    else:
+        print(f"{revoked.token_id} ({printable_line(revoked.name)} of {printable_line(revoked.principal)}): revoked.")
+        if revoked.current:
+            say("This command has no valid token any more; `palyra restart` makes a new one for this home.")
+
+
+def _all(admin: Client) -> list[Token]:
+    found: list[Token] = []
+    cursor: str | None = None
+    while True:
+        page = admin.ask(TokensPage, "GET", "/tokens", query={"limit": 500, "cursor": cursor})
+        found += page.tokens
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+def _admin(invocation: Invocation) -> Client:
+    return Client(lambda: find_target(invocation.home), root=ADMIN_ROOT)

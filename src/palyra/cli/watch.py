@@ -1,0 +1,121 @@
+"""Follow one run to its end in the foreground; Ctrl-C cancels it, and leaves at the second time."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Protocol
+
+from palyra.cli.exits import Exit
+from palyra.cli.narration import Ended, Narrator, Note, Screen, ended_by, ended_of
+from palyra.cli.output import say, show_json_line
+from palyra.gateway.client import Client
+from palyra.gateway.follow import Line, Stream, follow_run
+
+LOST = "(the daemon went away; waiting for it to come back)"
+
+
+class Interrupts:
+    """Counts Ctrl-C. The first closes the stream, so that the loop wakes up; the next one raises as usual."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.stream: Stream | None = None
+
+    def __call__(self, _: int, __: FrameType | None) -> None:
+        self.count += 1
+        if self.count > 1:
+            raise KeyboardInterrupt
+        if self.stream is not None:
+            self.stream.close()
+
+
+class Audience(Protocol):
+    """Whoever is told of a run."""
+
+    def hear(self, line: Line) -> Ended | None:
+        """Take one entry, and return how the run ended if it was the final one."""
+        ...
+
+    def lost(self) -> None:
+        """Take notice that the daemon went away and is waited for."""
+        ...
+
+
+class Person:
+    """Is told the run as a story."""
+
+    def __init__(self, screen: Screen, narrator: Narrator) -> None:
+        self._screen = screen
+        self._narrator = narrator
+
+    def hear(self, line: Line) -> Ended | None:
+        ended = None
+        for piece in self._narrator.tell(line):
+            self._screen.show(piece)
+            ended = piece if isinstance(piece, Ended) else ended
+        return ended
+
+    def lost(self) -> None:
+        self._screen.show(Note(LOST))
+
+
+class Program:
+    """Gets every entry as a line of JSON."""
+
+    def hear(self, line: Line) -> Ended | None:
+        show_json_line(line.text)
+        return ended_by(line)
+
+    def lost(self) -> None:
+        say(LOST)
+
+
+def watch(client: Client, run_id: str, *, after_seq: int, audience: Audience) -> Ended:
+    """Tell of the run's entries behind `after_seq` until it ends, and say how it did."""
+    with _interrupts() as interrupts:
+        cancelled = False
+        while True:
+            stream = follow_run(client, run_id, after_seq=after_seq, lost=audience.lost)
+            interrupts.stream = stream
+            if interrupts.count and not cancelled:
+                cancelled = True
+                client.cancel(run_id, reason="Ctrl-C")
+            for line in stream:
+                ended = audience.hear(line)
+                if ended is not None:
+                    return ended
+            after_seq = stream.after_seq
+            if not interrupts.count or cancelled:
+                # The daemon has nothing more to tell of it: it is over, and its record says how.
+                return ended_of(client.run(run_id))
+
+
+def attach(client: Client, run_id: str, *, after_seq: int, audience: Audience) -> Ended:
+    """Do the same without a hand on the run: Ctrl-C only ends the looking."""
+    for line in follow_run(client, run_id, after_seq=after_seq, lost=audience.lost):
+        ended = audience.hear(line)
+        if ended is not None:
+            return ended
+    return ended_of(client.run(run_id))
+
+
+def exit_after(ended: Ended) -> Exit:
+    """Return the exit code for a run that ended so."""
+    match ended.status:
+        case "done":
+            return Exit.DONE
+        case "cancelled":
+            return Exit.CANCELLED
+        case _:
+            return Exit.FAILED
+
+
+@contextmanager
+def _interrupts() -> Iterator[Interrupts]:
+    interrupts = Interrupts()
+    before = signal.signal(signal.SIGINT, interrupts)
+    try:
+        yield interrupts
+    finally:
+        signal.signal(signal.SIGINT, before)

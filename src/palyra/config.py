@@ -1,0 +1,456 @@
+"""The settings: frozen structs, read from one TOML file and the environment.
+
+Nobody else reads the environment. A variable `PALYRA_<SECTION>_<KEY>` overrides the key of that section. Unknown keys
+are refused with the nearest name that exists. A key that holds a secret may name where the secret is instead
+(`env:NAME`, `file:/path`): it is resolved here, and wherever settings are shown or hashed the reference stands for it.
+"""
+
+import difflib
+import hashlib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+from msgspec import Meta, Struct
+
+from palyra.core.errors import Invalid
+from palyra.core.limits import Limits
+
+DEFAULT_PORT = 7717
+DEFAULT_GRPC_PORT = 7718
+
+SECRETS = frozenset({"journal.database_url"})
+"""The keys whose value may be a reference, and is never shown."""
+LIVE_SECTIONS = frozenset({"limits", "gateway"})
+LIVE_KEYS = frozenset({"runs.queued_inputs"})
+"""What a running daemon takes over; everything else needs a restart."""
+OTHER_VARIABLES = frozenset({"PALYRA_HOME", "PALYRA_PROFILE", "PALYRA_DEBUG", "PALYRA_CRASH_AFTER"})
+"""Variables of ours that are no settings."""
+
+_PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_LOOPBACK = re.compile(r"localhost|::1|127(\.\d{1,3}){3}")
+_REFERENCE = re.compile(r"(?P<kind>[a-z]+):(?!//)(?P<rest>.*)", re.DOTALL)
+_PASSWORD = re.compile(r"(?P<user>://[^:@/]*):.*@|(?P<word>\bpassword\s*=\s*)('[^']*'|[^&\s]*)", re.DOTALL)
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Count = Annotated[int, Meta(ge=1, le=100_000)]
+Rate = Annotated[int, Meta(ge=1, le=10_000_000)]
+
+
+class SettingsInvalid(Invalid):
+    """The settings can not be used."""
+
+
+class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What all sections have in common: no key that nobody knows."""
+
+
+class HttpSettings(Section, frozen=True, kw_only=True):
+    """Where the HTTP door is, and who may knock."""
+
+    host: str = "127.0.0.1"
+    """The address to answer at. One that other machines can reach needs TLS, and `allow_remote`."""
+    port: Port | None = None
+    """A port that must be had; None takes 7717, or any free one if that is taken."""
+    tls_certificate: str | None = None
+    """A file with the certificate, and those that it is signed by; HTTP and gRPC then speak TLS only."""
+    tls_key: str | None = None
+    """The file with the certificate's key."""
+    allow_remote: bool = False
+    """Other machines may connect. Said once by the host, and once more here."""
+
+
+class GrpcSettings(Section, frozen=True, kw_only=True):
+    """Where the gRPC door is; it has the certificate of the HTTP door."""
+
+    host: str = "127.0.0.1"
+    """The address to answer at. One that other machines can reach needs what it needs in [http]."""
+    port: Port | None = None
+    """A port that must be had; None takes 7718, or any free one if that is taken."""
+
+
+class GatewaySettings(Section, frozen=True, kw_only=True):
+    """How much the doors take on, HTTP and gRPC together."""
+
+    streams_per_token: Count = 64
+    """Streams that one token may have open."""
+    streams: Count = 2048
+    """Streams that may be open in all."""
+    requests_per_second: Rate = 2000
+    """Requests of one principal, over time."""
+    request_burst: Rate = 4000
+    """Requests of one principal, at once after a pause."""
+
+
+class JournalSettings(Section, frozen=True, kw_only=True):
+    """Where the journal is kept."""
+
+    database_url: str | None = None
+    """A PostgreSQL address, or where it stands (`env:NAME`, `file:/path`); SQLite in the home if there is none."""
+
+
+class ModelSettings(Section, frozen=True, kw_only=True):
+    """Which model answers."""
+
+    provider: str = "embedded"
+    """`embedded`, the small built-in helper, or `scripted`, which plays a file."""
+    script: str | None = None
+    """The file that the `scripted` provider plays."""
+
+
+class WorkspaceSettings(Section, frozen=True, kw_only=True):
+    """Where the agent works."""
+
+    root: str | None = None
+    """The folder that tools may see; `workspace` in the home folder if none is given."""
+
+
+class RetentionSettings(Section, frozen=True, kw_only=True):
+    """How long things are kept."""
+
+    archived_days: Annotated[int, Meta(ge=0, le=36_500)] = 0
+    """Days after which the tape of an archived session moves to the archive; 0 keeps it for ever."""
+
+
+class RunSettings(Section, frozen=True, kw_only=True):
+    """How much is done at once."""
+
+    concurrency: Count = 64
+    """Runs that are carried at the same time; further ones wait."""
+    queued_inputs: Count = 16
+    """Messages that may wait in one session; further ones are refused."""
+
+
+class Settings(Section, frozen=True, kw_only=True):
+    """All of them."""
+
+    http: HttpSettings = HttpSettings()
+    grpc: GrpcSettings = GrpcSettings()
+    gateway: GatewaySettings = GatewaySettings()
+    journal: JournalSettings = JournalSettings()
+    model: ModelSettings = ModelSettings()
+    workspace: WorkspaceSettings = WorkspaceSettings()
+    runs: RunSettings = RunSettings()
+    retention: RetentionSettings = RetentionSettings()
+    limits: Limits = Limits()
+
+
+class Home(Struct, frozen=True):
+    """The folder that holds everything of one Palyra."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.toml"
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.db"
+
+    @property
+    def lock(self) -> Path:
+        return self.path / "daemon.lock"
+
+    @property
+    def daemon(self) -> Path:
+        """What the running daemon says of itself: its process and its address."""
+        return self.path / "daemon.json"
+
+    @property
+    def token(self) -> Path:
+        return self.path / "token"
+
+    @property
+    def key(self) -> Path:
+        """The key that signs the journal's anchors."""
+        return self.path / "journal.key"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "palyrad.log"
+
+    @property
+    def workspace(self) -> Path:
+        return self.path / "workspace"
+
+    @property
+    def history(self) -> Path:
+        """What was typed into the chat."""
+        return self.path / "chat-history"
+
+
+class Source(StrEnum):
+    """Where a value is from."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong with the settings, and what to do about it."""
+
+    where: str
+    """The file or the variable."""
+    key: str | None
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what} {self.remedy}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was found in the file and the environment."""
+
+    settings: Settings
+    """As far as they could be read: what is wrong has its default."""
+    sources: Mapping[str, Source]
+    problems: tuple[Problem, ...]
+
+
+class Reloaded(NamedTuple):
+    """The settings that hold after a reload, and the keys that have changed in the file or the environment."""
+
+    settings: Settings
+    live: tuple[str, ...]
+    restart: tuple[str, ...]
+
+
+class SecretText(str):
+    """A secret to be used as text, which shows something else in its place."""
+
+    shown: str
+
+    def __new__(cls, secret: str, *, shown: str) -> "SecretText":
+        made = super().__new__(cls, secret)
+        made.shown = shown
+        return made
+
+    def __repr__(self) -> str:
+        return repr(self.shown)
+
+
+def find_home(*, home: str | None = None, profile: str | None = None, environ: Mapping[str, str] = os.environ) -> Home:
+    """Return the home folder: as given, or PALYRA_HOME, or ~/.palyra; a profile is a home beside it."""
+    return choose_home(home=home, profile=profile, environ=environ)[0]
+
+
+def choose_home(
+    *, home: str | None = None, profile: str | None = None, environ: Mapping[str, str] = os.environ
+) -> tuple[Home, tuple[str, ...]]:
+    """Return the home folder and what made it this one."""
+    named = environ.get("PALYRA_HOME")
+    base = Path(home or named or "~/.palyra").expanduser().absolute()
+    because = [f"--home is {home}" if home else f"PALYRA_HOME is {named}" if named else "~/.palyra is the usual home"]
+    name = profile or environ.get("PALYRA_PROFILE")
+    if not name:
+        return Home(base), tuple(because)
+    if not _PROFILE.fullmatch(name):
+        raise SettingsInvalid(f"{name!r} is no profile name: use letters, digits, '-' and '_', 64 at most.")
+    because.append(f"--profile is {name}" if profile else f"PALYRA_PROFILE is {name}")
+    return Home(base.with_name(f"{base.name}-{name}")), tuple(because)
+
+
+def load(home: Home, *, environ: Mapping[str, str] = os.environ) -> Settings:
+    """Read the home's settings, with the environment's overrides."""
+    reading = read(home, environ=environ)
+    if reading.problems:
+        first, *others = reading.problems
+        more = f" Problems beside this one: {len(others)}; `palyra config check` names them all." if others else ""
+        raise SettingsInvalid(f"{first}{more}")
+    return reading.settings
+
+
+def read(home: Home, *, environ: Mapping[str, str] = os.environ) -> Reading:
+    """Read what there is, and find everything that is wrong with it."""
+    problems: list[Problem] = []
+    table: dict[str, Any] = {}
+    try:
+        table = tomllib.loads(home.config.read_text("utf-8")) if home.config.exists() else {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        problems.append(Problem(str(home.config), None, f"can not be read: {error}.", "It must be TOML in UTF-8."))
+    except OSError as error:
+        problems.append(Problem(str(home.config), None, f"can not be read: {error.strerror}.", "Make it readable."))
+    problems += _unknown(table, home.config)
+    parts: dict[str, dict[str, Any]] = {}
+    sources: dict[str, Source] = {}
+    for key, field in _fields():
+        section, _, name = key.partition(".")
+        value, source, where = _given(key, table, path=home.config, environ=environ)
+        try:
+            # A variable is text, whatever the key holds; the file says which kind it means.
+            if source is not Source.DEFAULT:
+                value = msgspec.convert(value, field.type, strict=source is Source.FILE)
+                _check_sign(key, value)
+                value = _resolve(str(value), home, environ=environ) if key in SECRETS else value
+        except (msgspec.ValidationError, SettingsInvalid) as error:
+            default = "none" if field.default is None else field.default
+            what = f"{key} is wrong: {str(error).removesuffix('.')}."
+            problems.append(Problem(where, key, what, f"Mend it, or leave it out; the default is {default}."))
+            source = Source.DEFAULT
+        parts.setdefault(section, {})[name] = field.default if source is Source.DEFAULT else value
+        sources[key] = source
+    kinds = {section.name: section.type for section in msgspec.structs.fields(Settings)}
+    settings = Settings(**{name: kinds[name](**fields) for name, fields in parts.items()})
+    return Reading(settings, sources, (*problems, *_exposed(settings, home.config)))
+
+
+def stray_variables(environ: Mapping[str, str] = os.environ) -> Iterator[Problem]:
+    """Find variables that look like settings and are none."""
+    known = {variable_of(key) for key, _ in _fields()} | OTHER_VARIABLES
+    for name in sorted(environ):
+        if name.startswith("PALYRA_") and name not in known:
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+            remedy = f"Did you mean {close[0]}?" if close else "It changes nothing; take it away."
+            yield Problem(name, None, "there is no such variable.", remedy)
+
+
+def variable_of(key: str) -> str:
+    """Return the variable that overrides a key."""
+    return f"PALYRA_{key.replace('.', '_')}".upper()
+
+
+def crash_after(environ: Mapping[str, str] = os.environ) -> int | None:
+    """Return after how many commits the daemon must kill itself: how the tests reach every instant of a run."""
+    text = environ.get("PALYRA_CRASH_AFTER", "")
+    return int(text) if text.isdigit() else None
+
+
+def effective(settings: Settings) -> dict[str, object]:
+    """Return every key with its value as it may be shown."""
+    return {key: _shown(key, value) for key, value in _flat(settings)}
+
+
+def settings_hash(settings: Settings) -> str:
+    """Return what tells these settings from others. A secret counts by its reference, or with its password left out."""
+    text = json.dumps(effective(settings), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def changes(old: Settings, new: Settings) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the keys that differ: those that a running daemon takes over, and those that need a restart."""
+    before = dict(_flat(old))
+    differing = [key for key, value in _flat(new) if before[key] != value]
+    live = [key for key in differing if key in LIVE_KEYS or key.partition(".")[0] in LIVE_SECTIONS]
+    return tuple(live), tuple(key for key in differing if key not in live)
+
+
+def reload(home: Home, current: Settings, *, environ: Mapping[str, str] = os.environ) -> Reloaded:
+    """Return the settings with what may change under a running daemon; raise, and change nothing, if any is wrong."""
+    found = load(home, environ=environ)
+    live, restart = changes(current, found)
+    settings = current
+    for key in live:
+        section, _, name = key.partition(".")
+        fresh = {name: getattr(getattr(found, section), name)}
+        part = msgspec.structs.replace(getattr(settings, section), **fresh)
+        settings = msgspec.structs.replace(settings, **{section: part})
+    return Reloaded(settings, live, restart)
+
+
+def _flat(settings: Settings) -> Iterator[tuple[str, Any]]:
+    for section in settings.__struct_fields__:
+        part = getattr(settings, section)
+        for name in part.__struct_fields__:
+            yield f"{section}.{name}", getattr(part, name)
+
+
+def _fields() -> Iterator[tuple[str, Any]]:
+    """Yield every key with its declaration."""
+    for section in msgspec.structs.fields(Settings):
+        for field in msgspec.structs.fields(section.type):
+            yield f"{section.name}.{field.name}", field
+
+
+def _given(key: str, table: dict[str, Any], *, path: Path, environ: Mapping[str, str]) -> tuple[object, Source, str]:
+    """Return what was set for a key, if anything was, and where."""
+    section, _, name = key.partition(".")
+    variable, given = variable_of(key), table.get(section)
+    if text := environ.get(variable):
+        return text, Source.ENVIRONMENT, variable
+    if isinstance(given, dict) and name in given:
+        return given[name], Source.FILE, str(path)
+    return None, Source.DEFAULT, ""
+
+
+def _unknown(table: dict[str, Any], path: Path) -> Iterator[Problem]:
+    known = {part.name: list(part.type.__struct_fields__) for part in msgspec.structs.fields(Settings)}
+    for section, given in table.items():
+        if section not in known:
+            what = f"there is no section [{section}]."
+            yield Problem(str(path), section, what, _nearest(section, list(known)))
+        elif not isinstance(given, dict):
+            what = f"{section} is a section."
+            yield Problem(str(path), section, what, f"Write [{section}] and its keys below it.")
+        else:
+            for name in given:
+                if name not in known[section]:
+                    what = f"section [{section}] has no key {name!r}."
+                    yield Problem(str(path), f"{section}.{name}", what, _nearest(name, known[section]))
+
+
+def _exposed(settings: Settings, path: Path) -> Iterator[Problem]:
+    """Find doors that others could reach without both of what that needs, and half a certificate."""
+    http = settings.http
+    if (http.tls_certificate is None) != (http.tls_key is None):
+        missing = "http.tls_key" if http.tls_key is None else "http.tls_certificate"
+        what = "http.tls_certificate and http.tls_key belong together."
+        yield Problem(str(path), missing, what, f"Set {missing} too, or neither.")
+    has_tls = http.tls_certificate is not None and http.tls_key is not None
+    for key, host in (("http.host", http.host), ("grpc.host", settings.grpc.host)):
+        if _LOOPBACK.fullmatch(host) or (has_tls and http.allow_remote):
+            continue
+        what = (
+            f"{key} is {host!r}, which other machines may reach. That needs two things: "
+            f"TLS (http.tls_certificate and http.tls_key: {'there' if has_tls else 'missing'}), "
+            f"and http.allow_remote = true ({'there' if http.allow_remote else 'missing'})."
+        )
+        yield Problem(str(path), key, what, "Set both, or use 127.0.0.1 and a tunnel.")
+
+
+def _check_sign(key: str, value: Any) -> None:
+    if key.startswith("limits.") and value < 0:
+        raise SettingsInvalid("a limit can not be negative")
+
+
+def _nearest(name: str, names: list[str]) -> str:
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(names)}."
+
+
+def _resolve(text: str, home: Home, *, environ: Mapping[str, str]) -> SecretText:
+    """Return the secret that is meant: the text itself, or what it refers to."""
+    reference = _REFERENCE.fullmatch(text)
+    if reference is None:
+        return SecretText(text, shown=_redacted(text))
+    kind, rest = reference["kind"], reference["rest"]
+    if kind not in ("env", "file"):
+        raise SettingsInvalid(f"there is no kind of reference {kind!r}; there are env:NAME and file:/path")
+    try:
+        found = environ.get(rest, "") if kind == "env" else (home.path / Path(rest).expanduser()).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsInvalid(f"{text} can not be read ({getattr(error, 'strerror', 'no UTF-8')})") from error
+    if not found.strip():
+        raise SettingsInvalid(f"there is nothing at {text}")
+    return SecretText(found.strip(), shown=text)
+
+
+def _shown(key: str, value: object) -> object:
+    if isinstance(value, SecretText):
+        return value.shown
+    return _redacted(value) if isinstance(value, str) and key in SECRETS else value
+
+
+def _redacted(text: str) -> str:
+    return _PASSWORD.sub(lambda found: f"{found['user']}:***@" if found["user"] else f"{found['word']}***", text)

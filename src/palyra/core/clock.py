@@ -1,0 +1,29 @@
+"""The clock as the rest of the house sees it."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class Clock(Protocol):
+    """Tells the time. `now` may jump when the machine's clock is set; `monotonic` never goes back."""
+
+    def now(self) -> datetime:
+        """Return the present moment, aware, in UTC, in whole milliseconds."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds since an arbitrary start, for measuring how long something took."""
+        ...
+
+
+def to_ms(moment: datetime) -> int:
+    """Return milliseconds since 1970, as stored in columns."""
+    return (moment - _EPOCH) // _MILLISECOND
+
+
+def from_ms(ms: int) -> datetime:
+    """Return the aware datetime of a stored time."""
+    return _EPOCH + timedelta(milliseconds=ms)

@@ -1,0 +1,360 @@
+"""Everything that can happen to a session or a run: the closed union that the tape is made of.
+
+An event is stored for ever. Its tag is the stored name and never changes; new fields have defaults; a changed meaning
+is a new tag. Events are plain data: nothing stored is revived as anything but these structs.
+
+Every event has a time, an actor (the principal or part that caused it) and labels (where its content came from).
+`carried_ms` is the time a worker spent on the run since the entry before it: the sum is the run's wall clock.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+from msgspec import Struct
+
+from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
+from palyra.core.limits import LimitKind, Limits
+from palyra.core.prompt import StopReason
+from palyra.core.tool import JsonObject, Outcome, Risk, Verdict
+from palyra.core.usage import Usage
+
+
+class Mode(StrEnum):
+    """What becomes of an input while another run is active in its session."""
+
+    QUEUE = "queue"
+    STEER = "steer"
+    INTERRUPT = "interrupt"
+
+
+class Decision(StrEnum):
+    """How an approval ended."""
+
+    ALLOWED = "allowed"
+    DENIED = "denied"
+    TIMED_OUT = "timed_out"
+    WITHDRAWN = "withdrawn"
+
+
+class Parent(Struct, frozen=True, kw_only=True):
+    """The run that waits for this one, and the call that it waits in."""
+
+    run_id: RunId
+    session_id: SessionId
+    call_id: CallId
+    depth: int
+    """How many runs stand above this one."""
+
+
+class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """What all events have."""
+
+    at: datetime
+    actor: str = "system"
+    labels: tuple[str, ...] = ()
+    carried_ms: int = 0
+
+
+# -- events of a run
+
+
+class RunAccepted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_accepted"):
+    """An input was taken in. From here on the run will come to an end."""
+
+    text: str
+    principal: PrincipalId
+    agent_id: AgentId
+    limits: Limits
+    agent_reason: str = ""
+    """Why it is this agent that answers."""
+    origin: str = "api"
+    mode: Mode = Mode.QUEUE
+    idempotency_key: str | None = None
+    parent: Parent | None = None
+
+
+class RunStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):
+    """It is this run's turn: it is the active run of its session, and its input joins the conversation."""
+
+
+class RunResumed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_resumed"):
+    """The run was left in the middle of something: an open turn is void, started calls are interrupted."""
+
+    reason: str = "restart"
+
+
+class InputSteered(Event, frozen=True, kw_only=True, omit_defaults=True, tag="input_steered"):
+    """A further message joins the run at its next model turn."""
+
+    text: str
+    idempotency_key: str | None = None
+
+
+class ContextAssembled(Event, frozen=True, kw_only=True, omit_defaults=True, tag="context_assembled"):
+    """What the next model turn was shown: ranges, sizes and a digest, never the text itself."""
+
+    inputs: int
+    """How many inputs of the run the assembler saw."""
+    first_seq: int | None
+    """The first and the last tape entry whose message is in the prompt."""
+    last_seq: int | None
+    messages: int
+    dropped: int
+    """Messages since the last reset that did not fit."""
+    estimated_tokens: int
+    window_tokens: int
+    digest: str
+
+
+class ModelTurnStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model_turn_started"):
+    """The model is asked."""
+
+    turn: int
+    provider: str
+    model: str
+    reason: str = ""
+    """Why this provider was chosen."""
+    last: bool = False
+    """The final turn at a limit: no tools are offered."""
+    settings_hash: str = ""
+    """The settings in force."""
+
+
+class ModelText(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model_text"):
+    """A piece of the model's answer."""
+
+    turn: int
+    text: str
+
+
+class ToolProposed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tool_proposed"):
+    """The model wants a tool to be called. Nothing has been decided yet."""
+
+    turn: int
+    call_id: CallId
+    tool: str
+    arguments: JsonObject
+    malformed: str = ""
+
+
+class ModelTurnEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model_turn_ended"):
+    """The model has said all it wanted to say in this turn."""
+
+    turn: int
+    stop: StopReason
+    usage: Usage
+
+
+class ModelTurnVoided(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model_turn_voided"):
+    """The turn's text and proposals do not count: the stream broke."""
+
+    turn: int
+    reason: str
+
+
+class PolicyDecided(Event, frozen=True, kw_only=True, omit_defaults=True, tag="policy_decided"):
+    """Whether a proposed call may run."""
+
+    call_id: CallId
+    verdict: Verdict
+    risk: Risk | None
+    reason: str
+    policies: tuple[str, ...] = ()
+
+
+class ApprovalRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="approval_requested"):
+    """A person is asked about a call."""
+
+    call_id: CallId
+    approval_id: str
+    expires_at: datetime
+
+
+class ApprovalResolved(Event, frozen=True, kw_only=True, omit_defaults=True, tag="approval_resolved"):
+    """The question is settled."""
+
+    call_id: CallId
+    approval_id: str
+    decision: Decision
+    reason: str = ""
+
+
+class ToolStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tool_started"):
+    """The tool is about to run; recorded before its first effect."""
+
+    call_id: CallId
+    attempt: int = 1
+
+
+class ToolFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tool_finished"):
+    """What came of a call, in the words that the model is given."""
+
+    call_id: CallId
+    outcome: Outcome
+    text: str
+
+
+class ChildStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="child_started"):
+    """The call is carried out by a run of its own; this one waits for it."""
+
+    call_id: CallId
+    child_run_id: RunId
+    child_session_id: SessionId
+    text: str
+    limits: Limits
+
+
+class ChildEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="child_ended"):
+    """The child came to an end; its answer is the call's result."""
+
+    call_id: CallId
+    child_run_id: RunId
+    outcome: Outcome
+    text: str
+
+
+class LimitReached(Event, frozen=True, kw_only=True, omit_defaults=True, tag="limit_reached"):
+    """The run may not go further; the model gets one last turn without tools."""
+
+    limit: LimitKind
+
+
+class CancelRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="cancel_requested"):
+    """Somebody wants the run to stop."""
+
+    reason: str
+
+
+class RunCompleted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_completed"):
+    """The run ended with an answer."""
+
+    limit_reached: LimitKind | None = None
+
+
+class RunFailed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_failed"):
+    """The run ended without an answer."""
+
+    code: str
+    reason: str
+
+
+class RunCancelled(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_cancelled"):
+    """The run was ended from outside, or by its wall clock."""
+
+    reason: str
+
+
+# -- events of a session
+
+
+class SessionCreated(Event, frozen=True, kw_only=True, omit_defaults=True, tag="session_created"):
+    """The conversation begins."""
+
+    principal: PrincipalId
+    agent_id: AgentId | None = None
+    key: str | None = None
+    label: str | None = None
+    parent: Parent | None = None
+
+
+class SessionReset(Event, frozen=True, kw_only=True, omit_defaults=True, tag="session_reset"):
+    """What was said before stays on the tape and is no longer context."""
+
+
+class SessionRenamed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="session_renamed"):
+    """The title changed, by a person or by the daemon after the first exchange."""
+
+    title: str
+
+
+class SessionAgentBound(Event, frozen=True, kw_only=True, omit_defaults=True, tag="session_agent_bound"):
+    """An agent answers in this session from now on; none stands for the default one."""
+
+    agent_id: AgentId | None = None
+
+
+class SessionArchived(Event, frozen=True, kw_only=True, omit_defaults=True, tag="session_archived"):
+    """The session is put away. Cleaning up also frees its key."""
+
+    freed_key: str | None = None
+
+
+class SessionUnarchived(Event, frozen=True, kw_only=True, omit_defaults=True, tag="session_unarchived"):
+    """The session is back in the list."""
+
+
+RunEvent = (
+    RunAccepted
+    | RunStarted
+    | RunResumed
+    | InputSteered
+    | ContextAssembled
+    | ModelTurnStarted
+    | ModelText
+    | ToolProposed
+    | ModelTurnEnded
+    | ModelTurnVoided
+    | PolicyDecided
+    | ApprovalRequested
+    | ApprovalResolved
+    | ToolStarted
+    | ToolFinished
+    | ChildStarted
+    | ChildEnded
+    | LimitReached
+    | CancelRequested
+    | RunCompleted
+    | RunFailed
+    | RunCancelled
+)
+SessionEvent = SessionCreated | SessionReset | SessionRenamed | SessionAgentBound | SessionArchived | SessionUnarchived
+TapeEvent = RunEvent | SessionEvent
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[TapeEvent] = msgspec.json.Decoder(TapeEvent)
+
+
+def encode(event: TapeEvent) -> str:
+    """Return the event as it is stored. The text, byte for byte, is what the chain covers."""
+    return _encoder.encode(event).decode()
+
+
+def decode(content: str) -> TapeEvent:
+    """Return the event of a stored text; `msgspec.DecodeError` if it is none."""
+    return _decoder.decode(content)
+
+
+def kind_of(event: TapeEvent) -> str:
+    """Return the stored name of the event's kind."""
+    tag = event.__struct_config__.tag
+    assert isinstance(tag, str)
+    return tag
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of a session's tape, as it is stored."""
+
+    session_id: SessionId
+    tape_seq: int
+    run_id: RunId | None
+    run_seq: int
+    kind: str
+    at_ms: int
+    content: str
+
+    @property
+    def event(self) -> TapeEvent:
+        """The event that the content holds."""
+        return decode(self.content)
+
+    def to_json(self) -> str:
+        """Return the entry as clients see it: its position, and the event as it is stored."""
+        # Ids and kinds are ours and hold nothing that JSON must escape; the content is JSON already.
+        run = f'"{self.run_id}"' if self.run_id else "null"
+        return (
+            f'{{"session_id":"{self.session_id}","run_id":{run},"tape_seq":{self.tape_seq},'
+            f'"run_seq":{self.run_seq},"event":{self.content}}}'
+        )

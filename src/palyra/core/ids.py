@@ -1,0 +1,49 @@
+"""Identifiers: ULIDs as text, with a type of their own for each noun."""
+
+from typing import NewType, Protocol
+
+from palyra.core.errors import Invalid
+
+SessionId = NewType("SessionId", str)
+RunId = NewType("RunId", str)
+CallId = NewType("CallId", str)
+AgentId = NewType("AgentId", str)
+TaskId = NewType("TaskId", str)
+TokenId = NewType("TokenId", str)
+PrincipalId = NewType("PrincipalId", str)
+
+ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+LENGTH = 26
+RANDOM_BYTES = 10
+
+_VALID = frozenset(ALPHABET)
+
+
+class MalformedId(Invalid):
+    """An id is 26 characters of Crockford base 32, as in 01ARZ3NDEKTSV4RRFFQ69G5FAV."""
+
+
+class IdSource(Protocol):
+    """Where new ids come from. Each call gives an id that was never given before; later ones sort later, to the ms."""
+
+    def new(self) -> str: ...
+
+
+def ulid(at_ms: int, randomness: bytes) -> str:
+    """Write a time and ten random bytes as a ULID."""
+    number = (at_ms << 80) | int.from_bytes(randomness[:RANDOM_BYTES], "big")
+    digits = [""] * LENGTH
+    for place in range(LENGTH - 1, -1, -1):
+        digits[place] = ALPHABET[number & 31]
+        number >>= 5
+    return "".join(digits)
+
+
+def parse_ulid(text: str, what: str = "id") -> str:
+    """Return the id in its canonical form, or raise `MalformedId` naming `what` it was meant to be."""
+    # Some letters beyond ASCII become ASCII ones in upper case.
+    canonical = text.upper() if text.isascii() else ""
+    if len(canonical) != LENGTH or canonical[0] > "7" or not _VALID.issuperset(canonical):
+        shown = text if len(text) <= 40 else text[:40] + "…"
+        raise MalformedId(f"{shown!r} is no valid {what}: a ULID has 26 characters, like 01ARZ3NDEKTSV4RRFFQ69G5FAV.")
+    return canonical

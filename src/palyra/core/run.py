@@ -1,0 +1,491 @@
+"""The run machine: what has happened decides what happens next.
+
+A run is a fold over its events. `evolve` takes one event into the state, or raises `IllegalTransition` and changes
+nothing. `next_step` says what the loop must do now. Both are pure, so a run can be picked up by any process at
+any time: replay the tape, ask for the next step, carry it out, record what came of it.
+
+Three ideas carry the rest:
+
+- *Whoever asks is the only one who acts.* A run has one carrier. So when `next_step` is asked while a turn is open or a
+  call is started, nobody is at work on them: their carrier died or was interrupted. The answer is `Resume`, whose event
+  voids the turn and marks the calls interrupted. A crash needs no other treatment.
+- *Others may write between any two of the carrier's commits:* a cancel, an answer, a further input. They are folded in
+  first; what the carrier wanted to record is then judged anew. An event that no longer fits is illegal, and the
+  carrier decides again.
+- *A limit is an event.* From `LimitReached` on no call runs any more, and the model gets one last turn without tools.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from palyra.core.errors import Broken
+from palyra.core.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    CancelRequested,
+    ChildEnded,
+    ChildStarted,
+    ContextAssembled,
+    Decision,
+    InputSteered,
+    LimitReached,
+    ModelText,
+    ModelTurnEnded,
+    ModelTurnStarted,
+    ModelTurnVoided,
+    Parent,
+    PolicyDecided,
+    RunAccepted,
+    RunCancelled,
+    RunCompleted,
+    RunEvent,
+    RunFailed,
+    RunResumed,
+    RunStarted,
+    ToolFinished,
+    ToolProposed,
+    ToolStarted,
+)
+from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
+from palyra.core.limits import LimitKind, Limits
+from palyra.core.tool import ToolCall, Verdict
+
+
+class IllegalTransition(Broken):
+    """The event does not fit the state of the run."""
+
+
+class RunStatus(StrEnum):
+    """Where a run stands, as the world sees it."""
+
+    ACCEPTED = "accepted"
+    IN_PROGRESS = "in_progress"
+    WAITING = "waiting"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+TERMINAL = frozenset({RunStatus.DONE, RunStatus.FAILED, RunStatus.CANCELLED})
+
+
+class Stage(StrEnum):
+    """Where a call of the present turn stands."""
+
+    PROPOSED = "proposed"
+    ALLOWED = "allowed"
+    ASK = "ask"
+    WAITING = "waiting"
+    STARTED = "started"
+    INTERRUPTED = "interrupted"
+    DENIED = "denied"
+    FINISHED = "finished"
+
+
+SETTLED = frozenset({Stage.DENIED, Stage.FINISHED})
+RUNNABLE = frozenset({Stage.ALLOWED, Stage.INTERRUPTED})
+
+LAST_TURN_TRIES = 3
+"""How often a last turn that crashes is tried again: a run must end even if asking the model kills the daemon."""
+
+
+class CallState(Struct, frozen=True):
+    """A call and its stage."""
+
+    call: ToolCall
+    stage: Stage
+    attempts: int = 0
+    waits_for: str | None = None
+    """The approval, or the child run, that the call waits for."""
+    for_child: bool = False
+    """It waits for a child, not for a person."""
+
+
+class RunState(Struct, frozen=True):
+    """All that the next decision depends on. A struct, because the fold makes a new one for every event."""
+
+    run_id: RunId
+    session_id: SessionId
+    principal: PrincipalId
+    agent_id: AgentId
+    limits: Limits
+    parent: Parent | None = None
+    status: RunStatus = RunStatus.ACCEPTED
+    run_seq: int = 1
+    started: bool = False
+    inputs: int = 1
+    inputs_seen: int = 0
+    assembled: bool = False
+    turns: int = 0
+    turn: int | None = None
+    """The open turn: started, neither ended nor void."""
+    last_turn: bool = False
+    """The last turn at a limit has begun."""
+    last_turns: int = 0
+    """How often a last turn was begun."""
+    text: tuple[str, ...] = ()
+    """The pieces of the present turn's answer."""
+    calls: tuple[CallState, ...] = ()
+    answered: bool = False
+    executed: int = 0
+    children: int = 0
+    carried_ms: int = 0
+    limit: LimitKind | None = None
+    cancel: str | None = None
+
+    def call(self, call_id: CallId) -> CallState:
+        """Return the call of that id in the present turn."""
+        for candidate in self.calls:
+            if candidate.call.call_id == call_id:
+                return candidate
+        raise IllegalTransition(f"the present turn has no call {call_id}")
+
+
+# -- steps
+
+
+@dataclass(frozen=True, slots=True)
+class CallModel:
+    """Assemble the context and ask the model; without tools if it is the last turn."""
+
+    last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPolicy:
+    """Decide which of the proposed calls may run."""
+
+    calls: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AskApproval:
+    """Put the calls before a person."""
+
+    calls: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExecuteTools:
+    """Run the calls; those that were interrupted only if their tool may be repeated."""
+
+    calls: tuple[CallState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseCalls:
+    """Settle calls that a limit leaves no room for."""
+
+    calls: tuple[CallState, ...]
+    limit: LimitKind
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Close what a carrier that is gone had opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoteLimit:
+    """Record that a limit is reached."""
+
+    limit: LimitKind
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """Nothing to do until somebody else writes to the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """End the run."""
+
+    status: RunStatus
+    reason: str = ""
+    limit: LimitKind | None = None
+
+
+Step = CallModel | CheckPolicy | AskApproval | ExecuteTools | RefuseCalls | Resume | NoteLimit | Suspend | Finish
+
+
+def next_step(state: RunState) -> Step:
+    """Say what must be done now, given all that has happened. The run must not have ended."""
+    if not state.started:
+        return Suspend()
+    if state.cancel is not None:
+        return Finish(RunStatus.CANCELLED, reason=state.cancel)
+    if state.turn is not None or any(c.stage is Stage.STARTED for c in state.calls):
+        return Resume()
+    settled = all(c.stage in SETTLED for c in state.calls)
+    if settled and state.last_turn:
+        return _finish_at_limit(state)
+    if settled and _is_answered(state):
+        return Finish(RunStatus.DONE, limit=state.limit)
+    if state.carried_ms >= state.limits.wall_clock_ms + state.limits.last_turn_ms:
+        return Finish(RunStatus.CANCELLED, reason="timeout")
+    if state.limit is None and (kind := _limit_met(state, settled=settled)):
+        return NoteLimit(kind)
+    if not settled:
+        return _next_for_calls(state)
+    if state.last_turns > LAST_TURN_TRIES:
+        return Finish(RunStatus.FAILED, reason="the run reached a limit, and its last turn broke off every time")
+    return CallModel(last=state.limit is not None)
+
+
+def _limit_met(state: RunState, *, settled: bool) -> LimitKind | None:
+    if state.carried_ms >= state.limits.wall_clock_ms:
+        return LimitKind.WALL_CLOCK
+    stages = {c.stage for c in state.calls}
+    if stages & {Stage.ALLOWED, Stage.ASK} and Stage.INTERRUPTED not in stages and _room(state) <= 0:
+        return LimitKind.TOOL_CALLS
+    if settled and state.turns >= state.limits.model_turns:
+        return LimitKind.MODEL_TURNS
+    return None
+
+
+def _room(state: RunState) -> int:
+    """Return how many further calls may begin."""
+    return state.limits.tool_calls - state.executed
+
+
+def _next_for_calls(state: RunState) -> Step:
+    if state.limit is not None:
+        refused = tuple(c for c in state.calls if c.stage not in SETTLED and c.stage is not Stage.WAITING)
+        return RefuseCalls(refused, state.limit) if refused else Suspend()
+    if proposed := tuple(c.call for c in state.calls if c.stage is Stage.PROPOSED):
+        return CheckPolicy(proposed)
+    room = max(0, _room(state))
+    # What was interrupted was counted when it first started.
+    allowed = [c for c in state.calls if c.stage is Stage.ALLOWED][:room]
+    if runnable := tuple(c for c in state.calls if c.stage is Stage.INTERRUPTED or c in allowed):
+        return ExecuteTools(runnable)
+    ask = tuple(c for c in state.calls if c.stage is Stage.ASK)
+    if len(ask) > room:
+        # Nobody is asked about what could not run whatever the answer.
+        return RefuseCalls(ask[room:], LimitKind.TOOL_CALLS)
+    return AskApproval(tuple(c.call for c in ask)) if ask else Suspend()
+
+
+def _is_answered(state: RunState) -> bool:
+    return state.answered and state.inputs == state.inputs_seen
+
+
+def _finish_at_limit(state: RunState) -> Finish:
+    if _said_something(state):
+        return Finish(RunStatus.DONE, limit=state.limit)
+    return Finish(RunStatus.FAILED, reason="the run reached a limit, and the model gave no last answer")
+
+
+def _said_something(state: RunState) -> bool:
+    return any(not piece.isspace() and piece for piece in state.text)
+
+
+# -- the fold
+
+
+def begin(run_id: RunId, session_id: SessionId, event: RunAccepted) -> RunState:
+    """Return the state of a run that was just accepted."""
+    return RunState(
+        run_id=run_id,
+        session_id=session_id,
+        principal=event.principal,
+        agent_id=event.agent_id,
+        limits=event.limits,
+        parent=event.parent,
+        carried_ms=event.carried_ms,
+    )
+
+
+def evolve(state: RunState, event: RunEvent) -> RunState:
+    """Take one event into the state, or raise `IllegalTransition`."""
+    if state.status in TERMINAL:
+        raise IllegalTransition(f"the run is {state.status}; {type(event).__name__} comes too late")
+    after = _apply(state, event)
+    return replace(
+        after,
+        run_seq=state.run_seq + 1,
+        carried_ms=state.carried_ms + event.carried_ms,
+        status=_status(after),
+    )
+
+
+def _status(state: RunState) -> RunStatus:
+    if state.status in TERMINAL or state.turns == 0:
+        return state.status
+    waits = any(c.stage is Stage.WAITING for c in state.calls)
+    works = any(c.stage not in SETTLED and c.stage is not Stage.WAITING for c in state.calls)
+    return RunStatus.WAITING if waits and not works else RunStatus.IN_PROGRESS
+
+
+def _apply(state: RunState, event: RunEvent) -> RunState:
+    match event:
+        case RunStarted():
+            _require(not state.started, "the run was started before")
+            return replace(state, started=True)
+        case RunResumed():
+            return _resume(state)
+        case InputSteered():
+            takes = state.started and state.limit is None and state.cancel is None
+            _require(takes, "the run takes no further input")
+            return replace(state, inputs=state.inputs + 1, assembled=False)
+        case (
+            ContextAssembled()
+            | ModelTurnStarted()
+            | ModelText()
+            | ToolProposed()
+            | ModelTurnEnded()
+            | ModelTurnVoided()
+        ):
+            return _apply_turn(state, event)
+        case PolicyDecided() | ApprovalRequested() | ApprovalResolved():
+            return _apply_decision(state, event)
+        case ToolStarted() | ToolFinished() | ChildStarted() | ChildEnded():
+            return _apply_execution(state, event)
+        case LimitReached(limit=limit):
+            _require(state.limit is None and state.turn is None, "the limit was noted before, or a turn is open")
+            return replace(state, limit=limit, assembled=False)
+        case CancelRequested(reason=reason):
+            return replace(state, cancel=state.cancel or reason)
+        case RunCompleted():
+            settled = state.turn is None and all(c.stage in SETTLED for c in state.calls)
+            answered = _said_something(state) if state.last_turn else _is_answered(state)
+            _require(settled and answered, "there is no answer yet")
+            _require(state.cancel is None, "the run is being cancelled")
+            return replace(state, status=RunStatus.DONE)
+        case RunFailed():
+            _require(state.cancel is None, "the run is being cancelled")
+            return replace(state, status=RunStatus.FAILED, turn=None)
+        case RunCancelled():
+            return replace(state, status=RunStatus.CANCELLED, turn=None)
+        case RunAccepted():
+            raise IllegalTransition("the run was accepted before")
+        case _ as never:
+            assert_never(never)
+
+
+def _resume(state: RunState) -> RunState:
+    started = any(c.stage is Stage.STARTED for c in state.calls)
+    _require(state.turn is not None or started, "nothing was left open")
+    calls = tuple(replace(c, stage=Stage.INTERRUPTED) if c.stage is Stage.STARTED else c for c in state.calls)
+    if state.turn is None:
+        return replace(state, calls=calls)
+    return _void_turn(state)
+
+
+def _void_turn(state: RunState) -> RunState:
+    return replace(state, turn=None, last_turn=False, text=(), calls=(), answered=False, inputs_seen=0, assembled=False)
+
+
+TurnEvent = ContextAssembled | ModelTurnStarted | ModelText | ToolProposed | ModelTurnEnded | ModelTurnVoided
+
+
+def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
+    match event:
+        case ContextAssembled(inputs=inputs):
+            ready = state.started and state.turn is None and all(c.stage in SETTLED for c in state.calls)
+            _require(ready and state.cancel is None, "the model can not be asked now")
+            _require(inputs == state.inputs, "an input came in between")
+            return replace(state, assembled=True)
+        case ModelTurnStarted(turn=turn, last=last):
+            _require(state.assembled and state.cancel is None, "the context is not assembled")
+            _require(last == (state.limit is not None), "the last turn is the one after a limit")
+            _require(turn == state.turns + 1, "turns are counted without gaps")
+            return replace(
+                state,
+                status=RunStatus.IN_PROGRESS,
+                turns=turn,
+                turn=turn,
+                last_turn=last,
+                last_turns=state.last_turns + last,
+                text=(),
+                calls=(),
+                answered=False,
+                inputs_seen=state.inputs,
+                assembled=False,
+            )
+        case _ if event.turn != state.turn:
+            raise IllegalTransition(f"turn {event.turn} is not open")
+        case ModelText(text=text):
+            return replace(state, text=(*state.text, text))
+        case ToolProposed():
+            fresh = all(c.call.call_id != event.call_id for c in state.calls)
+            _require(fresh, f"call {event.call_id} was proposed before")
+            call = ToolCall(
+                call_id=event.call_id, tool=event.tool, arguments=event.arguments, malformed=event.malformed
+            )
+            return replace(state, calls=(*state.calls, CallState(call, Stage.PROPOSED)))
+        case ModelTurnEnded():
+            return replace(state, turn=None, answered=not state.calls)
+        case ModelTurnVoided():
+            return _void_turn(state)
+        case _ as never:
+            assert_never(never)
+
+
+def _apply_decision(state: RunState, event: PolicyDecided | ApprovalRequested | ApprovalResolved) -> RunState:
+    _require(state.turn is None, "the turn is still open")
+    match event:
+        case PolicyDecided(call_id=call_id, verdict=verdict):
+            stage = {Verdict.ALLOW: Stage.ALLOWED, Verdict.ASK: Stage.ASK, Verdict.DENY: Stage.DENIED}[verdict]
+            return _move(state, call_id, {Stage.PROPOSED}, stage)
+        case ApprovalRequested(call_id=call_id, approval_id=approval_id):
+            _require(state.limit is None and state.cancel is None, "nobody is asked any more")
+            return _move(state, call_id, {Stage.ASK}, Stage.WAITING, waits_for=approval_id)
+        case ApprovalResolved(call_id=call_id, approval_id=approval_id, decision=decision):
+            asked = state.call(call_id)
+            _require(asked.waits_for == approval_id and not asked.for_child, "that question is not open")
+            stage = Stage.ALLOWED if decision is Decision.ALLOWED else Stage.DENIED
+            return _move(state, call_id, {Stage.WAITING}, stage)
+        case _ as never:
+            assert_never(never)
+
+
+def _apply_execution(state: RunState, event: ToolStarted | ToolFinished | ChildStarted | ChildEnded) -> RunState:
+    _require(state.turn is None, "the turn is still open")
+    match event:
+        case ToolStarted(call_id=call_id, attempt=attempt):
+            _require(state.limit is None and state.cancel is None, "no call may start any more")
+            before = state.call(call_id)
+            _require(attempt == before.attempts + 1, "attempts are counted without gaps")
+            counted = replace(state, executed=state.executed + (attempt == 1))
+            return _move(counted, call_id, RUNNABLE, Stage.STARTED, attempts=attempt)
+        case ToolFinished(call_id=call_id):
+            # A call that never started is settled this way too: refused at a limit, or not repeatable.
+            from_stages = {Stage.PROPOSED, Stage.ALLOWED, Stage.ASK, Stage.STARTED, Stage.INTERRUPTED}
+            return _move(state, call_id, from_stages, Stage.FINISHED)
+        case ChildStarted(call_id=call_id, child_run_id=child):
+            _require(state.limit is None and state.cancel is None, "no child may start any more")
+            counted = replace(state, children=state.children + 1)
+            return _move(counted, call_id, {Stage.STARTED}, Stage.WAITING, waits_for=child, for_child=True)
+        case ChildEnded(call_id=call_id, child_run_id=child):
+            awaited = state.call(call_id)
+            _require(awaited.waits_for == child and awaited.for_child, "that child is not awaited")
+            return _move(state, call_id, {Stage.WAITING}, Stage.FINISHED)
+        case _ as never:
+            assert_never(never)
+
+
+def _move(
+    state: RunState,
+    call_id: CallId,
+    allowed: set[Stage] | frozenset[Stage],
+    stage: Stage,
+    *,
+    attempts: int | None = None,
+    waits_for: str | None = None,
+    for_child: bool = False,
+) -> RunState:
+    before = state.call(call_id)
+    _require(before.stage in allowed, f"call {call_id} is {before.stage}")
+    after = CallState(before.call, stage, before.attempts if attempts is None else attempts, waits_for, for_child)
+    return replace(state, calls=tuple(after if c is before else c for c in state.calls))
+
+
+def _require(fits: bool, otherwise: str) -> None:
+    if not fits:
+        raise IllegalTransition(otherwise)

@@ -1,0 +1,113 @@
+"""The doors of a daemon: everything that HTTP and gRPC offer, over one set of parts."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import uvicorn
+
+from palyra.core.clock import Clock
+from palyra.core.ids import IdSource
+from palyra.daemon.current import Current
+from palyra.daemon.home import Workspaces
+from palyra.gateway.auth import Auth
+from palyra.gateway.grpc.agents import AgentMethods
+from palyra.gateway.grpc.health import HealthMethods
+from palyra.gateway.grpc.runs import RunMethods
+from palyra.gateway.grpc.server import GrpcServer
+from palyra.gateway.grpc.serving import Methods
+from palyra.gateway.grpc.sessions import SessionMethods
+from palyra.gateway.http import app
+from palyra.gateway.http.admin import AdminRoutes, Status
+from palyra.gateway.http.agents import AgentRoutes
+from palyra.gateway.http.config import ConfigRoutes
+from palyra.gateway.http.protocol import BoundedProtocol
+from palyra.gateway.http.runs import RunRoutes
+from palyra.gateway.http.sessions import SessionRoutes
+from palyra.gateway.http.tokens import TokenRoutes
+from palyra.gateway.rate import Rate
+from palyra.gateway.streams import Streams
+from palyra.journal.engine import Engine
+from palyra.journal.tail import Tail
+from palyra.runs.agents import Agents
+from palyra.runs.control import Control
+from palyra.runs.intake import Intake
+from palyra.runs.sessions import Sessions
+from palyra.runs.tokens import Tokens
+
+DRAIN_SECONDS = 5.0
+
+
+class HttpServer(uvicorn.Server):
+    """Uvicorn, which leaves the signals to the daemon."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """Both servers, not yet started."""
+
+    http: HttpServer
+    grpc: GrpcServer
+
+
+def build(
+    engine: Engine,
+    tail: Tail,
+    *,
+    settings: Current,
+    clock: Clock,
+    ids: IdSource,
+    workspaces: Workspaces,
+    status: Callable[[], Awaitable[Status]],
+    metrics: Callable[[], Awaitable[str]],
+    ready: Callable[[], str | None],
+) -> Doors:
+    """Put both doors together."""
+    rate = Rate(clock, lambda: (settings.now.gateway.requests_per_second, settings.now.gateway.request_burst))
+    auth = Auth(engine, clock=clock, rate=rate)
+    streams = Streams(lambda: (settings.now.gateway.streams_per_token, settings.now.gateway.streams))
+    limits, queued = settings.now.limits, settings.now.runs.queued_inputs
+    intake = Intake(engine, clock=clock, ids=ids, limits=limits, queued_inputs=queued)
+    settings.watch(lambda new: intake.adopt(new.limits, new.runs.queued_inputs))
+    control = Control(engine, clock=clock, ids=ids)
+    sessions = Sessions(engine, clock=clock, ids=ids)
+    agents = Agents(engine, clock=clock, ids=ids, workspace=workspaces)
+    operations = [
+        *RunRoutes(engine, tail, streams=streams, intake=intake, control=control).operations(),
+        *SessionRoutes(engine, tail, streams=streams, sessions=sessions).operations(),
+        *AgentRoutes(agents).operations(),
+        *AdminRoutes(status, metrics).operations(),
+        *ConfigRoutes(lambda: settings.now, settings.reload).operations(),
+        *TokenRoutes(auth, Tokens(engine, clock=clock, ids=ids)).operations(),
+    ]
+    methods = Methods(auth)
+    return Doors(
+        http=HttpServer(
+            uvicorn.Config(
+                app.build(operations, auth=auth, ready=ready),
+                loop="none",
+                http=BoundedProtocol,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                ssl_certfile=settings.now.http.tls_certificate,
+                ssl_keyfile=settings.now.http.tls_key,
+                # Streams end when the runs are parked; cut off before that, they would end in the middle of a chunk.
+                timeout_graceful_shutdown=int(DRAIN_SECONDS) + 2,
+            )
+        ),
+        grpc=GrpcServer(
+            {
+                **HealthMethods(auth, status).handlers(),
+                **RunMethods(engine, tail, streams=streams, intake=intake, control=control).handlers(methods),
+                **SessionMethods(engine, doors=sessions).handlers(methods),
+                **AgentMethods(agents).handlers(methods),
+            }
+        ),
+    )

@@ -1,0 +1,150 @@
+"""The home folder of a daemon: who may have it, what must be in it, and where the daemon says that it is."""
+
+import errno
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import quote
+
+from palyra.config import Home, Settings, SettingsInvalid
+from palyra.core.errors import Conflict
+from palyra.core.ids import PrincipalId
+from palyra.core.version import VERSION
+from palyra.journal.engine import StorageFull, StorageReadOnly
+from palyra.sandbox.workspace import Workspace
+
+WELCOME = """# Welcome
+
+This folder is the agent's workspace: what you put here it can list, read and search, and nothing else.
+Try: "list the files", "read welcome.md", "find workspace in the files".
+"""
+
+
+class AlreadyRunning(Conflict):
+    """A daemon is running on this home already."""
+
+
+def prepare(home: Home) -> None:
+    """Make the folder, for its owner only."""
+    with writing(home):
+        home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+class Workspaces:
+    """The folder that tools may see, for each principal one of its own."""
+
+    def __init__(self, home: Home, settings: Settings, *, owner: PrincipalId) -> None:
+        """Find the owner's folder; the home's own is made, with a word of welcome, if it is not there."""
+        self._home = home
+        self._known = {owner: Workspace((_owners_folder(home, settings),))}
+
+    def __call__(self, principal: PrincipalId) -> Workspace:
+        """Return the folder of a principal, made at its first use."""
+        known = self._known.get(principal)
+        if known is None:
+            folder = self._home.path / "workspaces" / quote(principal, safe="")
+            with writing(self._home):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            known = self._known[principal] = Workspace((folder,))
+        return known
+
+
+def _owners_folder(home: Home, settings: Settings) -> Path:
+    if settings.workspace.root is not None:
+        root = Path(settings.workspace.root).expanduser()
+        if not root.is_dir():
+            raise SettingsInvalid(f"workspace.root is {root}, which is no folder. Make it, or set another.")
+        return root
+    if not home.workspace.exists():
+        with writing(home):
+            home.workspace.mkdir(mode=0o700)
+            (home.workspace / "welcome.md").write_text(WELCOME)
+    return home.workspace
+
+
+def token(home: Home) -> str:
+    """Return the owner's token, made at the first start for the owner's eyes only."""
+    with suppress(FileNotFoundError):
+        if text := home.token.read_text().strip():
+            return text
+    fresh = "palyra_" + secrets.token_urlsafe(32)
+    write_private(home.token, fresh + "\n")
+    return fresh
+
+
+@contextmanager
+def writing(home: Home) -> Iterator[None]:
+    """Say what keeps a file of the home from being written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageFull(f"The disk that holds {home.path} is full. Free some space, then start again.") from error
+        raise StorageReadOnly(f"{error.filename or home.path} can not be written: {error.strerror}.") from error
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file as a whole or not at all, for its owner only."""
+    fresh = path.with_name(path.name + ".new")
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.rename(path)
+
+
+class Lock:
+    """Holds the home for this process. The kernel lets go of it when the process ends, however it ends."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def __enter__(self) -> None:
+        with writing(self._home):
+            self._file = os.open(self._home.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._file)
+            raise AlreadyRunning(_who_runs(self._home)) from None
+        # What an earlier daemon said before it was killed is not true any more.
+        with suppress(OSError):
+            self._home.daemon.unlink()
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
+
+
+def _who_runs(home: Home) -> str:
+    with suppress(OSError, ValueError, KeyError):
+        said = json.loads(home.daemon.read_text())
+        return (
+            f"A daemon is running on {home.path} already: process {said['pid']} at {said['address']}. "
+            "Use it, or end it with `palyra down`."
+        )
+    return f"A daemon is running on {home.path} already. Use it, or end it with `palyra down`."
+
+
+@contextmanager
+def announced(home: Home, address: str, *, grpc: str, certificate: str | None, started_at: datetime) -> Iterator[None]:
+    """Tell others of this home where the daemon is, for as long as it is there."""
+    said = {
+        "pid": os.getpid(),
+        "address": address,
+        "grpc": grpc,
+        "certificate": certificate,
+        "version": VERSION,
+        "started_at": started_at.isoformat(),
+    }
+    with writing(home):
+        write_private(home.daemon, json.dumps(said))
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            home.daemon.unlink()

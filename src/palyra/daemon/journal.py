@@ -1,0 +1,102 @@
+"""The journal of a daemon: opened, brought up to date, and made to know who this daemon is."""
+
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from palyra import config
+from palyra.background.jobs import retention, upkeep
+from palyra.config import Home, Settings
+from palyra.core.clock import Clock, to_ms
+from palyra.core.ids import IdSource, PrincipalId, TaskId, TokenId
+from palyra.daemon.home import token, writing
+from palyra.journal import leases, meta, migrate, signing, tokens
+from palyra.journal.engine import Connection, Engine
+from palyra.journal.sqlite import SqliteEngine
+from palyra.journal.tokens import TokenRecord
+from palyra.runs.tokens import welcome
+
+OWNER = PrincipalId("user:owner")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who this daemon is to the journal."""
+
+    journal_id: str
+    owner: str
+    signer: signing.KeySigner
+
+
+@asynccontextmanager
+async def opened(home: Home, settings: Settings) -> AsyncIterator[Engine]:
+    """Open the journal that the settings name."""
+    crash = _crash_after(config.crash_after())
+    engine: Engine
+    if settings.journal.database_url is not None:
+        # Imported here: the driver is an extra that a home on SQLite does not have.
+        try:
+            from palyra.journal.postgres import PostgresEngine
+        except ImportError as error:
+            raise config.SettingsInvalid(
+                "journal.database_url is set, but the PostgreSQL driver is missing. Install palyra[postgres]."
+            ) from error
+
+        engine = PostgresEngine(settings.journal.database_url, after_commit=crash)
+    else:
+        engine = SqliteEngine(home.journal, after_commit=crash)
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+def _crash_after(commits: int | None) -> Callable[[], None] | None:
+    """Return what kills this process right after so many commits, for the tests that need every such moment."""
+    if commits is None:
+        return None
+    left = iter(range(commits - 1, -1, -1))
+
+    def count() -> None:
+        if next(left, 0) == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return count
+
+
+async def introduce(engine: Engine, home: Home, settings: Settings, *, clock: Clock, ids: IdSource) -> Identity:
+    """Bring the schema up to date, and make sure that there is a key, an owner with a token, and an agent."""
+    now_ms = to_ms(clock.now())
+    for step in await engine.write(lambda conn: migrate.migrate(conn, now_ms=now_ms)):
+        log.info("schema %04d %s", step.number, step.name)
+    with writing(home):
+        signer = signing.load_or_create(home.key)
+        secret = token(home)
+    if await engine.read(lambda conn: tokens.is_revoked(conn, tokens.digest(secret))):
+        # Whoever revoked the home's own token meant that copy of it; the owner of the home gets another.
+        with writing(home):
+            home.token.unlink()
+            secret = token(home)
+    house = signer.public_key[:16]
+
+    def unit(conn: Connection) -> str:
+        # The home's file lock proves that every earlier daemon of this home is dead.
+        leases.void(conn, leases.RUNS, home=house)
+        leases.void(conn, leases.TASKS, home=house)
+        if tokens.principal_of(conn, tokens.digest(secret)) is None:
+            record = TokenRecord(TokenId(ids.new()), OWNER, "made at first start", now_ms)
+            tokens.insert(conn, record, secret)
+        welcome(conn, OWNER, ids=ids)
+        upkeep.plan(conn, TaskId(ids.new()), now_ms=now_ms, at_ms=now_ms + upkeep.EVERY_MS)
+        if settings.retention.archived_days > 0:
+            retention.plan(conn, TaskId(ids.new()), now_ms=now_ms, at_ms=now_ms)
+        meta.set_once(conn, "public_key", signer.public_key)
+        return meta.set_once(conn, "journal_id", ids.new())
+
+    journal_id = await engine.write(unit)
+    return Identity(journal_id, f"{house}:{ids.new()}", signer)

@@ -1,0 +1,43 @@
+"""Where the doors stand: the port that is set, or the usual one, or any that is free."""
+
+import socket
+
+from palyra.core.errors import Unavailable
+
+
+class PortTaken(Unavailable):
+    """The port is taken by another program."""
+
+
+def listen(host: str, port: int | None, *, usual: int) -> socket.socket:
+    """Take the port that is set, which must be free; without one, the usual port or any other."""
+    if port is not None:
+        return _bind(host, port)
+    try:
+        return _bind(host, usual)
+    except PortTaken:
+        return _bind(host, 0)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        raise PortTaken(
+            f"Port {port} of {host} can not be had: {error.strerror}. "
+            "Stop the program that has it, or set another as `port` in section [http] of the configuration."
+        ) from error
+    listener.setblocking(False)
+    return listener
+
+
+def address(listener: socket.socket, *, tls: bool) -> str:
+    """Return where a listener is, as a URL."""
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    return f"{'https' if tls else 'http'}://{shown}:{port}"

@@ -1,0 +1,250 @@
+"""Runs the daemon: builds every part, starts them in order, stops them in the opposite one."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+import uvloop
+
+from palyra import telemetry
+from palyra.background import metrics
+from palyra.background.anchoring import Anchoring
+from palyra.background.jobs import children, retention, title, upkeep
+from palyra.background.metrics import Metrics
+from palyra.background.queue import JobContext, Queue
+from palyra.config import DEFAULT_PORT, Home, Settings, SettingsInvalid
+from palyra.core.clock import Clock
+from palyra.core.errors import Unavailable
+from palyra.core.ids import IdSource
+from palyra.core.version import VERSION
+from palyra.daemon import doors, journal
+from palyra.daemon.current import Current
+from palyra.daemon.home import Lock, Workspaces, announced, prepare, writing
+from palyra.daemon.listen import address, listen
+from palyra.daemon.system import SystemClock, SystemIds
+from palyra.gateway.grpc.server import GrpcPortTaken, GrpcServer
+from palyra.gateway.http.admin import Part, Status
+from palyra.journal import backup, migrate, runs, tasks
+from palyra.journal.engine import Connection, Engine
+from palyra.journal.tail import Tail
+from palyra.providers import registry
+from palyra.providers.base import Provider
+from palyra.runs.loop import Loop
+from palyra.runs.steps.model import ModelStep
+from palyra.runs.steps.policy import PolicyStep
+from palyra.runs.steps.tools import ToolsStep
+from palyra.runs.worker import Worker
+
+GRPC_PORT = 7718
+
+log = logging.getLogger(__name__)
+
+
+def serve(home: Home, settings: Settings, *, ready: Callable[[str], None]) -> int:
+    """Run the daemon until it is told to stop; `ready` is given its address once it serves."""
+    os.umask(0o077)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(home, settings, ready=ready))
+
+
+async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]) -> int:
+    clock = SystemClock()
+    ids = SystemIds(clock)
+    current = Current(home, settings)
+    async with AsyncExitStack() as stack:
+        prepare(home)
+        stack.enter_context(Lock(home))
+        with writing(home):
+            telemetry.log_to(home.log)
+        provider = registry.build(settings.model.provider, script=_path(settings.model.script))
+        workspaces = Workspaces(home, settings, owner=journal.OWNER)
+        listener = stack.enter_context(listen(settings.http.host, settings.http.port, usual=DEFAULT_PORT))
+        kept = await asyncio.to_thread(backup.before_migration, home, settings, made_at=clock.now())
+        if kept is not None:
+            log.info("the journal as it was before the migration is kept in %s", kept)
+        engine = await stack.enter_async_context(journal.opened(home, settings))
+        identity = await journal.introduce(engine, home, settings, clock=clock, ids=ids)
+
+        tail = Tail(engine)
+        counted = Metrics(engine)
+        worker = _worker(
+            engine, current, provider=provider, workspaces=workspaces, clock=clock, ids=ids, owner=identity.owner
+        )
+        archiving = retention.jobs(home.path, archived_days=settings.retention.archived_days)
+        jobs = {**children.JOBS, **title.JOBS, **upkeep.JOBS, **archiving}
+        queue = Queue(JobContext(engine, clock, ids), jobs, owner=identity.owner)
+        anchoring = Anchoring(engine, journal_id=identity.journal_id, signer=identity.signer, clock=clock)
+        started_at = clock.now()
+        grpc_at = ""
+
+        async def status() -> Status:
+            engine_name, schema, run_counts, task_counts = await engine.read(_counts)
+            trouble = worker.trouble or "ok"
+            return Status(
+                version=VERSION,
+                pid=os.getpid(),
+                home=str(home.path),
+                started_at=started_at,
+                engine=engine_name,
+                schema=schema,
+                provider=provider.name,
+                model=provider.model,
+                workspace=str(workspaces(journal.OWNER).roots[0]),
+                storage=trouble,
+                settings_hash=current.hash,
+                grpc=grpc_at,
+                runs=run_counts,
+                tasks=task_counts,
+                counters=dict(counted.counters),
+                parts=[
+                    Part(name="journal", status=trouble, detail=f"{engine_name}, schema {schema}"),
+                    Part(name="provider", status="ok", detail=f"{provider.name} {provider.model}"),
+                    Part(name="worker", status="ok", detail=f"carries {worker.carrying} runs"),
+                    Part(
+                        name="queue",
+                        status="ok" if not task_counts.get("parked") else "tasks_parked",
+                        detail=f"{task_counts.get('pending', 0)} pending, {task_counts.get('parked', 0)} parked",
+                    ),
+                ],
+            )
+
+        async def figures() -> str:
+            return metrics.exposition(
+                counted.counters,
+                {
+                    "runs_carried": ("Runs that are being carried.", worker.carrying),
+                    "tapes_followed": ("Sessions that somebody follows.", tail.followed),
+                    "storage_ok": ("1 while the journal can be written.", worker.trouble is None),
+                },
+            )
+
+        both = doors.build(
+            engine,
+            tail,
+            settings=current,
+            clock=clock,
+            ids=ids,
+            workspaces=workspaces,
+            status=status,
+            metrics=figures,
+            ready=lambda: worker.trouble,
+        )
+        grpc_at = await _start_grpc(both.grpc, settings)
+        stack.push_async_callback(both.grpc.stop, seconds=0.0)
+        certificate = settings.http.tls_certificate
+        at = address(listener, tls=certificate is not None)
+        # Before anybody is told: whoever knows that the daemon is there may end it at once.
+        stop, reload = _word_to_stop(), _word_to_reload()
+        stack.enter_context(announced(home, at, grpc=grpc_at, certificate=certificate, started_at=started_at))
+        async with asyncio.TaskGroup() as group:
+            parts = [
+                group.create_task(part)
+                for part in (
+                    worker.run(),
+                    queue.run(),
+                    anchoring.run(),
+                    tail.look_again(),
+                    _reload_when_told(current, reload),
+                )
+            ]
+            http = group.create_task(both.http.serve(sockets=[listener]))
+            log.info("ready at %s and %s", at, grpc_at)
+            ready(at)
+            await stop.wait()
+            log.info("stopping")
+            both.http.should_exit = True
+            await worker.park(seconds=doors.DRAIN_SECONDS)
+            tail.close()
+            await both.grpc.stop(seconds=1.0)
+            await http
+            for part in parts:
+                part.cancel()
+        with suppress(Unavailable):
+            await anchoring.drop()
+    log.info("stopped")
+    return 0
+
+
+def _worker(
+    engine: Engine,
+    settings: Current,
+    *,
+    provider: Provider,
+    workspaces: Workspaces,
+    clock: Clock,
+    ids: IdSource,
+    owner: str,
+) -> Worker:
+    loop = Loop(
+        engine,
+        clock=clock,
+        ids=ids,
+        model=ModelStep(engine, provider=provider, clock=clock, ids=ids, settings_hash=lambda: settings.hash),
+        policy=PolicyStep(engine, clock=clock),
+        tools=ToolsStep(engine, workspace=workspaces, clock=clock, ids=ids),
+    )
+    return Worker(engine, loop, clock=clock, owner=owner, concurrency=settings.now.runs.concurrency)
+
+
+async def _start_grpc(server: GrpcServer, settings: Settings) -> str:
+    host, port = settings.grpc.host, settings.grpc.port
+    tls = _tls(settings)
+    if port is not None:
+        port = await server.start(host, port, tls=tls)
+    else:
+        try:
+            port = await server.start(host, GRPC_PORT, tls=tls)
+        except GrpcPortTaken:
+            port = await server.start(host, 0, tls=tls)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _tls(settings: Settings) -> tuple[bytes, bytes] | None:
+    """Read the private key and the certificate, if the doors are to speak TLS."""
+    if settings.http.tls_certificate is None or settings.http.tls_key is None:
+        return None
+    try:
+        return Path(settings.http.tls_key).read_bytes(), Path(settings.http.tls_certificate).read_bytes()
+    except OSError as error:
+        raise SettingsInvalid(f"The TLS certificate or its key can not be read: {error}.") from error
+
+
+def _counts(conn: Connection) -> tuple[str, int, dict[str, int], dict[str, int]]:
+    return conn.dialect.name, migrate.current(conn), runs.counts(conn), tasks.counts(conn)
+
+
+def _word_to_stop() -> asyncio.Event:
+    """Return what is set when the daemon is told to stop; when it is told so again, it ends at once."""
+    stop = asyncio.Event()
+
+    def word() -> None:
+        if stop.is_set():
+            os._exit(1)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, word)
+    return stop
+
+
+def _word_to_reload() -> asyncio.Event:
+    """Return what is set when the daemon is told to read its settings again."""
+    reload = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
+    return reload
+
+
+async def _reload_when_told(current: Current, reload: asyncio.Event) -> None:
+    while True:
+        await reload.wait()
+        reload.clear()
+        await current.reload_or_say()
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text).expanduser() if text is not None else None

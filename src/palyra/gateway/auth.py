@@ -1,0 +1,55 @@
+"""From a token to the principal that it proves, and to what it allows: one place for every door."""
+
+from palyra.core.clock import Clock, to_ms
+from palyra.core.ids import PrincipalId
+from palyra.gateway.rate import Rate
+from palyra.gateway.status import Unauthenticated
+from palyra.journal import tokens
+from palyra.journal.engine import Engine
+from palyra.journal.tokens import Holder
+from palyra.runs.tokens import ScopeMissing
+
+REMEMBERED_SECONDS = 2.0
+MOST_REMEMBERED = 1024
+
+
+class Auth:
+    """Looks tokens up. What it found holds for two seconds at the most, here and on every other replica."""
+
+    def __init__(self, engine: Engine, *, clock: Clock, rate: Rate | None = None) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._rate = rate
+        self._known: dict[str, tuple[float, Holder]] = {}
+
+    async def principal(self, authorization: str | None, need: str = "read") -> PrincipalId:
+        """Return whose request this is, if its token allows what the request needs; count it as one request."""
+        holder = await self.holder(authorization)
+        if self._rate is not None:
+            self._rate.take(holder.principal)
+        if need not in holder.scopes:
+            raise ScopeMissing(need)
+        return holder.principal
+
+    async def holder(self, authorization: str | None) -> Holder:
+        """Return what the token in an authorization header proves."""
+        scheme, _, secret = (authorization or "").partition(" ")
+        secret = secret.strip()
+        if scheme.lower() != "bearer" or not secret:
+            raise Unauthenticated
+        now, digest = self._clock.monotonic(), tokens.digest(secret)
+        until, holder = self._known.get(digest, (0.0, None))
+        if holder is None or until <= now:
+            holder = await self._engine.read(lambda conn: tokens.principal_of(conn, digest))
+            if holder is None:
+                raise Unauthenticated
+            if len(self._known) >= MOST_REMEMBERED:
+                self._known.clear()
+            self._known[digest] = (now + REMEMBERED_SECONDS, holder)
+        if holder.expires_ms is not None and holder.expires_ms <= to_ms(self._clock.now()):
+            raise Unauthenticated("The token has expired. Have a new one made with `palyra tokens create`.")
+        return holder
+
+    def forget(self) -> None:
+        """Look every token up anew: one was revoked."""
+        self._known.clear()

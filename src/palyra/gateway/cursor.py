@@ -1,0 +1,25 @@
+"""Where a page of a list ended, as a word that a client hands back."""
+
+from palyra.core.clock import to_ms
+from palyra.core.session import Session
+from palyra.gateway.status import RequestMalformed
+from palyra.journal.runs import Run
+
+
+def from_session(session: Session) -> str:
+    """Return the place of a session in the list of sessions."""
+    return f"{to_ms(session.updated_at)}-{session.session_id}"
+
+
+def from_run(run: Run) -> str:
+    """Return the place of a run in the list of runs."""
+    return f"{to_ms(run.accepted_at)}-{run.run_id}"
+
+
+def to_position(text: str) -> tuple[int, str]:
+    """Read a cursor that was given out earlier."""
+    ms, _, item_id = text.partition("-")
+    # Sixteen digits are more than any time has, and fewer than the databases' integers hold.
+    if not ms.isascii() or not ms.isdigit() or len(ms) > 16 or not item_id.isalnum() or len(item_id) > 26:
+        raise RequestMalformed("That is no cursor. Use the next_cursor of the page before.")
+    return int(ms), item_id

@@ -1,0 +1,1 @@
+"""The gRPC door: decode, one call, encode."""

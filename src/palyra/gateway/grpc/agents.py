@@ -1,0 +1,63 @@
+"""Agents over gRPC."""
+
+from palyra.core.ids import PrincipalId
+from palyra.gateway.grpc import convert
+from palyra.gateway.grpc.pb import gateway_pb2 as pb
+from palyra.gateway.grpc.serving import Handler, Methods
+from palyra.runs.agents import Agents
+
+
+class AgentMethods:
+    """The methods that concern agents."""
+
+    def __init__(self, doors: Agents) -> None:
+        self._doors = doors
+
+    def handlers(self, methods: Methods) -> dict[str, Handler]:
+        return {
+            "ListAgents": methods.unary(self.list_agents, pb.ListAgentsRequest),
+            "GetAgent": methods.unary(self.get_agent, pb.GetAgentRequest),
+            "CreateAgent": methods.unary(self.create_agent, pb.CreateAgentRequest, need="write"),
+            "UpdateAgent": methods.unary(self.update_agent, pb.UpdateAgentRequest, need="write"),
+            "DeleteAgent": methods.unary(self.delete_agent, pb.DeleteAgentRequest, need="write"),
+            "SetDefaultAgent": methods.unary(self.set_default_agent, pb.SetDefaultAgentRequest, need="write"),
+            "BindAgent": methods.unary(self.bind_agent, pb.BindAgentRequest, need="write"),
+            "UnbindAgent": methods.unary(self.unbind_agent, pb.UnbindAgentRequest, need="write"),
+            "ResolveAgent": methods.unary(self.resolve_agent, pb.ResolveAgentRequest),
+        }
+
+    async def list_agents(self, asked: pb.ListAgentsRequest, principal: PrincipalId) -> pb.ListAgentsResponse:
+        return pb.ListAgentsResponse(agents=map(convert.from_agent, await self._doors.list(principal)))
+
+    async def get_agent(self, asked: pb.GetAgentRequest, principal: PrincipalId) -> pb.GetAgentResponse:
+        return pb.GetAgentResponse(agent=convert.from_agent(await self._doors.get(principal, asked.agent_id)))
+
+    async def create_agent(self, asked: pb.CreateAgentRequest, principal: PrincipalId) -> pb.CreateAgentResponse:
+        agent = await self._doors.create(principal, convert.to_agent(asked.agent, principal))
+        return pb.CreateAgentResponse(agent=convert.from_agent(agent))
+
+    async def update_agent(self, asked: pb.UpdateAgentRequest, principal: PrincipalId) -> pb.UpdateAgentResponse:
+        agent = await self._doors.update(principal, convert.to_agent(asked.agent, principal))
+        return pb.UpdateAgentResponse(agent=convert.from_agent(agent))
+
+    async def delete_agent(self, asked: pb.DeleteAgentRequest, principal: PrincipalId) -> pb.DeleteAgentResponse:
+        await self._doors.delete(principal, asked.agent_id)
+        return pb.DeleteAgentResponse()
+
+    async def set_default_agent(
+        self, asked: pb.SetDefaultAgentRequest, principal: PrincipalId
+    ) -> pb.SetDefaultAgentResponse:
+        agent = await self._doors.set_default(principal, asked.agent_id)
+        return pb.SetDefaultAgentResponse(agent=convert.from_agent(agent))
+
+    async def bind_agent(self, asked: pb.BindAgentRequest, principal: PrincipalId) -> pb.BindAgentResponse:
+        session = await self._doors.bind(principal, asked.agent_id, asked.session_id)
+        return pb.BindAgentResponse(session=convert.from_session(session))
+
+    async def unbind_agent(self, asked: pb.UnbindAgentRequest, principal: PrincipalId) -> pb.UnbindAgentResponse:
+        session = await self._doors.unbind(principal, asked.session_id)
+        return pb.UnbindAgentResponse(session=convert.from_session(session))
+
+    async def resolve_agent(self, asked: pb.ResolveAgentRequest, principal: PrincipalId) -> pb.ResolveAgentResponse:
+        agent, reason = await self._doors.resolve(principal, asked.session_id or None)
+        return pb.ResolveAgentResponse(agent=convert.from_agent(agent), reason=reason)

@@ -1,0 +1,161 @@
+"""Runs over gRPC: send, follow, steer, cancel."""
+
+import asyncio
+from typing import Any
+
+import grpc
+
+from palyra.core.errors import Invalid
+from palyra.core.events import Entry, Mode
+from palyra.core.ids import PrincipalId, RunId, SessionId, parse_ulid
+from palyra.core.message import Accepted, Inbound
+from palyra.core.session import SessionRef
+from palyra.gateway.grpc import convert
+from palyra.gateway.grpc.pb import gateway_pb2 as pb
+from palyra.gateway.grpc.serving import Context, Handler, Methods, send
+from palyra.gateway.status import RequestMalformed
+from palyra.gateway.streams import Streams
+from palyra.journal import runs, sessions, tape
+from palyra.journal.engine import Engine
+from palyra.journal.tail import Follower, Tail
+from palyra.runs.control import Control, RunNotFound
+from palyra.runs.intake import Intake
+from palyra.runs.sessions import SessionNotFound
+
+PROTOCOL_VERSION = 1
+LOOK_UP_SECONDS = 60.0
+FIRST_REQUEST_SECONDS = 30.0
+FINAL = frozenset({"run_completed", "run_failed", "run_cancelled"})
+
+
+class ProtocolUnknown(Invalid):
+    """The client speaks another version of the protocol. This daemon speaks version 1."""
+
+
+class RunMethods:
+    """The methods that concern runs."""
+
+    def __init__(self, engine: Engine, tail: Tail, *, streams: Streams, intake: Intake, control: Control) -> None:
+        self._engine = engine
+        self._tail = tail
+        self._streams = streams
+        self._intake = intake
+        self._control = control
+
+    def handlers(self, methods: Methods) -> dict[str, Handler]:
+        return {
+            "RunStream": methods.exchange(self.run_stream, pb.RunStreamRequest, need="write"),
+            "AttachRun": methods.stream(self.attach_run, pb.AttachRunRequest),
+            "AttachSession": methods.stream(self.attach_session, pb.AttachSessionRequest),
+            "AbortRun": methods.unary(self.abort_run, pb.AbortRunRequest, need="write"),
+            "RouteMessage": methods.unary(self.route_message, pb.RouteMessageRequest, need="write"),
+        }
+
+    async def run_stream(self, _: Any, context: Context, principal: PrincipalId) -> None:
+        """Accept the first request, then forward the tape; later requests act on the run."""
+        with self._streams.place(principal):
+            await self._run_stream(context, principal)
+
+    async def _run_stream(self, context: Context, principal: PrincipalId) -> None:
+        accepted = await self._start(context, principal)
+        follower = self._tail.follow(accepted.session_id, after_seq=accepted.after_seq, run_id=accepted.run_id)
+        try:
+            async with asyncio.TaskGroup() as group:
+                listener = group.create_task(self._listen(context, accepted, principal, follower))
+                # The first entries are there already: they go with the word that the message was accepted.
+                entries = await _following(follower)
+                first = pb.RunStreamResponse(
+                    accepted=convert.from_accepted(accepted), entries=convert.from_entries(entries)
+                )
+                await send(context, first)
+                while entries and entries[-1].kind not in FINAL:
+                    if entries := await _following(follower):
+                        await send(context, pb.RunStreamResponse(entries=convert.from_entries(entries)))
+                listener.cancel()
+        finally:
+            follower.close()
+
+    async def attach_run(self, asked: pb.AttachRunRequest, context: Context, principal: PrincipalId) -> None:
+        """Forward a run's entries after a position, to its end."""
+        run_id = RunId(parse_ulid(asked.run_id, "run id"))
+        run = await self._engine.read(lambda conn: runs.get(conn, run_id, principal))
+        if run is None:
+            raise RunNotFound
+        end = await self._engine.read(lambda conn: tape.end(conn, run.session_id))
+        tape.check_position(asked.after_seq, end)
+        if run.ended_at is not None and asked.after_seq >= run.last_seq:
+            return
+        with self._streams.place(principal):
+            follower = self._tail.follow(run.session_id, after_seq=asked.after_seq, run_id=run_id)
+            await self._forward(context, follower, ends_with_run=True)
+
+    async def attach_session(self, asked: pb.AttachSessionRequest, context: Context, principal: PrincipalId) -> None:
+        """Forward a session's entries after a position, for as long as the caller stays."""
+        session_id = SessionId(parse_ulid(asked.session_id, "session id"))
+        if await self._engine.read(lambda conn: sessions.get(conn, session_id, principal)) is None:
+            raise SessionNotFound
+        tape.check_position(asked.after_seq, await self._engine.read(lambda conn: tape.end(conn, session_id)))
+        with self._streams.place(principal):
+            follower = self._tail.follow(session_id, after_seq=asked.after_seq)
+            await self._forward(context, follower, ends_with_run=False)
+
+    async def abort_run(self, asked: pb.AbortRunRequest, principal: PrincipalId) -> pb.AbortRunResponse:
+        """Ask a run to stop."""
+        reason = asked.reason or "cancelled by its owner"
+        return pb.AbortRunResponse(
+            run=convert.from_run(await self._control.cancel(principal, asked.run_id, reason=reason))
+        )
+
+    async def route_message(self, asked: pb.RouteMessageRequest, principal: PrincipalId) -> pb.RouteMessageResponse:
+        """Accept a message without following it."""
+        accepted = await self._intake.accept(convert.to_inbound(asked.message, principal))
+        return pb.RouteMessageResponse(accepted=convert.from_accepted(accepted))
+
+    async def _start(self, context: Context, principal: PrincipalId) -> Accepted:
+        async with asyncio.timeout(FIRST_REQUEST_SECONDS):
+            first = await context.read()
+        if first is grpc.aio.EOF or first.WhichOneof("request") != "start":
+            raise RequestMalformed("The first request of RunStream is `start`.")
+        if first.start.protocol_version != PROTOCOL_VERSION:
+            raise ProtocolUnknown
+        return await self._intake.accept(convert.to_inbound(first.start.message, principal))
+
+    async def _listen(self, context: Context, accepted: Accepted, principal: PrincipalId, follower: Follower) -> None:
+        """Act on further requests until the caller closes its side."""
+        while (request := await context.read()) is not grpc.aio.EOF:
+            match request.WhichOneof("request"):
+                case "steer":
+                    await self._intake.accept(
+                        Inbound(
+                            principal=principal,
+                            text=request.steer.text,
+                            session=SessionRef(session_id=accepted.session_id),
+                            mode=Mode.STEER,
+                            idempotency_key=request.steer.idempotency_key or None,
+                            origin="grpc",
+                        )
+                    )
+                case "cancel":
+                    reason = request.cancel.reason or "cancelled by its owner"
+                    await self._control.cancel(principal, accepted.run_id, reason=reason)
+                case "detach":
+                    follower.close()
+                case _:
+                    raise RequestMalformed("A request after the first is steer, cancel or detach.")
+
+    async def _forward(self, context: Context, follower: Follower, *, ends_with_run: bool) -> None:
+        try:
+            while entries := await _following(follower):
+                await send(context, pb.TapeBatch(entries=convert.from_entries(entries)))
+                if ends_with_run and entries[-1].kind in FINAL:
+                    return
+        finally:
+            follower.close()
+
+
+async def _following(follower: Follower) -> list[Entry]:
+    """Return the next entries, none when there will be no more."""
+    while not follower.closed:
+        if entries := await follower.next(seconds=LOOK_UP_SECONDS):
+            return entries
+    return []

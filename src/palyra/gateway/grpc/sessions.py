@@ -1,0 +1,52 @@
+"""Sessions over gRPC: list, resolve, clean up."""
+
+from palyra.core.ids import PrincipalId
+from palyra.gateway.cursor import from_session, to_position
+from palyra.gateway.grpc import convert
+from palyra.gateway.grpc.pb import gateway_pb2 as pb
+from palyra.gateway.grpc.serving import Handler, Methods
+from palyra.journal import sessions
+from palyra.journal.engine import Engine
+from palyra.runs.sessions import Sessions
+
+USUAL_PAGE = 50
+MAX_PAGE = 500
+
+
+class SessionMethods:
+    """The methods that concern sessions."""
+
+    def __init__(self, engine: Engine, *, doors: Sessions) -> None:
+        self._engine = engine
+        self._doors = doors
+
+    def handlers(self, methods: Methods) -> dict[str, Handler]:
+        return {
+            "ListSessions": methods.unary(self.list_sessions, pb.ListSessionsRequest),
+            "ResolveSession": methods.unary(self.resolve_session, pb.ResolveSessionRequest, need="write"),
+            "CleanupSession": methods.unary(self.cleanup_session, pb.CleanupSessionRequest, need="write"),
+        }
+
+    async def list_sessions(self, asked: pb.ListSessionsRequest, principal: PrincipalId) -> pb.ListSessionsResponse:
+        """Return a page of the principal's sessions, the latest first."""
+        limit = min(asked.limit, MAX_PAGE) if asked.limit > 0 else USUAL_PAGE
+        before = to_position(asked.cursor) if asked.cursor else None
+        found = await self._engine.read(
+            lambda conn: sessions.page(conn, principal, archived=asked.archived, before=before, limit=limit)
+        )
+        following = from_session(found[-1]) if len(found) == limit else ""
+        return pb.ListSessionsResponse(sessions=map(convert.from_session, found), next_cursor=following)
+
+    async def resolve_session(
+        self, asked: pb.ResolveSessionRequest, principal: PrincipalId
+    ) -> pb.ResolveSessionResponse:
+        """Find or make a session."""
+        session, created = await self._doors.resolve(principal, convert.to_session_ref(asked.session))
+        return pb.ResolveSessionResponse(session=convert.from_session(session), created=created)
+
+    async def cleanup_session(
+        self, asked: pb.CleanupSessionRequest, principal: PrincipalId
+    ) -> pb.CleanupSessionResponse:
+        """Cancel what is active, archive the session, free its key."""
+        session = await self._doors.cleanup(principal, asked.session_id)
+        return pb.CleanupSessionResponse(session=convert.from_session(session))

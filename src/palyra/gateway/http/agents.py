@@ -1,0 +1,145 @@
+"""Agents over HTTP."""
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from palyra.core.agent import Agent
+from palyra.core.ids import AgentId, PrincipalId
+from palyra.core.limits import Limits
+from palyra.core.session import Session
+from palyra.gateway.http.operation import Operation, Query
+from palyra.gateway.http.wire import body, reply
+from palyra.runs.agents import Agents
+
+
+class LimitsRequest(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits of an agent's own; what is left out has its default."""
+
+
+class AgentRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An agent as its owner describes it."""
+
+    name: str
+    instructions: str = ""
+    tools: tuple[str, ...] | None = None
+    workspace_roots: tuple[str, ...] = ()
+    limits: LimitsRequest | None = None
+
+
+class BindRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The session in which an agent should answer."""
+
+    session_id: str
+
+
+class AgentsAnswer(Struct, frozen=True, kw_only=True):
+    """Agents by name."""
+
+    agents: list[Agent]
+
+
+class AgentAnswer(Struct, frozen=True, kw_only=True):
+    """One agent."""
+
+    agent: Agent
+
+
+class ChosenAnswer(Struct, frozen=True, kw_only=True):
+    """The agent that would answer, and why."""
+
+    agent: Agent
+    reason: str
+
+
+class BoundAnswer(Struct, frozen=True, kw_only=True):
+    """The session as it is bound now."""
+
+    session: Session
+
+
+class AgentRoutes:
+    """The operations that concern agents."""
+
+    def __init__(self, agents: Agents) -> None:
+        self._agents = agents
+
+    def operations(self) -> list[Operation]:
+        every, one = "/console/v1/agents", "/console/v1/agents/{agent_id}"
+        session = Query("session_id", "string", "The session in which a message would come.")
+        return [
+            Operation("GET", every, self.index, "List agents.", answer=AgentsAnswer),
+            Operation(
+                "POST", every, self.create, "Make an agent.", need="write", body=AgentRequest, answer=AgentAnswer
+            ),
+            Operation(
+                "GET", f"{every}/resolve", self.resolve, "Say who would answer.", query=(session,), answer=ChosenAnswer
+            ),
+            Operation("GET", one, self.show, "Show an agent.", answer=AgentAnswer),
+            Operation("PUT", one, self.update, "Change an agent.", need="write", body=AgentRequest, answer=AgentAnswer),
+            Operation("DELETE", one, self.delete, "Forget an agent.", need="write", status=204),
+            Operation("POST", f"{one}/default", self.default, "Make it the default.", need="write", answer=AgentAnswer),
+            Operation(
+                "POST",
+                f"{one}/bind",
+                self.bind,
+                "Bind it to a session.",
+                need="write",
+                body=BindRequest,
+                answer=BoundAnswer,
+            ),
+            Operation(
+                "POST",
+                "/console/v1/sessions/{session_id}/unbind",
+                self.unbind,
+                "Let the default agent answer in a session again.",
+                need="write",
+                answer=BoundAnswer,
+            ),
+        ]
+
+    async def index(self, request: Request, principal: PrincipalId) -> Response:
+        return reply(AgentsAnswer(agents=await self._agents.list(principal)))
+
+    async def show(self, request: Request, principal: PrincipalId) -> Response:
+        return reply(AgentAnswer(agent=await self._agents.get(principal, request.path_params["agent_id"])))
+
+    async def create(self, request: Request, principal: PrincipalId) -> Response:
+        asked = await body(request, AgentRequest)
+        return reply(AgentAnswer(agent=await self._agents.create(principal, _agent("", principal, asked))))
+
+    async def update(self, request: Request, principal: PrincipalId) -> Response:
+        asked = await body(request, AgentRequest)
+        agent = _agent(request.path_params["agent_id"], principal, asked)
+        return reply(AgentAnswer(agent=await self._agents.update(principal, agent)))
+
+    async def delete(self, request: Request, principal: PrincipalId) -> Response:
+        await self._agents.delete(principal, request.path_params["agent_id"])
+        return Response(status_code=204)
+
+    async def default(self, request: Request, principal: PrincipalId) -> Response:
+        return reply(AgentAnswer(agent=await self._agents.set_default(principal, request.path_params["agent_id"])))
+
+    async def bind(self, request: Request, principal: PrincipalId) -> Response:
+        asked = await body(request, BindRequest)
+        session = await self._agents.bind(principal, request.path_params["agent_id"], asked.session_id)
+        return reply(BoundAnswer(session=session))
+
+    async def unbind(self, request: Request, principal: PrincipalId) -> Response:
+        return reply(BoundAnswer(session=await self._agents.unbind(principal, request.path_params["session_id"])))
+
+    async def resolve(self, request: Request, principal: PrincipalId) -> Response:
+        agent, reason = await self._agents.resolve(principal, request.query_params.get("session_id"))
+        return reply(ChosenAnswer(agent=agent, reason=reason))
+
+
+def _agent(agent_id: str, principal: PrincipalId, asked: AgentRequest) -> Agent:
+    return Agent(
+        agent_id=AgentId(agent_id),
+        principal=principal,
+        name=asked.name,
+        instructions=asked.instructions,
+        tools=asked.tools,
+        workspace_roots=asked.workspace_roots,
+        limits=asked.limits,
+    )

@@ -1,0 +1,108 @@
+"""The HTTP application: its routes, and what becomes of errors."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Match, Route, Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from palyra.core.errors import Invalid, NotFound, PalyraError
+from palyra.core.version import VERSION
+from palyra.gateway.auth import Auth
+from palyra.gateway.http.openapi import document
+from palyra.gateway.http.operation import Operation
+from palyra.gateway.http.wire import problem, reply
+from palyra.gateway.status import InternalError, MethodNotAllowed
+
+log = logging.getLogger(__name__)
+
+
+class RouteNotFound(NotFound):
+    """There is nothing at this address."""
+
+
+def build(operations: Sequence[Operation], *, auth: Auth, ready: Callable[[], str | None]) -> ASGIApp:
+    """Put the application together. `ready` says what is missing, None if nothing is."""
+
+    async def healthz(request: Request) -> Response:
+        return reply({"status": "ok", "version": VERSION})
+
+    async def readyz(request: Request) -> Response:
+        missing = ready()
+        return reply({"status": "ready" if missing is None else missing}, status=200 if missing is None else 503)
+
+    async def openapi(request: Request) -> Response:
+        return reply(document(operations))
+
+    return Guard(
+        [
+            Route("/healthz", healthz, methods=["GET"]),
+            Route("/readyz", readyz, methods=["GET"]),
+            Route("/openapi.json", openapi, methods=["GET"]),
+            *(Route(o.path, _authorised(o, auth), methods=[o.method]) for o in operations),
+        ]
+    )
+
+
+def _authorised(operation: Operation, auth: Auth) -> Callable[[Request], Awaitable[ASGIApp]]:
+    async def endpoint(request: Request) -> ASGIApp:
+        principal = await auth.principal(request.headers.get("authorization"), need=operation.need)
+        return await operation.handler(request, principal)
+
+    return endpoint
+
+
+class Guard:
+    """Hands requests to their routes, and turns whatever is raised into a problem document.
+
+    An answer that has begun can not be turned any more.
+    """
+
+    def __init__(self, routes: list[Route]) -> None:
+        self._routes = routes
+        self._router = Router(routes, redirect_slashes=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        # Starlette raises instead of answering by itself when it finds an application here.
+        scope["app"] = self
+        begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._router(scope, receive, watched)
+        except ClientDisconnect:
+            pass  # in the middle of its request: nobody is left to be answered
+        except Exception as error:
+            known = self._known(error, scope)
+            if isinstance(known, InternalError):
+                log.exception("%s %s failed", scope["method"], scope["path"])
+            if begun:
+                raise
+            await problem(known)(scope, receive, send)
+
+    def _known(self, error: Exception, scope: Scope) -> PalyraError:
+        match error:
+            case PalyraError():
+                return error
+            case HTTPException(status_code=404):
+                return RouteNotFound()
+            case HTTPException(status_code=405):
+                return MethodNotAllowed(self._methods(scope))
+            case HTTPException(detail=detail):
+                return Invalid(str(detail))
+            case _:
+                return InternalError()
+
+    def _methods(self, scope: Scope) -> set[str]:
+        """Return what the address takes: it may have one route for each method."""
+        fitting = (route.methods or set() for route in self._routes if route.matches(scope)[0] is not Match.NONE)
+        return set().union(*fitting)

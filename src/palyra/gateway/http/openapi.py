@@ -1,0 +1,78 @@
+"""The OpenAPI document, from the table of operations and the types that decode and encode."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from palyra.core.version import VERSION
+from palyra.gateway.http.operation import Operation
+from palyra.gateway.http.wire import Problem
+
+_PARAMETER = re.compile(r"{(\w+)}")
+
+
+def document(operations: Sequence[Operation]) -> dict[str, Any]:
+    """Return the document that describes the operations."""
+    kinds = {kind for operation in operations for kind in (operation.body, operation.answer) if kind is not None}
+    listed = sorted({*kinds, Problem}, key=lambda kind: kind.__name__)
+    schemas, components = msgspec.json.schema_components(listed, ref_template="#/components/schemas/{name}")
+    by_kind = dict(zip(listed, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation, by_kind)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Palyra", "version": VERSION, "description": "A self-hosted agent daemon."},
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _described(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "operationId": f"{operation.method.lower()}{_PARAMETER.sub('', operation.path).replace('/', '_').rstrip('_')}",
+        "summary": operation.about,
+        "x-palyra-scope": operation.need,
+        "parameters": [
+            *(
+                {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+                for name in _names(operation)
+            ),
+            *(
+                {"name": query.name, "in": "query", "description": query.about, "schema": {"type": query.kind}}
+                for query in operation.query
+            ),
+        ],
+        "responses": {
+            str(operation.status): _answer(operation, by_kind),
+            "default": {
+                "description": "An error.",
+                "content": {"application/problem+json": {"schema": by_kind[Problem]}},
+            },
+        },
+    }
+    if operation.empty:
+        said["responses"]["204"] = {"description": "There is nothing."}
+    if operation.body is not None:
+        said["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": by_kind[operation.body]}},
+        }
+    return said
+
+
+def _answer(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]:
+    if operation.answer is None and operation.media == "application/json":
+        return {"description": "Done."}
+    schema = by_kind[operation.answer] if operation.answer is not None else {"type": "string"}
+    return {"description": "As asked.", "content": {operation.media: {"schema": schema}}}
+
+
+def _names(operation: Operation) -> list[str]:
+    return _PARAMETER.findall(operation.path)

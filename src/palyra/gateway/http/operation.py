@@ -1,0 +1,47 @@
+"""What the HTTP door offers, as data: the routes and the OpenAPI document are made from the same table."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from palyra.core.ids import PrincipalId
+
+Scope = Literal["read", "write", "admin"]
+Handler = Callable[[Request, PrincipalId], Awaitable[ASGIApp]]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A parameter behind the question mark."""
+
+    name: str
+    kind: Literal["integer", "string", "boolean"]
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of one address."""
+
+    method: Literal["GET", "POST", "PATCH", "PUT", "DELETE"]
+    path: str
+    handler: Handler
+    about: str
+    need: Scope = "read"
+    """What the caller's token must allow."""
+    query: tuple[Query, ...] = ()
+    body: type | None = None
+    answer: type | None = None
+    """What a good answer holds; None if it holds no JSON."""
+    status: int = 200
+    media: str = "application/json"
+    empty: bool = False
+    """It may also answer 204: there is nothing."""
+
+
+LIMIT = Query("limit", "integer", "How many at the most.")
+CURSOR = Query("cursor", "string", "The `next_cursor` of the page before.")
+AFTER_SEQ = Query("after_seq", "integer", "The position of the session's tape after which to begin; 0 is its start.")

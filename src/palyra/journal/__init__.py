@@ -1,0 +1,1 @@
+"""Durable records: two engines, one store per noun, the tape. The only place with SQL."""

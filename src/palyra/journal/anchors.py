@@ -1,0 +1,146 @@
+"""Anchors: signed statements of how far each tape had come, chained to one another.
+
+A tape's own chain shows that nothing inside it was changed; it can not show that its end was cut off, or that a whole
+session vanished, since the head could be rewritten with it. An anchor lists (session, sequence, hash) of the tapes that
+moved since the last one, names the hash of the anchor before it, and is signed. A copy of an anchor kept elsewhere
+proves later that the journal has not been rolled back.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from palyra.core.ids import SessionId
+from palyra.journal.engine import Connection
+
+GENESIS = "0" * 64
+MOST_TAPES = 1_000
+
+_encode = msgspec.json.Encoder()
+
+
+class Signer(Protocol):
+    """Signs bytes with the daemon's key."""
+
+    def sign(self, data: bytes) -> str: ...
+
+    @property
+    def public_key(self) -> str: ...
+
+
+class AnchorBody(Struct, frozen=True, kw_only=True):
+    """What an anchor says."""
+
+    journal_id: str
+    number: int
+    at_ms: int
+    before: str
+    """The hash of the anchor before this one."""
+    tapes: tuple[tuple[str, int, str], ...]
+    """Session, sequence number and hash of the entry there."""
+
+
+class Anchor(Struct, frozen=True, kw_only=True):
+    """An anchor as it is stored and printed: the body byte for byte as it was signed."""
+
+    number: int
+    body: str
+    hash: str
+    signature: str
+    public_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A tape that is longer than its last anchor says."""
+
+    session_id: SessionId
+    tape_seq: int
+    hash: str
+
+
+def moved(conn: Connection) -> list[Moved]:
+    """Return tapes that have moved since they were last anchored, as many as one anchor holds."""
+    rows = conn.fetch(
+        "SELECT h.session_id, h.tape_seq, h.hash FROM heads h LEFT JOIN anchored a ON a.session_id = h.session_id"
+        " WHERE h.tape_seq > COALESCE(a.tape_seq, 0) LIMIT :most",
+        {"most": MOST_TAPES},
+    )
+    return [Moved(SessionId(row[0]), row[1], row[2]) for row in rows]
+
+
+def ends_of(conn: Connection, session_ids: list[SessionId]) -> list[Moved]:
+    """Return where these tapes end now."""
+    rows = [
+        (session_id, conn.fetch_one("SELECT tape_seq, hash FROM heads WHERE session_id = :s", {"s": session_id}))
+        for session_id in session_ids
+    ]
+    return [Moved(session_id, row[0], row[1]) for session_id, row in rows if row is not None]
+
+
+def drop(conn: Connection, tapes: list[Moved], *, journal_id: str, now_ms: int, signer: Signer) -> Anchor:
+    """Record where these tapes stand now."""
+    # Anchors are numbered: whoever drops one holds this row until it has.
+    conn.fetch("SELECT value FROM meta WHERE name = 'journal_id'" + conn.dialect.for_update)
+    last = latest(conn)
+    number = last.number + 1 if last else 1
+    body = _encode.encode(
+        AnchorBody(
+            journal_id=journal_id,
+            number=number,
+            at_ms=now_ms,
+            before=last.hash if last else GENESIS,
+            tapes=tuple((tape.session_id, tape.tape_seq, tape.hash) for tape in tapes),
+        )
+    ).decode()
+    anchor = Anchor(
+        number=number,
+        body=body,
+        hash=body_hash(body),
+        signature=signer.sign(body.encode()),
+        public_key=signer.public_key,
+    )
+    conn.execute(
+        "INSERT INTO anchors (number, at_ms, body, hash, signature) VALUES (:number, :at_ms, :body, :hash, :signature)",
+        {
+            "number": number,
+            "at_ms": now_ms,
+            "body": body,
+            "hash": anchor.hash,
+            "signature": f"{anchor.public_key}:{anchor.signature}",
+        },
+    )
+    conn.execute_many(
+        "INSERT INTO anchored (session_id, tape_seq) VALUES (:session_id, :tape_seq)"
+        " ON CONFLICT (session_id) DO UPDATE SET tape_seq = excluded.tape_seq",
+        [{"session_id": tape.session_id, "tape_seq": tape.tape_seq} for tape in tapes],
+    )
+    return anchor
+
+
+def latest(conn: Connection) -> Anchor | None:
+    """Return the last anchor."""
+    rows = conn.fetch("SELECT number, body, hash, signature FROM anchors ORDER BY number DESC LIMIT 1")
+    return _anchor(rows[0]) if rows else None
+
+
+def after(conn: Connection, number: int, *, limit: int) -> list[Anchor]:
+    """Return the anchors that follow one, in order."""
+    rows = conn.fetch(
+        "SELECT number, body, hash, signature FROM anchors WHERE number > :number ORDER BY number LIMIT :limit",
+        {"number": number, "limit": limit},
+    )
+    return [_anchor(row) for row in rows]
+
+
+def body_hash(body: str) -> str:
+    """Return the hash by which the next anchor names this one."""
+    return hashlib.sha256(body.encode()).hexdigest()
+
+
+def _anchor(row: tuple[int, str, str, str]) -> Anchor:
+    key, _, signature = row[3].partition(":")
+    return Anchor(number=row[0], body=row[1], hash=row[2], signature=signature, public_key=key)

@@ -1,0 +1,115 @@
+"""Leases: who works on a row, until when, and proof that nobody else does.
+
+A row of work has an owner, an epoch and a time. Claiming raises the epoch, so a holder that was taken over can not pass
+for the new one: every write it makes names its owner and its epoch, and finds no row. One helper
+for every table that has the three columns.
+"""
+
+from dataclasses import dataclass
+
+from palyra.core.errors import Conflict
+from palyra.journal.engine import Connection, Row
+
+LENGTH_MS = 10_000
+RENEW_MS = 3_000
+
+
+class LeaseLost(Conflict):
+    """Somebody else has taken over this work; nothing was recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What a holder shows to prove that the work is still its own."""
+
+    item_id: str
+    owner: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """A table whose rows can be leased. The texts are constants of ours, never input."""
+
+    table: str
+    id_column: str
+    claimable: str
+    """Which rows are work at all; matches the table's partial index."""
+    order: str
+
+
+RUNS = Leased(table="runs", id_column="run_id", claimable="ready = 1", order="accepted_ms")
+TASKS = Leased(
+    table="tasks",
+    id_column="task_id",
+    claimable="status = 'pending' AND not_before_ms <= :now_ms",
+    order="not_before_ms",
+)
+
+
+def claim(conn: Connection, kind: Leased, *, owner: str, now_ms: int, limit: int) -> list[Lease]:
+    """Take up to `limit` rows that nobody holds, the longest waiting first."""
+    rows = conn.fetch(
+        f"SELECT {kind.id_column} FROM {kind.table} WHERE {kind.claimable}"
+        " AND (lease_owner IS NULL OR lease_until_ms <= :now_ms)"
+        f" ORDER BY {kind.order} LIMIT :limit{conn.dialect.skip_locked}",
+        {"now_ms": now_ms, "limit": limit},
+    )
+    return [_take(conn, kind, row, owner=owner, now_ms=now_ms) for row in rows]
+
+
+def _take(conn: Connection, kind: Leased, row: Row, *, owner: str, now_ms: int) -> Lease:
+    taken = conn.fetch_one(
+        f"UPDATE {kind.table} SET lease_owner = :owner, lease_epoch = lease_epoch + 1, lease_until_ms = :until_ms"
+        f" WHERE {kind.id_column} = :item_id RETURNING lease_epoch",
+        {"owner": owner, "until_ms": now_ms + LENGTH_MS, "item_id": row[0]},
+    )
+    assert taken is not None
+    return Lease(row[0], owner, taken[0])
+
+
+def check(conn: Connection, kind: Leased, lease: Lease) -> None:
+    """Raise `LeaseLost` unless the lease is still the row's."""
+    held = conn.fetch_one(
+        f"SELECT 1 FROM {kind.table}"
+        f" WHERE {kind.id_column} = :item_id AND lease_owner = :owner AND lease_epoch = :epoch"
+        + conn.dialect.for_update,
+        {"item_id": lease.item_id, "owner": lease.owner, "epoch": lease.epoch},
+    )
+    if held is None:
+        raise LeaseLost
+
+
+def renew(conn: Connection, kind: Leased, *, owner: str, now_ms: int) -> set[str]:
+    """Prolong everything the owner holds, and say what that is."""
+    rows = conn.fetch(
+        f"UPDATE {kind.table} SET lease_until_ms = :until_ms WHERE {kind.claimable} AND lease_owner = :owner"
+        f" RETURNING {kind.id_column}",
+        {"owner": owner, "until_ms": now_ms + LENGTH_MS, "now_ms": now_ms},
+    )
+    return {row[0] for row in rows}
+
+
+def release(conn: Connection, kind: Leased, lease: Lease) -> None:
+    """Give the row back; nothing happens if it is no longer held."""
+    conn.execute(
+        f"UPDATE {kind.table} SET lease_owner = NULL, lease_until_ms = 0"
+        f" WHERE {kind.id_column} = :item_id AND lease_owner = :owner AND lease_epoch = :epoch",
+        {"item_id": lease.item_id, "owner": lease.owner, "epoch": lease.epoch},
+    )
+
+
+def release_all(conn: Connection, kind: Leased, *, owner: str) -> None:
+    """Give back everything the owner holds."""
+    conn.execute(
+        f"UPDATE {kind.table} SET lease_owner = NULL, lease_until_ms = 0 WHERE lease_owner = :owner", {"owner": owner}
+    )
+
+
+def void(conn: Connection, kind: Leased, *, home: str) -> int:
+    """Take every row back from earlier daemons of this home, which its file lock proves to be dead."""
+    return conn.execute(
+        f"UPDATE {kind.table} SET lease_owner = NULL, lease_until_ms = 0"
+        " WHERE SUBSTR(lease_owner, 1, :length) = :prefix",
+        {"prefix": home + ":", "length": len(home) + 1},
+    )

@@ -1,0 +1,108 @@
+"""From whatever schema the database has to the one this version needs: forward, numbered, under a lock."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from palyra.core.errors import Conflict
+from palyra.journal.engine import Connection
+
+FOLDER = Path(__file__).parent / "migrations"
+
+_NAME = re.compile(r"(?P<number>\d{4})_(?P<name>\w+?)(\.(?P<dialect>sqlite|postgres))?\.sql")
+_TEXT = re.compile(r"\bTEXT\b")
+_TABLE = re.compile(r"\bCREATE (?:VIRTUAL )?TABLE (\w+)")
+_COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
+
+
+class SchemaNewer(Conflict):
+    """The journal was written by a newer version of Palyra. Nothing was changed; start that version, or a newer one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One numbered step."""
+
+    number: int
+    name: str
+    path: Path
+
+
+def steps(dialect: str) -> tuple[Migration, ...]:
+    """Return the steps for a dialect, in order."""
+    found = {}
+    for path in sorted(FOLDER.glob("*.sql")):
+        match = _NAME.fullmatch(path.name)
+        assert match, f"{path.name} is not named like a migration"
+        if match["dialect"] in (None, dialect):
+            number = int(match["number"])
+            assert number not in found, f"two migrations have the number {number}"
+            found[number] = Migration(number, match["name"], path)
+    return tuple(found[number] for number in sorted(found))
+
+
+def current(conn: Connection) -> int:
+    """Return the number of the last step that the database has seen, 0 for an empty one."""
+    if not _has_tables(conn):
+        return 0
+    row = conn.fetch_one("SELECT MAX(number) FROM migrations")
+    return int(row[0]) if row and row[0] is not None else 0
+
+
+def missing(conn: Connection) -> list[Migration]:
+    """Return the steps that the database has not seen yet."""
+    at = current(conn)
+    return [step for step in steps(conn.dialect.name) if step.number > at]
+
+
+def tables(conn: Connection) -> list[str]:
+    """Return the tables of ours that the database has, in the order in which the steps make them."""
+    named = ["migrations"]
+    for step in steps(conn.dialect.name):
+        named += _TABLE.findall(_COMMENT.sub("", step.path.read_text()))
+    if conn.dialect.name == "sqlite":
+        rows = conn.fetch("SELECT name FROM sqlite_master WHERE type = 'table'")
+    else:
+        rows = conn.fetch("SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()")
+    there = {row[0] for row in rows}
+    return [name for name in named if name in there]
+
+
+def migrate(conn: Connection, *, now_ms: int, upto: int | None = None) -> list[Migration]:
+    """Take the missing steps in one transaction and return them; refuse a database that is ahead of us.
+
+    Only a restore stops short of the last step (`upto`): a backup comes back with the schema that it has.
+    """
+    if conn.dialect.migration_lock:
+        conn.fetch(conn.dialect.migration_lock)
+    known = steps(conn.dialect.name)
+    at = current(conn)
+    if at > known[-1].number:
+        raise SchemaNewer(
+            f"The journal has schema {at}; this version of Palyra knows schemas up to {known[-1].number}. "
+            "Nothing was changed. Start the newer version that wrote it."
+        )
+    wanted = [step for step in known if at < step.number <= (upto or step.number)]
+    if at == 0:
+        _run(
+            conn, "CREATE TABLE migrations (number BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_ms BIGINT NOT NULL)"
+        )
+    for step in wanted:
+        for statement in _COMMENT.sub("", step.path.read_text()).split(";"):
+            if statement.strip():
+                _run(conn, statement)
+        conn.execute(
+            "INSERT INTO migrations (number, name, applied_ms) VALUES (:number, :name, :now_ms)",
+            {"number": step.number, "name": step.name, "now_ms": now_ms},
+        )
+    return wanted
+
+
+def _run(conn: Connection, statement: str) -> None:
+    conn.execute(_TEXT.sub(conn.dialect.text_type, statement))
+
+
+def _has_tables(conn: Connection) -> bool:
+    if conn.dialect.name == "sqlite":
+        return bool(conn.fetch("SELECT 1 FROM sqlite_master WHERE name = 'migrations'"))
+    return bool(conn.fetch("SELECT 1 WHERE to_regclass('migrations') IS NOT NULL"))

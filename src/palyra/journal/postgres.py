@@ -1,0 +1,252 @@
+"""The engine on PostgreSQL: units on a pool of threads, each with a connection of its own.
+
+READ COMMITTED with row locks: a unit that touches a session's tape locks its head first, so units of one session
+follow one another and those of different sessions do not wait. A deadlock or serialisation failure runs the unit again.
+"""
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+
+import psycopg
+from psycopg import errors as pg
+
+from palyra.core.errors import Invalid, PalyraError
+from palyra.core.events import Entry
+from palyra.journal.engine import (
+    NO_PARAMS,
+    Dialect,
+    EngineClosed,
+    Fact,
+    JournalFault,
+    Listener,
+    Params,
+    Row,
+    StorageFull,
+    StorageReadOnly,
+    StorageUnavailable,
+    Unit,
+    carry_out,
+)
+from palyra.journal.settled import settled
+
+T = TypeVar("T")
+
+DIALECT = Dialect(
+    name="postgres",
+    for_update=" FOR UPDATE",
+    skip_locked=" FOR UPDATE SKIP LOCKED",
+    text_type='TEXT COLLATE "C"',
+    migration_lock="SELECT pg_advisory_xact_lock(7310582915)",
+)
+WRITERS = 8
+READERS = 4
+TRIES = 3
+CONNECT_SECONDS = 5
+TURNS = 64
+
+_PARAMETER = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
+
+
+@lru_cache(maxsize=1024)
+def _translate(sql: str) -> str:
+    """Write `:name` the way the driver wants it. The texts are constants of our stores, never input."""
+    return _PARAMETER.sub(r"%(\1)s", sql.replace("%", "%%"))
+
+
+class DatabaseUrlInvalid(Invalid):
+    """The database_url can not be understood. It looks like postgresql://user:password@host/database."""
+
+
+class PostgresConnection:
+    """A connection as the stores see it."""
+
+    dialect = DIALECT
+
+    def __init__(self, raw: "psycopg.Connection[Any]") -> None:
+        self.raw = raw
+        self.facts: list[Fact] = []
+
+    def execute(self, sql: str, params: Params = NO_PARAMS) -> int:
+        return self.raw.execute(_translate(sql), params).rowcount
+
+    def execute_many(self, sql: str, rows: Sequence[Params]) -> None:
+        if len(rows) == 1:
+            self.execute(sql, rows[0])
+        elif rows:
+            with self.raw.cursor() as cursor:
+                cursor.executemany(_translate(sql), rows)
+
+    def fetch(self, sql: str, params: Params = NO_PARAMS) -> list[Row]:
+        return self.raw.execute(_translate(sql), params).fetchall()
+
+    def fetch_one(self, sql: str, params: Params = NO_PARAMS) -> Row | None:
+        return cast("Row | None", self.raw.execute(_translate(sql), params).fetchone())
+
+    def publish(self, fact: Fact) -> None:
+        self.facts.append(fact)
+
+
+class PostgresEngine:
+    """See the module. `after_commit` runs after each commit, before anybody is answered."""
+
+    def __init__(self, url: str, *, after_commit: Callable[[], None] | None = None) -> None:
+        self._url = url
+        self._after_commit = after_commit
+        self._loop = asyncio.get_running_loop()
+        self._listeners: list[Listener] = []
+        self._local = threading.local()
+        self._opened: list[psycopg.Connection[Any]] = []
+        self._closed = False
+        self._turns = [threading.Lock() for _ in range(TURNS)]
+        self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="journal-writer")
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="journal-reader")
+
+    def subscribe(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    async def write(self, unit: Unit[T]) -> T:
+        if self._closed:
+            raise EngineClosed
+        return await settled(self._loop.run_in_executor(self._writers, self._write, unit))
+
+    async def read(self, query: Unit[T]) -> T:
+        if self._closed:
+            raise EngineClosed
+        return await self._loop.run_in_executor(self._readers, self._read, query)
+
+    async def close(self) -> None:
+        """Finish what is under way, then let go of the connections."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._loop.run_in_executor(None, self._writers.shutdown)
+        await self._loop.run_in_executor(None, self._readers.shutdown)
+        for raw in self._opened:
+            raw.close()
+
+    def _write(self, unit: Unit[T]) -> T:
+        for last in (False,) * (TRIES - 1) + (True,):
+            connection = PostgresConnection(self._connect())
+            try:
+                with ExitStack() as turns:
+                    with connection.raw.transaction():
+                        result = carry_out(unit, connection)
+                        self._take_turns(connection.facts, turns)
+                    self._spread(connection.facts)
+                return result
+            except (pg.DeadlockDetected, pg.SerializationFailure, pg.LockNotAvailable) as error:
+                if last:
+                    raise StorageUnavailable from error
+            except psycopg.Error as error:
+                self._forget(connection.raw, error)
+                raise translated(error) from error
+        raise AssertionError("the last try neither returned nor raised")
+
+    def _take_turns(self, facts: list[Fact], turns: ExitStack) -> None:
+        """Hold the turn of each session that has new entries, from before the commit until they are told of.
+
+        The commit lets go of the head: without this the next unit of the session could tell of its entries first.
+        """
+        places = {hash(fact.session_id) % TURNS for fact in facts if isinstance(fact, Entry)}
+        for place in sorted(places):  # in one order, so that two units never wait for each other
+            turns.enter_context(self._turns[place])
+
+    def _spread(self, facts: list[Fact]) -> None:
+        if self._after_commit is not None:
+            self._after_commit()
+        if facts:
+            self._loop.call_soon_threadsafe(self._tell, facts)
+
+    def _tell(self, facts: list[Fact]) -> None:
+        for listener in self._listeners:
+            listener(facts)
+
+    def _read(self, query: Unit[T]) -> T:
+        raw = self._connect()
+        try:
+            with raw.transaction():
+                raw.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                return carry_out(query, PostgresConnection(raw))
+        except psycopg.Error as error:
+            self._forget(raw, error)
+            raise translated(error) from error
+
+    def _connect(self) -> "psycopg.Connection[Any]":
+        raw: psycopg.Connection[Any] | None = getattr(self._local, "raw", None)
+        if raw is None or raw.closed:
+            raw = self._local.raw = connect(self._url)
+            self._opened.append(raw)
+        return raw
+
+    def _forget(self, raw: "psycopg.Connection[Any]", error: psycopg.Error) -> None:
+        """Drop a connection that is of no use any more; the next unit of this thread opens another.
+
+        One that can only read stays so after the database can be written again: it is a setting of the session.
+        """
+        if raw.closed or raw.broken or isinstance(error, pg.ReadOnlySqlTransaction):
+            raw.close()
+            self._opened.remove(raw)
+            self._local.raw = None
+
+
+class PostgresWriter:
+    """Units of one command, without an engine."""
+
+    def __init__(self, raw: "psycopg.Connection[Any]") -> None:
+        self._raw = raw
+
+    def write(self, unit: Unit[T]) -> T:
+        try:
+            with self._raw.transaction():
+                return carry_out(unit, PostgresConnection(self._raw))
+        except pg.LockNotAvailable as error:
+            raise StorageUnavailable(
+                "Somebody is using the journal in the database. Stop every daemon on it, then try again."
+            ) from error
+        except psycopg.Error as error:
+            raise translated(error) from error
+
+
+def connect(url: str) -> "psycopg.Connection[Any]":
+    """Open a connection the way all of ours are opened."""
+    try:
+        raw = psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_SECONDS)
+        raw.execute("SET lock_timeout = '2s'")
+    # Without their cause: the driver quotes pieces of the address, and a piece may hold the password.
+    except psycopg.ProgrammingError:
+        raise DatabaseUrlInvalid from None
+    except psycopg.Error as error:
+        raise translated(error) from None
+    return raw
+
+
+@contextmanager
+def reading(url: str) -> Iterator[PostgresConnection]:
+    """Open the database for one look at it, in one snapshot."""
+    with closing(connect(url)) as raw:
+        try:
+            raw.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            yield PostgresConnection(raw)
+        except psycopg.Error as error:
+            raise translated(error) from error
+
+
+def translated(error: psycopg.Error) -> PalyraError:
+    """Say what a driver's error means to a caller. The connection string is never part of it."""
+    match error:
+        case pg.DiskFull():
+            return StorageFull()
+        case pg.ReadOnlySqlTransaction() | pg.InsufficientPrivilege():
+            return StorageReadOnly()
+        case psycopg.OperationalError() | psycopg.InterfaceError():
+            return StorageUnavailable(
+                "The database can not be reached. Check that it runs and that database_url is right."
+            )
+        case _:
+            return JournalFault(f"{type(error).__name__}: {error.diag.message_primary}")

@@ -1,0 +1,203 @@
+"""Restore a backup: the way back after a loss, or after a migration that one regrets.
+
+A restored journal goes on under a new id, so that nothing takes it for the one that it was copied from; the anchors of
+the earlier id stay valid, and the first anchor of the new one is chained to them. What a home had before is never
+deleted but put aside under a dated name.
+"""
+
+import os
+import shutil
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from palyra.config import Home, load
+from palyra.core.clock import to_ms
+from palyra.core.errors import Conflict, NotFound
+from palyra.core.ids import IdSource
+from palyra.journal import anchors, backup, dump, meta, migrate, signing, sqlite
+from palyra.journal.engine import Connection
+from palyra.journal.offline import held, writer
+from palyra.journal.rotated import ARCHIVE
+from palyra.journal.verify import opened
+from palyra.journal.whole import sync_folder, written
+
+ASIDE = "replaced-{:%Y%m%d-%H%M%S}"
+
+
+class HomeNotEmpty(Conflict):
+    """There is something in the home folder already."""
+
+
+class BackupDamaged(Conflict):
+    """The backup does not hold; nothing was restored."""
+
+
+class SchemaUnknown(Conflict):
+    """The backup has a schema that this version does not know. Restore it with the version that made it."""
+
+
+class KeyMissing(NotFound):
+    """The key that signs the journal's anchors is neither in the backup nor in the home."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What was restored, under which id, and where the earlier journal is kept."""
+
+    journal_id: str
+    restored_from: str | None
+    schema: int
+    aside: Path | None
+
+
+def restore(path: Path, home: Home, *, replace: bool, ids: IdSource, at: datetime) -> Restored:
+    """Bring a backup, or a bare copy of the journal file, into a home that no daemon runs on."""
+    checked = backup.check(path)
+    if not checked.ok:
+        raise BackupDamaged(
+            f"{path} does not hold: {checked.problems[0].what}. Nothing was restored; see `palyra backup verify`."
+        )
+    known = migrate.steps("sqlite")[-1].number
+    if checked.schema > known:
+        raise SchemaUnknown(f"The backup has schema {checked.schema}; this version of Palyra knows up to {known}.")
+    made_here = not home.path.exists()
+    with held(home):
+        try:
+            if not replace:
+                _refuse_used(home)
+            return _Restoration(path, checked, home, replace=replace, ids=ids, at=at).carry_out()
+        except BaseException:
+            if made_here:
+                shutil.rmtree(home.path, ignore_errors=True)
+            raise
+
+
+class _Restoration:
+    """One backup on its way into one home."""
+
+    def __init__(
+        self, path: Path, checked: backup.Checked, home: Home, *, replace: bool, ids: IdSource, at: datetime
+    ) -> None:
+        self._path = path
+        self._folder = Home(path) if path.is_dir() else None
+        self._checked = checked
+        self._home = home
+        self._replace = replace
+        self._at = at
+        self._aside = home.path / ASIDE.format(at)
+        self._staged = Home(home.path / f".restore.{os.getpid()}")
+        self._journal_id = ids.new()
+        self._settings = load(self._folder if self._folder and self._folder.config.exists() else home)
+        key = self._folder.key if self._folder and self._folder.key.exists() else home.key
+        if not key.exists():
+            raise KeyMissing
+        self._signer = signing.load(key)
+
+    def carry_out(self) -> Restored:
+        with written(self._home.path):
+            self._staged.path.mkdir(mode=0o700)
+            try:
+                self._stage_files()
+                if self._settings.journal.database_url is None:
+                    earlier = self._stage_journal()
+                else:
+                    earlier = self._fill_database()
+                self._swap()
+            finally:
+                shutil.rmtree(self._staged.path, ignore_errors=True)
+            sync_folder(self._home.path)
+        aside = self._aside if self._aside.exists() else None
+        return Restored(self._journal_id, earlier, self._checked.schema, aside)
+
+    def _stage_files(self) -> None:
+        """Copy what the manifest vouches for, and nothing else that may lie in the folder."""
+        if self._folder is None or self._checked.manifest is None:
+            return
+        small = {self._folder.key.name, self._folder.config.name, self._folder.token.name}
+        for name in self._checked.manifest.files:
+            if name in small or Path(name).parts[0] == ARCHIVE:
+                backup.copy_file(self._folder.path / name, self._staged.path / name)
+
+    def _stage_journal(self) -> str | None:
+        """Write the journal file beside its future place; return the id that it had."""
+        target = self._staged.journal
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        if not self._is_dump:
+            shutil.copyfile(self._file, target)
+        with closing(sqlite.open_for_writing(target)) as raw:
+            units = sqlite.SqliteWriter(raw)
+            if self._is_dump:
+                units.write(self._load)
+            return units.write(self._renew)
+
+    def _fill_database(self) -> str | None:
+        """Fill the database in one unit; return the id that the journal had."""
+        with opened(self._home, self._settings) as conn:
+            used = bool(migrate.tables(conn))
+        if used and not self._replace:
+            raise HomeNotEmpty(
+                "The database that `journal.database_url` names holds a journal already."
+                " Name another, or give --replace to put it aside as a backup."
+            )
+        if used:
+            backup.create(self._home, self._settings, target=self._aside / "database", made_at=self._at)
+
+        def unit(conn: Connection) -> str | None:
+            dump.drop(conn)
+            self._load(conn)
+            return self._renew(conn)
+
+        with writer(self._home, self._settings) as units:
+            return units.write(unit)
+
+    def _load(self, conn: Connection) -> None:
+        schema, now_ms = self._checked.schema, to_ms(self._at)
+        if self._is_dump:
+            dump.load(conn, dump.parts_in(self._path / backup.DUMP), schema=schema, now_ms=now_ms)
+            return
+        with sqlite.reading(self._file) as source:
+            dump.load(conn, dump.parts_of(source), schema=schema, now_ms=now_ms)
+
+    def _renew(self, conn: Connection) -> str | None:
+        """Begin under another id, with an anchor that says so and is chained to the earlier ones."""
+        earlier = meta.renew_id(conn, self._journal_id)
+        tapes = anchors.moved(conn)
+        while True:
+            anchors.drop(conn, tapes, journal_id=self._journal_id, now_ms=to_ms(self._at), signer=self._signer)
+            if not (tapes := anchors.moved(conn)):
+                return earlier
+
+    def _swap(self) -> None:
+        """Put aside what the home has of each thing that was restored, and the restored thing in its place."""
+        for fresh in sorted(self._staged.path.iterdir()):
+            place = self._home.path / fresh.name
+            if place == self._home.journal:
+                # What a daemon had not yet put from its log into the file goes with the file.
+                for suffix in ("-wal", "-shm"):
+                    self._put_aside(place.with_name(place.name + suffix))
+            self._put_aside(place)
+            fresh.rename(place)
+
+    def _put_aside(self, place: Path) -> None:
+        if place.exists():
+            self._aside.mkdir(mode=0o700, exist_ok=True)
+            place.rename(self._aside / place.name)
+
+    @property
+    def _is_dump(self) -> bool:
+        return self._checked.manifest is not None and self._checked.manifest.engine != "sqlite"
+
+    @property
+    def _file(self) -> Path:
+        return self._folder.journal if self._folder is not None else self._path
+
+
+def _refuse_used(home: Home) -> None:
+    used = sorted(path.name for path in home.path.iterdir() if path != home.lock)
+    if used:
+        raise HomeNotEmpty(
+            f"{home.path} is not empty: it holds {used[0]}. Name another home with --home,"
+            " or give --replace to put its journal aside."
+        )

@@ -1,0 +1,47 @@
+"""Rotated tapes as rows: where the entries of a session were moved to, and how its tape ended."""
+
+from dataclasses import dataclass
+
+from palyra.core.ids import SessionId
+from palyra.journal import migrate
+from palyra.journal.engine import Connection
+
+ARCHIVE = "archive"
+"""The folder of the home that the tapes are moved to."""
+FIRST_SCHEMA = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Rotated:
+    """A tape that is kept in a file of the archive instead of the journal."""
+
+    tape_seq: int
+    hash: str
+    file: str
+    """The export that holds the entries, below the home folder."""
+    sha256: str
+    at_ms: int
+
+
+def all_of(conn: Connection) -> dict[SessionId, Rotated]:
+    """Return the record of each session whose tape was moved away; a journal of an early schema has none."""
+    if migrate.current(conn) < FIRST_SCHEMA:
+        return {}
+    rows = conn.fetch("SELECT session_id, tape_seq, hash, file, sha256, at_ms FROM rotated ORDER BY session_id")
+    return {SessionId(row[0]): Rotated(*row[1:]) for row in rows}
+
+
+def add(conn: Connection, session_id: SessionId, record: Rotated) -> None:
+    """Record that a tape was moved away."""
+    conn.execute(
+        "INSERT INTO rotated (session_id, tape_seq, hash, file, sha256, at_ms)"
+        " VALUES (:session_id, :tape_seq, :hash, :file, :sha256, :at_ms)",
+        {
+            "session_id": session_id,
+            "tape_seq": record.tape_seq,
+            "hash": record.hash,
+            "file": record.file,
+            "sha256": record.sha256,
+            "at_ms": record.at_ms,
+        },
+    )

@@ -1,0 +1,231 @@
+"""Runs as rows: where each stands, who carries it, which may be taken up."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from msgspec import Struct
+
+from palyra.core.clock import from_ms, to_ms
+from palyra.core.ids import AgentId, PrincipalId, RunId, SessionId
+from palyra.core.limits import LimitKind
+from palyra.core.run import RunState, RunStatus
+from palyra.core.usage import Usage
+from palyra.journal.engine import Connection, Row
+from palyra.journal.leases import Lease
+
+_COLUMNS = (
+    "run_id, session_id, agent_id, status, input, reason, limit_reached, parent_run_id, accepted_seq, last_seq,"
+    " accepted_ms, ended_ms, turns, tool_calls, input_tokens, output_tokens, cancel_requested"
+)
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """A run as lists show it."""
+
+    run_id: RunId
+    session_id: SessionId
+    agent_id: AgentId
+    status: RunStatus
+    input: str
+    """The first words of the message that began it."""
+    reason: str | None
+    limit_reached: LimitKind | None
+    parent_run_id: RunId | None
+    accepted_seq: int
+    last_seq: int
+    accepted_at: datetime
+    ended_at: datetime | None
+    turns: int
+    tool_calls: int
+    usage: Usage
+    cancel_requested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a writer must know of the row before it adds to the run."""
+
+    run_seq: int
+    lease: Lease | None
+    status: RunStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a commit changes in the row."""
+
+    state: RunState
+    last_seq: int
+    usage: Usage
+    ended_ms: int | None
+    reason: str | None
+
+
+def insert(conn: Connection, run: Run, *, principal: PrincipalId, run_seq: int, place: int, ready: bool) -> None:
+    """Write a run that was just accepted."""
+    conn.execute(
+        "INSERT INTO runs (run_id, session_id, principal, agent_id, status, input, parent_run_id, run_seq,"
+        " accepted_seq, last_seq, accepted_ms, place, ready) VALUES (:run_id, :session_id, :principal, :agent_id,"
+        " :status, :input, :parent_run_id, :run_seq, :accepted_seq, :last_seq, :accepted_ms, :place, :ready)",
+        {
+            "run_id": run.run_id,
+            "session_id": run.session_id,
+            "principal": principal,
+            "agent_id": run.agent_id,
+            "status": run.status.value,
+            "input": run.input,
+            "parent_run_id": run.parent_run_id,
+            "run_seq": run_seq,
+            "accepted_seq": run.accepted_seq,
+            "last_seq": run.last_seq,
+            "accepted_ms": to_ms(run.accepted_at),
+            "place": place,
+            "ready": int(ready),
+        },
+    )
+
+
+def mark(conn: Connection, run_id: RunId) -> Mark:
+    """Return what is needed to write to the run; its session's head is held by the caller."""
+    row = conn.fetch_one(
+        "SELECT run_seq, lease_owner, lease_epoch, status FROM runs WHERE run_id = :run_id", {"run_id": run_id}
+    )
+    assert row is not None
+    lease = Lease(run_id, row[1], row[2]) if row[1] is not None else None
+    return Mark(row[0], lease, RunStatus(row[3]))
+
+
+def is_carried(conn: Connection, run_id: RunId, *, now_ms: int) -> bool:
+    """Tell whether a carrier holds the run at this moment."""
+    row = conn.fetch_one(
+        "SELECT 1 FROM runs WHERE run_id = :run_id AND lease_owner IS NOT NULL AND lease_until_ms > :now_ms",
+        {"run_id": run_id, "now_ms": now_ms},
+    )
+    return row is not None
+
+
+def advance(conn: Connection, progress: Progress) -> None:
+    """Bring the row up to the state. A run that ended or waits is held by nobody, from this commit on."""
+    state = progress.state
+    idle = progress.ended_ms is not None or state.status is RunStatus.WAITING
+    freed = ", lease_owner = NULL, lease_until_ms = 0" if idle else ""
+    conn.execute(
+        "UPDATE runs SET status = :status, run_seq = :run_seq, last_seq = :last_seq, turns = :turns,"
+        " tool_calls = :tool_calls, input_tokens = input_tokens + :input_tokens,"
+        " output_tokens = output_tokens + :output_tokens, ready = :ready, cancel_requested = :cancelled,"
+        f" limit_reached = :limit_reached, reason = :reason, ended_ms = :ended_ms{freed} WHERE run_id = :run_id",
+        {
+            "run_id": state.run_id,
+            "status": state.status.value,
+            "run_seq": state.run_seq,
+            "last_seq": progress.last_seq,
+            "turns": state.turns,
+            "tool_calls": state.executed,
+            "input_tokens": progress.usage.input_tokens,
+            "output_tokens": progress.usage.output_tokens,
+            "ready": int(state.started and not idle),
+            "cancelled": int(state.cancel is not None),
+            "limit_reached": state.limit.value if state.limit else None,
+            "reason": progress.reason,
+            "ended_ms": progress.ended_ms,
+        },
+    )
+
+
+def get(conn: Connection, run_id: RunId, principal: PrincipalId) -> Run | None:
+    """Return the principal's run of that id."""
+    row = conn.fetch_one(
+        f"SELECT {_COLUMNS} FROM runs WHERE run_id = :run_id AND principal = :principal",
+        {"run_id": run_id, "principal": principal},
+    )
+    return _run(row) if row else None
+
+
+def session_of(conn: Connection, run_id: RunId) -> SessionId | None:
+    """Return the session that a run belongs to, whoever owns it."""
+    row = conn.fetch_one("SELECT session_id FROM runs WHERE run_id = :run_id", {"run_id": run_id})
+    return SessionId(row[0]) if row else None
+
+
+def reason_of(conn: Connection, run_id: RunId) -> str | None:
+    """Return why a run ended, if it has a reason."""
+    row = conn.fetch_one("SELECT reason FROM runs WHERE run_id = :run_id", {"run_id": run_id})
+    return row[0] if row else None
+
+
+def page(
+    conn: Connection,
+    principal: PrincipalId,
+    *,
+    session_id: SessionId | None,
+    before: tuple[int, str] | None,
+    limit: int,
+) -> list[Run]:
+    """Return the principal's runs, of one session or of all, the latest first."""
+    params: dict[str, object] = {"principal": principal, "limit": limit}
+    place = ""
+    if session_id is not None:
+        place += " AND session_id = :session_id"
+        params["session_id"] = session_id
+    if before is not None:
+        place += " AND (accepted_ms, run_id) < (:before_ms, :before_id)"
+        params |= {"before_ms": before[0], "before_id": before[1]}
+    rows = conn.fetch(
+        f"SELECT {_COLUMNS} FROM runs WHERE principal = :principal{place}"
+        " ORDER BY accepted_ms DESC, run_id DESC LIMIT :limit",
+        params,
+    )
+    return [_run(row) for row in rows]
+
+
+def open_in(conn: Connection, session_id: SessionId) -> list[tuple[RunId, bool]]:
+    """Return the session's runs that have not ended, the next in turn first, and whether each has started."""
+    rows = conn.fetch(
+        "SELECT r.run_id, s.active_run_id FROM runs r JOIN sessions s ON s.session_id = r.session_id"
+        " WHERE r.session_id = :session_id AND r.ended_ms IS NULL ORDER BY r.place",
+        {"session_id": session_id},
+    )
+    return [(RunId(row[0]), row[0] == row[1]) for row in rows]
+
+
+def open_of_agent(conn: Connection, agent_id: AgentId) -> bool:
+    """Tell whether an agent has runs that have not ended."""
+    row = conn.fetch_one(
+        "SELECT 1 FROM runs WHERE agent_id = :agent_id AND ended_ms IS NULL LIMIT 1", {"agent_id": agent_id}
+    )
+    return row is not None
+
+
+def cancelled_of(conn: Connection, owner: str) -> list[RunId]:
+    """Return the runs of a carrier that somebody wants stopped."""
+    rows = conn.fetch(
+        "SELECT run_id FROM runs WHERE ready = 1 AND cancel_requested = 1 AND lease_owner = :owner", {"owner": owner}
+    )
+    return [RunId(row[0]) for row in rows]
+
+
+def counts(conn: Connection) -> dict[str, int]:
+    """Return how many runs are unfinished, by status."""
+    rows = conn.fetch("SELECT status, COUNT(*) FROM runs WHERE ended_ms IS NULL GROUP BY status")
+    return {row[0]: row[1] for row in rows}
+
+
+def _run(row: Row) -> Run:
+    return Run(
+        run_id=RunId(row[0]),
+        session_id=SessionId(row[1]),
+        agent_id=AgentId(row[2]),
+        status=RunStatus(row[3]),
+        input=row[4],
+        reason=row[5],
+        limit_reached=LimitKind(row[6]) if row[6] else None,
+        parent_run_id=row[7],
+        accepted_seq=row[8],
+        last_seq=row[9],
+        accepted_at=from_ms(row[10]),
+        ended_at=None if row[11] is None else from_ms(row[11]),
+        turns=row[12],
+        tool_calls=row[13],
+        usage=Usage(input_tokens=row[14], output_tokens=row[15]),
+        cancel_requested=bool(row[16]),
+    )

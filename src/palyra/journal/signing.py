@@ -1,0 +1,65 @@
+"""The key that signs what the daemon states about itself: made once, kept in the home for its owner only."""
+
+import os
+from pathlib import Path
+
+from nacl.exceptions import BadSignatureError
+from nacl.signing import SigningKey, VerifyKey
+
+from palyra.core.errors import Broken
+
+KEY_BYTES = 32
+
+
+class KeyUnreadable(Broken):
+    """The signing key in the home folder can not be read. Restore it from a backup."""
+
+
+class KeySigner:
+    """Signs with the home's Ed25519 key."""
+
+    def __init__(self, key: SigningKey) -> None:
+        self._key = key
+
+    @property
+    def public_key(self) -> str:
+        return bytes(self._key.verify_key).hex()
+
+    def sign(self, data: bytes) -> str:
+        return self._key.sign(data).signature.hex()
+
+
+def load_or_create(path: Path) -> KeySigner:
+    """Read the key, or make it if there is none."""
+    if not path.exists():
+        fresh = os.open(path.with_suffix(".new"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(fresh, "w") as file:
+            file.write(os.urandom(KEY_BYTES).hex())
+            file.flush()
+            os.fsync(file.fileno())
+        path.with_suffix(".new").rename(path)
+    return load(path)
+
+
+def public_key(path: Path) -> str | None:
+    """Return the public half of the key in a file, None if there is no such file."""
+    return load(path).public_key if path.exists() else None
+
+
+def load(path: Path) -> KeySigner:
+    """Read the key in a file."""
+    try:
+        return KeySigner(SigningKey(bytes.fromhex(path.read_text().strip())))
+    except (OSError, ValueError) as error:
+        raise KeyUnreadable(f"{path} holds no signing key. Restore it from a backup.") from error
+
+
+def is_signed(public_key: str, data: bytes, signature: str) -> bool:
+    """Tell whether the signature of the data was made with that key."""
+    try:
+        raw = bytes.fromhex(signature)
+        VerifyKey(bytes.fromhex(public_key)).verify(data, raw)
+    except (BadSignatureError, ValueError):
+        return False
+    # There is one way to write it: capitals or blanks in it would be a change that nobody sees.
+    return raw.hex() == signature

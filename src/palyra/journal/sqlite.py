@@ -1,0 +1,334 @@
+"""The engine on SQLite: one writer thread that commits in groups, several readers.
+
+Theory of operation. Whatever waits when the writer is free becomes one transaction: each unit in a savepoint of its
+own, one COMMIT and so one fsync for all, then everybody is answered. A unit that fails rolls back to its
+savepoint and the others go on, as long as the transaction lives. A full disk, an I/O error or a failed COMMIT ends
+the whole transaction and takes every savepoint with it; a statement run after that would commit by itself. So the group
+stops at once, the culprit gets its error, and each of the others runs again alone.
+"""
+
+import asyncio
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from palyra.core.errors import PalyraError
+from palyra.journal.engine import (
+    NO_PARAMS,
+    Connection,
+    Dialect,
+    EngineClosed,
+    Fact,
+    JournalDamaged,
+    JournalFault,
+    Listener,
+    Params,
+    Row,
+    StorageFull,
+    StorageReadOnly,
+    StorageUnavailable,
+    Unit,
+    carry_out,
+)
+from palyra.journal.settled import settled
+
+T = TypeVar("T")
+
+DIALECT = Dialect(name="sqlite", for_update="", skip_locked="", text_type="TEXT", migration_lock="")
+READERS = 2
+LARGEST_GROUP = 512
+BUSY_MS = 5_000
+STATEMENTS_CACHED = 256
+
+log = logging.getLogger(__name__)
+
+
+class SqliteConnection:
+    """A connection as the stores see it."""
+
+    dialect = DIALECT
+
+    def __init__(self, raw: apsw.Connection) -> None:
+        self.raw = raw
+        self.facts: list[Fact] = []
+
+    def execute(self, sql: str, params: Params = NO_PARAMS) -> int:
+        self.raw.execute(sql, params).fetchall()
+        return self.raw.changes()
+
+    def execute_many(self, sql: str, rows: Sequence[Params]) -> None:
+        self.raw.executemany(sql, rows).fetchall()
+
+    def fetch(self, sql: str, params: Params = NO_PARAMS) -> list[Row]:
+        return self.raw.execute(sql, params).fetchall()
+
+    def fetch_one(self, sql: str, params: Params = NO_PARAMS) -> Row | None:
+        rows = self.raw.execute(sql, params).fetchall()
+        return rows[0] if rows else None
+
+    def publish(self, fact: Fact) -> None:
+        self.facts.append(fact)
+
+
+@dataclass(slots=True)
+class _Job:
+    unit: Unit[Any]
+    future: "asyncio.Future[Any]"
+    result: Any = None
+    error: BaseException | None = None
+    facts: list[Fact] = field(default_factory=list)
+
+
+class SqliteEngine:
+    """See the module. `after_commit` runs in the writer thread after each commit, before anybody is answered."""
+
+    def __init__(self, path: Path, *, after_commit: Callable[[], None] | None = None) -> None:
+        self._path = path
+        self._after_commit = after_commit
+        self._loop = asyncio.get_running_loop()
+        self._listeners: list[Listener] = []
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._closed = False
+        # Opened here, so that a file that can not be used is an error of the start and not of the first write.
+        self._writer = SqliteConnection(open_for_writing(path))
+        self._thread = threading.Thread(target=self._write_for_ever, name="journal-writer", daemon=True)
+        self._thread.start()
+        self._local = threading.local()
+        self._opened: list[apsw.Connection] = []
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="journal-reader")
+
+    def subscribe(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    async def write(self, unit: Unit[T]) -> T:
+        if self._closed:
+            raise EngineClosed
+        job = _Job(unit, self._loop.create_future())
+        self._jobs.put(job)
+        result: T = await settled(job.future)
+        return result
+
+    async def read(self, query: Unit[T]) -> T:
+        if self._closed:
+            raise EngineClosed
+        return await self._loop.run_in_executor(self._readers, self._read, query)
+
+    async def close(self) -> None:
+        """Answer what is queued, then let go of the file."""
+        if self._closed:
+            return
+        self._closed = True
+        self._jobs.put(None)
+        await self._loop.run_in_executor(None, self._thread.join)
+        await self._loop.run_in_executor(None, self._readers.shutdown)
+        for connection in (*self._opened, self._writer.raw):
+            connection.close()
+
+    def _read(self, query: Unit[T]) -> T:
+        connection: SqliteConnection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = SqliteConnection(open_for_reading(self._path))
+            self._opened.append(connection.raw)
+        try:
+            connection.execute("BEGIN")
+            try:
+                return carry_out(query, connection)
+            finally:
+                connection.execute("COMMIT")
+        except apsw.Error as error:
+            raise translated(error) from error
+
+    # -- the writer thread
+
+    def _write_for_ever(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            group = [job]
+            stop = False
+            while len(group) < LARGEST_GROUP:
+                try:
+                    further = self._jobs.get_nowait()
+                except queue.Empty:
+                    break
+                if further is None:
+                    stop = True
+                    break
+                group.append(further)
+            self._carry_out(group)
+            if stop:
+                return
+
+    def _carry_out(self, group: list[_Job]) -> None:
+        for again in self._try_group(group):
+            # The transaction was lost under these; nothing of them is recorded, so each may run once more.
+            self._try_group([again])
+
+    def _try_group(self, group: list[_Job]) -> list[_Job]:
+        """Run the units in one transaction and answer them; return those that must run again."""
+        raw = self._writer.raw
+        try:
+            raw.execute("BEGIN IMMEDIATE")
+        except apsw.Error as error:
+            # Nobody has run, so nobody is to blame; to wait again for each of them would only take longer.
+            for job in group:
+                job.error = translated(error)
+            self._answer(group)
+            return []
+        try:
+            for job in group:
+                job.error = None
+                self._run(job)
+                if not raw.in_transaction:
+                    self._answer([job])
+                    return [other for other in group if other is not job]
+            raw.execute("COMMIT")
+        except apsw.Error as error:
+            if raw.in_transaction:
+                raw.execute("ROLLBACK")
+            if len(group) > 1:
+                return group
+            group[0].error = translated(error)
+            self._answer(group)
+            return []
+        if self._after_commit is not None:
+            self._after_commit()
+        self._answer(group)
+        return []
+
+    def _run(self, job: _Job) -> None:
+        """Run one unit inside the open transaction; if it fails, only its own changes are undone."""
+        connection, raw = self._writer, self._writer.raw
+        connection.facts = job.facts = []
+        try:
+            raw.execute("SAVEPOINT unit")
+            job.result = carry_out(job.unit, connection)
+            raw.execute("RELEASE unit")
+        except BaseException as error:
+            job.error = translated(error) if isinstance(error, apsw.Error) else error
+            job.facts = []
+            if raw.in_transaction:
+                raw.execute("ROLLBACK TO unit")
+                raw.execute("RELEASE unit")
+
+    def _answer(self, group: list[_Job]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._deliver, group)
+        except RuntimeError:
+            log.warning("the event loop is gone; %d answered writes have no reader", len(group))
+
+    def _deliver(self, group: list[_Job]) -> None:
+        facts = [fact for job in group if job.error is None for fact in job.facts]
+        try:
+            if facts:
+                for listener in self._listeners:
+                    listener(facts)
+        finally:
+            # A listener's fault is no reason to let writers wait for ever.
+            self._settle(group)
+
+    def _settle(self, group: list[_Job]) -> None:
+        for job in group:
+            if job.future.done():
+                continue
+            if job.error is None:
+                job.future.set_result(job.result)
+            else:
+                job.future.set_exception(job.error)
+
+
+class SqliteWriter:
+    """Units of one command, without an engine: the caller holds the home, so that no daemon writes meanwhile."""
+
+    def __init__(self, raw: apsw.Connection) -> None:
+        self._raw = raw
+
+    def write(self, unit: Unit[T]) -> T:
+        try:
+            self._raw.execute("BEGIN IMMEDIATE")
+            try:
+                result = carry_out(unit, SqliteConnection(self._raw))
+                self._raw.execute("COMMIT")
+            finally:
+                if self._raw.in_transaction:
+                    self._raw.execute("ROLLBACK")
+        except apsw.Error as error:
+            raise translated(error) from error
+        return result
+
+
+def open_for_writing(path: Path) -> apsw.Connection:
+    """Open the journal file, made if missing, for its owner only."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        raw = apsw.Connection(str(path), statementcachesize=STATEMENTS_CACHED)
+        raw.set_busy_timeout(BUSY_MS)
+        raw.execute("PRAGMA journal_mode = WAL").fetchall()
+        raw.execute("PRAGMA synchronous = FULL")
+        raw.execute("PRAGMA foreign_keys = ON")
+        raw.execute("PRAGMA journal_size_limit = 67108864").fetchall()
+    except apsw.Error as error:
+        raise translated(error) from error
+    except OSError as error:
+        raise StorageReadOnly(f"{path} can not be opened for writing: {error.strerror}.") from error
+    return raw
+
+
+def open_for_reading(path: Path) -> apsw.Connection:
+    """Open the journal file without ever changing it, whether a daemon writes to it or not."""
+    try:
+        raw = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, statementcachesize=STATEMENTS_CACHED)
+        raw.set_busy_timeout(BUSY_MS)
+        raw.execute("PRAGMA query_only = ON")
+    except apsw.Error as error:
+        raise translated(error) from error
+    return raw
+
+
+def copy(path: Path, target: Path) -> None:
+    """Write a consistent copy of the journal file, while somebody may be writing to it, into a file that is empty."""
+    try:
+        with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as raw:
+            raw.set_busy_timeout(BUSY_MS)
+            raw.execute("VACUUM INTO :target", {"target": str(target)}).fetchall()
+    except apsw.Error as error:
+        raise translated(error) from error
+
+
+def faults(conn: Connection) -> list[str]:
+    """Return what SQLite finds wrong with the file itself, nothing if it is sound."""
+    found = [str(row[0]) for row in conn.fetch("PRAGMA integrity_check(20)")]
+    return [] if found == ["ok"] else found
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[SqliteConnection]:
+    """Open the journal file for one look at it, in one snapshot."""
+    with closing(open_for_reading(path)) as raw:
+        try:
+            raw.execute("BEGIN")
+            yield SqliteConnection(raw)
+        except apsw.Error as error:
+            raise translated(error) from error
+
+
+def translated(error: apsw.Error) -> PalyraError:
+    """Say what a driver's error means to a caller."""
+    match error:
+        case apsw.FullError():
+            return StorageFull()
+        case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
+            return StorageReadOnly()
+        case apsw.CorruptError() | apsw.NotADBError():
+            return JournalDamaged()
+        case apsw.IOError() | apsw.BusyError() | apsw.LockedError() | apsw.InterruptError() | apsw.NoMemError():
+            return StorageUnavailable(f"{StorageUnavailable.__doc__} ({type(error).__name__}: {error})")
+        case _:
+            return JournalFault(f"{type(error).__name__}: {error}")

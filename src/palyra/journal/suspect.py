@@ -1,0 +1,92 @@
+"""Reading rows that somebody else may have written: whatever stands in a column, the walk goes on.
+
+SQLite keeps anything in any column, also bytes that are no text, over which its driver refuses the whole answer. What
+does not have the types that we write is handed out as `Strange`, in its place among the others.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from palyra.journal.engine import NO_PARAMS, Connection, Params, Row
+
+SLICE = 500
+
+Types = tuple[type | tuple[type, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Strange:
+    """A row that nobody of us has written; its key, unless that can not be read either."""
+
+    key: object
+
+
+def rows(
+    conn: Connection,
+    table: str,
+    columns: str,
+    *,
+    types: Types,
+    owner: tuple[str, str] | None = None,
+    after: object = None,
+) -> Iterator[Row | Strange]:
+    """Yield rows in the order of their first column, from a place on, read in slices; `owner` names whose they are."""
+    key = columns.partition(",")[0]
+    while True:
+        conditions = [f"{owner[0]} = :owner"] if owner else []
+        conditions += [f"{key} > :after"] if after is not None else []
+        place = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        sql = f"SELECT {columns} FROM {table}{place} ORDER BY {key} LIMIT {SLICE}"
+        params = ({"owner": owner[1]} if owner else {}) | ({"after": after} if after is not None else {})
+        keys: list[object] = []
+        for row in _slice(conn, sql, params, key=key):
+            keys.append(row.key if isinstance(row, Strange) else row[0])
+            fits = not isinstance(row, Strange) and all(map(isinstance, row, types))
+            yield row if fits else Strange(keys[-1])
+        known = [found for found in keys if found is not None]
+        if len(keys) < SLICE or not known:
+            return
+        after = known[-1]
+
+
+def session_ids(conn: Connection) -> Iterator[str | Strange]:
+    """Yield the id of every session that has entries, in order."""
+    place, after = "", NO_PARAMS
+    while True:
+        try:
+            row = conn.fetch_one(f"SELECT MIN(session_id) FROM tape{place}", after)
+        except UnicodeDecodeError:
+            row = conn.fetch_one(f"SELECT HEX(MIN(session_id)) FROM tape{place}", after)
+            assert row is not None
+            yield Strange(None)
+            place, after = " WHERE session_id > CAST(:after AS TEXT)", {"after": bytes.fromhex(row[0])}
+            continue
+        found = row[0] if row else None
+        if found is None:
+            return
+        yield found if isinstance(found, str) else Strange(found)
+        place, after = " WHERE session_id > :after", {"after": found}
+
+
+def _slice(conn: Connection, sql: str, params: Params, *, key: str) -> list[Row | Strange]:
+    try:
+        return list(conn.fetch(sql, params))
+    except UnicodeDecodeError:
+        return list(_one_by_one(conn, sql, params, key=key))
+
+
+def _one_by_one(conn: Connection, sql: str, params: Params, *, key: str) -> Iterator[Row | Strange]:
+    for place in range(SLICE):
+        part = f"FROM ({sql}) LIMIT 1 OFFSET {place}"
+        try:
+            row = conn.fetch_one(f"SELECT * {part}", params)
+        except UnicodeDecodeError:
+            found: Row | None = None
+            with suppress(UnicodeDecodeError):
+                found = conn.fetch_one(f"SELECT {key} {part}", params)
+            yield Strange(found[0] if found else None)
+            continue
+        if row is None:
+            return
+        yield row

@@ -1,0 +1,212 @@
+"""Fresh entries to whoever watches a session, in unbroken sequence.
+
+The tail keeps the last entries of each watched session as they are committed. A follower takes them from there, and
+reads the database only to catch up; so a thousand followers cost no reads while nothing is missed. A hint that
+was lost costs time and nothing else: every few seconds the ends of all watched tapes are looked up in one query.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from palyra.core.errors import Unavailable
+from palyra.core.events import Entry
+from palyra.core.ids import RunId, SessionId
+from palyra.journal import tape
+from palyra.journal.engine import Connection, Engine, Fact
+
+KEPT = 256
+RECENT = 1024
+REMEMBERED_BYTES = 4096
+LOOK_AGAIN_SECONDS = 2.0
+
+
+@dataclass(slots=True, eq=False)
+class _Watched:
+    entries: deque[Entry] = field(default_factory=lambda: deque(maxlen=KEPT))
+    """A run of entries without a gap, newest last."""
+    end: int = 0
+    """The highest sequence number that is known to be committed."""
+    followers: set["Follower"] = field(default_factory=set)
+
+
+class Tail:
+    """See the module."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._watched: dict[SessionId, _Watched] = {}
+        self._recent: deque[Entry] = deque(maxlen=RECENT)
+        engine.subscribe(self._notice)
+
+    def follow(self, session_id: SessionId, *, after_seq: int, run_id: RunId | None = None) -> "Follower":
+        """Start to follow a session, or one run of it, from a position of the session's tape. Close it afterwards."""
+        watched = self._watched.get(session_id)
+        if watched is None:
+            watched = self._watched[session_id] = self._remembered(session_id, after_seq)
+        follower = Follower(self._engine, self, session_id, watched, after_seq=after_seq, run_id=run_id)
+        watched.followers.add(follower)
+        return follower
+
+    def _remembered(self, session_id: SessionId, after_seq: int) -> _Watched:
+        """Begin with what was committed a moment ago: whoever follows what it has just sent needs no database."""
+        watched = _Watched()
+        for entry in reversed(self._recent):
+            if entry.session_id == session_id:
+                watched.end = max(watched.end, entry.tape_seq)
+                if not entry.content or (watched.entries and entry.tape_seq != watched.entries[0].tape_seq - 1):
+                    break
+                watched.entries.appendleft(entry)
+                if entry.tape_seq <= after_seq + 1:
+                    break
+        return watched
+
+    @property
+    def followed(self) -> int:
+        """How many sessions somebody follows."""
+        return len(self._watched)
+
+    def leave(self, session_id: SessionId, follower: "Follower") -> None:
+        """Stop following."""
+        watched = self._watched.get(session_id)
+        if watched is not None:
+            watched.followers.discard(follower)
+            if not watched.followers:
+                del self._watched[session_id]
+
+    async def look_again(self) -> None:
+        """For as long as the daemon lives: find what no hint told of."""
+        while True:
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+            # A journal that can not be read just now is looked at the next time.
+            with suppress(Unavailable):
+                await self._look()
+
+    async def _look(self) -> None:
+        session_ids = list(self._watched)
+        for start in range(0, len(session_ids), KEPT):
+            part = session_ids[start : start + KEPT]
+            ends = await self._engine.read(lambda conn, part=part: tape.ends(conn, part))  # type: ignore[misc]
+            for session_id, end in ends.items():
+                self._reach(session_id, end)
+
+    def close(self) -> None:
+        """End every follower: the daemon is stopping."""
+        for watched in list(self._watched.values()):
+            for follower in list(watched.followers):
+                follower.close()
+
+    def _notice(self, facts: Sequence[Fact]) -> None:
+        for fact in facts:
+            if not isinstance(fact, Entry):
+                continue
+            # Of a long one only the place is remembered: that there is something, and where.
+            self._recent.append(fact if len(fact.content) <= REMEMBERED_BYTES else replace(fact, content=""))
+            watched = self._watched.get(fact.session_id)
+            if watched is None:
+                continue
+            if watched.entries and fact.tape_seq != watched.entries[-1].tape_seq + 1:
+                if fact.tape_seq <= watched.entries[-1].tape_seq:
+                    continue
+                watched.entries.clear()  # a gap: followers catch up from the database
+            watched.entries.append(fact)
+            self._reach(fact.session_id, fact.tape_seq)
+
+    def _reach(self, session_id: SessionId, end: int) -> None:
+        watched = self._watched.get(session_id)
+        if watched is not None and end > watched.end:
+            watched.end = end
+            for follower in watched.followers:
+                follower.wake()
+
+
+class Follower:
+    """One reader of one tape."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        tail: Tail,
+        session_id: SessionId,
+        watched: _Watched,
+        *,
+        after_seq: int,
+        run_id: RunId | None,
+    ) -> None:
+        self._engine = engine
+        self._tail = tail
+        self._session_id = session_id
+        self._watched = watched
+        self._run_id = run_id
+        self._fresh = asyncio.Event()
+        self._closed = False
+        self._caught_up = bool(watched.entries) and watched.entries[0].tape_seq <= after_seq + 1
+        self.after_seq = after_seq
+        """Everything up to here has been handed out."""
+
+    async def next(self, *, seconds: float) -> list[Entry]:
+        """Return the entries that follow, at least one; none when the time is over or the tail is closed."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        while not self._closed:
+            self._fresh.clear()
+            entries = self._take() if self._caught_up else await self._catch_up()
+            mine = [entry for entry in entries if self._run_id in (None, entry.run_id)]
+            if mine:
+                return mine
+            if not self._caught_up or self.after_seq < self._watched.end:
+                self._caught_up = False
+                continue
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._fresh.wait()
+            except TimeoutError:
+                return []
+        return []
+
+    @property
+    def closed(self) -> bool:
+        """Whether there will be nothing more."""
+        return self._closed
+
+    def wake(self) -> None:
+        """Tell the follower that there may be something."""
+        self._fresh.set()
+
+    def close(self) -> None:
+        """Stop; a waiting `next` returns at once."""
+        if not self._closed:
+            self._closed = True
+            self._tail.leave(self._session_id, self)
+            self._fresh.set()
+
+    def _take(self) -> list[Entry]:
+        """Return what the tail has kept behind our position, if it joins on without a gap."""
+        kept = self._watched.entries
+        if not kept or kept[0].tape_seq > self.after_seq + 1:
+            return []
+        entries: list[Entry] = []
+        for entry in reversed(kept):
+            if entry.tape_seq <= self.after_seq:
+                break
+            entries.append(entry)
+        if entries:
+            self.after_seq = entries[0].tape_seq
+        entries.reverse()
+        return entries
+
+    async def _catch_up(self) -> list[Entry]:
+        entries, self.after_seq, end = await self._engine.read(self._page)
+        # What came since that read is with the tail, or has moved the end that it knows of.
+        self._caught_up = self.after_seq >= max(end, self._watched.end)
+        return entries
+
+    def _page(self, conn: Connection) -> tuple[list[Entry], int, int]:
+        """Return the next entries, the position up to which there are no others for us, and the tape's end."""
+        end = tape.end(conn, self._session_id)
+        if self._run_id is None:
+            entries = tape.page(conn, self._session_id, after_seq=self.after_seq)
+        else:
+            entries = tape.page_of_run(conn, self._run_id, after_seq=self.after_seq)
+        return entries, entries[-1].tape_seq if entries else max(self.after_seq, end), end

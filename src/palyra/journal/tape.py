@@ -1,0 +1,203 @@
+"""The tape: each session's append-only, hash-chained log.
+
+`tape_seq` counts a session's entries from 1 without gaps. An append holds the session's head row from the start of
+its unit to its commit, so sequence order is commit order and a rollback leaves no gap.
+
+An entry's hash covers the hash before it, its position, kind, time and run, and a digest of its salted content. The
+salt keeps the digest from telling anything about a short content once that content is erased.
+"""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from palyra.core.clock import to_ms
+from palyra.core.errors import Invalid
+from palyra.core.events import Entry, TapeEvent, encode, kind_of
+from palyra.core.ids import RunId, SessionId
+from palyra.journal.engine import Connection
+
+GENESIS = "0" * 64
+PAGE_ENTRIES = 1_000
+PAGE_BYTES = 2 * 1024 * 1024
+SLICE_ENTRIES = 200
+SALT_BYTES = 16
+
+_COLUMNS = "session_id, tape_seq, run_id, run_seq, kind, at_ms, content"
+_position = msgspec.json.Encoder()
+
+
+class BeyondTheEnd(Invalid):
+    """after_seq lies beyond the end of the tape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The end of a tape: how many entries it has, and the hash of the last."""
+
+    tape_seq: int
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """An event on its way to the tape: whose it is, and its place in the run."""
+
+    run_id: RunId | None
+    run_seq: int
+    event: TapeEvent
+
+
+def entry_hash(before: str, entry: Entry, salt: str) -> str:
+    """Return the hash of an entry, given the hash of the entry before it."""
+    content = hashlib.sha256(salt.encode() + entry.content.encode()).hexdigest()
+    position = (before, entry.session_id, entry.tape_seq, entry.run_id, entry.run_seq, entry.kind, entry.at_ms, content)
+    return hashlib.sha256(_position.encode(position)).hexdigest()
+
+
+def begin(conn: Connection, session_id: SessionId) -> Head:
+    """Start the tape of a new session and hold its head."""
+    conn.execute(
+        "INSERT INTO heads (session_id, tape_seq, hash) VALUES (:session_id, 0, :hash)",
+        {"session_id": session_id, "hash": GENESIS},
+    )
+    return Head(0, GENESIS)
+
+
+def lock(conn: Connection, session_id: SessionId) -> Head | None:
+    """Hold the head of the session's tape until the unit ends. One unit holds one head, and takes it first."""
+    row = conn.fetch_one(
+        "SELECT tape_seq, hash FROM heads WHERE session_id = :session_id" + conn.dialect.for_update,
+        {"session_id": session_id},
+    )
+    return Head(row[0], row[1]) if row else None
+
+
+def append(conn: Connection, session_id: SessionId, *, head: Head, fresh: Sequence[Fresh]) -> list[Entry]:
+    """Write the events behind the head, which the caller holds, and tell the listeners of them."""
+    entries: list[Entry] = []
+    rows: list[dict[str, object]] = []
+    seq, chain = head.tape_seq, head.hash
+    # One call for all: asking the kernel costs more than hashing does.
+    salts = os.urandom(SALT_BYTES * len(fresh)).hex()
+    for place, item in enumerate(fresh):
+        seq += 1
+        entry = Entry(
+            session_id=session_id,
+            tape_seq=seq,
+            run_id=item.run_id,
+            run_seq=item.run_seq,
+            kind=kind_of(item.event),
+            at_ms=to_ms(item.event.at),
+            content=encode(item.event),
+        )
+        salt = salts[2 * SALT_BYTES * place : 2 * SALT_BYTES * (place + 1)]
+        chain = entry_hash(chain, entry, salt)
+        entries.append(entry)
+        rows.append(
+            {
+                "session_id": session_id,
+                "tape_seq": seq,
+                "run_id": entry.run_id,
+                "run_seq": entry.run_seq,
+                "kind": entry.kind,
+                "at_ms": entry.at_ms,
+                "content": entry.content,
+                "salt": salt,
+                "hash": chain,
+            }
+        )
+    conn.execute_many(
+        "INSERT INTO tape (session_id, tape_seq, run_id, run_seq, kind, at_ms, content, salt, hash)"
+        " VALUES (:session_id, :tape_seq, :run_id, :run_seq, :kind, :at_ms, :content, :salt, :hash)",
+        rows,
+    )
+    conn.execute(
+        "UPDATE heads SET tape_seq = :tape_seq, hash = :hash WHERE session_id = :session_id",
+        {"session_id": session_id, "tape_seq": seq, "hash": chain},
+    )
+    for entry in entries:
+        conn.publish(entry)
+    return entries
+
+
+def end(conn: Connection, session_id: SessionId) -> int:
+    """Return the last sequence number of the session's tape, 0 if it has none."""
+    row = conn.fetch_one("SELECT tape_seq FROM heads WHERE session_id = :session_id", {"session_id": session_id})
+    return row[0] if row else 0
+
+
+def ends(conn: Connection, session_ids: Sequence[SessionId]) -> dict[SessionId, int]:
+    """Return the last sequence numbers of several tapes."""
+    names = [f"s{place}" for place in range(len(session_ids))]
+    if not names:
+        return {}
+    listed = ", ".join(f":{name}" for name in names)
+    rows = conn.fetch(
+        f"SELECT session_id, tape_seq FROM heads WHERE session_id IN ({listed})",
+        dict(zip(names, session_ids, strict=True)),
+    )
+    return {SessionId(row[0]): row[1] for row in rows}
+
+
+def page(conn: Connection, session_id: SessionId, *, after_seq: int, limit: int = PAGE_ENTRIES) -> list[Entry]:
+    """Return the session's entries after a position: at most `limit`, and about 2 MiB."""
+    sql = (
+        f"SELECT {_COLUMNS} FROM tape WHERE session_id = :owner AND tape_seq > :after_seq"
+        " ORDER BY tape_seq LIMIT :limit"
+    )
+    return _page(conn, sql, session_id, after_seq=after_seq, limit=limit)
+
+
+def page_of_run(conn: Connection, run_id: RunId, *, after_seq: int, limit: int = PAGE_ENTRIES) -> list[Entry]:
+    """Return the run's entries after a position of its session's tape: at most `limit`, and about 2 MiB."""
+    sql = f"SELECT {_COLUMNS} FROM tape WHERE run_id = :owner AND tape_seq > :after_seq ORDER BY tape_seq LIMIT :limit"
+    return _page(conn, sql, run_id, after_seq=after_seq, limit=limit)
+
+
+def of_run(conn: Connection, run_id: RunId, *, after_run_seq: int = 0) -> list[Entry]:
+    """Return all entries of a run after one of its own sequence numbers; a run is bounded by its limits."""
+    rows = conn.fetch(
+        f"SELECT {_COLUMNS} FROM tape WHERE run_id = :run_id AND run_seq > :after ORDER BY tape_seq",
+        {"run_id": run_id, "after": after_run_seq},
+    )
+    return [Entry(*row) for row in rows]
+
+
+def first_of_run(conn: Connection, run_id: RunId) -> Entry:
+    """Return the entry with which a run began."""
+    row = conn.fetch_one(
+        f"SELECT {_COLUMNS} FROM tape WHERE run_id = :run_id ORDER BY tape_seq LIMIT 1", {"run_id": run_id}
+    )
+    assert row is not None
+    return Entry(*row)
+
+
+def check_position(after_seq: int, end_seq: int) -> None:
+    """Raise `BeyondTheEnd` unless the position exists: 0 is before the first entry."""
+    if after_seq < 0:
+        raise BeyondTheEnd(f"after_seq is {after_seq}; it counts from 0, the start of the tape.")
+    if after_seq > end_seq:
+        raise BeyondTheEnd(f"after_seq is {after_seq}, but the tape ends at {end_seq}. Attach with a position it has.")
+
+
+def _page(conn: Connection, sql: str, owner: str, *, after_seq: int, limit: int) -> list[Entry]:
+    """Read in slices, so that a tape of very long entries is not fetched whole to return a part of it."""
+    entries: list[Entry] = []
+    room, size, after = min(limit, PAGE_ENTRIES), 0, after_seq
+    while room > len(entries):
+        wanted = min(SLICE_ENTRIES, room - len(entries))
+        rows = conn.fetch(sql, {"owner": owner, "after_seq": after, "limit": wanted})
+        for row in rows:
+            entry = Entry(*row)
+            size += len(entry.content.encode())
+            if entries and size > PAGE_BYTES:
+                return entries
+            entries.append(entry)
+            after = entry.tape_seq
+        if len(rows) < wanted:
+            break
+    return entries

@@ -1,0 +1,360 @@
+"""Proof of the tape: walk every chain and name the first entry of each that does not hold.
+
+The walks take iterators and values, not a database: an export is proved by the same functions (`exported.py`).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import msgspec
+
+from palyra.config import Home, Settings
+from palyra.core.errors import Invalid, NotFound
+from palyra.core.events import Entry
+from palyra.core.ids import SessionId
+from palyra.journal import anchors, meta, rotated, sqlite, suspect
+from palyra.journal.anchors import Anchor, AnchorBody
+from palyra.journal.engine import Connection, Row
+from palyra.journal.signing import is_signed, public_key
+from palyra.journal.suspect import Strange
+from palyra.journal.tape import GENESIS, SALT_BYTES, Head, entry_hash
+
+ENTRY = (int, (str, type(None)), int, str, int, str, str, str)
+ANCHOR = (int, int, str, str, str)
+
+_body = msgspec.json.Decoder(AnchorBody)
+
+
+class NoJournal(NotFound):
+    """There is no journal here yet."""
+
+
+class AnchorUnreadable(Invalid):
+    """The anchor file holds no anchor. Give it a file that `palyra journal anchor` printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that does not hold: where, and what."""
+
+    session_id: SessionId | None
+    tape_seq: int | None
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was walked, and what was wrong."""
+
+    sessions: int
+    entries: int
+    anchors: int
+    after_anchor: int
+    """Entries that no anchor covers yet: their end could be cut off unseen."""
+    problems: tuple[Problem, ...]
+    rotated: int = 0
+    """Sessions whose tapes were moved to an archive: of them only the end is here."""
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def verify_home(home: Home, settings: Settings, *, saved: Anchor | None = None) -> Report:
+    """Verify a home's journal without a daemon, or beside one; `saved` is an anchor that was kept elsewhere."""
+    with opened(home, settings) as conn:
+        return verify(conn, saved=saved, key=public_key(home.key))
+
+
+def latest_anchor(home: Home, settings: Settings) -> Anchor | None:
+    """Return the journal's last anchor, to be kept elsewhere."""
+    with opened(home, settings) as conn:
+        return anchors.latest(conn)
+
+
+def read_anchor(data: bytes) -> Anchor:
+    """Read an anchor that was printed earlier."""
+    try:
+        return msgspec.json.decode(data, type=Anchor)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise AnchorUnreadable from error
+
+
+@contextmanager
+def opened(home: Home, settings: Settings) -> Iterator[Connection]:
+    """Open the journal for reading only, in one snapshot."""
+    if settings.journal.database_url is not None:
+        # Imported here: the driver is an extra that a home on SQLite does not have.
+        from palyra.journal import postgres
+
+        with postgres.reading(settings.journal.database_url) as database:
+            yield database
+        return
+    if not home.journal.exists():
+        raise NoJournal(f"There is no journal at {home.journal} yet. `palyra chat` starts one.")
+    with sqlite.reading(home.journal) as file:
+        yield file
+
+
+def verify(conn: Connection, *, saved: Anchor | None = None, key: str | None = None) -> Report:
+    """Walk every tape and every anchor of the journal; `key` is the one that must have signed them."""
+    problems: list[Problem] = []
+    heads = _heads(conn, problems)
+    moved = rotated.all_of(conn)
+    recorded = _fact(conn, "public_key")
+    if key is not None and recorded not in (None, key):
+        problems.append(Problem(None, None, "the journal names another signing key than its home has"))
+    said = _walk_anchors(conn, problems, saved=saved, key=key or recorded)
+    entries = 0
+    walked: set[SessionId] = set()
+    for session_id, chain in _chains(conn, problems):
+        if session_id in moved:
+            # What is left of a tape that is being moved away: its beginning, unless somebody tampered with it.
+            walk_links(chain, session_id, claims=said.claims.get(session_id, {}), problems=problems)
+            continue
+        walked.add(session_id)
+        claims = said.claims.get(session_id, {})
+        entries += walk_tape(chain, session_id, head=heads.get(session_id), claims=claims, problems=problems)
+    for session_id, record in moved.items():
+        check_rotated(
+            session_id, record, head=heads.get(session_id), claims=said.claims.get(session_id, {}), problems=problems
+        )
+    for session_id, head in heads.items():
+        if session_id not in walked and session_id not in moved and head != NOTHING_BEFORE:
+            problems.append(Problem(session_id, 1, "the whole tape of this session was removed"))
+    for session_id in said.claims:
+        if session_id not in walked and heads.get(session_id, NOTHING_BEFORE) == NOTHING_BEFORE:
+            problems.append(Problem(session_id, 1, "an anchor names this session, but its tape is gone"))
+    covered = sum(
+        min(seq, heads[name].tape_seq) for name, seq in said.covered.items() if name in heads and name not in moved
+    )
+    return Report(len(walked), entries, said.number, max(0, entries - covered), tuple(problems), len(moved))
+
+
+Chained = tuple[Entry, str, str]
+"""An entry, its salt and its hash."""
+NOTHING_BEFORE = Head(0, GENESIS)
+
+
+def entries_of(conn: Connection, session_id: str, *, after_seq: int | None = None) -> Iterator[Chained]:
+    """Yield a session's entries in order with their salts and hashes, read in slices."""
+    columns = "tape_seq, run_id, run_seq, kind, at_ms, content, salt, hash"
+    owner = SessionId(session_id)
+    for row in suspect.rows(conn, "tape", columns, types=ENTRY, owner=("session_id", owner), after=after_seq):
+        if isinstance(row, Strange):
+            # What stands in for it fits no hash.
+            seq = row.key if isinstance(row.key, int) else -1
+            yield Entry(owner, seq, None, 0, "", 0, ""), "", ""
+        else:
+            yield Entry(owner, *row[:6]), row[6], row[7]
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """Where a walk ended: the last entry seen, what the anchors say of later ones, and whether all held so far."""
+
+    end: Head
+    claims: dict[int, str]
+    whole: bool
+
+
+def walk_links(
+    chain: Iterable[Chained],
+    session_id: SessionId,
+    *,
+    after: Head = NOTHING_BEFORE,
+    claims: dict[int, str],
+    problems: list[Problem],
+) -> Walked:
+    """Follow a chain from a place that is known to its end or its first fault; `claims` are the anchors'."""
+    before, seq, open_claims = (
+        after.hash,
+        after.tape_seq,
+        {at: said for at, said in claims.items() if at > after.tape_seq},
+    )
+    for entry, salt, stored in chain:
+        seq += 1
+        what = None
+        if entry.tape_seq != seq:
+            what = "an entry is missing here" if entry.tape_seq > seq else "an entry stands in a wrong place"
+        elif len(salt) != 2 * SALT_BYTES or entry_hash(before, entry, salt) != stored:
+            # The length of the salt is fixed, so that no letter of the content passes for one of the salt.
+            what = "this entry was altered, inserted or moved"
+        elif open_claims.pop(seq, stored) != stored:
+            what = "the chain was rewritten: an anchor knew another entry here"
+        if what is not None:
+            problems.append(Problem(session_id, seq, what))
+            return Walked(Head(seq, before), open_claims, whole=False)
+        before = stored
+    return Walked(Head(seq, before), open_claims, whole=True)
+
+
+def walk_tape(
+    chain: Iterable[Chained],
+    session_id: SessionId,
+    *,
+    after: Head = NOTHING_BEFORE,
+    head: Head | None,
+    claims: dict[int, str],
+    problems: list[Problem],
+) -> int:
+    """Walk one tape to its end, which must be the head, or to its first fault; return how many entries were seen."""
+    walked = walk_links(chain, session_id, after=after, claims=claims, problems=problems)
+    seq = walked.end.tape_seq
+    if walked.whole:
+        what = None
+        if head is None:
+            what = "the session has entries, but no head"
+        elif head != walked.end:
+            what = (
+                "entries are missing after this one" if head.tape_seq > seq else "the head does not fit the last entry"
+            )
+        elif walked.claims:
+            what = "the tape was cut off here: an anchor knew further entries"
+        if what is not None:
+            problems.append(Problem(session_id, seq, what))
+    return seq - after.tape_seq
+
+
+def check_rotated(
+    session_id: SessionId,
+    record: "rotated.Rotated",
+    *,
+    head: Head | None,
+    claims: dict[int, str],
+    problems: list[Problem],
+) -> None:
+    """Check that the record of a tape which was moved away fits its end, and what the anchors say of it."""
+    if head != Head(record.tape_seq, record.hash):
+        problems.append(Problem(session_id, record.tape_seq, "its tape was moved away, but the head is another"))
+    elif claims.get(record.tape_seq, record.hash) != record.hash:
+        problems.append(Problem(session_id, record.tape_seq, "its tape was moved away, but an anchor knew another end"))
+    elif max(claims, default=0) > record.tape_seq:
+        problems.append(Problem(session_id, record.tape_seq, "its tape was cut off before it was moved away"))
+
+
+class AnchorWalk:
+    """Takes anchors in order; knows what they claim of each tape, and how far they cover each."""
+
+    def __init__(self, problems: list[Problem], *, ids: Sequence[str], key: str | None, saved: Anchor | None) -> None:
+        self.claims: dict[SessionId, dict[int, str]] = {}
+        self.covered: dict[SessionId, int] = {}
+        self.number = 0
+        self._problems = problems
+        self._ids = list(ids)
+        self._key = key
+        self._saved = saved
+        self._found = saved is None
+        self._before = anchors.GENESIS
+        self._whole = True
+
+    def take(self, anchor: Anchor) -> bool:
+        """Take the next anchor; False if it does not hold, and then no other is worth looking at."""
+        self.number += 1
+        if fault := self._fault(anchor):
+            self._problems.append(Problem(None, None, f"anchor {self.number} {fault}"))
+            self._whole = False
+            return False
+        self._before = anchor.hash
+        self._found = self._found or (self._saved is not None and anchor.body == self._saved.body)
+        for session_id, seq, digest in _body.decode(anchor.body).tapes:
+            # The first claim holds: a later one may be of a tape that was cut off and has grown again.
+            self.claims.setdefault(SessionId(session_id), {}).setdefault(seq, digest)
+            self.covered[SessionId(session_id)] = seq
+        return True
+
+    def finish(self, index: dict[str, int] | None) -> None:
+        """Judge what only the last anchor shows; `index` is what the journal itself says is covered."""
+        if not self._whole:
+            return
+        if index is not None and index != self.covered:
+            self._problems.append(Problem(None, None, "the anchors and their index differ: anchors were removed"))
+        if self._saved is not None and not self._found:
+            self._problems.append(Problem(None, None, self._missing(self._saved)))
+
+    def _fault(self, anchor: Anchor) -> str | None:
+        if anchor.number != self.number:
+            return "is missing"
+        try:
+            body = _body.decode(anchor.body)
+        except msgspec.DecodeError:
+            return "was altered"
+        if anchor.hash != anchors.body_hash(anchor.body) or body.number != self.number:
+            return "was altered"
+        if body.before != self._before or body.journal_id not in self._ids:
+            return "does not follow the one before it"
+        if anchor.public_key != self._key or not is_signed(anchor.public_key, anchor.body.encode(), anchor.signature):
+            return "is not signed by this journal's key"
+        # A restored journal has a new id from there on: once it was used, no earlier one comes again.
+        del self._ids[: self._ids.index(body.journal_id)]
+        return None
+
+    def _missing(self, saved: Anchor) -> str:
+        if saved.public_key != self._key or not is_signed(saved.public_key, saved.body.encode(), saved.signature):
+            return "the saved anchor was not signed by this journal's key"
+        if saved.number > self.number:
+            return (
+                f"the journal was rolled back: the saved anchor is number {saved.number},"
+                f" the journal's last is {self.number}"
+            )
+        return f"the journal was rewritten: it has another anchor in the place of the saved number {saved.number}"
+
+
+def _chains(conn: Connection, problems: list[Problem]) -> Iterator[tuple[SessionId, Iterator[Chained]]]:
+    """Yield each session that has entries, with its chain."""
+    for session_id in suspect.session_ids(conn):
+        if isinstance(session_id, Strange):
+            problems.append(Problem(None, None, "there are entries of a session whose id is no text"))
+        else:
+            yield SessionId(session_id), entries_of(conn, session_id)
+
+
+def _heads(conn: Connection, problems: list[Problem]) -> dict[SessionId, Head]:
+    heads: dict[SessionId, Head] = {}
+    for row in suspect.rows(conn, "heads", "session_id, tape_seq, hash", types=(str, int, str)):
+        if isinstance(row, Strange):
+            problems.append(Problem(None, None, "the head of a tape can not be read"))
+        else:
+            heads[SessionId(row[0])] = Head(row[1], row[2])
+    return heads
+
+
+def _walk_anchors(conn: Connection, problems: list[Problem], *, saved: Anchor | None, key: str | None) -> AnchorWalk:
+    walk = AnchorWalk(problems, ids=_journal_ids(conn), key=key, saved=saved)
+    for row in suspect.rows(conn, "anchors", "number, at_ms, body, hash, signature", types=ANCHOR):
+        if not walk.take(_anchor(row, number=walk.number + 1)):
+            return walk
+    index = list(suspect.rows(conn, "anchored", "session_id, tape_seq", types=(str, int)))
+    whole = not any(isinstance(row, Strange) for row in index)
+    walk.finish({row[0]: row[1] for row in index if not isinstance(row, Strange)} if whole else {})
+    return walk
+
+
+def _anchor(row: Row | Strange, *, number: int) -> Anchor:
+    """Return an anchor as it is stored; one that says nothing if its row is not as we write it."""
+    if not isinstance(row, Strange) and _at_ms(row[2]) in (None, row[1]):
+        signed_by, _, signature = row[4].partition(":")
+        return Anchor(number=row[0], body=row[2], hash=row[3], signature=signature, public_key=signed_by)
+    return Anchor(number=number, body="", hash="", signature="", public_key="")
+
+
+def _at_ms(body: str) -> int | None:
+    try:
+        return _body.decode(body).at_ms
+    except msgspec.DecodeError:
+        return None
+
+
+def _journal_ids(conn: Connection) -> tuple[str, ...]:
+    try:
+        return meta.journal_ids(conn)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ()
+
+
+def _fact(conn: Connection, name: str) -> str | None:
+    try:
+        return meta.get(conn, name)
+    except UnicodeDecodeError:
+        return ""

@@ -1,0 +1,1 @@
+"""From the past to the prompt."""

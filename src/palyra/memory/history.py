@@ -1,0 +1,221 @@
+"""The conversation as the model sees it: the last runs that fit, kept in memory between turns.
+
+A session's messages are only ever added to. So what was read once is kept, run by run, and a turn reads what is new
+and nothing else: it costs the same after ten thousand others. What is kept is a copy; the journal is asked each time
+how far the conversation goes and where it was last reset.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from palyra.core import labels
+from palyra.core.ids import RunId, SessionId
+from palyra.core.prompt import Message, Role
+from palyra.journal import messages, sessions
+from palyra.journal.engine import Connection
+from palyra.journal.messages import Kept
+
+MOST_SESSIONS = 256
+MOST_NEW = 500
+NOT_RUN = "[interrupted] this call was not carried out: its run ended first"
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """What the journal has beyond what is kept."""
+
+    reset_seq: int
+    in_scope: int
+    """How many messages there are since the last reset."""
+    kept: list[Kept]
+    whole: bool
+    """These are all that matter: whatever was kept before is out of date."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The part of a conversation that a prompt holds."""
+
+    messages: tuple[Message, ...]
+    first_seq: int | None
+    last_seq: int | None
+    count: int
+    dropped: int
+    tokens: int
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """The messages of one run, each result behind the call that it answers."""
+
+    run_id: RunId
+    kept: tuple[Kept, ...]
+    messages: tuple[Message, ...]
+    tokens: int
+    labels: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Conversation:
+    reset_seq: int
+    blocks: deque[_Block]
+    last_seq: int
+    tokens: int = 0
+    count: int = 0
+    """How many messages the blocks hold; kept, as the tokens are, so that a long conversation is not summed up anew."""
+
+
+class History:
+    """The conversations that were looked at last, a bounded number of them."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[SessionId, _Conversation] = OrderedDict()
+
+    def position(self, session_id: SessionId) -> tuple[int, int] | None:
+        """Return the reset boundary and the last message that are known of a session."""
+        known = self._known.get(session_id)
+        return (known.reset_seq, known.last_seq) if known is not None else None
+
+    def window(self, session_id: SessionId, fresh: Fresh, *, tokens: int) -> Window:
+        """Take in what is new, and return the latest runs that fit into so many tokens."""
+        known = self._known.pop(session_id, None)
+        if known is None or fresh.whole:
+            known = _Conversation(fresh.reset_seq, deque(), fresh.reset_seq)
+        self._known[session_id] = known
+        if len(self._known) > MOST_SESSIONS:
+            self._known.popitem(last=False)
+        _extend(known, fresh.kept)
+        while known.tokens > tokens and len(known.blocks) > 1:
+            dropped = known.blocks.popleft()
+            known.tokens -= dropped.tokens
+            known.count -= len(dropped.kept)
+        return _window(known, fresh.in_scope, tokens=tokens)
+
+
+def read_fresh(conn: Connection, session_id: SessionId, *, position: tuple[int, int] | None, tokens: int) -> Fresh:
+    """Read what came after a position; without one, after a reset or when that is much, all that can matter."""
+    reset_seq, in_scope = sessions.scope(conn, session_id)
+    if position is not None and position[0] == reset_seq:
+        kept = messages.following(conn, session_id, after_seq=position[1], limit=MOST_NEW)
+        if len(kept) < MOST_NEW:
+            return Fresh(reset_seq, in_scope, kept, whole=False)
+    kept = messages.newest(conn, session_id, after_seq=reset_seq, tokens=tokens)
+    return Fresh(reset_seq, in_scope, _from_an_input(conn, session_id, kept), whole=True)
+
+
+def _extend(known: _Conversation, kept: list[Kept]) -> None:
+    known.count += len(kept)
+    for item in kept:
+        known.tokens += item.tokens
+        known.last_seq = item.tape_seq
+    place = 0
+    while place < len(kept):
+        run_id = kept[place].run_id
+        end = place
+        while end < len(kept) and kept[end].run_id == run_id:
+            end += 1
+        same = kept[place:end]
+        if known.blocks and known.blocks[-1].run_id == run_id:
+            same = [*known.blocks.pop().kept, *same]
+        known.blocks.append(_block(run_id, same))
+        place = end
+
+
+def _block(run_id: RunId, kept: list[Kept]) -> _Block:
+    return _Block(
+        run_id=run_id,
+        kept=tuple(kept),
+        messages=_paired(kept),
+        tokens=sum(item.tokens for item in kept),
+        labels=labels.join(*(item.labels for item in kept)),
+    )
+
+
+def _window(known: _Conversation, in_scope: int, *, tokens: int) -> Window:
+    blocks, count, size = known.blocks, known.count, known.tokens
+    if len(blocks) == 1 and size > tokens:
+        short = _shortened(blocks[0], tokens)
+        blocks, count, size = deque([short]), len(short.kept), short.tokens
+    return Window(
+        messages=tuple(chain.from_iterable(block.messages for block in blocks)),
+        first_seq=blocks[0].kept[0].tape_seq if blocks else None,
+        last_seq=blocks[-1].kept[-1].tape_seq if blocks else None,
+        count=count,
+        dropped=in_scope - count,
+        tokens=size,
+        labels=labels.join(*{block.labels for block in blocks}),
+    )
+
+
+def _shortened(block: _Block, tokens: int) -> _Block:
+    """Return a run that is too long by itself without its oldest steps.
+
+    What the person said always stays, and so does the last step: a model that does not see what its calls brought
+    makes them again.
+    """
+    chosen = [item for item in block.kept if item.message.role is Role.USER]
+    room = tokens - sum(item.tokens for item in chosen)
+    for number, step in enumerate(reversed(_steps(block.kept))):
+        room -= sum(item.tokens for item in step)
+        if room < 0 and number > 0:
+            break
+        chosen += step
+    return _block(block.run_id, sorted(chosen, key=lambda item: item.tape_seq))
+
+
+def _steps(kept: Sequence[Kept]) -> list[list[Kept]]:
+    """Return what the model said and did: each time its message, and the results of the calls in it."""
+    steps: list[list[Kept]] = []
+    for item in kept:
+        if item.message.role is Role.ASSISTANT:
+            steps.append([item])
+        elif item.message.role is Role.TOOL and steps:
+            steps[-1].append(item)
+    return steps
+
+
+def _from_an_input(conn: Connection, session_id: SessionId, kept: list[Kept]) -> list[Kept]:
+    """Begin with something a person said: a cut in the middle of a turn tells the model nothing.
+
+    If that goes through the last run, what the person said before it is fetched, and the message whose results come
+    first.
+    """
+    if kept and kept[0].run_id == kept[-1].run_id:
+        earlier: list[Kept] = []
+        torn = kept[0].message.role is Role.TOOL
+        for item in _before(conn, session_id, kept[0]):
+            if torn or item.message.role is Role.USER:
+                earlier.append(item)
+                torn = torn and item.message.role is not Role.ASSISTANT
+        return [*earlier[::-1], *kept]
+    inputs = (place for place, item in enumerate(kept) if item.message.role is Role.USER)
+    return kept[next(inputs, 0) :]
+
+
+def _before(conn: Connection, session_id: SessionId, first: Kept) -> Iterator[Kept]:
+    """Yield the messages of a run that stand before one of them, latest first."""
+    before = first.tape_seq
+    while page := messages.transcript(conn, session_id, before=before, limit=messages.SLICE):
+        for item in page:
+            if item.run_id != first.run_id:
+                return
+            yield item
+        before = page[-1].tape_seq
+
+
+def _paired(kept: list[Kept]) -> tuple[Message, ...]:
+    """Put results behind the calls they answer, in the order of the calls; a call without one gets a stand-in."""
+    results = {item.message.call_id: item.message for item in kept if item.message.role is Role.TOOL}
+    paired: list[Message] = []
+    for item in kept:
+        message = item.message
+        if message.role is Role.TOOL:
+            continue
+        paired.append(message)
+        for call in message.calls:
+            missing = Message(role=Role.TOOL, text=NOT_RUN, call_id=call.call_id)
+            paired.append(results.get(call.call_id, missing))
+    return tuple(paired)

@@ -1,0 +1,1 @@
+"""Language models: one port, and whoever answers behind it."""

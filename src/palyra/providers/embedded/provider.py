@@ -1,0 +1,87 @@
+"""The provider "embedded": answers by fixed rules, and needs neither key nor network.
+
+It exists so that the first command of a new installation answers, and is honest about what it is. It is asked and
+recorded like any model and uses the same tools. Everything it does is a function of the prompt.
+"""
+
+import re
+from collections.abc import AsyncIterator, Iterator
+
+from palyra.core.ids import CallId
+from palyra.core.prompt import CallProposed, Message, ModelEvent, Prompt, Role, StopReason, TextDelta, TurnDone
+from palyra.core.tool import ToolCall
+from palyra.providers.calls import call_id
+from palyra.providers.embedded.answers import calculate, meet, recall, say
+from palyra.providers.embedded.intents import Calculate, Meet, Recall, Say, Use
+from palyra.providers.embedded.recognise import recognise
+from palyra.providers.embedded.results import tell
+from palyra.providers.estimate import estimate
+
+MAX_PIECES = 8
+
+_PIECE = re.compile(r"[^\n]*?(?:[.!?](?= )\s+|\n+)|[^\n]+")
+
+
+class Embedded:
+    """The built-in helper."""
+
+    name = "embedded"
+    model = "embedded"
+    window_tokens = 8192
+
+    async def stream(self, prompt: Prompt) -> AsyncIterator[ModelEvent]:
+        """Answer the last message, call a tool for it, or tell what the tool brought."""
+        reply = respond(prompt)
+        if isinstance(reply, CallProposed):
+            yield reply
+            yield TurnDone(stop=StopReason.CALLS, usage=estimate(prompt, ""))
+            return
+        for piece in pieces(reply):
+            yield TextDelta(piece)
+        yield TurnDone(stop=StopReason.END, usage=estimate(prompt, reply))
+
+
+def respond(prompt: Prompt) -> str | CallProposed:
+    """Return the answer to a conversation, or the call that is needed first."""
+    question, since = _open_question(prompt.messages)
+    intent = recognise(question)
+    calls = {call.call_id: call for message in since for call in message.calls}
+    if calls:
+        return _told(calls, since, beyond=isinstance(intent, Use) and intent.beyond)
+    match intent:
+        case Say():
+            return say(intent, prompt.tools)
+        case Recall():
+            return recall(intent, prompt.messages)
+        case Meet():
+            return meet(intent)
+        case Calculate():
+            return calculate(intent)
+        case Use(tool=tool, arguments=arguments):
+            if all(spec.name != tool for spec in prompt.tools):
+                return f"For that I would need the tool {tool}, and it is not available to me now."
+            return CallProposed(call_id=call_id(prompt, 0), tool=tool, arguments=arguments)
+
+
+def pieces(text: str) -> Iterator[str]:
+    """Give the text in a few pieces, each a sentence, a line, or several of them."""
+    parts = _PIECE.findall(text)
+    size = -(-len(parts) // MAX_PIECES) or 1
+    for start in range(0, len(parts), size):
+        yield "".join(parts[start : start + size])
+
+
+def _open_question(messages: tuple[Message, ...]) -> tuple[str, tuple[Message, ...]]:
+    """Return the last message of the user, and what came after it."""
+    for place in range(len(messages) - 1, -1, -1):
+        if messages[place].role is Role.USER:
+            return messages[place].text, messages[place + 1 :]
+    return "", messages
+
+
+def _told(calls: dict[CallId, ToolCall], since: tuple[Message, ...], *, beyond: bool) -> str:
+    results = {message.call_id: message.text for message in since if message.role is Role.TOOL}
+    return "\n\n".join(
+        tell(call, results[call.call_id], beyond=beyond) if call.call_id in results else "The tool gave no result."
+        for call in calls.values()
+    )

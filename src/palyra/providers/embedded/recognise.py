@@ -1,0 +1,20 @@
+"""From a person's words to what they want."""
+
+from palyra.providers.embedded.arithmetic import read_sum
+from palyra.providers.embedded.intents import Calculate, Intent, Meet, Say, Topic
+from palyra.providers.embedded.phrase import readings
+from palyra.providers.embedded.requests import read_request
+from palyra.providers.embedded.topics import name_in, read_topic
+
+
+def recognise(message: str) -> Intent:
+    """Return what the message asks for, as far as the rules go."""
+    if (expression := read_sum(message)) is not None:
+        return Calculate(expression)
+    for phrase in readings(message):
+        intent = read_topic(phrase) or read_request(phrase)
+        if intent is not None:
+            return intent
+    if name := name_in(message):
+        return Meet(name)
+    return Say(Topic.HELP if message.strip(" \t") and not message.strip(" ?") else Topic.UNKNOWN)

@@ -1,0 +1,59 @@
+"""Stopping a run from outside."""
+
+from collections.abc import Iterator
+
+from palyra.core.clock import Clock, to_ms
+from palyra.core.errors import NotFound
+from palyra.core.events import CancelRequested, RunCancelled, RunEvent
+from palyra.core.ids import IdSource, PrincipalId, RunId, parse_ulid
+from palyra.core.message import clean_text
+from palyra.core.run import TERMINAL, RunState
+from palyra.journal import runs
+from palyra.journal.engine import Connection, Engine
+from palyra.journal.runs import Run
+from palyra.runs.record import intrude
+
+MAX_REASON_CHARS = 500
+
+
+class RunNotFound(NotFound):
+    """There is no such run among yours."""
+
+
+class Control:
+    """The door for those who want a run to stop."""
+
+    def __init__(self, engine: Engine, *, clock: Clock, ids: IdSource) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+
+    async def cancel(self, principal: PrincipalId, run_id: str, *, reason: str = "cancelled by its owner") -> Run:
+        """Ask for the run to stop; one that nobody carries ends at once, one that has ended stays as it is."""
+        wanted = RunId(parse_ulid(run_id, "run id"))
+        clean_text(reason, what="reason")
+
+        def unit(conn: Connection) -> Run:
+            if runs.get(conn, wanted, principal) is None:
+                raise RunNotFound
+            cancel(conn, wanted, actor=principal, reason=reason[:MAX_REASON_CHARS], clock=self._clock, ids=self._ids)
+            run = runs.get(conn, wanted, principal)
+            assert run is not None
+            return run
+
+        return await self._engine.write(unit)
+
+
+def cancel(conn: Connection, run_id: RunId, *, actor: str, reason: str, clock: Clock, ids: IdSource) -> RunState:
+    """Record the wish, and the end too if there is no carrier who could see it."""
+    at = clock.now()
+
+    def decide(state: RunState, carried: bool) -> Iterator[RunEvent]:
+        if state.status in TERMINAL:
+            return
+        if state.cancel is None:
+            yield CancelRequested(at=at, actor=actor, reason=reason)
+        if not carried:
+            yield RunCancelled(at=at, actor=actor, reason=reason)
+
+    return intrude(conn, run_id, decide, ids=ids, now_ms=to_ms(at))

@@ -1,0 +1,198 @@
+"""The one door in: every message, whatever brought it, becomes a run here or joins one."""
+
+import hashlib
+from datetime import datetime, timedelta
+
+import msgspec
+
+from palyra.core import labels
+from palyra.core.clock import Clock, to_ms
+from palyra.core.errors import Invalid, Unavailable
+from palyra.core.events import (
+    ApprovalResolved,
+    CancelRequested,
+    Decision,
+    InputSteered,
+    Mode,
+    RunAccepted,
+    RunCancelled,
+)
+from palyra.core.ids import IdSource, RunId
+from palyra.core.limits import Limits
+from palyra.core.message import (
+    MAX_IDEMPOTENCY_KEY_CHARS,
+    MAX_MESSAGE_BYTES,
+    Accepted,
+    Inbound,
+    MessageEmpty,
+    MessageTooLong,
+    clean_text,
+)
+from palyra.core.run import RunState, RunStatus, Stage
+from palyra.journal import idempotency, runs
+from palyra.journal.engine import Connection, Engine
+from palyra.journal.idempotency import Claim
+from palyra.runs.agents import choose
+from palyra.runs.record import Book, replay
+from palyra.runs.sessions import Resolved, SessionPutAway, resolve
+
+_encode = msgspec.json.Encoder()
+_answer = msgspec.json.Decoder(Accepted)
+
+
+class QueueFull(Unavailable):
+    """The session has as many inputs waiting as it may. Wait for its runs, or cancel one."""
+
+
+class IdempotencyKeyInvalid(Invalid):
+    """An idempotency key has 1 to 200 characters."""
+
+
+class KeyTaken(Unavailable):
+    """The idempotency key was taken between the look at it and the write."""
+
+
+class Intake:
+    """Accepts messages. An accepted one is on the tape, and its run will come to an end."""
+
+    def __init__(self, engine: Engine, *, clock: Clock, ids: IdSource, limits: Limits, queued_inputs: int) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+        self._limits = limits
+        self._queued_inputs = queued_inputs
+
+    def adopt(self, limits: Limits, queued_inputs: int) -> None:
+        """Work with other limits from the next message on."""
+        self._limits, self._queued_inputs = limits, queued_inputs
+
+    async def accept(self, inbound: Inbound) -> Accepted:
+        """Take a message in: a new run, or a further input of the active one."""
+        _check(inbound)
+        at = self._clock.now()
+        run_id = RunId(self._ids.new())
+        try:
+            return await self._engine.write(lambda conn: self._unit(conn, inbound, run_id=run_id, at=at))
+        except KeyTaken:
+            # The same request came twice at the same time and the other was faster: it has the answer.
+            return await self._engine.write(lambda conn: self._unit(conn, inbound, run_id=run_id, at=at))
+
+    def _unit(self, conn: Connection, inbound: Inbound, *, run_id: RunId, at: datetime) -> Accepted:
+        claim = _claim(inbound)
+        if claim is not None and (known := idempotency.answer(conn, claim)) is not None:
+            return msgspec.structs.replace(_answer.decode(known), repeated=True)
+        resolved = resolve(conn, inbound.principal, ref=inbound.session, ids=self._ids, at=at)
+        if resolved.session.archived_at is not None:
+            raise SessionPutAway
+        accepted = self._place(conn, inbound, resolved, run_id=run_id, at=at)
+        resolved.book.close()
+        if claim is not None and not idempotency.keep(conn, claim, _encode.encode(accepted).decode(), now_ms=to_ms(at)):
+            raise KeyTaken
+        return accepted
+
+    def _place(
+        self, conn: Connection, inbound: Inbound, resolved: Resolved, *, run_id: RunId, at: datetime
+    ) -> Accepted:
+        session, book = resolved.session, resolved.book
+        open_runs = [] if resolved.created else runs.open_in(conn, session.session_id)
+        active_id = next((run for run, active in open_runs if active), None)
+        active = replay(conn, active_id) if active_id is not None else None
+        # A run at its limit has had its last look at the conversation; the message gets a run of its own.
+        if inbound.mode is Mode.STEER and active is not None and active.limit is None and active.cancel is None:
+            return self._steer(book, active, inbound, at=at)
+        if len(open_runs) > self._queued_inputs:
+            raise QueueFull(
+                f"{len(open_runs) - 1} inputs wait in this session already, which is as many as it may have. "
+                "Wait for its runs to end, or cancel one.",
+                retry_after=timedelta(seconds=2),
+            )
+        after_seq = book.seq
+        agent, reason = choose(conn, inbound.principal, session)
+        event = RunAccepted(
+            at=at,
+            actor=inbound.principal,
+            labels=(labels.OWNER,),
+            text=inbound.text,
+            principal=inbound.principal,
+            agent_id=agent.agent_id,
+            agent_reason=reason,
+            limits=agent.limits or self._limits,
+            origin=inbound.origin,
+            mode=inbound.mode,
+            idempotency_key=inbound.idempotency_key,
+        )
+        interrupts = inbound.mode is Mode.INTERRUPT and active is not None
+        state = book.accept(run_id, event, first=interrupts)
+        if interrupts and active is not None:
+            state = self._interrupt(conn, book, active, state, inbound, at=at)
+        return Accepted(
+            run_id=run_id,
+            session_id=session.session_id,
+            after_seq=after_seq,
+            queued=not state.started,
+            waiting_for=_waits_for(active) if active is not None and not state.started else None,
+        )
+
+    def _steer(self, book: Book, active: RunState, inbound: Inbound, *, at: datetime) -> Accepted:
+        after_seq = book.seq
+        state = active
+        for call in active.calls:
+            # An open question is withdrawn: the person said something else instead.
+            if call.stage is Stage.WAITING and not call.for_child and call.waits_for is not None:
+                state = book.add(
+                    state,
+                    ApprovalResolved(
+                        at=at,
+                        actor=inbound.principal,
+                        call_id=call.call.call_id,
+                        approval_id=call.waits_for,
+                        decision=Decision.WITHDRAWN,
+                        reason=inbound.text[:200],
+                    ),
+                )
+        event = InputSteered(
+            at=at,
+            actor=inbound.principal,
+            labels=(labels.OWNER,),
+            text=inbound.text,
+            idempotency_key=inbound.idempotency_key,
+        )
+        book.add(state, event)
+        return Accepted(run_id=active.run_id, session_id=active.session_id, after_seq=after_seq, steered=True)
+
+    def _interrupt(
+        self, conn: Connection, book: Book, active: RunState, fresh: RunState, inbound: Inbound, *, at: datetime
+    ) -> RunState:
+        """Cancel the active run; the fresh one is first in the queue, and starts when that has ended."""
+        reason = "interrupted by a new message"
+        state = book.add(active, CancelRequested(at=at, actor=inbound.principal, reason=reason))
+        if runs.is_carried(conn, active.run_id, now_ms=to_ms(at)):
+            return fresh
+        book.add(state, RunCancelled(at=at, actor=inbound.principal, reason=reason))
+        return book.state_of(fresh.run_id)
+
+
+def _check(inbound: Inbound) -> None:
+    clean_text(inbound.text, what="message")
+    if not inbound.text.strip():
+        raise MessageEmpty
+    if len(inbound.text.encode()) > MAX_MESSAGE_BYTES:
+        raise MessageTooLong
+    if inbound.idempotency_key is not None:
+        clean_text(inbound.idempotency_key, what="idempotency key")
+        if not 1 <= len(inbound.idempotency_key) <= MAX_IDEMPOTENCY_KEY_CHARS:
+            raise IdempotencyKeyInvalid
+
+
+def _claim(inbound: Inbound) -> Claim | None:
+    if inbound.idempotency_key is None:
+        return None
+    request = (inbound.text, inbound.session, inbound.mode)
+    return Claim(inbound.principal, inbound.idempotency_key, hashlib.sha256(_encode.encode(request)).hexdigest())
+
+
+def _waits_for(active: RunState) -> str | None:
+    if active.status is not RunStatus.WAITING:
+        return None
+    waiting = [call.call.tool for call in active.calls if call.stage is Stage.WAITING]
+    return f"the active run waits for {', '.join(waiting)}; steer it with a message, or cancel it"

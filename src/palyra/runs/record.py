@@ -1,0 +1,345 @@
+"""The one write door: events to the tape and to the rows that follow from them, in one transaction.
+
+Theory of operation. A unit that writes to a session opens its book: it locks the head of the tape, and so is alone
+with the session until it commits. Every event is first taken into the state of its run (`evolve`); one that does not
+fit raises, and the whole unit is rolled back. When the book is closed, the entries go to the tape, and with them all
+that they imply: the run's row, messages, the next run in the queue, tasks for other sessions. Nothing is ever shown
+that is not part of such a commit.
+
+Others write to a run too: a cancel, an answer, a further input. The carrier of a run therefore hands in the state that
+it decided on; what was written since is folded in first. If the carrier's events no longer fit then, it was `Overtaken`
+and decides anew.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from palyra.core.clock import to_ms
+from palyra.core.errors import Broken, Conflict
+from palyra.core.events import (
+    ChildStarted,
+    Entry,
+    ModelTurnEnded,
+    Parent,
+    RunAccepted,
+    RunCancelled,
+    RunCompleted,
+    RunEvent,
+    RunFailed,
+    RunStarted,
+    SessionCreated,
+    SessionEvent,
+    TapeEvent,
+)
+from palyra.core.ids import IdSource, RunId, SessionId, TaskId
+from palyra.core.prompt import Message
+from palyra.core.run import TERMINAL, Finish, IllegalTransition, RunState, RunStatus, Stage, begin, evolve, next_step
+from palyra.core.session import Session
+from palyra.core.task import NewTask
+from palyra.core.usage import Usage
+from palyra.journal import messages, runs, sessions, tape, tasks
+from palyra.journal.engine import Connection
+from palyra.journal.leases import Lease, LeaseLost
+from palyra.journal.messages import Kept
+from palyra.runs.transcript import message_of
+
+INPUT_SHOWN = 200
+NO_USAGE = Usage()
+
+CHILD_START = "child.start"
+CHILD_ENDED = "child.ended"
+CHILD_CANCEL = "child.cancel"
+SESSION_TITLE = "session.title"
+
+
+class Overtaken(Conflict):
+    """Somebody else wrote to the run in between; what was to be recorded no longer fits."""
+
+
+class TapeUnreadable(Broken):
+    """The tape of the run does not begin with its acceptance."""
+
+
+@dataclass(slots=True)
+class _Touched:
+    state: RunState
+    last_seq: int
+    usage: Usage = NO_USAGE
+    ended_ms: int | None = None
+    reason: str | None = None
+
+
+class Book:
+    """A session's tape, held for the length of one unit. Open it first, close it last."""
+
+    def __init__(self, conn: Connection, session_id: SessionId, *, head: tape.Head, ids: IdSource) -> None:
+        self._conn = conn
+        self._session_id = session_id
+        self._head = head
+        self._ids = ids
+        self._fresh: list[tape.Fresh] = []
+        self._messages: list[Kept] = []
+        self._touched: dict[RunId, _Touched] = {}
+        self._accepted: dict[RunId, tuple[RunState, RunAccepted]] = {}
+        """Runs that this unit puts into the queue: their first entry is not on the tape yet."""
+        self._active: sessions.Active | None = None
+        """Which run is active after this unit, if that changes."""
+        self._tasks: list[NewTask] = []
+
+    @classmethod
+    def open(cls, conn: Connection, session_id: SessionId, *, ids: IdSource) -> "Book":
+        """Hold the tape of a session that exists."""
+        head = tape.lock(conn, session_id)
+        assert head is not None, f"session {session_id} has no tape"
+        return cls(conn, session_id, head=head, ids=ids)
+
+    @property
+    def seq(self) -> int:
+        """The sequence number of the last entry, those of this unit included."""
+        return self._head.tape_seq + len(self._fresh)
+
+    @classmethod
+    def create(cls, conn: Connection, session: Session, *, parent: Parent | None, ids: IdSource) -> "Book | None":
+        """Begin a session and its tape; None if its key or label was taken in the same moment."""
+        if not sessions.insert(conn, session):
+            return None
+        book = cls(conn, session.session_id, head=tape.begin(conn, session.session_id), ids=ids)
+        book.note(
+            SessionCreated(
+                at=session.created_at,
+                actor=session.principal,
+                principal=session.principal,
+                agent_id=session.agent_id,
+                key=session.key,
+                label=session.label,
+                parent=parent,
+            )
+        )
+        return book
+
+    def note(self, event: SessionEvent) -> None:
+        """Add an event of the session itself."""
+        self._fresh.append(tape.Fresh(None, 0, event))
+
+    def accept(self, run_id: RunId, event: RunAccepted, *, first: bool = False) -> RunState:
+        """Add a new run; it starts at once if no other is open, else it queues, at the front if it is `first`."""
+        waiting = self._open_runs()
+        state = begin(run_id, self._session_id, event)
+        self._fresh.append(tape.Fresh(run_id, 1, event))
+        runs.insert(
+            self._conn,
+            runs.Run(
+                run_id=run_id,
+                session_id=self._session_id,
+                agent_id=event.agent_id,
+                status=state.status,
+                input=event.text[:INPUT_SHOWN],
+                reason=None,
+                limit_reached=None,
+                parent_run_id=event.parent.run_id if event.parent else None,
+                accepted_seq=self.seq,
+                last_seq=self.seq,
+                accepted_at=event.at,
+                ended_at=None,
+                turns=0,
+                tool_calls=0,
+                usage=Usage(),
+                cancel_requested=False,
+            ),
+            principal=event.principal,
+            run_seq=1,
+            # The place orders the queue; one that goes first is put before everything accepted so far.
+            place=-self.seq if first else self.seq,
+            ready=False,
+        )
+        if waiting:
+            self._accepted[run_id] = (state, event)
+            return state
+        return self._start(state, event)
+
+    def add(self, state: RunState, event: RunEvent) -> RunState:
+        """Take an event of a run into its state and onto the tape."""
+        after = evolve(state, event)
+        self._fresh.append(tape.Fresh(state.run_id, after.run_seq, event))
+        touched = self._touched.setdefault(state.run_id, _Touched(after, self.seq))
+        touched.state, touched.last_seq = after, self.seq
+        if message := message_of(after, event):
+            self._keep(state, message, event)
+        match event:
+            case ModelTurnEnded(usage=usage):
+                touched.usage = Usage(
+                    input_tokens=touched.usage.input_tokens + usage.input_tokens,
+                    output_tokens=touched.usage.output_tokens + usage.output_tokens,
+                )
+            case ChildStarted():
+                self._tasks.append(_child_start(after, event))
+            case RunCompleted() | RunFailed() | RunCancelled():
+                touched.ended_ms = to_ms(event.at)
+                touched.reason = None if isinstance(event, RunCompleted) else event.reason
+                self._end(state, after, event)
+            case _:
+                pass
+        return after
+
+    def state_of(self, run_id: RunId) -> RunState:
+        """Return where a run stands that this unit has written to."""
+        return self._touched[run_id].state
+
+    def close(self) -> list[Entry]:
+        """Write it all. The caller's unit commits."""
+        if not self._fresh:
+            return []
+        entries = tape.append(self._conn, self._session_id, head=self._head, fresh=self._fresh)
+        for touched in self._touched.values():
+            runs.advance(
+                self._conn,
+                runs.Progress(
+                    state=touched.state,
+                    last_seq=touched.last_seq,
+                    usage=touched.usage,
+                    ended_ms=touched.ended_ms,
+                    reason=touched.reason,
+                ),
+            )
+        if self._messages:
+            principal = next(iter(self._touched.values())).state.principal
+            messages.insert(self._conn, self._session_id, principal, kept=self._messages)
+        if self._messages or self._active is not None:
+            sessions.touch(
+                self._conn,
+                self._session_id,
+                at_ms=entries[-1].at_ms,
+                active=self._active,
+                messages=len(self._messages),
+            )
+        for task in self._tasks:
+            tasks.add(self._conn, TaskId(self._ids.new()), task, now_ms=entries[-1].at_ms)
+        return entries
+
+    def _start(self, state: RunState, accepted: RunAccepted) -> RunState:
+        """Make the run the session's active one; its input joins the conversation here, not where it was accepted."""
+        after = self.add(state, RunStarted(at=self._fresh[-1].event.at))
+        self._active = sessions.Active(after.run_id)
+        if message := message_of(after, accepted):
+            self._keep(after, message, accepted)
+        return after
+
+    def _keep(self, state: RunState, message: Message, event: TapeEvent) -> None:
+        tokens = messages.tokens_of(message)
+        self._messages.append(Kept(self.seq, state.run_id, message, tokens, event.labels, to_ms(event.at)))
+
+    def _open_runs(self) -> list[tuple[RunId, bool]]:
+        found = runs.open_in(self._conn, self._session_id)
+        ended = {run_id for run_id, touched in self._touched.items() if touched.ended_ms is not None}
+        return [(run_id, active) for run_id, active in found if run_id not in ended]
+
+    def _end(self, before: RunState, after: RunState, event: RunCompleted | RunFailed | RunCancelled) -> None:
+        if after.parent is not None:
+            payload = {"run_id": after.run_id, "session_id": after.session_id}
+            self._tasks.append(NewTask(kind=CHILD_ENDED, key=after.run_id, payload=payload))
+        for call in after.calls:
+            if call.stage is Stage.WAITING and call.for_child and call.waits_for is not None:
+                payload = {"run_id": call.waits_for, "reason": "the run that asked for it has ended"}
+                self._tasks.append(NewTask(kind=CHILD_CANCEL, key=call.waits_for, payload=payload))
+        if (
+            isinstance(event, RunCompleted)
+            and after.parent is None
+            and not sessions.titled(self._conn, self._session_id)
+        ):
+            payload = {"session_id": self._session_id}
+            self._tasks.append(NewTask(kind=SESSION_TITLE, key=self._session_id, payload=payload))
+        if before.started:
+            self._active = sessions.Active(None)
+            self._promote()
+
+    def _promote(self) -> None:
+        """Let the next run of the queue begin, in the same commit in which the one before it ended."""
+        for run_id, _ in self._open_runs():
+            if run_id in self._accepted:
+                self._start(*self._accepted[run_id])
+                return
+            accepted = tape.first_of_run(self._conn, run_id).event
+            assert isinstance(accepted, RunAccepted)
+            self._start(replay(self._conn, run_id), accepted)
+            return
+
+
+def record(conn: Connection, state: RunState, events: Sequence[RunEvent], *, lease: Lease, ids: IdSource) -> RunState:
+    """Write what the carrier of a run has done, and return where the run stands now."""
+    book = Book.open(conn, state.session_id, ids=ids)
+    mark = runs.mark(conn, state.run_id)
+    if mark.lease != lease:
+        raise LeaseLost
+    overtaken = mark.run_seq > state.run_seq
+    if overtaken:
+        state = fold(state, tape.of_run(conn, state.run_id, after_run_seq=state.run_seq))
+    try:
+        for event in events:
+            state = book.add(state, event)
+    except IllegalTransition:
+        if overtaken:
+            raise Overtaken from None
+        raise
+    if state.status not in TERMINAL and isinstance(step := next_step(state), Finish) and step.status is RunStatus.DONE:
+        # Nothing is left to do but to say so: that needs no commit of its own.
+        state = book.add(state, ending(step, at=events[-1].at))
+    book.close()
+    return state
+
+
+def ending(step: Finish, *, at: datetime) -> RunEvent:
+    """Return the event with which a run ends."""
+    match step:
+        case Finish(status=RunStatus.DONE, limit=limit):
+            return RunCompleted(at=at, limit_reached=limit)
+        case Finish(status=RunStatus.CANCELLED, reason=reason):
+            return RunCancelled(at=at, reason=reason)
+        case Finish(reason=reason):
+            return RunFailed(at=at, code="no_answer", reason=reason)
+
+
+def intrude(
+    conn: Connection,
+    run_id: RunId,
+    decide: Callable[[RunState, bool], Iterable[RunEvent]],
+    *,
+    ids: IdSource,
+    now_ms: int,
+) -> RunState:
+    """Write to a run from outside. `decide` is given its state, and whether somebody carries it at this moment."""
+    session_id = runs.session_of(conn, run_id)
+    assert session_id is not None
+    book = Book.open(conn, session_id, ids=ids)
+    state = replay(conn, run_id)
+    carried = runs.is_carried(conn, run_id, now_ms=now_ms)
+    for event in decide(state, carried):
+        state = book.add(state, event)
+    book.close()
+    return state
+
+
+def replay(conn: Connection, run_id: RunId) -> RunState:
+    """Return the state of a run: all that is on its tape, in order."""
+    entries = tape.of_run(conn, run_id)
+    accepted = entries[0].event if entries else None
+    if not isinstance(accepted, RunAccepted):
+        raise TapeUnreadable(f"The tape of run {run_id} does not begin with its acceptance.")
+    return fold(begin(run_id, entries[0].session_id, accepted), entries[1:])
+
+
+def fold(state: RunState, entries: Iterable[Entry]) -> RunState:
+    """Take stored entries of the run into the state."""
+    for entry in entries:
+        event = entry.event
+        assert not isinstance(event, SessionEvent)
+        state = evolve(state, event)
+    return state
+
+
+def _child_start(state: RunState, event: ChildStarted) -> NewTask:
+    return NewTask(
+        kind=CHILD_START,
+        key=event.child_run_id,
+        payload={"parent_run_id": state.run_id, "parent_session_id": state.session_id, "call_id": event.call_id},
+    )

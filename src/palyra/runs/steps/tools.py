@@ -1,0 +1,106 @@
+"""Run the calls that are allowed, and record each result when it is there."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from palyra.core import labels
+from palyra.core.clock import Clock
+from palyra.core.events import ChildStarted, RunEvent, ToolFinished, ToolStarted
+from palyra.core.ids import IdSource, PrincipalId, RunId, SessionId
+from palyra.core.message import mend_text
+from palyra.core.run import CallState, ExecuteTools, RunState, Stage
+from palyra.core.tool import Outcome, ToolCall
+from palyra.journal import agents
+from palyra.journal.engine import Engine
+from palyra.runs.children import limits_for_child, refusal
+from palyra.runs.steps.port import Emit
+from palyra.sandbox.workspace import Workspace
+from palyra.tools.base import Delegation, ToolContext
+from palyra.tools.catalog import Catalog
+from palyra.tools.execute import execute
+
+INTERRUPTED = (
+    "the call was running when the daemon stopped; it may or may not have taken effect, and was not started again"
+)
+MOST_ATTEMPTS = 3
+"""A call that is interrupted so often may be what stops the daemon."""
+
+
+class ToolsStep:
+    """Carries out `ExecuteTools`."""
+
+    def __init__(
+        self, engine: Engine, *, workspace: Callable[[PrincipalId], Workspace], clock: Clock, ids: IdSource
+    ) -> None:
+        self._engine = engine
+        self._workspace = workspace
+        self._clock = clock
+        self._ids = ids
+
+    async def perform(self, state: RunState, step: ExecuteTools, emit: Emit) -> None:
+        """Run the calls: those that only read side by side, every other one alone and in its turn."""
+        agent = await self._engine.read(lambda conn: agents.get(conn, state.agent_id, state.principal))
+        catalog = Catalog.of(agent.tools if agent is not None else ())
+        workspace = self._workspace(state.principal)
+        if agent is not None and agent.workspace_roots:
+            workspace = Workspace(tuple(Path(root) for root in agent.workspace_roots))
+        context = ToolContext(workspace=workspace, clock=self._clock)
+        for group in _groups(step.calls, catalog):
+            async with asyncio.TaskGroup() as tasks:
+                for call in group:
+                    tasks.create_task(self._run(state, call, catalog=catalog, context=context, emit=emit))
+
+    async def _run(
+        self, state: RunState, call: CallState, *, catalog: Catalog, context: ToolContext, emit: Emit
+    ) -> None:
+        tool = catalog.get(call.call.tool)
+        repeatable = tool is not None and tool.spec.repeatable and call.attempts < MOST_ATTEMPTS
+        if call.stage is Stage.INTERRUPTED and not repeatable:
+            await emit([self._finished(call.call, Outcome.INTERRUPTED, INTERRUPTED)])
+            return
+        state = await emit([ToolStarted(at=self._clock.now(), call_id=call.call.call_id, attempt=call.attempts + 1)])
+        result = await execute(call.call, catalog=catalog, context=context, timeout_ms=state.limits.tool_ms)
+        if isinstance(result, Delegation):
+            await emit([self._delegated(state, call.call, result)])
+        else:
+            await emit([self._finished(call.call, result.outcome, result.text)])
+
+    def _delegated(self, state: RunState, call: ToolCall, task: Delegation) -> RunEvent:
+        if reason := refusal(state):
+            return self._finished(call, Outcome.ERROR, reason)
+        return ChildStarted(
+            at=self._clock.now(),
+            labels=(labels.TOOL,),
+            call_id=call.call_id,
+            child_run_id=RunId(self._ids.new()),
+            child_session_id=SessionId(self._ids.new()),
+            # It becomes an input, and nothing has looked at what the model wrote into its arguments.
+            text=mend_text(task.text),
+            limits=limits_for_child(state),
+        )
+
+    def _finished(self, call: ToolCall, outcome: Outcome, text: str) -> ToolFinished:
+        return ToolFinished(
+            at=self._clock.now(),
+            actor=f"tool:{call.tool}",
+            labels=(labels.TOOL,),
+            call_id=call.call_id,
+            outcome=outcome,
+            text=text,
+        )
+
+
+def _groups(calls: tuple[CallState, ...], catalog: Catalog) -> list[list[CallState]]:
+    """Return the calls in the model's order, neighbours that only read in one group."""
+    groups: list[list[CallState]] = []
+    reading = False
+    for call in calls:
+        tool = catalog.get(call.call.tool)
+        reads = tool is not None and tool.spec.read_only
+        if reads and reading:
+            groups[-1].append(call)
+        else:
+            groups.append([call])
+        reading = reads
+    return groups

@@ -1,0 +1,43 @@
+"""Which events are messages of the conversation, and what each says to the model."""
+
+from palyra.core.events import (
+    ApprovalResolved,
+    ChildEnded,
+    Decision,
+    InputSteered,
+    ModelTurnEnded,
+    PolicyDecided,
+    RunAccepted,
+    RunEvent,
+    ToolFinished,
+)
+from palyra.core.ids import CallId
+from palyra.core.prompt import Message, Role
+from palyra.core.run import RunState
+from palyra.core.tool import Outcome, Verdict
+
+
+def message_of(state: RunState, event: RunEvent) -> Message | None:
+    """Return the message that an event adds to the conversation; `state` has taken the event in already.
+
+    An input counts from the moment its run starts: the caller hands in `RunAccepted` then.
+    """
+    match event:
+        case RunAccepted(text=text) | InputSteered(text=text):
+            return Message(role=Role.USER, text=text)
+        case ModelTurnEnded():
+            calls = tuple(c.call for c in state.calls)
+            return Message(role=Role.ASSISTANT, text="".join(state.text), calls=calls)
+        case PolicyDecided(call_id=call_id, verdict=Verdict.DENY, reason=reason):
+            return _result(call_id, Outcome.DENIED, reason)
+        case ApprovalResolved(call_id=call_id, decision=decision) if decision is not Decision.ALLOWED:
+            return _result(call_id, Outcome.DENIED, event.reason or decision.value)
+        case ToolFinished(call_id=call_id) | ChildEnded(call_id=call_id):
+            return _result(call_id, event.outcome, event.text)
+        case _:
+            return None
+
+
+def _result(call_id: CallId, outcome: Outcome, text: str) -> Message:
+    shown = text if outcome is Outcome.OK else f"[{outcome.value}] {text}"
+    return Message(role=Role.TOOL, text=shown, call_id=call_id)

@@ -1,0 +1,256 @@
+"""The worker: takes up runs that are ready, carries a bounded number at once, and keeps hold of them."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+
+from palyra.core.clock import Clock, to_ms
+from palyra.core.errors import Broken, PalyraError, Unavailable
+from palyra.core.events import Entry, RunFailed
+from palyra.core.ids import RunId
+from palyra.core.run import RunState
+from palyra.journal import leases, meta, runs
+from palyra.journal.engine import Connection, Engine, EngineClosed, Fact
+from palyra.journal.leases import Lease, LeaseLost
+from palyra.runs.loop import Interruption, Loop
+from palyra.runs.record import replay
+
+SWEEP_SECONDS = 2.0
+CANCEL_SWEEP_SECONDS = 0.1
+RENEW_SECONDS = leases.RENEW_MS / 1000
+UNRENEWED_SECONDS = 7.0
+FIRST_WAIT_SECONDS = 0.25
+LONGEST_WAIT_SECONDS = 5.0
+
+WAKING = frozenset({"run_started", "approval_resolved", "child_ended", "input_steered", "run_cancelled"})
+
+log = logging.getLogger(__name__)
+
+
+class Worker:
+    """See the module."""
+
+    def __init__(self, engine: Engine, loop: Loop, *, clock: Clock, owner: str, concurrency: int) -> None:
+        self._engine = engine
+        self._loop = loop
+        self._clock = clock
+        self._owner = owner
+        self._concurrency = concurrency
+        self._carried: dict[RunId, Interruption] = {}
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._renewed = clock.monotonic()
+        self._renewed_ms = to_ms(clock.now())
+        self._parking = False
+        self._more_may_wait = False
+        self.trouble: str | None = None
+        """The code of what keeps the journal from being written, None while all is well."""
+        engine.subscribe(self._notice)
+
+    @property
+    def carrying(self) -> int:
+        """How many runs are being carried."""
+        return len(self._carried)
+
+    async def run(self) -> None:
+        """Work until cancelled; then let go of everything, so that another may go on at once."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._keep_hold())
+                group.create_task(self._sweep_cancels())
+                try:
+                    await self._work(group)
+                finally:
+                    for interruption in self._carried.values():
+                        interruption.stop()
+        finally:
+            await self._let_go()
+
+    async def _work(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            self._wake.clear()
+            if self.trouble is not None:
+                await self._probe()
+            await self._take_up(group)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SWEEP_SECONDS):
+                    await self._wake.wait()
+
+    async def park(self, *, seconds: float) -> None:
+        """Take up nothing more, and wait for what is under way, for so long at the most."""
+        self._parking = True
+        if self._carried:
+            self._idle.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._idle.wait()
+
+    async def _take_up(self, group: asyncio.TaskGroup) -> None:
+        free = self._concurrency - len(self._carried)
+        if free <= 0 or self._parking:
+            self._more_may_wait = True
+            return
+        now_ms = to_ms(self._clock.now())
+        overdue = bool(self._carried) and now_ms - self._renewed_ms >= leases.LENGTH_MS
+        try:
+            taken = await self._engine.write(lambda conn: self._claim(conn, now_ms=now_ms, limit=free, overdue=overdue))
+        except Unavailable as error:
+            self._note_trouble(error)
+            return
+        self._more_may_wait = len(taken) == free
+        for lease, state in taken:
+            run_id = RunId(lease.item_id)
+            interruption = self._carried[run_id] = Interruption()
+            group.create_task(self._carry(run_id, lease, state, interruption))
+
+    def _claim(
+        self, conn: Connection, *, now_ms: int, limit: int, overdue: bool
+    ) -> list[tuple[Lease, RunState | None]]:
+        if overdue:
+            # The machine slept, or nothing could be written for long. What nobody took meanwhile is still ours: without
+            # this we would take it from ourselves.
+            leases.renew(conn, leases.RUNS, owner=self._owner, now_ms=now_ms)
+        taken = leases.claim(conn, leases.RUNS, owner=self._owner, now_ms=now_ms, limit=limit)
+        return [(lease, _replayed(conn, lease)) for lease in taken]
+
+    async def _carry(self, run_id: RunId, lease: Lease, state: RunState | None, interruption: Interruption) -> None:
+        wait = FIRST_WAIT_SECONDS
+        try:
+            while not await self._try_to_carry(run_id, lease, state, interruption):
+                state = None
+                await asyncio.sleep(wait)
+                wait = min(wait * 2, LONGEST_WAIT_SECONDS)
+        finally:
+            # A run that waited may have been taken up again before this came to its end.
+            if self._carried.get(run_id) is interruption:
+                del self._carried[run_id]
+            if self._more_may_wait:
+                self._wake.set()
+            if not self._carried:
+                self._idle.set()
+
+    async def _try_to_carry(
+        self, run_id: RunId, lease: Lease, state: RunState | None, interruption: Interruption
+    ) -> bool:
+        """Carry the run as far as it goes; False if it must be tried again later."""
+        try:
+            await self._loop.advance(lease, interruption, state)
+        except Exception as error:
+            match cause := _cause(error):
+                case LeaseLost() | EngineClosed():
+                    return True
+                case Unavailable():
+                    # The journal can not be written: the run stands still, as recorded, until it can.
+                    self._note_trouble(cause)
+                    return False
+                case _:
+                    log.exception("run %s broke", run_id, extra={"run_id": run_id})
+                    return await self._fail(lease, cause)
+        self._note_trouble(None)
+        return True
+
+    async def _fail(self, lease: Lease, error: BaseException) -> bool:
+        """Record that the run ended by a fault of ours; False if even that can not be recorded."""
+        known = isinstance(error, PalyraError) and not isinstance(error, Broken)
+        event = RunFailed(
+            at=self._clock.now(),
+            code=error.code if isinstance(error, PalyraError) else "internal_error",
+            reason=str(error) if known else f"Palyra itself failed ({type(error).__name__}). The log has the details.",
+        )
+        try:
+            await self._loop.fail(lease, event)
+        except LeaseLost:
+            return True
+        except Exception:
+            log.exception("run %s could not be ended", lease.item_id, extra={"run_id": lease.item_id})
+            return False
+        return True
+
+    def _notice(self, facts: Sequence[Fact]) -> None:
+        for fact in facts:
+            if not isinstance(fact, Entry) or fact.run_id is None:
+                continue
+            if fact.kind in WAKING:
+                self._wake.set()
+            elif fact.kind == "cancel_requested":
+                self._interrupt(fact.run_id)
+
+    def _interrupt(self, run_id: RunId) -> None:
+        if (interruption := self._carried.get(run_id)) is not None:
+            interruption.fire()
+
+    async def _sweep_cancels(self) -> None:
+        """Find cancels that no wake-up told of."""
+        while True:
+            await asyncio.sleep(CANCEL_SWEEP_SECONDS)
+            if self._carried:
+                with suppress(Unavailable):
+                    for run_id in await self._engine.read(lambda conn: runs.cancelled_of(conn, self._owner)):
+                        self._interrupt(run_id)
+
+    async def _keep_hold(self) -> None:
+        """Renew what is carried; what could not be renewed for too long may be another's by now, and stops."""
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            now_ms = to_ms(self._clock.now())
+            if not self._carried:
+                self._renewed, self._renewed_ms = self._clock.monotonic(), now_ms
+                continue
+            before = dict(self._carried)
+            try:
+                held = await self._engine.write(
+                    lambda conn, now_ms=now_ms: leases.renew(  # type: ignore[misc]
+                        conn, leases.RUNS, owner=self._owner, now_ms=now_ms
+                    )
+                )
+            except Unavailable as error:
+                self._note_trouble(error)
+                if self._clock.monotonic() - self._renewed > UNRENEWED_SECONDS:
+                    for run_id in list(self._carried):
+                        self._interrupt(run_id)
+                continue
+            self._renewed, self._renewed_ms = self._clock.monotonic(), now_ms
+            for run_id, interruption in before.items():
+                if run_id not in held:
+                    interruption.fire()
+
+    async def _let_go(self) -> None:
+        with suppress(Unavailable):
+            await self._engine.write(lambda conn: leases.release_all(conn, leases.RUNS, owner=self._owner))
+
+    async def _probe(self) -> None:
+        """Find out whether the journal can be written again, by writing to it."""
+        now_ms = to_ms(self._clock.now())
+        try:
+            await self._engine.write(lambda conn: meta.put(conn, "probed_ms", str(now_ms)))
+        except Unavailable as error:
+            self._note_trouble(error)
+        else:
+            self._note_trouble(None)
+
+    def _note_trouble(self, error: BaseException | None) -> None:
+        """Say once when the journal can not be written, and once when it can again."""
+        code = getattr(error, "code", type(error).__name__) if error is not None else None
+        if code == self.trouble:
+            return
+        if error is not None:
+            log.error("%s", error, extra={"code": code})
+        elif self.trouble is not None:
+            log.warning("the journal can be written again; work goes on")
+        self.trouble = code
+
+
+def _replayed(conn: Connection, lease: Lease) -> RunState | None:
+    """Return where the run stands, None if its tape can not be read: that ends this run, not the taking of others."""
+    try:
+        return replay(conn, RunId(lease.item_id))
+    except PalyraError:
+        return None
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Return what really happened: a task group wraps the errors of its tasks."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,121 @@
+"""Regular expressions written by others, matched where they can do no harm.
+
+A hostile pattern can take longer than the world lasts on a line of thirty letters, and Python's engine holds the
+interpreter while it tries. So matching happens in a process of its own, which is killed when its time is over.
+Everything here blocks; async code calls it through `asyncio.to_thread`.
+"""
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from palyra.core.errors import Invalid, Unavailable
+from palyra.sandbox import pattern_worker
+
+MAX_PATTERN_CHARS = 1000
+POLL_SECONDS = 0.05
+MAX_REPLY_BYTES = 1024 * 1024
+
+
+class PatternInvalid(Invalid):
+    """The regular expression is malformed."""
+
+
+class PatternTooSlow(Invalid):
+    """The regular expression takes too long. Use a simpler one, without repetitions inside repetitions."""
+
+
+class PatternStopped(Unavailable):
+    """The search was stopped."""
+
+
+class PatternProcess:
+    """A process that knows one pattern. `stop` is asked many times a second, and ends the work when it says so."""
+
+    def __init__(self, pattern: str, *, ignore_case: bool, seconds: float, stop: Callable[[], bool]) -> None:
+        if len(pattern) > MAX_PATTERN_CHARS:
+            raise PatternInvalid(f"The regular expression is longer than {MAX_PATTERN_CHARS} characters.")
+        # The time that counts is that of a real process, not that of the house.
+        self._deadline = time.monotonic() + seconds
+        self._stop = stop
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-B", pattern_worker.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={},
+            bufsize=0,
+        )
+        try:
+            self._send(json.dumps({"pattern": pattern, "ignore_case": ignore_case}).encode() + b"\n")
+            fault = msgspec.json.decode(self._reply(), type=str | None)
+        except BaseException:
+            self.close()
+            raise
+        if fault is not None:
+            self.close()
+            raise PatternInvalid(f"The regular expression is malformed: {fault}.")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def lines(self, content: bytes, *, limit: int) -> list[int]:
+        """Return the numbers of the first matching lines of a text, counted from 0."""
+        self._send(f"[{len(content)},{limit}]\n".encode() + content)
+        return msgspec.json.decode(self._reply(), type=list[int])
+
+    def close(self) -> None:
+        """Kill the process, whatever it does."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _send(self, message: bytes) -> None:
+        assert self._process.stdin is not None
+        descriptor = self._process.stdin.fileno()
+        os.set_blocking(descriptor, False)
+        rest = memoryview(message)
+        while rest:
+            self._await(writable=descriptor)
+            try:
+                rest = rest[os.write(descriptor, rest) :]
+            except BrokenPipeError:
+                raise PatternTooSlow from None
+
+    def _reply(self) -> bytes:
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        reply = b""
+        while not reply.endswith(b"\n"):
+            self._await(readable=descriptor)
+            piece = os.read(descriptor, 65536)
+            # It ended by itself: a limit of its own was reached.
+            if not piece or len(reply) > MAX_REPLY_BYTES:
+                raise PatternTooSlow
+            reply += piece
+        return reply
+
+    def _await(self, *, readable: int | None = None, writable: int | None = None) -> None:
+        waiting = ([] if readable is None else [readable], [] if writable is None else [writable])
+        while True:
+            if self._stop():
+                raise PatternStopped
+            if time.monotonic() > self._deadline:
+                raise PatternTooSlow
+            if any(select.select(*waiting, [], POLL_SECONDS)):
+                return

@@ -1,0 +1,151 @@
+"""Finds text in the files of a workspace, within a budget of time and bytes.
+
+Everything here blocks; async code calls it through `asyncio.to_thread`.
+"""
+
+import fnmatch
+import re
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from palyra.core.clock import Clock
+from palyra.sandbox.content import SNIFFED_BYTES, binary_kind
+from palyra.sandbox.patterns import PatternProcess
+from palyra.sandbox.workspace import Workspace
+
+SKIPPED_FOLDERS = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv"})
+MAX_FILES = 20_000
+MAX_FILE_BYTES = 4 * 1024 * 1024
+MAX_TOTAL_BYTES = 256 * 1024 * 1024
+MAX_SECONDS = 10.0
+MAX_LINE_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is looked for. Without text, files are found by their name alone.
+
+    The case of letters counts if there is a capital in the text.
+    """
+
+    text: str
+    folder: str = "."
+    glob: str = ""
+    regex: bool = False
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A line that matches; lines are counted from 1, and 0 stands for the file itself."""
+
+    path: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The matches in the order of paths, and why there may be more, if so."""
+
+    matches: tuple[Match, ...]
+    files: int
+    """How many files were looked into."""
+    cut_short: str = ""
+
+
+def search(workspace: Workspace, query: Query, *, clock: Clock, stop: Callable[[], bool]) -> Found:
+    """Search until all is seen, the limit or the budget is reached, or `stop` says so."""
+    deadline = clock.monotonic() + MAX_SECONDS
+    matches: list[Match] = []
+    files = total = halves = 0
+    with ExitStack() as stack:
+        matching = _matcher(query, stack=stack, stop=stop)
+        walk = workspace.walk(query.folder, skip=SKIPPED_FOLDERS, wanted=_wanted(query))
+        for path, file in stack.enter_context(closing(walk)):
+            if stop() or clock.monotonic() > deadline or files >= MAX_FILES or total >= MAX_TOTAL_BYTES:
+                return Found(tuple(matches), files, "the workspace is too large to be searched at once")
+            files += 1
+            if matching is None:
+                matches.append(Match(path, 0, ""))
+            elif content := _content(file):
+                total += len(content)
+                halves += len(content) == MAX_FILE_BYTES
+                room = query.limit + 1 - len(matches)
+                matches += _pick(path, content, matching(content, room))
+            if len(matches) > query.limit:
+                return Found(tuple(matches[: query.limit]), files, f"only the first {query.limit} are shown")
+    return Found(tuple(matches), files, _large(halves))
+
+
+Matcher = Callable[[bytes, int], list[int]]
+
+
+def _matcher(query: Query, *, stack: ExitStack, stop: Callable[[], bool]) -> Matcher | None:
+    ignore_case = query.text == query.text.lower()
+    if not query.text:
+        return None
+    if query.regex:
+        process = stack.enter_context(
+            PatternProcess(query.text, ignore_case=ignore_case, seconds=MAX_SECONDS, stop=stop)
+        )
+        return lambda content, limit: process.lines(content, limit=limit)
+    return lambda content, limit: _literal(query.text, content, ignore_case=ignore_case, limit=limit)
+
+
+def _content(file: BinaryIO) -> bytes:
+    """Return the text of a file as far as it is searched; nothing of a binary one, or one that can not be read."""
+    try:
+        head = file.read(SNIFFED_BYTES)
+        return head + file.read(MAX_FILE_BYTES - len(head)) if binary_kind(head) is None else b""
+    except OSError:
+        return b""
+
+
+def _large(halves: int) -> str:
+    if not halves:
+        return ""
+    counted = "1 large file was" if halves == 1 else f"{halves} large files were"
+    return f"{counted} searched in the first {MAX_FILE_BYTES >> 20} MiB only"
+
+
+def _literal(text: str, content: bytes, *, ignore_case: bool, limit: int) -> list[int]:
+    # Most files do not hold the text at all, and that is quickly seen.
+    if not ignore_case and text.encode() not in content:
+        return []
+    whole = content.decode("utf-8", "replace")
+    if ignore_case:
+        whole = whole.lower()
+        if text not in whole:
+            return []
+    found: list[int] = []
+    for number, line in enumerate(whole.split("\n")):
+        if text in line:
+            found.append(number)
+            if len(found) >= limit:
+                break
+    return found
+
+
+def _pick(path: str, content: bytes, numbers: list[int]) -> list[Match]:
+    if not numbers:
+        return []
+    lines = content.split(b"\n")
+    return [Match(path, number + 1, _short(lines[number])) for number in numbers]
+
+
+def _short(line: bytes) -> str:
+    text = " ".join(line[: MAX_LINE_CHARS * 4].decode("utf-8", "replace").split())
+    return text if len(text) <= MAX_LINE_CHARS else text[:MAX_LINE_CHARS] + "…"
+
+
+def _wanted(query: Query) -> Callable[[str], bool]:
+    if not query.glob:
+        return lambda path: True
+    # `*` spans folders here, so `**/` would only demand a folder too many.
+    pattern = re.compile(fnmatch.translate(query.glob.replace("**/", "*").removeprefix("./")))
+    if "/" in query.glob:
+        return lambda path: pattern.fullmatch(path) is not None
+    return lambda path: pattern.fullmatch(path.rpartition("/")[2]) is not None

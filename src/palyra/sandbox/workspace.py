@@ -1,0 +1,334 @@
+"""The folders that an agent works in, opened so that no path leads out of them.
+
+A path is walked one name at a time, each opened relative to the folder before it and never through a link: a link is
+read, and what it says is walked by the same rules. So what was checked is what is opened, whatever is moved or
+replaced meanwhile. `..` goes back to a folder that was passed, and never above the root. Only plain files and folders
+are opened; a pipe or a device could hang or act.
+
+Not covered: a hard link is the file itself, and what the owner mounts inside a root is inside.
+
+Everything here blocks; async code calls it through `asyncio.to_thread`.
+"""
+
+import errno
+import os
+import stat
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
+
+from palyra.core.errors import Denied, Invalid, NotFound, Unavailable
+
+MAX_PATH_BYTES = 4096
+MAX_DEPTH = 64
+"""How deep folders are followed. Each level holds a file descriptor while a path is walked."""
+MAX_LINKS = 40
+MAX_ENTRIES = 10_000
+"""How many entries of one folder are looked at."""
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class OutsideWorkspace(Denied):
+    """The path leads out of the workspace. Use a path inside it, such as notes.txt or docs/plan.md."""
+
+
+class PathNotFound(NotFound):
+    """There is no such file or folder in the workspace. List the folder to see what there is."""
+
+
+class PathMalformed(Invalid):
+    """The path can not be used: it is empty, too long, too deep or holds a NUL."""
+
+
+class NotAFile(Invalid):
+    """This is no plain file. Name a file."""
+
+
+class NotAFolder(Invalid):
+    """This is no folder. Name a folder."""
+
+
+class PathUnreadable(Denied):
+    """The file system does not let Palyra read this. Change its permissions, or use another file."""
+
+
+class WorkspaceMissing(NotFound):
+    """The workspace folder does not exist. Create it, or set another one in the configuration."""
+
+
+class FilesUnavailable(Unavailable):
+    """The file system gave an error. Try again."""
+
+
+class Kind(StrEnum):
+    """What an entry of a folder is."""
+
+    FILE = "file"
+    FOLDER = "folder"
+    LINK = "link"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a folder; size in bytes, for files."""
+
+    name: str
+    kind: Kind
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The entries of a folder by name; `complete` is false if there are more than were looked at."""
+
+    entries: tuple[Entry, ...]
+    complete: bool
+
+
+class Workspace:
+    """Gives files and folders below its roots, and nothing else. Relative paths start at the first root."""
+
+    def __init__(self, roots: tuple[Path, ...]) -> None:
+        if not roots:
+            raise WorkspaceMissing
+        self.roots = roots
+
+    def open_read(self, path: str) -> BinaryIO:
+        """Open a plain file for reading bytes. The caller closes it."""
+        with self._reach(path) as (folder, name):
+            if name is None:
+                raise NotAFile(f"{_shown(path)} is a folder. Name a file in it.")
+            return _open_file(folder, name, path=path)
+
+    def list_dir(self, path: str) -> Listing:
+        """Return what is in a folder. Links are named, not followed."""
+        with self._reach(path) as (folder, name):
+            if name is not None:
+                raise NotAFolder(f"{_shown(path)} is a file. Name a folder.")
+            with _told(path):
+                return _entries(folder)
+
+    def walk(
+        self, path: str, *, skip: frozenset[str] = frozenset(), wanted: Callable[[str], bool] = lambda path: True
+    ) -> Generator[tuple[str, BinaryIO], None, None]:
+        """Open the plain files below a folder one after the other, or the one file that the path names.
+
+        Folders named in `skip` are left out, links are not followed, and what can not be read is passed over. Each file
+        comes with its path, which `wanted` may refuse unopened, and is closed when the next is asked for.
+        """
+        with self._reach(path) as (folder, name):
+            if name is not None:
+                with _open_file(folder, name, path=path) as file:
+                    yield path, file
+                return
+            prefix = "" if path in ("", ".", "./") else path.rstrip("/") + "/"
+            yield from _walk_below(folder, prefix, skip=skip, wanted=wanted, depth=1)
+
+    @contextmanager
+    def _reach(self, path: str) -> Iterator[tuple[int, str | None]]:
+        """Open the folder of the path: with None if it is the path, with the name of a file in it otherwise."""
+        root, names = self._start(path)
+        trail = [self._open_root(root)]
+        pending = deque(names)
+        links = 0
+        try:
+            while pending:
+                name = pending.popleft()
+                if name == "..":
+                    if len(trail) == 1:
+                        raise OutsideWorkspace(_outside(path))
+                    os.close(trail.pop())
+                    continue
+                with _told(path):
+                    target, folder = _enter(trail[-1], name)
+                if folder is not None:
+                    trail.append(folder)
+                    if len(trail) > MAX_DEPTH:
+                        raise PathMalformed(f"{_shown(path)} is more than {MAX_DEPTH} folders deep.")
+                elif target is None:
+                    if pending:
+                        raise PathNotFound(_missing(path))
+                    yield trail[-1], name
+                    return
+                else:
+                    links += 1
+                    if links > MAX_LINKS:
+                        raise PathMalformed(f"{_shown(path)} goes through too many links, perhaps in a circle.")
+                    if target.startswith("/"):
+                        root, names = self._below_a_root(target, path)
+                        _close(trail)
+                        trail.append(self._open_root(root))
+                    else:
+                        names = _names(target)
+                    pending.extendleft(reversed(names))
+            yield trail[-1], None
+        finally:
+            _close(trail)
+
+    def _start(self, path: str) -> tuple[Path, list[str]]:
+        if "\0" in path:
+            raise PathMalformed("The path holds a NUL character. Remove it.")
+        try:
+            length = len(os.fsencode(path))
+        except UnicodeEncodeError:
+            raise PathMalformed("The path is no valid Unicode.") from None
+        if length > MAX_PATH_BYTES:
+            raise PathMalformed(f"The path is longer than {MAX_PATH_BYTES} bytes.")
+        if path.startswith("/"):
+            return self._below_a_root(path, path)
+        return self.roots[0], _names(path)
+
+    def _below_a_root(self, absolute: str, path: str) -> tuple[Path, list[str]]:
+        """Return the innermost root that an absolute path lies in, and the rest of the path."""
+        names = _names(absolute)
+        best: tuple[Path, list[str]] | None = None
+        for root in self.roots:
+            # A root may itself be named by way of a link, and the path by where that leads, or the other way round.
+            real = os.path.realpath(root)
+            for spelling in (str(root) if root.is_absolute() else real, real):
+                own = _names(spelling)
+                if names[: len(own)] == own and (best is None or len(names) - len(own) < len(best[1])):
+                    best = root, names[len(own) :]
+        if best is None:
+            raise OutsideWorkspace(_outside(path))
+        return best
+
+    def _open_root(self, root: Path) -> int:
+        try:
+            # The roots are the owner's word, so a link is followed here.
+            return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            raise WorkspaceMissing from None
+        except PermissionError:
+            raise PathUnreadable("Palyra may not read the workspace folder. Change its permissions.") from None
+
+
+def _names(path: str) -> list[str]:
+    return [name for name in path.split("/") if name not in ("", ".")]
+
+
+def _enter(folder: int, name: str) -> tuple[str | None, int | None]:
+    """Return the target if the name is a link, the open folder if it is one, neither if it is anything else."""
+    try:
+        return None, os.open(name, _FOLDER, dir_fd=folder)
+    except OSError as error:
+        # What a link gives here differs between systems.
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
+            raise
+    try:
+        return os.readlink(name, dir_fd=folder), None
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return None, None
+
+
+def _open_file(folder: int, name: str, *, path: str) -> BinaryIO:
+    with _told(path):
+        # Looked at before, because to open some devices is to act; and after, because it may have been replaced.
+        _require_plain(os.stat(name, dir_fd=folder, follow_symlinks=False), path)
+        descriptor = os.open(name, _FILE, dir_fd=folder)
+        try:
+            _require_plain(os.fstat(descriptor), path)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return os.fdopen(descriptor, "rb")
+
+
+def _require_plain(found: os.stat_result, path: str) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise NotAFile(f"{_shown(path)} is no plain file. Name a file.")
+
+
+def _entries(folder: int) -> Listing:
+    with os.scandir(folder) as scan:
+        found = [_entry(entry) for entry in islice(scan, MAX_ENTRIES)]
+        complete = next(scan, None) is None
+    return Listing(tuple(sorted(found, key=lambda entry: entry.name)), complete)
+
+
+def _entry(entry: os.DirEntry[str]) -> Entry:
+    if entry.is_symlink():
+        return Entry(entry.name, Kind.LINK)
+    if entry.is_dir(follow_symlinks=False):
+        return Entry(entry.name, Kind.FOLDER)
+    if not entry.is_file(follow_symlinks=False):
+        return Entry(entry.name, Kind.OTHER)
+    try:
+        return Entry(entry.name, Kind.FILE, entry.stat(follow_symlinks=False).st_size)
+    except OSError:
+        # Gone since it was listed.
+        return Entry(entry.name, Kind.FILE)
+
+
+def _walk_below(
+    folder: int, prefix: str, *, skip: frozenset[str], wanted: Callable[[str], bool], depth: int
+) -> Iterator[tuple[str, BinaryIO]]:
+    try:
+        entries = _entries(folder).entries
+    except OSError:
+        return
+    for entry in entries:
+        path = prefix + entry.name
+        if entry.kind is Kind.FILE and wanted(path):
+            try:
+                file = _open_file(folder, entry.name, path=path)
+            except (Denied, Invalid, NotFound, Unavailable):
+                continue
+            with file:
+                yield path, file
+        elif entry.kind is Kind.FOLDER and entry.name not in skip and depth < MAX_DEPTH:
+            try:
+                below = os.open(entry.name, _FOLDER, dir_fd=folder)
+            except OSError:
+                continue
+            try:
+                yield from _walk_below(below, path + "/", skip=skip, wanted=wanted, depth=depth + 1)
+            finally:
+                os.close(below)
+
+
+def _close(trail: list[int]) -> None:
+    while trail:
+        os.close(trail.pop())
+
+
+@contextmanager
+def _told(path: str) -> Iterator[None]:
+    """Turn what the system says into what a person or a model can act on."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise PathNotFound(_missing(path)) from None
+    except PermissionError:
+        raise PathUnreadable(f"{_shown(path)} may not be read: its permissions forbid it.") from None
+    except OSError as error:
+        match error.errno:
+            case errno.ENAMETOOLONG:
+                raise PathMalformed(f"{_shown(path)} has a name that is too long.") from None
+            case errno.ELOOP | errno.ENXIO | errno.EMLINK:
+                # It was a plain file a moment ago, and is a link or a socket now.
+                raise NotAFile(f"{_shown(path)} is no plain file. Name a file.") from None
+            case _:
+                raise FilesUnavailable(f"{_shown(path)} could not be read: {error.strerror}. Try again.") from error
+
+
+def _shown(path: str) -> str:
+    return repr(path if len(path) <= 200 else path[:200] + "…")
+
+
+def _outside(path: str) -> str:
+    return f"{_shown(path)} leads out of the workspace. Use a path inside it, such as notes.txt or docs/plan.md."
+
+
+def _missing(path: str) -> str:
+    return f"There is no {_shown(path)} in the workspace. List the folder to see what there is."

@@ -1,0 +1,94 @@
+"""What a tool is: a typed async function, and all that is read off its signature."""
+
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Concatenate, ParamSpec, get_type_hints
+
+import msgspec
+
+from palyra.core.clock import Clock
+from palyra.core.tool import JsonObject, Risk, ToolSpec
+from palyra.sandbox.workspace import Workspace
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a tool may reach besides its arguments."""
+
+    workspace: Workspace
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Delegation:
+    """A result that is yet to come: the run that called hands this text to a run of its own."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool that can be run."""
+
+    spec: ToolSpec
+    arguments: type[msgspec.Struct]
+    run: Callable[[ToolContext, msgspec.Struct], Awaitable[str | Delegation]]
+    """Takes an instance of `arguments`."""
+    timeout_ms: int | None = None
+    """How long a call may take; None for what the run allows."""
+
+
+def tool(
+    *, name: str, risk: Risk, repeatable: bool = False, read_only: bool = False, timeout_ms: int | None = None
+) -> Callable[[Callable[Concatenate[ToolContext, P], Awaitable[str | Delegation]]], Tool]:
+    """Make a tool of `async def f(context, *, …)`.
+
+    The keyword parameters become its arguments: required unless they have a default, described by
+    `Annotated[…, msgspec.Meta(description=…)]`. The first paragraph of the docstring is what a model reads.
+    """
+
+    def make(function: Callable[Concatenate[ToolContext, P], Awaitable[str | Delegation]]) -> Tool:
+        arguments = _arguments_of(function, name)
+
+        async def run(context: ToolContext, given: msgspec.Struct) -> str | Delegation:
+            # The struct was made from this very signature, which no type checker can know.
+            return await function(context, **msgspec.structs.asdict(given))  # type: ignore[call-arg]
+
+        spec = ToolSpec(
+            name=name,
+            description=" ".join((inspect.getdoc(function) or "").split("\n\n")[0].split()),
+            parameters=_schema_of(arguments),
+            risk=risk,
+            repeatable=repeatable,
+            read_only=read_only,
+        )
+        return Tool(spec=spec, arguments=arguments, run=run, timeout_ms=timeout_ms)
+
+    return make
+
+
+def _arguments_of(function: Callable[Concatenate[ToolContext, P], object], name: str) -> type[msgspec.Struct]:
+    hints = get_type_hints(function, include_extras=True)
+    fields: list[tuple[str, object] | tuple[str, object, object]] = []
+    for parameter in list(inspect.signature(function).parameters.values())[1:]:
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+            raise TypeError(f"{name}: {parameter.name} must be keyword-only")
+        hint = hints[parameter.name]
+        if parameter.default is inspect.Parameter.empty:
+            fields.append((parameter.name, hint))
+        else:
+            fields.append((parameter.name, hint, parameter.default))
+    return msgspec.defstruct(name, fields, frozen=True, kw_only=True, forbid_unknown_fields=True)
+
+
+def _schema_of(arguments: type[msgspec.Struct]) -> JsonObject:
+    """Return the schema without what only costs tokens."""
+    _, definitions = msgspec.json.schema_components([arguments])
+    schema: JsonObject = definitions.pop(arguments.__name__)
+    del schema["title"]
+    if definitions:
+        schema["$defs"] = definitions
+    return schema

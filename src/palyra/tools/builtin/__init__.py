@@ -1,0 +1,1 @@
+"""The tools that come with Palyra; files here do not know one another."""

@@ -1,0 +1,18 @@
+"""`agent.delegate`: hand a task to a run of its own."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from palyra.core.tool import Risk
+from palyra.tools.base import Delegation, ToolContext, tool
+
+
+@tool(name="agent.delegate", risk=Risk.LOW, repeatable=True)
+async def delegate(
+    context: ToolContext,
+    *,
+    task: Annotated[str, Meta(min_length=1, description="All it must know: it does not see this conversation")],
+) -> Delegation:
+    """Have another agent do a task, and get its answer."""
+    return Delegation(task)

@@ -1,0 +1,173 @@
+"""`files.list` and `files.read`: what the workspace holds."""
+
+import asyncio
+import os
+from dataclasses import dataclass
+from typing import Annotated, BinaryIO
+
+from msgspec import Meta
+
+from palyra.core.errors import Invalid
+from palyra.core.tool import Risk
+from palyra.sandbox.content import SNIFFED_BYTES, binary_kind, one_line
+from palyra.sandbox.workspace import Entry, Kind, Workspace
+from palyra.tools.base import ToolContext, tool
+
+SLICE_BYTES = 15 * 1024
+"""How much of a file is given at once: what fits into a result beside the line that says what it is."""
+MAX_SKIPPED_BYTES = 256 * 1024 * 1024
+
+_BLOCK = 64 * 1024
+
+
+class BeyondEnd(Invalid):
+    """The file ends before that place."""
+
+
+@tool(name="files.list", risk=Risk.LOW, repeatable=True, read_only=True)
+async def list_files(
+    context: ToolContext, *, folder: str = ".", limit: Annotated[int, Meta(ge=1, le=1000)] = 200
+) -> str:
+    """List a workspace folder with sizes."""
+    return await asyncio.to_thread(_list, context.workspace, folder or ".", limit=limit)
+
+
+@tool(name="files.read", risk=Risk.LOW, repeatable=True, read_only=True)
+async def read(
+    context: ToolContext,
+    *,
+    path: str,
+    line: Annotated[int, Meta(ge=1, description="first line")] = 1,
+    lines: Annotated[int, Meta(ge=1, description="how many")] = 500,
+    byte: Annotated[int, Meta(ge=0, description="start here instead, for very long lines")] = 0,
+) -> str:
+    """Read a text file of the workspace, in slices if it is long."""
+    # More lines than bytes never fit, and a number without bound is more than the system takes.
+    lines = min(lines, SLICE_BYTES)
+    return await asyncio.to_thread(_read, context.workspace, path, line=line, lines=lines, byte=byte)
+
+
+def _list(workspace: Workspace, folder: str, *, limit: int) -> str:
+    listing = workspace.list_dir(folder)
+    count = len(listing.entries)
+    told = [
+        f"{one_line(folder)}: {count}{'' if listing.complete else ' or more'} {'entry' if count == 1 else 'entries'}"
+    ]
+    told += [_entry(entry) for entry in listing.entries[:limit]]
+    if count > limit:
+        told.append(f"[{count - limit} more; raise limit to see them]")
+    return "\n".join(told)
+
+
+def _entry(entry: Entry) -> str:
+    name = one_line(entry.name)
+    match entry.kind:
+        case Kind.FOLDER:
+            return f"{name}/"
+        case Kind.FILE:
+            return f"{name} ({entry.size} bytes)"
+        case Kind.LINK | Kind.OTHER:
+            return f"{name} ({entry.kind})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """A piece of a file: its text, where it begins, and where the next one does, if there is more."""
+
+    text: str
+    first: str
+    next: str | None
+
+
+def _read(workspace: Workspace, path: str, *, line: int, lines: int, byte: int) -> str:
+    with workspace.open_read(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if kind := binary_kind(file.read(SNIFFED_BYTES)):
+            return f"{one_line(path)} is {kind} of {size} bytes; its content is not shown."
+        if size == 0:
+            return f"{one_line(path)} is empty."
+        if byte >= size:
+            raise BeyondEnd(f"{path!r} ends before byte {byte}.")
+        file.seek(0)
+        part = _from_byte(file, byte) if byte else _from_line(file, line, lines=lines, path=path)
+    more = f"\n[more follows: read again with {part.next}]" if part.next else ""
+    return f"{one_line(path)}, {size} bytes, from {part.first}:\n{part.text}{more}"
+
+
+def _from_byte(file: BinaryIO, byte: int) -> _Slice:
+    file.seek(byte)
+    raw = file.read(SLICE_BYTES)
+    more = _has_more(file)
+    whole = _whole_chars(raw) if more else raw
+    text = whole[_tail_of_char(whole) :].decode("utf-8", "replace")
+    return _Slice(text, f"byte {byte}", f"byte={byte + len(whole)}" if more else None)
+
+
+def _from_line(file: BinaryIO, line: int, *, lines: int, path: str) -> _Slice:
+    start = _seek_line(file, line, path=path)
+    raw = file.read(SLICE_BYTES)
+    if not raw and line > 1:
+        raise BeyondEnd(f"{path!r} ends before line {line}.")
+    pieces = raw.split(b"\n", lines)
+    first = f"line {line}"
+    if len(pieces) > lines:
+        text = b"\n".join(pieces[:lines])
+        more = bool(pieces[lines]) or _has_more(file)
+        return _Slice(_text(text), first, f"line={line + lines}" if more else None)
+    if not _has_more(file):
+        return _Slice(_text(raw), first, None)
+    if len(pieces) > 1:
+        # The last line is cut, so it is left for the next slice, whole.
+        return _Slice(_text(b"\n".join(pieces[:-1])), first, f"line={line + len(pieces) - 1}")
+    whole = _whole_chars(raw)
+    return _Slice(_text(whole), first, f"byte={start + len(whole)}")
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8-sig", "replace")
+
+
+def _seek_line(file: BinaryIO, line: int, *, path: str) -> int:
+    """Move to the beginning of a line, and return its place. A long line is never held whole."""
+    place, count = 0, line - 1
+    while count > 0:
+        block = file.read(_BLOCK)
+        if not block:
+            raise BeyondEnd(f"{path!r} ends before line {line}.")
+        if place > MAX_SKIPPED_BYTES:
+            raise BeyondEnd(f"{path!r} is too long to count its lines. Use byte to say where to start.")
+        ends = block.count(b"\n")
+        if ends < count:
+            count -= ends
+            place += len(block)
+            continue
+        inside = -1
+        for _ in range(count):
+            inside = block.index(b"\n", inside + 1)
+        place += inside + 1
+        count = 0
+    file.seek(place)
+    return place
+
+
+def _has_more(file: BinaryIO) -> bool:
+    return bool(file.read(1))
+
+
+def _tail_of_char(raw: bytes) -> int:
+    """Count the bytes that end a character of which the beginning is missing: a reader may have begun in its middle."""
+    count = next((place for place, byte in enumerate(raw[:4]) if not 0x80 <= byte < 0xC0), len(raw[:4]))
+    # Four in a row are no UTF-8 at all.
+    return count if count < 4 else 0
+
+
+def _whole_chars(raw: bytes) -> bytes:
+    """Return the bytes without a last character that is cut in two."""
+    for back in range(1, min(4, len(raw) + 1)):
+        lead = raw[-back]
+        if lead >= 0xC0:
+            needed = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+            return raw[:-back] if back < needed else raw
+        if lead < 0x80:
+            break
+    return raw

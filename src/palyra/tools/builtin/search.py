@@ -1,0 +1,56 @@
+"""`files.search`: find text in files, or files by their name."""
+
+import asyncio
+import threading
+from typing import Annotated
+
+from msgspec import Meta
+
+from palyra.core.errors import Invalid
+from palyra.core.tool import Risk
+from palyra.sandbox import search as engine
+from palyra.sandbox.content import one_line
+from palyra.tools.base import ToolContext, tool
+
+
+class NothingToFind(Invalid):
+    """Give a text to find, or a glob such as *.md to find files by name."""
+
+
+@tool(name="files.search", risk=Risk.LOW, repeatable=True, read_only=True)
+async def search(
+    context: ToolContext,
+    *,
+    text: Annotated[str, Meta(description="lower case matches any case; empty: find by glob alone")] = "",
+    folder: str = ".",
+    glob: Annotated[str, Meta(description="e.g. *.md")] = "",
+    regex: bool = False,
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50,
+) -> str:
+    """Find lines with a text in workspace files, or files by name."""
+    if not text and not glob:
+        raise NothingToFind
+    query = engine.Query(text=text, folder=folder or ".", glob=glob, regex=regex, limit=limit)
+    # The thread outlives a cancellation, so it is told to stop.
+    stop = threading.Event()
+    try:
+        found = await asyncio.to_thread(engine.search, context.workspace, query, clock=context.clock, stop=stop.is_set)
+    finally:
+        stop.set()
+    return _told(query, found)
+
+
+def _told(query: engine.Query, found: engine.Found) -> str:
+    what = "match" if query.text else "file"
+    plural = "" if len(found.matches) == 1 else "es" if query.text else "s"
+    files = "1 file" if found.files == 1 else f"{found.files} files"
+    lines = [f"{len(found.matches)} {what}{plural} ({files} searched)"]
+    lines += [_match(match) for match in found.matches]
+    if found.cut_short:
+        lines.append(f"[{found.cut_short}; narrow it by folder or glob]")
+    return "\n".join(lines)
+
+
+def _match(match: engine.Match) -> str:
+    path = one_line(match.path)
+    return f"{path}:{match.line}: {match.text}" if match.line else path

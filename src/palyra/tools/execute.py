@@ -1,0 +1,75 @@
+"""One call of a tool from its arguments to the text that the model is given."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from palyra.core.errors import PalyraError
+from palyra.core.message import mend_text
+from palyra.core.tool import MAX_RESULT_BYTES, Outcome, ToolCall
+from palyra.tools.arguments import BadCall, check
+from palyra.tools.base import Delegation, ToolContext
+from palyra.tools.catalog import Catalog
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What came of a call, in the words that the model is given."""
+
+    outcome: Outcome
+    text: str
+
+
+async def execute(call: ToolCall, *, catalog: Catalog, context: ToolContext, timeout_ms: int) -> Finished | Delegation:
+    """Run the call to its end, whatever that is; only a cancellation gets out of here.
+
+    `timeout_ms` is what the run allows; a tool that sets a time of its own has that.
+    """
+    arguments = check(catalog, call)
+    if isinstance(arguments, BadCall):
+        return _finished(Outcome.ERROR, arguments.reason)
+    tool = catalog.get(call.tool)
+    assert tool is not None
+    allowed_ms = timeout_ms if tool.timeout_ms is None else tool.timeout_ms
+    try:
+        async with asyncio.timeout(allowed_ms / 1000) as limit:
+            result = await tool.run(context, arguments)
+    except PalyraError as error:
+        return _finished(Outcome.ERROR, error.detail)
+    except Exception as error:
+        if isinstance(error, TimeoutError) and limit.expired():
+            return _finished(Outcome.TIMEOUT, _too_slow(call.tool, allowed_ms))
+        # A tool's fault must not end the run: the model is told, and the log keeps where it happened.
+        _log.exception("tool %s failed", call.tool, extra={"call_id": call.call_id})
+        return _finished(Outcome.ERROR, f"{call.tool} failed: {type(error).__name__}: {error}")
+    return result if isinstance(result, Delegation) else _finished(Outcome.OK, result)
+
+
+def fit(text: str, *, limit: int = MAX_RESULT_BYTES) -> str:
+    """Return the text in at most `limit` bytes: its head, its tail, and between them a line on what is missing."""
+    whole = mend_text(text).encode()
+    if len(whole) <= limit:
+        return whole.decode()
+    room = limit - len(_gap(len(whole)))
+    if room <= 0:
+        return whole[:limit].decode(errors="ignore")
+    # What comes first says what it is, and what comes last how it ended; the end needs less room.
+    tail_bytes = room // 4
+    head = whole[: room - tail_bytes].decode(errors="ignore")
+    tail = whole[len(whole) - tail_bytes :].decode(errors="ignore")
+    missing = len(whole) - len(head.encode()) - len(tail.encode())
+    return head + _gap(missing).decode() + tail
+
+
+def _gap(missing: int) -> bytes:
+    return f"\n[… {missing} bytes left out …]\n".encode()
+
+
+def _finished(outcome: Outcome, text: str) -> Finished:
+    return Finished(outcome, fit(text))
+
+
+def _too_slow(name: str, allowed_ms: int) -> str:
+    return f"{name} was stopped: it took longer than {allowed_ms / 1000:g} s. Ask for less at once."
