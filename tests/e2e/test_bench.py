@@ -1,0 +1,68 @@
+"""The measurements run and print what programs read; how good the figures are is for a quiet machine to say."""
+
+import json
+import math
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.bench.figures import Bar, Report, as_table, summarise
+from tests.support.postgres import PostgresMissing, find_binaries
+
+# Alone on a machine they take two seconds each; the rest is for one that is busy.
+pytestmark = pytest.mark.timeout(60)
+
+BENCH = Path(__file__).parents[2] / "scripts" / "bench"
+MACHINE = {"cores", "cpu", "memory_gib", "python", "kernel", "disk_fdatasync_per_s"}
+FIGURES = {
+    "overhead": {
+        "http_p50_ms",
+        "http_p95_ms",
+        "http_32_turns_per_s",
+        "grpc_p50_ms",
+        "grpc_32_turns_per_s",
+        "fdatasync_per_s",
+    },
+    "append": {"append_ratio", "append_100_rows_per_s", "raw_100_rows_per_s", "record_100_rows_per_s"},
+    "stream": {"http_1_deltas_per_s", "grpc_8_deltas_per_s", "crowd_http_p95_ms", "crowd_grpc_p50_ms"},
+    "start": {"ready_ms", "first_ready_ms", "idle_rss_mb", "used_rss_mb", "version_ms", "help_ms"},
+    "growth": {"growth_1000", "growth_10000", "growth_sessions", "turn_10_cpu_ms", "turn_10_p50_ms"},
+    "soak": {"turns", "rss_slope_mb", "handles_slope"},
+}
+
+
+@pytest.mark.parametrize("bench", FIGURES)
+def test_a_measurement_prints_its_figures_as_one_object(bench: str) -> None:
+    _check(bench)
+
+
+def test_a_measurement_runs_on_postgres() -> None:
+    try:
+        find_binaries()
+    except PostgresMissing as missing:
+        if os.environ.get("CI"):
+            pytest.fail(str(missing), pytrace=False)
+        pytest.skip(str(missing))
+    _check("append", "--engine", "postgres")
+
+
+def test_a_person_sees_each_bar_beside_its_figure() -> None:
+    figures = summarise([{"turn_ms": 3.0, "rate": 90.0}, {"turn_ms": 5.0, "rate": 90.0}])
+    table = as_table(Report("some", "sqlite", figures, {}), {"turn_ms": Bar(4), "rate": Bar(100, most=False)})
+    lines = {line.split()[0]: line for line in table.splitlines()}
+    assert lines["turn_ms"].split() == ["turn_ms", "4", "50%", "<=", "4", "met"]
+    assert lines["rate"].split() == ["rate", "90", "0%", ">=", "100", "MISSED"]
+
+
+def _check(bench: str, *options: str) -> None:
+    done = subprocess.run([BENCH, bench, "--quick", "--json", *options], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert set(report) == {"bench", "figures", "machine"}
+    assert report["bench"] == bench
+    assert set(report["machine"]) >= MACHINE
+    figures = report["figures"]
+    assert set(figures) >= FIGURES[bench] | {f"{name}_spread" for name in FIGURES[bench]}
+    assert all(math.isfinite(figure) for figure in figures.values())

@@ -1,0 +1,231 @@
+"""The command line and the daemon's life: who starts it, who ends it, and what is left behind."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+
+from palyra.config import Home
+from palyra.gateway.client import find_daemon, is_held
+
+
+@pytest.fixture
+def free(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    """A home that nothing lives in, neither before nor after the test."""
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    monkeypatch.setenv("PALYRA_HTTP_PORT", "0")
+    yield Home(home)
+    daemon = find_daemon(Home(home))
+    if daemon is not None:
+        os.kill(daemon.pid, signal.SIGKILL)
+
+
+def palyra(*args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "palyra", *args], input=stdin, capture_output=True, text=True, timeout=15
+    )
+
+
+def eventually_free(home: Home) -> bool:
+    deadline = monotonic() + 5
+    while is_held(home) and monotonic() < deadline:
+        sleep(0.02)
+    return not is_held(home)
+
+
+def test_a_daemon_is_started_shown_and_stopped(free: Home) -> None:
+    up = palyra("up")
+    assert up.returncode == 0
+    daemon = find_daemon(free)
+    assert daemon is not None
+    assert f"{daemon.address} (process {daemon.pid})" in up.stdout
+    # It is in a session of its own: a Ctrl-C here is none there.
+    assert os.getsid(daemon.pid) == daemon.pid
+    assert palyra("up").stdout.startswith("The daemon runs already")
+    status = palyra("status", "--json")
+    assert (status.returncode, json.loads(status.stdout)["pid"]) == (0, daemon.pid)
+    assert "ready at" in palyra("logs").stdout
+    assert palyra("down").stdout == f"The daemon (process {daemon.pid}) has stopped.\n"
+    assert not is_held(free)
+    assert not free.daemon.exists()
+    assert palyra("status").returncode == 3
+    assert palyra("down").returncode == 0
+
+
+def test_a_restart_is_another_process(free: Home) -> None:
+    palyra("up")
+    before = find_daemon(free)
+    assert palyra("restart").returncode == 0
+    after = find_daemon(free)
+    assert before is not None
+    assert after is not None
+    assert before.pid != after.pid
+
+
+def test_what_a_killed_daemon_leaves_behind_is_no_daemon(free: Home) -> None:
+    palyra("up")
+    daemon = find_daemon(free)
+    assert daemon is not None
+    os.kill(daemon.pid, signal.SIGKILL)
+    assert eventually_free(free)
+    assert free.daemon.exists()
+    assert palyra("status").returncode == 3
+    assert palyra("down").stdout.startswith("No daemon runs")
+    assert palyra("up").stdout.startswith("The daemon runs at")
+
+
+def test_the_home_is_its_owners_only(free: Home) -> None:
+    palyra("up")
+    assert stat.S_IMODE(free.path.stat().st_mode) == 0o700
+    assert all(stat.S_IMODE(path.stat().st_mode) & 0o077 == 0 for path in free.path.iterdir())
+
+
+def test_a_piped_chat_ends_the_daemon_that_it_started(free: Home) -> None:
+    done = palyra("chat", stdin="What is 6 times 7?")
+    assert done.returncode == 0
+    assert "42" in done.stdout
+    assert "started the daemon" in done.stderr
+    assert not is_held(free)
+
+
+def test_a_piped_chat_leaves_a_daemon_that_was_there(free: Home) -> None:
+    palyra("up")
+    assert palyra("chat", stdin="Hello").stderr == ""
+    assert is_held(free)
+
+
+def test_bad_input_starts_nothing(free: Home) -> None:
+    assert palyra("chat", stdin="").returncode == 2
+    assert not free.path.exists()
+
+
+def test_a_detached_run_leaves_the_daemon_at_work(free: Home) -> None:
+    done = palyra("run", "-m", "Hello", "--detach")
+    assert done.returncode == 0
+    assert "`palyra down` ends it" in done.stderr
+    assert is_held(free)
+    assert palyra("runs", "attach").returncode == 0
+
+
+def test_a_command_that_is_ended_ends_what_it_started(
+    free: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "script.json"
+    script.write_text('{"default": [{"do": "endless", "text": "on ", "delay_ms": 20}]}')
+    monkeypatch.setenv("PALYRA_MODEL_PROVIDER", "scripted")
+    monkeypatch.setenv("PALYRA_MODEL_SCRIPT", str(script))
+    with subprocess.Popen(
+        [sys.executable, "-m", "palyra", "run", "-m", "hello", "--json"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        while b"model_text" not in process.stdout.readline():
+            pass
+        process.terminate()
+        process.communicate(timeout=10)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert not is_held(free)
+
+
+def test_a_stream_goes_on_over_a_restart_with_no_gap(
+    free: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "script.json"
+    words = [{"do": "text", "text": "one two three four five six seven eight", "chunk": 4, "delay_ms": 150}]
+    script.write_text(json.dumps({"default": words}))
+    monkeypatch.setenv("PALYRA_MODEL_PROVIDER", "scripted")
+    monkeypatch.setenv("PALYRA_MODEL_SCRIPT", str(script))
+    palyra("up")
+    with subprocess.Popen(
+        [sys.executable, "-m", "palyra", "run", "-m", "hello", "--json"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        first: list[bytes] = []
+        while not first or b"model_text" not in first[-1]:
+            first.append(process.stdout.readline())
+        daemon = find_daemon(free)
+        assert daemon is not None
+        os.kill(daemon.pid, signal.SIGKILL)
+        assert eventually_free(free)
+        palyra("up")
+        rest, err = process.communicate(timeout=15)
+    entries = [json.loads(line) for line in [*first, *rest.splitlines()]]
+    assert process.returncode == 0
+    assert [entry["run_seq"] for entry in entries] == list(range(1, len(entries) + 1))
+    assert "run_resumed" in [entry["event"]["kind"] for entry in entries]
+    assert entries[-1]["event"]["kind"] == "run_completed"
+    assert b"the daemon went away" in err
+
+
+def test_two_who_start_at_once_share_one_daemon(free: Home) -> None:
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "palyra", "up", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for _ in range(3)
+    ]
+    answers = [process.communicate(timeout=15) for process in started]
+    assert [err for _, err in answers] == [b"", b"", b""]
+    said = [json.loads(out) for out, _ in answers]
+    assert len({one["daemon"]["pid"] for one in said}) == 1
+    assert sum(one["started"] for one in said) == 1
+
+
+def test_a_daemon_that_can_not_start_says_why(free: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALYRA_MODEL_PROVIDER", "scripted")
+    done = palyra("up")
+    assert done.returncode == 1
+    assert "[script_missing]" in done.stderr
+
+
+def test_a_port_that_is_taken_is_told(free: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    palyra("up")
+    daemon = find_daemon(free)
+    assert daemon is not None
+    monkeypatch.setenv("PALYRA_HTTP_PORT", daemon.address.rpartition(":")[2])
+    done = palyra("up", "--profile", "other")
+    assert done.returncode == 1
+    assert "[port_taken]" in done.stderr
+
+
+def test_profiles_have_daemons_of_their_own(free: Home) -> None:
+    assert palyra("up").returncode == 0
+    try:
+        assert palyra("up", "--profile", "work").returncode == 0
+        assert json.loads(palyra("status", "--json", "--profile", "work").stdout)["home"] == f"{free.path}-work"
+    finally:
+        assert palyra("--profile", "work", "down").returncode == 0
+    assert is_held(free)
+
+
+def test_commands_at_the_same_time_need_no_daemon_that_stays(free: Home) -> None:
+    asked = [
+        subprocess.Popen(
+            [sys.executable, "-m", "palyra", "chat", "--key", f"k{number}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for number in range(3)
+    ]
+    for number, process in enumerate(asked):
+        assert process.stdin is not None
+        process.stdin.write(f"What is {number} times 100?".encode())
+        process.stdin.close()
+        process.stdin = None
+    answers = [process.communicate(timeout=15) for process in asked]
+    assert [process.returncode for process in asked] == [0, 0, 0], answers
+    assert all(str(number * 100).encode() in out for number, (out, _) in enumerate(answers))
+    assert eventually_free(free)

@@ -1,0 +1,58 @@
+"""The HTTP door under requests made from its own OpenAPI document: no 500, and no answer that the document denies."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from tests.e2e.conftest import NewDaemon
+from tests.support.daemon import Daemon
+
+CHECKS = [not_a_server_error, response_schema_conformance, content_type_conformance, status_code_conformance]
+EXAMPLES = 12
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_no_request_breaks_the_door_or_its_word(new_sqlite_daemon: NewDaemon) -> None:
+    daemon = new_sqlite_daemon()
+    daemon.start()
+    document = httpx.get(f"{daemon.address}/openapi.json").json()
+    found: Any = schemathesis.openapi.from_dict(document).get_all_operations()
+    operations = [result.ok() for result in found]
+    tried = [operation for operation in operations if "event-stream" not in json.dumps(operation.definition.raw)]
+    for operation in tried:
+        for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+            _try(daemon, operation, mode)
+    assert len(tried) > 20
+    assert httpx.get(f"{daemon.address}/readyz").status_code == 200
+    assert daemon.verify().ok
+
+
+def _try(daemon: Daemon, operation: Any, mode: GenerationMode) -> None:
+    strategy: st.SearchStrategy[Any] = operation.as_strategy(generation_mode=mode)
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=strategy)
+    def probe(case: Any) -> None:
+        headers = {"authorization": f"Bearer {daemon.token}"}
+        case.call_and_validate(base_url=daemon.address, headers=headers, checks=CHECKS, timeout=10)
+
+    probe()

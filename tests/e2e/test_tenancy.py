@@ -1,0 +1,220 @@
+"""No principal sees, touches or learns of another's: tried on everything that the doors say they offer.
+
+The cases are made from the OpenAPI document and from the proto descriptors. A route or method that is added later is
+tried without being named here; one whose parameters are of a new kind fails until it is said what stands for them.
+"""
+
+import json
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from palyra.gateway.grpc.pb import gateway_pb2 as pb
+from tests.e2e.conftest import NewDaemon
+from tests.support.daemon import Daemon
+
+Json = Any
+
+_numbers = count(1)
+
+STRANGE = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+"""An id that nothing has."""
+SECRET = "the crown is under the third stone"
+SERVICE = pb.DESCRIPTOR.services_by_name["GatewayService"]
+
+
+class Tenant:
+    """Somebody with a token of their own."""
+
+    def __init__(self, daemon: Daemon, name: str, *, grpc_at: str) -> None:
+        owner = {"authorization": f"Bearer {daemon.token}"}
+        asked = {"principal": f"user:{name}", "name": name}
+        made: Json = httpx.post(f"{daemon.address}/admin/v1/tokens", headers=owner, json=asked).json()
+        self.token_id: str = made["token"]["token_id"]
+        self.headers = {"authorization": f"Bearer {made['secret']}"}
+        self.http = httpx.Client(base_url=daemon.address, headers=self.headers, timeout=10)
+        self.channel = grpc.insecure_channel(grpc_at)
+
+    def close(self) -> None:
+        self.http.close()
+        self.channel.close()
+
+    def call(self, method: MethodDescriptor, request: Message) -> tuple[str, str, str]:
+        """Make a call and return its status, its detail and everything that it answered."""
+        kind = ("stream" if method.client_streaming else "unary") + ("_stream" if method.server_streaming else "_unary")
+        stub = getattr(self.channel, kind)(
+            f"/{SERVICE.full_name}/{method.name}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=GetMessageClass(method.output_type).FromString,
+        )
+        metadata = tuple(self.headers.items())
+        try:
+            asked = iter([request]) if method.client_streaming else request
+            answer = stub(asked, metadata=metadata, timeout=5)
+            answers = list(answer) if method.server_streaming else [answer]
+        except grpc.RpcError as error:
+            return error.code().name, error.details() or "", ""
+        return "OK", "", " ".join(str(part) for part in answers)
+
+
+class Stage:
+    """A daemon, ana who has something to hide, and ben who is curious."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        grpc_at = json.loads(daemon.home.daemon.read_text())["grpc"]
+        self.ana, self.ben = (Tenant(daemon, name, grpc_at=grpc_at) for name in ("ana", "ben"))
+        sent = self.ana.http.post("/console/v1/runs", json={"text": SECRET, "session": {"key": "hers"}}).json()
+        self.ana.http.get(f"/console/v1/runs/{sent['run_id']}/events")  # ends with the run
+        agent = self.ana.http.post("/console/v1/agents", json={"name": "spy", "instructions": SECRET}).json()["agent"]
+        self.ids = {
+            "session_id": sent["session_id"],
+            "run_id": sent["run_id"],
+            "agent_id": agent["agent_id"],
+            "token_id": self.ana.token_id,
+        }
+        self.document: Json = httpx.get(daemon.address + "/openapi.json").json()
+
+    def hers(self) -> Json:
+        """Everything that ana has, to see that nobody touched it."""
+        ask = self.ana.http
+        session = self.ids["session_id"]
+        return [
+            ask.get(path).json()
+            for path in (
+                "/console/v1/sessions",
+                "/console/v1/sessions?archived=true",
+                f"/console/v1/sessions/{session}/tape",
+                "/console/v1/runs",
+                "/console/v1/agents",
+                "/admin/v1/tokens",
+            )
+        ]
+
+    def assert_silent(self, text: str, where: str) -> None:
+        """Nothing of ana's may stand in an answer to ben."""
+        for hidden in (*self.ids.values(), SECRET, "user:ana"):
+            assert hidden not in text, f"{where} tells of {hidden}"
+
+
+@pytest.fixture
+def stage(new_sqlite_daemon: NewDaemon) -> Iterator[Stage]:
+    daemon = new_sqlite_daemon()
+    daemon.start()
+    stage = Stage(daemon)
+    yield stage
+    stage.ana.close()
+    stage.ben.close()
+
+
+def test_no_route_tells_a_stranger_anything(stage: Stage) -> None:
+    before = stage.hers()
+    tried = 0
+    for path, methods in stage.document["paths"].items():
+        for method, operation in methods.items():
+            where = f"{method.upper()} {path}"
+            known = _try_route(stage, method, path, operation, stage.ids)
+            stage.assert_silent(known.text, where)
+            tried += 1
+            if not _names_something(operation):
+                continue
+            nowhere = _try_route(stage, method, path, operation, dict.fromkeys(stage.ids, STRANGE))
+            assert known.status_code >= 400, f"{where} let a stranger in"
+            # What is hers and what does not exist are answered alike, so that nobody learns which it is.
+            assert (known.status_code, known.json()) == (nowhere.status_code, nowhere.json()), where
+    assert tried > 25
+    assert stage.hers() == before
+
+
+def test_no_method_tells_a_stranger_anything(stage: Stage) -> None:
+    before = stage.hers()
+    for method in SERVICE.methods:
+        request, named = _request(method, stage.ids)
+        status, detail, answer = stage.ben.call(method, request)
+        stage.assert_silent(detail + answer, method.name)
+        if named:
+            nowhere, _ = _request(method, dict.fromkeys(stage.ids, STRANGE))
+            # An id that a method does not look at (making an agent) changes nothing, and then neither does hers.
+            assert (status, detail) == stage.ben.call(method, nowhere)[:2], method.name
+    assert stage.hers() == before
+
+
+def test_the_owner_of_a_thing_gets_in(stage: Stage) -> None:
+    """The tests above would pass if nobody ever got in."""
+    for name in ("session_id", "run_id", "agent_id"):
+        kind = name.removesuffix("_id") + "s"
+        assert stage.ana.http.get(f"/console/v1/{kind}/{stage.ids[name]}").status_code == 200
+    method = SERVICE.methods_by_name["GetAgent"]
+    assert stage.ana.call(method, _request(method, stage.ids)[0])[0] == "OK"
+
+
+# -- requests made from what the doors say of themselves
+
+
+def _names_something(operation: Json) -> bool:
+    return any(parameter["in"] == "path" for parameter in operation["parameters"])
+
+
+def _try_route(stage: Stage, method: str, path: str, operation: Json, ids: dict[str, str]) -> httpx.Response:
+    for parameter in operation["parameters"]:
+        if parameter["in"] == "path":
+            assert parameter["name"] in ids, f"say in this test what stands for {parameter['name']}"
+            path = path.replace("{" + parameter["name"] + "}", ids[parameter["name"]])
+    query = {p["name"]: ids[p["name"]] for p in operation["parameters"] if p["in"] == "query" and p["name"] in ids}
+    body = None
+    if "requestBody" in operation:
+        schema = operation["requestBody"]["content"]["application/json"]["schema"]
+        body = _value(stage.document, schema, "", ids)
+    return stage.ben.http.request(method, path, params=query, json=body)
+
+
+def _value(document: Json, schema: Json, name: str, ids: dict[str, str]) -> Json:
+    """Make up a value that fits a schema; whatever is named like an id of ana's is hers."""
+    if name in ids:
+        return ids[name]
+    if name == "session":
+        return {"session_id": ids["session_id"]}
+    if "$ref" in schema:
+        return _value(document, document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]], name, ids)
+    if "anyOf" in schema:
+        return _value(document, schema["anyOf"][0], name, ids)
+    match schema.get("type"):
+        case "object":
+            wanted = set(schema.get("required", ())) | (set(schema.get("properties", ())) & {*ids, "session"})
+            return {part: _value(document, schema["properties"][part], part, ids) for part in sorted(wanted)}
+        case "array":
+            return []
+        case "integer":
+            return 1
+        case "boolean":
+            return False
+        case _:
+            return schema["enum"][0] if "enum" in schema else "curious"
+
+
+def _request(method: MethodDescriptor, ids: dict[str, str]) -> tuple[Message, bool]:
+    message = GetMessageClass(method.input_type)()
+    return message, any(list(_fill(message, ids, depth=0)))
+
+
+def _fill(message: Message, ids: dict[str, str], *, depth: int) -> Iterator[bool]:
+    """Set every field that is named like an id of ana's, and what a call needs to be taken seriously."""
+    for field in message.DESCRIPTOR.fields:
+        if field.name in ids:
+            setattr(message, field.name, ids[field.name])
+            yield True
+        elif field.name == "protocol_version":
+            setattr(message, field.name, 1)
+        elif field.name in ("text", "name"):
+            setattr(message, field.name, f"curious {next(_numbers)}")
+        elif field.type == FieldDescriptor.TYPE_MESSAGE and not field.is_repeated and depth < 4:
+            if field.containing_oneof is None or field.name == "start":
+                part = getattr(message, field.name)
+                part.SetInParent()
+                yield from _fill(part, ids, depth=depth + 1)

@@ -1,0 +1,213 @@
+"""Builders for events and run states: each says what the test cares about, and fills in the rest.
+
+`fold` turns events into a state. `a_run` folds onto a run that is accepted and started. `a_turn` gives the events
+of a whole model turn, `a_history` those of a short life that leaves the run in a given status.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+
+from palyra.core.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    CancelRequested,
+    ChildEnded,
+    ChildStarted,
+    ContextAssembled,
+    Decision,
+    InputSteered,
+    LimitReached,
+    ModelText,
+    ModelTurnEnded,
+    ModelTurnStarted,
+    ModelTurnVoided,
+    Parent,
+    PolicyDecided,
+    RunAccepted,
+    RunCancelled,
+    RunCompleted,
+    RunEvent,
+    RunFailed,
+    RunResumed,
+    RunStarted,
+    ToolFinished,
+    ToolProposed,
+    ToolStarted,
+)
+from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
+from palyra.core.limits import LimitKind, Limits
+from palyra.core.prompt import StopReason
+from palyra.core.run import RunState, RunStatus, begin, evolve
+from palyra.core.tool import Outcome, Risk, Verdict
+from palyra.core.usage import Usage
+
+AT = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
+RUN = RunId("01JGKK8F5E000000000000000R")
+SESSION = SessionId("01JGKK8F5E000000000000000S")
+ANA = PrincipalId("user:ana")
+AGENT = AgentId("01JGKK8F5E000000000000000A")
+
+
+def fold(events: Iterable[RunEvent]) -> RunState:
+    """Return the state that the events add up to. The first must be the acceptance."""
+    first, *rest = events
+    assert isinstance(first, RunAccepted)
+    return reduce(evolve, rest, begin(RUN, SESSION, first))
+
+
+def a_run(*events: RunEvent, limits: Limits | None = None) -> RunState:
+    """Return a run that was accepted and started, and to which then the events happened."""
+    return fold([an_accepted(limits=limits), a_start(), *events])
+
+
+def a_history(status: RunStatus) -> list[RunEvent]:
+    """Return the events of a run that stands at that status."""
+    started: list[RunEvent] = [an_accepted(), a_start()]
+    match status:
+        case RunStatus.ACCEPTED:
+            return [an_accepted()]
+        case RunStatus.IN_PROGRESS:
+            return [*started, *a_turn(1, "c1")]
+        case RunStatus.WAITING:
+            return [*started, *a_turn(1, "c1"), a_verdict("c1", Verdict.ASK), a_question("c1")]
+        case RunStatus.DONE:
+            return [*started, *a_turn(1), a_completion()]
+        case RunStatus.FAILED:
+            return [*started, a_failure()]
+        case RunStatus.CANCELLED:
+            return [*started, a_cancel(), a_cancellation()]
+
+
+def a_turn(turn: int, *calls: str, text: str = "Well.", inputs: int = 1, last: bool = False) -> list[RunEvent]:
+    """Return the events of a whole model turn: what it was shown, its text (if any), the calls it proposes, its end."""
+    said: list[RunEvent] = [a_text(turn, text)] if text else []
+    proposed: list[RunEvent] = [a_proposal(turn, call) for call in calls]
+    return [a_context(inputs), a_turn_start(turn, last=last), *said, *proposed, a_turn_end(turn)]
+
+
+def an_accepted(*, limits: Limits | None = None, parent: Parent | None = None, carried_ms: int = 0) -> RunAccepted:
+    return RunAccepted(
+        at=AT,
+        text="Hello.",
+        principal=ANA,
+        agent_id=AGENT,
+        limits=limits or Limits(),
+        parent=parent,
+        carried_ms=carried_ms,
+    )
+
+
+def a_start(*, carried_ms: int = 0) -> RunStarted:
+    return RunStarted(at=AT, carried_ms=carried_ms)
+
+
+def a_resume(*, carried_ms: int = 0) -> RunResumed:
+    return RunResumed(at=AT, carried_ms=carried_ms)
+
+
+def a_steer(text: str = "And then?") -> InputSteered:
+    return InputSteered(at=AT, text=text)
+
+
+def a_context(inputs: int = 1, *, carried_ms: int = 0) -> ContextAssembled:
+    return ContextAssembled(
+        at=AT,
+        inputs=inputs,
+        first_seq=1,
+        last_seq=1,
+        messages=1,
+        dropped=0,
+        estimated_tokens=10,
+        window_tokens=8_000,
+        digest="00",
+        carried_ms=carried_ms,
+    )
+
+
+def a_turn_start(turn: int = 1, *, last: bool = False, carried_ms: int = 0) -> ModelTurnStarted:
+    return ModelTurnStarted(at=AT, turn=turn, provider="scripted", model="small", last=last, carried_ms=carried_ms)
+
+
+def a_text(turn: int = 1, text: str = "Well.", *, carried_ms: int = 0) -> ModelText:
+    return ModelText(at=AT, turn=turn, text=text, carried_ms=carried_ms)
+
+
+def a_proposal(turn: int, call: str, *, tool: str = "shell", malformed: str = "", carried_ms: int = 0) -> ToolProposed:
+    return ToolProposed(
+        at=AT,
+        turn=turn,
+        call_id=CallId(call),
+        tool=tool,
+        arguments={},
+        malformed=malformed,
+        carried_ms=carried_ms,
+    )
+
+
+def a_turn_end(turn: int = 1, *, carried_ms: int = 0) -> ModelTurnEnded:
+    return ModelTurnEnded(at=AT, turn=turn, stop=StopReason.END, usage=Usage(), carried_ms=carried_ms)
+
+
+def a_void(turn: int = 1, *, carried_ms: int = 0) -> ModelTurnVoided:
+    return ModelTurnVoided(at=AT, turn=turn, reason="the stream broke", carried_ms=carried_ms)
+
+
+def a_verdict(call: str, verdict: Verdict = Verdict.ALLOW, *, carried_ms: int = 0) -> PolicyDecided:
+    return PolicyDecided(
+        at=AT, call_id=CallId(call), verdict=verdict, risk=Risk.LOW, reason="so says the policy", carried_ms=carried_ms
+    )
+
+
+def a_question(call: str, approval: str = "a1", *, carried_ms: int = 0) -> ApprovalRequested:
+    return ApprovalRequested(
+        at=AT, call_id=CallId(call), approval_id=approval, expires_at=AT + timedelta(hours=24), carried_ms=carried_ms
+    )
+
+
+def an_answer(call: str, decision: Decision = Decision.ALLOWED, approval: str = "a1") -> ApprovalResolved:
+    return ApprovalResolved(at=AT, call_id=CallId(call), approval_id=approval, decision=decision)
+
+
+def a_tool_start(call: str, attempt: int = 1, *, carried_ms: int = 0) -> ToolStarted:
+    return ToolStarted(at=AT, call_id=CallId(call), attempt=attempt, carried_ms=carried_ms)
+
+
+def a_result(call: str, outcome: Outcome = Outcome.OK, *, carried_ms: int = 0) -> ToolFinished:
+    return ToolFinished(at=AT, call_id=CallId(call), outcome=outcome, text="so it went", carried_ms=carried_ms)
+
+
+def a_child(call: str, child: str = "child", *, carried_ms: int = 0) -> ChildStarted:
+    return ChildStarted(
+        at=AT,
+        call_id=CallId(call),
+        child_run_id=RunId(child),
+        child_session_id=SessionId(f"session-of-{child}"),
+        text="Do this for me.",
+        limits=Limits(),
+        carried_ms=carried_ms,
+    )
+
+
+def a_child_end(call: str, child: str = "child", outcome: Outcome = Outcome.OK) -> ChildEnded:
+    return ChildEnded(at=AT, call_id=CallId(call), child_run_id=RunId(child), outcome=outcome, text="Here it is.")
+
+
+def a_limit(limit: LimitKind = LimitKind.MODEL_TURNS, *, carried_ms: int = 0) -> LimitReached:
+    return LimitReached(at=AT, limit=limit, carried_ms=carried_ms)
+
+
+def a_cancel(reason: str = "asked to") -> CancelRequested:
+    return CancelRequested(at=AT, reason=reason)
+
+
+def a_completion(limit_reached: LimitKind | None = None) -> RunCompleted:
+    return RunCompleted(at=AT, limit_reached=limit_reached)
+
+
+def a_failure(reason: str = "it broke") -> RunFailed:
+    return RunFailed(at=AT, code="broken", reason=reason)
+
+
+def a_cancellation(reason: str = "asked to") -> RunCancelled:
+    return RunCancelled(at=AT, reason=reason)

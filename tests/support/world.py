@@ -1,0 +1,459 @@
+"""A whole Palyra in the test's own process: the graph that `palyra.daemon` builds, without its network doors.
+
+    world = await begin(model=Script(default=(Text(text="Hello!"),)))
+    said = await world.say("Hi.")
+    await world.ended(said)
+    assert await world.kinds(said) == [...]
+
+A world lives on a journal, and can die and live again on it: `crash` leaves everything as a killed process would.
+Fakes stand at ports only: the model, the tools, the clock, the source of ids, and the line to the journal.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Self, TypeVar
+
+import msgspec
+
+from palyra.background.jobs import children, title, upkeep
+from palyra.background.queue import Job, JobContext, Queue
+from palyra.core.agent import Agent
+from palyra.core.clock import to_ms
+from palyra.core.events import Entry, Mode, TapeEvent
+from palyra.core.ids import RANDOM_BYTES, AgentId, IdSource, PrincipalId, RunId, SessionId, ulid
+from palyra.core.limits import Limits
+from palyra.core.message import Accepted, Inbound
+from palyra.core.prompt import Message, ModelEvent, Prompt
+from palyra.core.run import TERMINAL, RunState, RunStatus
+from palyra.core.session import Session, SessionRef
+from palyra.journal import agents, leases, messages, migrate, runs, sessions, tape, tasks
+from palyra.journal.engine import Connection, Engine, EngineClosed, Fact, Listener, Unit
+from palyra.journal.postgres import PostgresEngine
+from palyra.journal.runs import Run
+from palyra.journal.sqlite import SqliteEngine
+from palyra.providers.base import Provider
+from palyra.providers.scripted import Script, Scripted
+from palyra.runs.control import Control
+from palyra.runs.intake import Intake
+from palyra.runs.loop import Loop
+from palyra.runs.record import replay
+from palyra.runs.sessions import Sessions
+from palyra.runs.steps.model import ModelStep
+from palyra.runs.steps.policy import PolicyStep
+from palyra.runs.steps.tools import ToolsStep
+from palyra.runs.worker import Worker
+from palyra.sandbox.workspace import Workspace
+from tests.support.books import check_books
+from tests.support.builders import ANA, AT
+from tests.support.clock import MovableClock
+from tests.support.eventually import eventually
+
+T = TypeVar("T")
+
+Said = Accepted | Run | str
+"""A run, by the answer of the door, by its row, or by its id; where a session is meant, that session."""
+
+BEN = PrincipalId("user:ben")
+CONCURRENCY = 64
+QUEUED_INPUTS = 16
+
+
+class CountedIds:
+    """Ids that sort in the order in which they were given."""
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+
+    def new(self) -> str:
+        return ulid(to_ms(AT), next(self._numbers).to_bytes(RANDOM_BYTES, "big"))
+
+
+class Model:
+    """A model that is a function of the prompt."""
+
+    name = "function"
+    model = "of the prompt"
+
+    def __init__(self, speak: Callable[[Prompt], AsyncIterator[ModelEvent]], *, window_tokens: int = 100_000) -> None:
+        self.stream = speak
+        self.window_tokens = window_tokens
+
+
+class _Heard:
+    """Passes everything on to a model, and keeps what it was asked."""
+
+    def __init__(self, model: Provider) -> None:
+        self._model = model
+        self.name, self.model, self.window_tokens = model.name, model.model, model.window_tokens
+        self.prompts: list[Prompt] = []
+
+    def stream(self, prompt: Prompt) -> AsyncIterator[ModelEvent]:
+        self.prompts.append(prompt)
+        return self._model.stream(prompt)
+
+
+async def _nothing() -> None:
+    pass
+
+
+class Line:
+    """The journal as one life of the daemon reaches it. A test can cut it, deafen it, or step in before each write."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._listeners: list[Listener] = []
+        self.cut = False
+        """The process behind this line is dead: nothing gets through any more, in either direction."""
+        self.deaf = False
+        """Wake-ups are lost."""
+        self.before_write: Callable[[], Awaitable[None]] = _nothing
+        engine.subscribe(self._pass_on)
+
+    async def write(self, unit: Unit[T]) -> T:
+        await self.before_write()
+
+        def alive(conn: Connection) -> T:
+            self._check()
+            return unit(conn)
+
+        result = await self._engine.write(alive)
+        self._check()
+        return result
+
+    async def read(self, query: Unit[T]) -> T:
+        self._check()
+        return await self._engine.read(query)
+
+    def subscribe(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    async def close(self) -> None:
+        raise AssertionError("no part closes the journal")
+
+    def _check(self) -> None:
+        if self.cut:
+            raise EngineClosed
+
+    def _pass_on(self, facts: Sequence[Fact]) -> None:
+        if not self.cut and not self.deaf:
+            for listener in self._listeners:
+                listener(facts)
+
+
+@dataclass
+class _Life:
+    """What is gone after a crash."""
+
+    engine: Engine
+    line: Line
+    worker: Worker
+    tasks: list["asyncio.Task[None]"] = field(default_factory=list)
+
+
+class World:
+    """See the module. `place` is a file for SQLite or the address of a PostgreSQL."""
+
+    def __init__(
+        self,
+        place: Path | str,
+        *,
+        model: Provider | Script,
+        folder: Path,
+        limits: Limits | None = None,
+        jobs: dict[str, Job] | None = None,
+        clock: MovableClock | None = None,
+        ids: IdSource | None = None,
+        house: str = "house",
+    ) -> None:
+        self._place = place
+        self._model = _Heard(Scripted(model) if isinstance(model, Script) else model)
+        self._folder = folder
+        self._limits = limits or Limits()
+        self._jobs = jobs or {}
+        self._house = house
+        self._commits_left: int | None = None
+        self._died = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._alive: _Life | None = None
+        self.clock = clock or MovableClock()
+        self.ids = ids or CountedIds()
+
+    @property
+    def prompts(self) -> list[Prompt]:
+        """All that the model was asked, over all lives."""
+        return self._model.prompts
+
+    @property
+    def line(self) -> Line:
+        """The line of the worker and the queue to the journal. The doors have one of their own."""
+        return self._life.line
+
+    @property
+    def worker(self) -> Worker:
+        return self._life.worker
+
+    @property
+    def engine(self) -> Engine:
+        return self._life.engine
+
+    @property
+    def _life(self) -> _Life:
+        assert self._alive is not None, "the world has ended"
+        return self._alive
+
+    # -- lives
+
+    async def start(self) -> Self:
+        engine = self._open()
+        await engine.write(self._introduce)
+        line, clock, ids = Line(engine), self.clock, self.ids
+        owner = f"{self._house}:{ids.new()}"
+        loop = Loop(
+            line,
+            clock=clock,
+            ids=ids,
+            model=ModelStep(line, provider=self._model, clock=clock, ids=ids),
+            policy=PolicyStep(line, clock=clock),
+            tools=ToolsStep(line, workspace=lambda _: Workspace((self._folder,)), clock=clock, ids=ids),
+        )
+        worker = Worker(line, loop, clock=clock, owner=owner, concurrency=CONCURRENCY)
+        jobs = {**children.JOBS, **title.JOBS, **upkeep.JOBS, **self._jobs}
+        queue = Queue(JobContext(line, clock, ids), jobs, owner=owner)
+        self._alive = _Life(engine, line, worker)
+        self._alive.tasks = [asyncio.create_task(worker.run()), asyncio.create_task(queue.run())]
+        self.intake = Intake(engine, clock=clock, ids=ids, limits=self._limits, queued_inputs=QUEUED_INPUTS)
+        self.control = Control(engine, clock=clock, ids=ids)
+        self.sessions = Sessions(engine, clock=clock, ids=ids)
+        return self
+
+    async def crash(self) -> None:
+        """Die as if killed at this moment, and live again. What was not recorded by now never will be."""
+        await self.die()
+        await self.start()
+
+    async def die(self) -> None:
+        """Leave everything as a killed process would: no lease is given back, no tool's end is recorded."""
+        self._life.line.cut = True
+        await self._end()
+
+    async def stop_queue(self) -> None:
+        """Let no further task be carried out in this life."""
+        queue = self._life.tasks.pop()
+        queue.cancel()
+        await asyncio.gather(queue, return_exceptions=True)
+
+    async def stop(self) -> None:
+        """End in an orderly way, and look whether the books are right."""
+        if self._alive is not None:
+            await self.check_books()
+            await self._end()
+
+    def dies_after(self, commits: int) -> None:
+        """Let this life end right after so many further commits, before anybody hears of the last of them."""
+        self._died.clear()
+        self._commits_left = commits
+
+    async def dies_before_end_of(self, run: Said) -> bool:
+        """Wait for the death that was ordered or for the run's end; tell whether it was the death."""
+        return await self._dies_before(lambda conn: runs.mark(conn, _run_id(run)).status not in TERMINAL)
+
+    async def dies_before_rest(self) -> bool:
+        """Wait for the death that was ordered or for the end of every run; tell whether it was the death."""
+        return await self._dies_before(runs.counts)
+
+    async def _dies_before(self, under_way: Unit[object]) -> bool:
+        async def look() -> bool:
+            assert self._died.is_set() or not await self.engine.read(under_way)
+            return True
+
+        _: bool = await eventually(look, timeout=10)
+        self._commits_left = None
+        return self._life.line.cut
+
+    async def _end(self) -> None:
+        life, self._alive, self._commits_left = self._life, None, None
+        self._died.clear()
+        for task in life.tasks:
+            task.cancel()
+        outcomes = await asyncio.gather(*life.tasks, return_exceptions=True)
+        await life.engine.close()
+        for outcome in outcomes:
+            if isinstance(outcome, Exception) and not life.line.cut:
+                raise outcome
+
+    def _open(self) -> Engine:
+        if isinstance(self._place, Path):
+            return SqliteEngine(self._place, after_commit=self._count_commit)
+        return PostgresEngine(self._place, after_commit=self._count_commit)
+
+    def _count_commit(self) -> None:
+        if self._commits_left is None or self._alive is None:
+            return
+        self._commits_left -= 1
+        if self._commits_left == 0:
+            self._commits_left = None
+            self._alive.line.cut = True
+            self._loop.call_soon_threadsafe(self._died.set)
+
+    def _introduce(self, conn: Connection) -> None:
+        migrate.migrate(conn, now_ms=to_ms(self.clock.now()))
+        leases.void(conn, leases.RUNS, home=self._house)
+        leases.void(conn, leases.TASKS, home=self._house)
+        for person in (ANA, BEN):
+            if agents.default(conn, person) is None:
+                agent_id = AgentId(self.ids.new())
+                agents.put(
+                    conn,
+                    Agent(agent_id=agent_id, principal=person, name="main", instructions="Be brief.", is_default=True),
+                )
+
+    async def change_agent(self, **changes: object) -> None:
+        """Change Ana's agent."""
+
+        def change(conn: Connection) -> None:
+            agent = agents.default(conn, ANA)
+            assert agent is not None
+            agents.put(conn, msgspec.structs.replace(agent, **changes))
+
+        await self.engine.write(change)
+
+    # -- the conversation
+
+    async def say(
+        self,
+        text: str,
+        *,
+        key: str | None = "main",
+        session: SessionRef | None = None,
+        mode: Mode = Mode.QUEUE,
+        idempotency_key: str | None = None,
+        who: PrincipalId = ANA,
+    ) -> Accepted:
+        """Send a message, to the session of that key unless another is named."""
+        return await self.intake.accept(
+            Inbound(
+                principal=who,
+                text=text,
+                session=session or SessionRef(key=key),
+                mode=mode,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    async def ask(self, text: str, *, key: str = "main") -> str:
+        """Send a message, and return the answer when its run has ended."""
+        said = await self.say(text, key=key)
+        await self.ended(said)
+        return await self.engine.read(lambda conn: messages.answer_of(conn, said.session_id, said.run_id))
+
+    async def cancel(self, run: Said, *, who: PrincipalId = ANA) -> Run:
+        return await self.control.cancel(who, _run_id(run))
+
+    async def ended(self, run: Said, *, seconds: float = 10.0) -> Run:
+        """Wait for the run's end, and return it."""
+
+        async def look() -> Run:
+            found = await self.run(run)
+            assert found.ended_at is not None, f"the run is {found.status}"
+            return found
+
+        return await eventually(look, timeout=seconds)
+
+    async def reaches(self, run: Said, status: RunStatus) -> Run:
+        """Wait until the run stands at that status, and return it."""
+
+        async def look() -> Run:
+            found = await self.run(run)
+            assert found.status is status, f"the run is {found.status}"
+            return found
+
+        return await eventually(look, timeout=10)
+
+    async def all_ended(self, said: Iterable[Said]) -> list[Run]:
+        return [await self.ended(one) for one in said]
+
+    async def seen(self, of: Said, kind: str, *, times: int = 1) -> Entry:
+        """Wait until an event of that kind is on the tape for so many times, and return the last of them."""
+
+        async def look() -> Entry:
+            found = [entry for entry in await self.tape(of) if entry.kind == kind]
+            assert len(found) >= times, f"{kind} was seen {len(found)} times"
+            return found[times - 1]
+
+        return await eventually(look, timeout=10)
+
+    async def quiet(self) -> None:
+        """Wait until no task is left to be done."""
+
+        async def look() -> bool:
+            left = await self.engine.read(tasks.counts)
+            assert "pending" not in left, left
+            return True
+
+        _: bool = await eventually(look, timeout=10)
+
+    # -- what is recorded
+
+    async def run(self, run: Said, *, who: PrincipalId = ANA) -> Run:
+        found = await self.engine.read(lambda conn: runs.get(conn, _run_id(run), who))
+        assert found is not None, "there is no such run"
+        return found
+
+    async def runs(self, *, who: PrincipalId = ANA) -> list[Run]:
+        """Return all runs, the first accepted first."""
+        found = await self.engine.read(lambda conn: runs.page(conn, who, session_id=None, before=None, limit=1000))
+        return found[::-1]
+
+    async def child_of(self, parent: Said, *, number: int = 1) -> Run:
+        """Wait until the run has so many children, and return the last of them."""
+
+        async def look() -> Run:
+            children = [run for run in await self.runs() if run.parent_run_id == _run_id(parent)]
+            assert len(children) >= number, f"there are {len(children)} children"
+            return children[number - 1]
+
+        return await eventually(look, timeout=10)
+
+    async def tape(self, of: Said) -> list[Entry]:
+        """Return the tape of a run or of a whole session."""
+
+        def query(conn: Connection) -> list[Entry]:
+            if runs.session_of(conn, _run_id(of)) is not None:
+                return tape.of_run(conn, _run_id(of))
+            return tape.page(conn, _session_id(of), after_seq=0)
+
+        return await self.engine.read(query)
+
+    async def events(self, of: Said) -> list[TapeEvent]:
+        return [entry.event for entry in await self.tape(of)]
+
+    async def kinds(self, of: Said) -> list[str]:
+        return [entry.kind for entry in await self.tape(of)]
+
+    async def state(self, run: Said) -> RunState:
+        return await self.engine.read(lambda conn: replay(conn, _run_id(run)))
+
+    async def messages(self, session: Said) -> list[Message]:
+        session_id = _session_id(session)
+        kept = await self.engine.read(lambda conn: messages.following(conn, session_id, after_seq=0, limit=10_000))
+        return [item.message for item in kept]
+
+    async def session(self, session: Said, *, who: PrincipalId = ANA) -> Session:
+        found = await self.engine.read(lambda conn: sessions.get(conn, _session_id(session), who))
+        assert found is not None
+        return found
+
+    async def check_books(self) -> None:
+        """Look whether the tapes hold, and whether every row is what they add up to."""
+        await self.engine.read(check_books)
+
+
+def _run_id(run: Said) -> RunId:
+    return RunId(run) if isinstance(run, str) else run.run_id
+
+
+def _session_id(session: Said) -> SessionId:
+    return SessionId(session) if isinstance(session, str) else session.session_id

@@ -1,0 +1,51 @@
+"""The figures that Prometheus reads."""
+
+from palyra.background.metrics import Metrics, exposition
+from palyra.core.events import Entry
+from palyra.journal.engine import Listener, Unit, Woken
+from tests.support.builders import RUN, SESSION
+from tests.support.world import T
+
+
+class Teller:
+    """An engine that only tells of facts."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Listener] = []
+
+    async def write(self, unit: Unit[T]) -> T:
+        raise AssertionError
+
+    async def read(self, query: Unit[T]) -> T:
+        raise AssertionError
+
+    def subscribe(self, listener: Listener) -> None:
+        self.listeners.append(listener)
+
+    async def close(self) -> None:
+        raise AssertionError
+
+
+def test_entries_are_counted_by_kind_and_wake_ups_are_not() -> None:
+    engine = Teller()
+    metrics = Metrics(engine)
+    (tell,) = engine.listeners
+    accepted = Entry(SESSION, 1, RUN, 1, "run_accepted", 0, "{}")
+    started = Entry(SESSION, 2, RUN, 2, "run_started", 0, "{}")
+    tell([accepted, started, Woken("tasks")])
+    tell([accepted])
+    assert metrics.counters == {"run_accepted": 2, "run_started": 1}
+
+
+def test_the_text_names_each_figure_says_what_it_is_and_ends_with_a_line() -> None:
+    text = exposition({"run_started": 1, "run_accepted": 2}, {"runs_open": ("Runs under way.", 3.0)})
+    assert text.splitlines() == [
+        "# HELP palyra_events_total Entries committed to tapes since the daemon started, by kind.",
+        "# TYPE palyra_events_total counter",
+        'palyra_events_total{kind="run_accepted"} 2',
+        'palyra_events_total{kind="run_started"} 1',
+        "# HELP palyra_runs_open Runs under way.",
+        "# TYPE palyra_runs_open gauge",
+        "palyra_runs_open 3",
+    ]
+    assert text.endswith("\n")

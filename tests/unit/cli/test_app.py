@@ -1,0 +1,174 @@
+"""The command line as a whole: options, errors, exit codes, what it imports."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+import palyra
+from palyra.cli import overview
+from palyra.cli.app import COMMANDS
+from palyra.cli.app import palyra as command
+from palyra.config import Home
+from palyra.core.version import VERSION
+from tests.support.builders import RUN, SESSION
+from tests.unit.cli.door import Cli, Door, Result, a_session, problem
+
+HEAVY = ("msgspec", "http.client", "asyncio", "prompt_toolkit", "palyra.config", "palyra.journal", "subprocess")
+
+
+def test_the_version_is_told(cli: Cli) -> None:
+    assert cli("--version") == Result(0, f"palyra {VERSION}\n", "")
+
+
+@pytest.mark.parametrize("args", ["'--version'", "'--help'"])
+def test_nothing_heavy_is_imported_for_the_help(args: str) -> None:
+    code = (
+        f"import sys; from palyra.cli.app import palyra, run; run(palyra, [{args}], prog='palyra');"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"
+
+
+def test_the_help_names_every_command(cli: Cli) -> None:
+    shown = cli("--help").out
+    assert all(re.search(rf"^  {name} ", shown, re.MULTILINE) for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(cli: Cli, name: str) -> None:
+    result = cli(name, "--help")
+    assert result.code == 0
+    assert "--json" in result.out
+
+
+def test_an_unknown_command_gets_a_hint(cli: Cli) -> None:
+    result = cli("sesions")
+    assert result.code == 2
+    assert result.out == ""
+    assert result.err.startswith("palyra: No such command 'sesions'. Did you mean")
+    assert result.err.endswith("[usage]\n")
+
+
+@pytest.mark.parametrize("args", [("status", "--json"), ("--json", "status")])
+def test_json_may_stand_before_or_after_the_command(cli: Cli, home: Path, args: tuple[str, ...]) -> None:
+    result = cli(*args)
+    assert (result.code, json.loads(result.out)) == (3, {"running": False, "home": str(home)})
+
+
+@pytest.mark.parametrize("args", [("--profile", "work", "status", "--json"), ("status", "--json", "--profile", "work")])
+def test_a_profile_is_a_home_beside_the_home(cli: Cli, home: Path, args: tuple[str, ...]) -> None:
+    assert json.loads(cli(*args).out)["home"] == f"{home}-work"
+
+
+def test_a_command_that_needs_the_daemon_says_how_to_start_it(cli: Cli) -> None:
+    assert cli("runs") == Result(
+        3, "", "palyra: No daemon runs for this home. Start it with `palyra up`. [not_running]\n"
+    )
+
+
+def test_wrong_settings_are_bad_input(cli: Cli, home: Path) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text("[modell]\n")
+    result = cli("up")
+    assert result.code == 2
+    assert "[settings_invalid]" in result.err
+
+
+def test_a_refusal_is_one_line_with_its_code(cli: Cli, inhabited: Home, door: Door) -> None:
+    door.says("GET", f"/runs/{RUN}", problem("run_not_found", "There is no\nsuch \x1b[31mrun.", status=404))
+    assert cli("runs", "show", RUN) == Result(1, "", "palyra: There is no such ␛[31mrun. [run_not_found]\n")
+
+
+def test_a_refusal_says_when_to_try_again(cli: Cli, inhabited: Home, door: Door) -> None:
+    door.says("GET", "/runs", problem("storage_full", "The disk is full.", status=503, retry_after=2.0))
+    assert cli("runs").err == "palyra: The disk is full. Try again in 2 s. [storage_full]\n"
+
+
+def test_bad_input_to_the_daemon_is_bad_input(cli: Cli, inhabited: Home, door: Door) -> None:
+    door.says("PATCH", f"/sessions/{SESSION}", problem("session_name_invalid", "Too long.", status=400))
+    door.says("GET", f"/sessions/{SESSION}", {"session": a_session()})
+    assert cli("sessions", "rename", SESSION, "x" * 200).code == 2
+
+
+def test_a_fault_of_ours_is_told_without_a_traceback(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overview, "show_overview", _broken)
+    result = cli()
+    assert result.code == 70
+    assert result.err == (
+        "palyra: Something went wrong that should not (ValueError: oh no)."
+        " PALYRA_DEBUG=1 shows the traceback. [unexpected]\n"
+    )
+
+
+def test_a_fault_of_ours_names_the_log(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.mkdir()
+    (home / "palyrad.log").touch()
+    monkeypatch.setattr(overview, "show_overview", _broken)
+    assert f"The daemon's log is {home}/palyrad.log." in cli().err
+
+
+def test_debugging_shows_the_traceback(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALYRA_DEBUG", "1")
+    monkeypatch.setattr(overview, "show_overview", _broken)
+    with pytest.raises(ValueError, match="oh no"):
+        cli()
+
+
+def test_a_closed_pipe_is_no_error_to_speak_of(home: Path) -> None:
+    done = subprocess.run(f"{sys.executable} -m palyra --help | true", shell=True, capture_output=True, check=True)
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_fault_of_ours(home: Path, closed: str) -> None:
+    for args, code in (("status", 3), ("chat", 2)):
+        done = subprocess.run(
+            f"{sys.executable} -m palyra {args} {closed}", shell=True, capture_output=True, stdin=subprocess.DEVNULL
+        )
+        assert done.returncode == code, done.stderr
+
+
+def test_a_terminal_that_lacks_a_character_gets_its_code(home: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "palyra", "--home", "/tmp/grün", "status"],
+        capture_output=True,
+        env={"PYTHONIOENCODING": "ascii"},
+    )
+    assert (done.returncode, b"gr\\xfcn" in done.stdout) == (3, True)
+
+
+def test_alone_it_says_what_to_do_next(cli: Cli, home: Path) -> None:
+    result = cli()
+    assert result.code == 0
+    assert "not running" in result.out
+    assert "palyra chat" in result.out
+    assert not home.exists()
+
+
+def test_alone_it_says_where_the_daemon_is(cli: Cli, inhabited: Home, door: Door) -> None:
+    door.says("GET", "/status", {"provider": "embedded", "model": "embedded", "runs": {"in_progress": 1}})
+    shown = cli().out
+    assert door.address in shown
+    assert "1 in progress" in shown
+
+
+def test_no_text_names_a_command_that_does_not_exist() -> None:
+    named = set()
+    for path in Path(palyra.__file__).parent.rglob("*.py"):
+        named |= set(re.findall(r"`palyra ([a-z]+)(?: ([a-z]+))?", path.read_text()))
+    context = click.Context(command)
+    for name, verb in named:
+        assert name in COMMANDS, f"`palyra {name}` is named, but does not exist"
+        found = command.get_command(context, name)
+        if isinstance(found, click.Group) and verb:
+            assert verb in found.commands, f"`palyra {name} {verb}` is named, but does not exist"
+
+
+def _broken(_: object) -> None:
+    raise ValueError("oh no")

@@ -1,0 +1,120 @@
+"""What a person is told of a run."""
+
+from typing import Any
+
+from palyra.cli.narration import (
+    Ended,
+    Heard,
+    Narrator,
+    Note,
+    Piece,
+    StepBegun,
+    StepEnded,
+    Text,
+    TurnEnded,
+    Voided,
+    label_of,
+)
+from palyra.core.events import RunAccepted, SessionReset, TapeEvent
+from palyra.core.limits import Limits
+from palyra.core.tool import Outcome, Verdict
+from tests.support import builders as b
+from tests.support.builders import RUN
+from tests.unit.cli.door import line
+
+
+def told(*events: TapeEvent, narrator: Narrator | None = None) -> list[Piece]:
+    narrator = narrator or Narrator()
+    return [piece for event in events for piece in narrator.tell(line(event))]
+
+
+def test_an_answer_is_told_as_it_comes() -> None:
+    assert told(b.a_turn_start(), b.a_text(text="He"), b.a_text(text="llo"), b.a_turn_end(), b.a_completion()) == [
+        Text("He"),
+        Text("llo"),
+        TurnEnded(is_answer=True),
+        Ended(RUN, "done"),
+    ]
+
+
+def test_words_before_a_tool_are_no_answer() -> None:
+    assert TurnEnded(is_answer=False) in told(*b.a_turn(1, "c1", text="Let me look."))
+
+
+def test_a_tool_is_told_from_its_start_to_its_end() -> None:
+    pieces = told(*b.a_turn(1, "c1", text=""), b.a_verdict("c1"), b.a_tool_start("c1"), b.a_result("c1"))
+    assert pieces == [StepBegun("c1", "shell"), StepEnded("c1", "shell", "ok")]
+
+
+def test_a_tool_that_went_wrong_says_why() -> None:
+    pieces = told(b.a_proposal(1, "c1"), b.a_tool_start("c1"), b.a_result("c1", Outcome.ERROR))
+    assert pieces[-1] == StepEnded("c1", "shell", "error", "so it went")
+
+
+def test_a_denied_call_is_told() -> None:
+    pieces = told(b.a_proposal(1, "c1"), b.a_verdict("c1", Verdict.DENY))
+    assert pieces == [StepEnded("c1", "shell", "denied", "so says the policy")]
+
+
+def test_an_interrupted_answer_is_told_when_it_begins_again() -> None:
+    broken: list[TapeEvent] = [b.a_turn_start(1), b.a_text(1), b.a_void(1)]
+    assert Voided() not in told(*broken)
+    assert told(*broken, b.a_turn_start(2))[-1] == Voided()
+
+
+def test_an_answer_that_a_restart_cut_off_counts_as_interrupted() -> None:
+    assert Voided() in told(b.a_turn_start(1), b.a_text(1), b.a_resume(), b.a_turn_start(2))
+
+
+def test_an_interrupted_turn_that_said_nothing_is_not_told() -> None:
+    assert told(b.a_turn_start(1), b.a_void(1), b.a_turn_start(2)) == []
+
+
+def test_a_run_that_fails_is_not_said_to_begin_again() -> None:
+    pieces = told(b.a_turn_start(1), b.a_text(1), b.a_void(1), b.a_failure("no model"))
+    assert pieces[-1] == Ended(RUN, "failed", "no model", "broken")
+    assert Voided() not in pieces
+
+
+def test_what_waits_is_told() -> None:
+    pieces = told(b.a_proposal(1, "c1"), b.a_question("c1"), b.an_answer("c1"))
+    assert pieces == [Note("(shell: waiting for a person's approval)"), Note("(shell: allowed)")]
+
+
+def test_a_child_is_told() -> None:
+    pieces = told(b.a_proposal(1, "c1", tool="agent.delegate"), b.a_child("c1", "CHILD"), b.a_child_end("c1"))
+    assert pieces == [
+        StepBegun("c1", "agent.delegate"),
+        Note("(agent.delegate: waiting for run CHILD)"),
+        StepEnded("c1", "agent.delegate", "ok"),
+    ]
+
+
+def test_a_limit_is_told() -> None:
+    assert told(b.a_limit()) == [Note("(limit reached: model turns; a last answer without tools follows)")]
+
+
+def test_a_cancelled_run_says_why() -> None:
+    assert told(b.a_cancel("enough"), b.a_cancellation("enough")) == [Ended(RUN, "cancelled", "enough")]
+
+
+def test_a_reset_is_told() -> None:
+    assert isinstance(told(SessionReset(at=b.AT))[0], Note)
+
+
+def test_own_messages_are_not_told_again() -> None:
+    def said(key: str) -> RunAccepted:
+        return RunAccepted(at=b.AT, text="Hi.", principal=b.ANA, agent_id=b.AGENT, limits=Limits(), idempotency_key=key)
+
+    assert told(said("mine"), said("other"), narrator=Narrator(own_keys={"mine"})) == [Heard("Hi.")]
+
+
+def test_a_call_whose_proposal_was_not_seen_still_has_a_name() -> None:
+    assert told(b.a_result("c9")) == [StepEnded("c9", "a tool", "ok")]
+
+
+def test_a_label_is_one_short_printable_line() -> None:
+    arguments: dict[str, Any] = {"path": "notes\n\x1b[31m.md", "line": 3}
+    assert label_of("files.read", arguments) == "files.read notes ␛[31m.md"
+    assert len(label_of("files.read", {"path": "x" * 500})) <= 60
+    assert label_of("time.now", {"zone": ""}) == "time.now"

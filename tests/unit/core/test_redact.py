@@ -1,0 +1,42 @@
+"""Secrets are hidden, and figures that only sound like them are not."""
+
+import pytest
+
+from palyra.core.redact import HIDDEN, redact, redact_fields
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "palyra_3xJq0dYk2b9cUuV7aQ1eZpL5nR8tW4sG6hMfKiO",
+        "sk-proj-4f9a8b7c6d5e4f3a2b1c",
+        "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+        "xoxb-17653672481-19874698323",
+        "AKIAIOSFODNN7EXAMPLE",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w",
+    ],
+)
+def test_what_has_the_shape_of_a_secret_is_hidden_wherever_it_stands(secret: str) -> None:
+    hidden = redact(f"it said {secret}, and left")
+    assert secret not in hidden
+    assert hidden.startswith("it said ")
+    assert hidden.endswith(", and left")
+
+
+def test_a_bearer_token_and_the_password_of_an_address_are_hidden() -> None:
+    assert redact("Authorization: Bearer abc.DEF-123456") == f"Authorization: Bearer {HIDDEN}"
+    assert redact("postgresql://ana:hunter2@db/palyra") == f"postgresql://{HIDDEN}@db/palyra"
+
+
+def test_a_private_key_is_hidden_whole_even_if_it_is_cut_off() -> None:
+    assert "MIIE" not in redact("x\n-----BEGIN PRIVATE KEY-----\nMIIEvQ\nMIIE")
+
+
+def test_fields_are_hidden_by_their_exact_names_only() -> None:
+    fields = {"token": "abc", "API-Key": "abc", "prompt_tokens": 12, "tokens": "many", "token_count": 3, "n": None}
+    assert redact_fields(fields) == fields | {"token": HIDDEN, "API-Key": HIDDEN}
+
+
+@pytest.mark.parametrize("text", ["", "the task is risky-business", "bearer of news", "http://a.b/c", "user@host:22"])
+def test_ordinary_text_stays_as_it_is(text: str) -> None:
+    assert redact(text) == text

@@ -1,0 +1,190 @@
+"""The window on a conversation, whatever the conversation looks like and however much of it is known already."""
+
+import random
+
+import pytest
+
+from palyra.core import labels
+from palyra.core.ids import CallId, RunId, SessionId
+from palyra.core.prompt import Message, Role
+from palyra.core.tool import ToolCall
+from palyra.journal.messages import Kept
+from palyra.memory import history
+from palyra.memory.history import NOT_RUN, Fresh, History, Window
+from tests.support.builders import SESSION
+
+
+class Talk:
+    """A conversation to be built message by message."""
+
+    def __init__(self) -> None:
+        self.kept: list[Kept] = []
+        self._run = 0
+
+    def user(self, text: str = "question", *, tokens: int = 10, steer: bool = False) -> "Talk":
+        self._run += not steer
+        return self._add(Message(role=Role.USER, text=text), tokens, (labels.OWNER,))
+
+    def model(self, text: str = "answer", *calls: str, tokens: int = 10) -> "Talk":
+        made = tuple(ToolCall(call_id=CallId(call), tool="t", arguments={}) for call in calls)
+        return self._add(Message(role=Role.ASSISTANT, text=text, calls=made), tokens, ())
+
+    def tool(self, call: str, text: str = "result", *, tokens: int = 10) -> "Talk":
+        return self._add(Message(role=Role.TOOL, text=text, call_id=CallId(call)), tokens, (labels.TOOL,))
+
+    def _add(self, message: Message, tokens: int, marks: tuple[str, ...]) -> "Talk":
+        self.kept.append(Kept(len(self.kept) + 1, RunId(f"run {self._run}"), message, tokens, marks, 0))
+        return self
+
+    def fresh(self, start: int = 0, *, whole: bool = True) -> Fresh:
+        return Fresh(0, len(self.kept), self.kept[start:], whole=whole)
+
+
+def window(talk: Talk, *, tokens: int = 1_000) -> Window:
+    return History().window(SESSION, talk.fresh(), tokens=tokens)
+
+
+def texts(shown: Window) -> list[str]:
+    return [message.text for message in shown.messages]
+
+
+def test_all_of_a_short_conversation_is_shown() -> None:
+    talk = Talk().user("one").model("two").user("three")
+    shown = window(talk)
+    assert texts(shown) == ["one", "two", "three"]
+    assert (shown.first_seq, shown.last_seq, shown.count, shown.dropped, shown.tokens) == (1, 3, 3, 0, 30)
+    assert shown.labels == (labels.OWNER,)
+
+
+def test_an_empty_conversation_has_an_empty_window() -> None:
+    shown = window(Talk())
+    assert (shown.messages, shown.first_seq, shown.last_seq, shown.count) == ((), None, None, 0)
+
+
+def test_whole_runs_are_dropped_from_the_oldest_on() -> None:
+    talk = Talk().user("one").model("two").user("three").model("four").user("five")
+    assert texts(window(talk, tokens=30)) == ["three", "four", "five"]
+    assert texts(window(talk, tokens=29)) == ["five"]
+    assert window(talk, tokens=29).dropped == 4
+
+
+def test_the_last_input_is_shown_however_long_it_is() -> None:
+    assert texts(window(Talk().user("one").model("two").user("long", tokens=5_000))) == ["long"]
+
+
+def test_results_stand_behind_their_calls_in_the_order_of_the_calls() -> None:
+    talk = Talk().user().model("look", "a", "b").tool("b", "of b").user("meanwhile", steer=True).tool("a", "of a")
+    assert texts(window(talk)) == ["question", "look", "of a", "of b", "meanwhile"]
+
+
+def test_a_call_without_a_result_gets_a_stand_in() -> None:
+    talk = Talk().user().model("look", "a", "b").tool("b", "of b").user("next")
+    shown = window(talk)
+    assert texts(shown) == ["question", "look", NOT_RUN, "of b", "next"]
+    assert [message.call_id for message in shown.messages] == [None, None, "a", "b", None]
+
+
+def test_a_run_that_is_too_long_by_itself_loses_its_oldest_steps() -> None:
+    talk = Talk().user()
+    for step in range(5):
+        talk.model(f"step {step}", f"c{step}").tool(f"c{step}", f"result {step}", tokens=100)
+    talk.user("and this", steer=True)
+    shown = window(talk, tokens=250)
+    assert texts(shown) == ["question", "step 3", "result 3", "step 4", "result 4", "and this"]
+    assert (shown.count, shown.dropped, shown.tokens) == (6, 6, 240)
+
+
+def test_the_last_step_stays_whole_even_if_it_does_not_fit() -> None:
+    talk = Talk().user().model("old", "a").tool("a").model("look", "b", "c").tool("c", tokens=500).tool("b", tokens=500)
+    assert texts(window(talk, tokens=100)) == ["question", "look", "result", "result"]
+
+
+def test_what_is_new_joins_what_is_known() -> None:
+    talk = Talk().user("one").model("look", "a")
+    known = History()
+    assert texts(known.window(SESSION, talk.fresh(), tokens=1_000)) == ["one", "look", NOT_RUN]
+    assert known.position(SESSION) == (0, 2)
+    talk.tool("a", "of a").model("two").user("three")
+    assert texts(known.window(SESSION, talk.fresh(2, whole=False), tokens=1_000)) == [
+        "one",
+        "look",
+        "of a",
+        "two",
+        "three",
+    ]
+    assert known.position(SESSION) == (0, 5)
+
+
+def test_what_was_read_whole_replaces_what_is_known() -> None:
+    known = History()
+    known.window(SESSION, Talk().user("before").fresh(), tokens=1_000)
+    after = Talk().user("after").fresh()
+    assert texts(known.window(SESSION, after, tokens=1_000)) == ["after"]
+
+
+def test_only_so_many_conversations_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "MOST_SESSIONS", 2)
+    known = History()
+    first, second, third = SessionId("1"), SessionId("2"), SessionId("3")
+    for session_id in (first, second, first, third):
+        known.window(session_id, Talk().user().fresh(), tokens=100)
+    assert known.position(second) is None, "the one that was not looked at for longest is forgotten"
+    assert known.position(first) is not None
+    assert known.position(third) is not None
+
+
+# -- any conversation
+
+
+def a_talk(dice: random.Random) -> Talk:
+    talk, number = Talk(), 0
+    for _ in range(dice.randint(1, 4)):
+        talk.user(f"input {len(talk.kept)}", tokens=dice.randint(1, 30))
+        for _ in range(dice.randint(0, 4)):
+            calls = [f"call {number + place}" for place in range(dice.randint(0, 3))]
+            number += len(calls)
+            talk.model(f"says {len(talk.kept)}", *calls, tokens=dice.randint(1, 30))
+            for call in dice.sample(calls, dice.randint(0, len(calls))):
+                if dice.random() < 0.2:
+                    talk.user(f"input {len(talk.kept)}", tokens=dice.randint(1, 30), steer=True)
+                talk.tool(call, f"result of {call}", tokens=dice.randint(1, 200))
+    return talk
+
+
+def shown_of(talk: Talk, dice: random.Random, *, tokens: int) -> Window:
+    """Return the last window on a conversation that was read in pieces, with a look at the window after each."""
+    known, start = History(), 0
+    while True:
+        end = min(len(talk.kept), start + dice.randint(1, 6))
+        shown = known.window(SESSION, Fresh(0, end, talk.kept[start:end], whole=start == 0), tokens=tokens)
+        if end == len(talk.kept):
+            return shown
+        start = end
+
+
+def test_of_any_conversation_the_window_shows_a_sensible_end() -> None:
+    for seed in range(300):
+        dice = random.Random(seed)
+        talk, tokens = a_talk(dice), dice.choice((20, 100, 300, 2_000))
+        shown = shown_of(talk, dice, tokens=tokens)
+        run = [item for item in talk.kept if item.run_id == talk.kept[-1].run_id]
+        begins = [place for place, item in enumerate(run) if item.message.role is Role.ASSISTANT]
+        needed = [
+            item for place, item in enumerate(run) if item.message.role is Role.USER or place >= max(begins or [0])
+        ]
+        assert shown.messages[0].role is Role.USER
+        assert all(item.message in shown.messages for item in needed), "what was said in this run, and its last step"
+        assert shown.tokens <= max(tokens, sum(item.tokens for item in needed))
+        assert shown.count + shown.dropped == len(talk.kept)
+        _assert_paired(shown)
+
+
+def _assert_paired(shown: Window) -> None:
+    expected: list[str | None] = []
+    for message in shown.messages:
+        if message.role is Role.TOOL:
+            assert message.call_id == expected.pop(0)
+        else:
+            assert not expected
+            expected = [call.call_id for call in message.calls]
+    assert not expected

@@ -1,0 +1,91 @@
+"""Patterns of others are matched in a process that is killed when it takes too long."""
+
+import threading
+import time
+
+import pytest
+
+from palyra.sandbox.patterns import PatternInvalid, PatternProcess, PatternStopped, PatternTooSlow
+
+CATASTROPHE = "(a+)+$"
+BAIT = b"a" * 40 + b"!"
+
+
+def a_process(pattern: str, *, ignore_case: bool = False, seconds: float = 5) -> PatternProcess:
+    return PatternProcess(pattern, ignore_case=ignore_case, seconds=seconds, stop=lambda: False)
+
+
+def test_matching_lines_are_numbered_from_zero() -> None:
+    with a_process("b+") as process:
+        assert process.lines(b"abc\nxyz\nbb", limit=9) == [0, 2]
+        assert process.lines(b"nothing", limit=9) == []
+        assert process.lines(b"b\nb\nb", limit=2) == [0, 1]
+
+
+def test_case_counts_unless_told_otherwise() -> None:
+    with a_process("ab") as process:
+        assert process.lines(b"AB", limit=9) == []
+    with a_process("ab", ignore_case=True) as process:
+        assert process.lines(b"AB", limit=9) == [0]
+
+
+def test_any_bytes_and_large_texts_are_taken() -> None:
+    with a_process("needle") as process:
+        text = bytes(range(256)) * 8000 + b"\nneedle"
+        assert process.lines(text, limit=9) == [text.count(b"\n")]
+
+
+@pytest.mark.parametrize("pattern", ["(", "*a", "[z-a]", "(?P<x>a)(?P<x>b)", "a{99999999999}", "x" * 2000])
+def test_a_malformed_pattern_is_refused(pattern: str) -> None:
+    with pytest.raises(PatternInvalid, match="regular expression"):
+        a_process(pattern)
+
+
+def test_a_pattern_that_never_ends_is_ended() -> None:
+    begun = time.monotonic()
+    with a_process(CATASTROPHE, seconds=0.3) as process, pytest.raises(PatternTooSlow, match="simpler"):
+        process.lines(BAIT, limit=9)
+    assert time.monotonic() - begun < 3
+
+
+def test_the_rest_of_the_daemon_goes_on_meanwhile() -> None:
+    """The engine of the standard library would hold the whole interpreter here."""
+    beats = 0
+    done = threading.Event()
+
+    def beat() -> None:
+        nonlocal beats
+        while not done.wait(0.01):
+            beats += 1
+
+    beating = threading.Thread(target=beat)
+    beating.start()
+    with a_process(CATASTROPHE, seconds=0.3) as process, pytest.raises(PatternTooSlow):
+        process.lines(BAIT, limit=9)
+    done.set()
+    beating.join()
+    assert beats >= 10
+
+
+def test_a_stop_is_heeded_at_once() -> None:
+    stop = threading.Event()
+    threading.Timer(0.1, stop.set).start()
+    begun = time.monotonic()
+    process = PatternProcess(CATASTROPHE, ignore_case=False, seconds=15, stop=stop.is_set)
+    with process, pytest.raises(PatternStopped):
+        process.lines(BAIT, limit=9)
+    assert time.monotonic() - begun < 3
+
+
+def test_a_process_that_dies_is_not_waited_for() -> None:
+    with a_process("a") as process:
+        process._process.kill()
+        process._process.wait()
+        with pytest.raises(PatternTooSlow):
+            process.lines(b"x" * 1_000_000, limit=1)
+
+
+def test_closing_leaves_no_process() -> None:
+    process = a_process("a")
+    process.close()
+    assert process._process.poll() is not None

@@ -1,0 +1,336 @@
+"""The settings: read from a file and the environment, refused with a reason, shown without their secrets."""
+
+from pathlib import Path
+
+import pytest
+
+from palyra import config
+from palyra.config import (
+    GatewaySettings,
+    Home,
+    HttpSettings,
+    JournalSettings,
+    RunSettings,
+    Settings,
+    SettingsInvalid,
+    Source,
+    changes,
+    choose_home,
+    effective,
+    find_home,
+    load,
+    read,
+    reload,
+    settings_hash,
+    stray_variables,
+)
+from palyra.core.limits import Limits
+
+URL = "postgresql://palyra:s3cret@db.example/palyra"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+def written(home: Home, text: str) -> Home:
+    home.config.write_text(text)
+    return home
+
+
+def complaint(home: Home, **environ: str) -> str:
+    with pytest.raises(SettingsInvalid) as refused:
+        load(home, environ=environ)
+    return refused.value.detail
+
+
+# -- reading
+
+
+def test_without_a_file_everything_has_its_default(place: Home) -> None:
+    assert load(place, environ={}) == Settings()
+
+
+def test_the_file_is_read_and_the_environment_overrides_it(place: Home) -> None:
+    written(place, '[http]\nport = 8000\n[runs]\nconcurrency = 3\n[model]\nprovider = "scripted"\n')
+
+    settings = load(place, environ={"PALYRA_HTTP_PORT": "9000", "PALYRA_GATEWAY_STREAMS": "7"})
+
+    assert (settings.http.port, settings.runs.concurrency, settings.gateway.streams) == (9000, 3, 7)
+    assert settings.model.provider == "scripted"
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("false", False), ("1", True), ("0", False)])
+def test_a_variable_may_be_yes_or_no(place: Home, text: str, value: bool) -> None:
+    assert load(place, environ={"PALYRA_HTTP_ALLOW_REMOTE": text}).http.allow_remote is value
+
+
+@pytest.mark.parametrize("text", ["none", "null", "123", "true"])
+def test_a_variable_for_text_is_taken_as_text(place: Home, text: str) -> None:
+    assert load(place, environ={"PALYRA_WORKSPACE_ROOT": text}).workspace.root == text
+
+
+def test_an_empty_variable_overrides_nothing(place: Home) -> None:
+    written(place, "[http]\nport = 8000\n")
+    assert load(place, environ={"PALYRA_HTTP_PORT": ""}).http.port == 8000
+
+
+def test_each_value_has_a_source(place: Home) -> None:
+    written(place, "[http]\nport = 8000\n[limits]\ntool_ms = 1\n")
+
+    sources = read(place, environ={"PALYRA_LIMITS_TOOL_MS": "2"}).sources
+
+    assert sources["http.port"] is Source.FILE
+    assert sources["limits.tool_ms"] is Source.ENVIRONMENT
+    assert sources["http.host"] is Source.DEFAULT
+    assert set(sources) == set(effective(Settings()))
+
+
+# -- what is wrong
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_name(place: Home) -> None:
+    said = complaint(written(place, "[http]\nprot = 1\n"))
+    assert said == f"{place.config}: section [http] has no key 'prot'. Did you mean 'port'?"
+
+
+def test_an_unknown_section_is_refused_with_the_nearest_name(place: Home) -> None:
+    assert "there is no section [modell]. Did you mean 'model'?" in complaint(written(place, "[modell]\n"))
+
+
+def test_a_key_outside_of_any_section_is_refused(place: Home) -> None:
+    assert "http is a section. Write [http]" in complaint(written(place, "http = 1\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[http]\nport = 70000", "http.port is wrong: Expected `int` <= 65535."),
+        ("[http]\nport = '80'", "http.port is wrong: Expected `int | null`, got `str`."),
+        ("[runs]\nconcurrency = 0", "runs.concurrency is wrong: Expected `int` >= 1."),
+        ("[limits]\ntool_ms = -1", "limits.tool_ms is wrong: a limit can not be negative."),
+        ("[http]\nallow_remote = 'yes'", "http.allow_remote is wrong: Expected `bool`, got `str`."),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_key(place: Home, text: str, why: str) -> None:
+    said = complaint(written(place, text))
+    assert said.startswith(f"{place.config}: {why}")
+    assert "the default is" in said
+
+
+def test_a_wrong_variable_is_named(place: Home) -> None:
+    assert complaint(place, PALYRA_HTTP_PORT="much").startswith("PALYRA_HTTP_PORT: http.port is wrong")
+
+
+@pytest.mark.parametrize("content", [b"[http\n", b"\xff\xfe", b"a = 1\na = 2\n"])
+def test_a_file_that_is_no_toml_is_refused(place: Home, content: bytes) -> None:
+    place.config.write_bytes(content)
+    assert f"{place.config}: can not be read" in complaint(place)
+
+
+def test_a_file_that_can_not_be_opened_is_refused(place: Home) -> None:
+    place.config.mkdir()
+    assert "can not be read: Is a directory" in complaint(place)
+
+
+def test_all_problems_are_found_at_once(place: Home) -> None:
+    written(place, "[http]\nport = -1\nhots = 1\n[nowhere]\n[runs]\nqueued_inputs = 'many'\n")
+
+    found = {problem.key for problem in read(place, environ={"PALYRA_GATEWAY_STREAMS": "x"}).problems}
+
+    assert found == {"http.port", "http.hots", "nowhere", "runs.queued_inputs", "gateway.streams"}
+    assert "Problems beside this one: 4" in complaint(place, PALYRA_GATEWAY_STREAMS="x")
+
+
+def test_a_variable_that_is_no_setting_is_found() -> None:
+    given = {"PALYRA_HTP_PORT": "1", "PALYRA_HOME": "/x", "PALYRA_HTTP_PORT": "1", "PALYRA_OTHER": "", "PATH": ""}
+
+    problems = {problem.where: problem.remedy for problem in stray_variables(given)}
+
+    assert problems == {
+        "PALYRA_HTP_PORT": "Did you mean PALYRA_HTTP_PORT?",
+        "PALYRA_OTHER": "It changes nothing; take it away.",
+    }
+
+
+# -- doors that others can reach
+
+
+TLS = "tls_certificate = '/c'\ntls_key = '/k'\n"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
+def test_the_machine_itself_needs_no_word(place: Home, host: str) -> None:
+    assert load(written(place, f"[http]\nhost = '{host}'\n"), environ={}).http.host == host
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "127.example.com", "127.0.0.1.example.com", ""])
+@pytest.mark.parametrize("half", ["", TLS, "allow_remote = true\n", "tls_key = '/k'\nallow_remote = true\n"])
+@pytest.mark.parametrize("door", ["http", "grpc"])
+def test_a_host_that_others_reach_needs_tls_and_a_second_word(place: Home, host: str, half: str, door: str) -> None:
+    written(place, f"[{door}]\nhost = '{host}'\n" + (half if door == "http" else f"[http]\n{half}"))
+
+    problems = {problem.key: str(problem) for problem in read(place, environ={}).problems}
+
+    assert "http.tls_certificate and http.tls_key" in problems[f"{door}.host"]
+    assert "http.allow_remote = true" in problems[f"{door}.host"]
+
+
+@pytest.mark.parametrize("door", ["http", "grpc"])
+def test_a_host_that_others_reach_is_taken_when_both_are_there(place: Home, door: str) -> None:
+    written(place, f"[http]\n{TLS}allow_remote = true\n")
+    settings = load(place, environ={f"PALYRA_{door.upper()}_HOST": "0.0.0.0"})
+    assert getattr(settings, door).host == "0.0.0.0"
+
+
+def test_half_a_certificate_is_refused(place: Home) -> None:
+    assert "belong together. Set http.tls_key too" in complaint(written(place, "[http]\ntls_certificate = '/c'\n"))
+
+
+# -- secrets
+
+
+def test_a_secret_may_stand_in_a_variable(place: Home) -> None:
+    written(place, "[journal]\ndatabase_url = 'env:DATABASE'\n")
+
+    settings = load(place, environ={"DATABASE": URL})
+
+    assert settings.journal.database_url == URL
+    assert effective(settings)["journal.database_url"] == "env:DATABASE"
+
+
+@pytest.mark.parametrize("name", ["{home}/secret", "secret"])
+def test_a_secret_may_stand_in_a_file(place: Home, name: str) -> None:
+    (place.path / "secret").write_text(f"{URL}\n")
+
+    settings = load(place, environ={"PALYRA_JOURNAL_DATABASE_URL": "file:" + name.format(home=place.path)})
+
+    assert settings.journal.database_url == URL
+
+
+@pytest.mark.parametrize(
+    ("reference", "why"),
+    [
+        ("env:NOT_THERE", "there is nothing at env:NOT_THERE"),
+        ("file:/not/there", "file:/not/there can not be read (No such file or directory)"),
+        ("vault:database", "there is no kind of reference 'vault'; there are env:NAME and file:/path"),
+    ],
+)
+def test_a_reference_that_leads_nowhere_is_refused(place: Home, reference: str, why: str) -> None:
+    assert why in complaint(place, PALYRA_JOURNAL_DATABASE_URL=reference)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (URL, "postgresql://palyra:***@db.example/palyra"),
+        ("postgresql://palyra:s3cret@with@more@db/palyra", "postgresql://palyra:***@db/palyra"),
+        ("postgresql://db/palyra?user=x&password=s3cret&a=b", "postgresql://db/palyra?user=x&password=***&a=b"),
+        ("host=db password=s3cret user=x", "host=db password=*** user=x"),
+        ("host=db password = 's3cret and more' user=x", "host=db password = *** user=x"),
+        ("postgresql://db/palyra", "postgresql://db/palyra"),
+    ],
+)
+def test_a_password_is_never_shown(place: Home, url: str, shown: str) -> None:
+    settings = load(place, environ={"PALYRA_JOURNAL_DATABASE_URL": url})
+
+    assert settings.journal.database_url == url
+    assert effective(settings)["journal.database_url"] == shown
+    assert effective(Settings(journal=JournalSettings(database_url=url)))["journal.database_url"] == shown
+    assert "s3cret" not in repr(settings)
+
+
+# -- the hash
+
+
+def test_the_hash_is_that_of_the_values_wherever_they_are_from(place: Home) -> None:
+    from_file = load(written(place, "[http]\nport = 1\n"), environ={})
+    place.config.unlink()
+    assert settings_hash(from_file) == settings_hash(load(place, environ={"PALYRA_HTTP_PORT": "1"}))
+    assert settings_hash(from_file) != settings_hash(Settings())
+
+
+def test_the_hash_does_not_know_the_secret(place: Home) -> None:
+    def hashed(url: str, **environ: str) -> str:
+        return settings_hash(load(place, environ={"PALYRA_JOURNAL_DATABASE_URL": url, **environ}))
+
+    assert hashed("env:A", A="one") == hashed("env:A", A="two")
+    assert hashed("env:A", A="one") != hashed("env:B", B="one")
+    assert hashed(URL) == hashed(URL.replace("s3cret", "other"))
+
+
+# -- changes
+
+
+def test_limits_and_what_the_doors_take_change_live_and_the_rest_at_the_next_start() -> None:
+    new = Settings(
+        http=HttpSettings(port=1),
+        gateway=GatewaySettings(streams=1, request_burst=1),
+        journal=JournalSettings(database_url=URL),
+        runs=RunSettings(concurrency=1, queued_inputs=1),
+        limits=Limits(tool_ms=1),
+    )
+
+    live, restart = changes(Settings(), new)
+
+    assert live == ("gateway.streams", "gateway.request_burst", "runs.queued_inputs", "limits.tool_ms")
+    assert restart == ("http.port", "journal.database_url", "runs.concurrency")
+    assert changes(new, new) == ((), ())
+
+
+def test_a_reload_takes_over_what_it_can_and_names_the_rest(place: Home) -> None:
+    current = load(place, environ={})
+    written(place, "[http]\nport = 1\n[runs]\nqueued_inputs = 3\nconcurrency = 4\n[limits]\ntool_ms = 5\n")
+
+    done = reload(place, current, environ={})
+
+    assert done.live == ("runs.queued_inputs", "limits.tool_ms")
+    assert done.restart == ("http.port", "runs.concurrency")
+    assert done.settings == Settings(runs=RunSettings(queued_inputs=3), limits=Limits(tool_ms=5))
+    # What waits for a restart is named again, for as long as it waits.
+    again = reload(place, done.settings, environ={})
+    assert (again.live, again.restart, again.settings) == ((), done.restart, done.settings)
+
+
+def test_a_reload_of_wrong_settings_changes_nothing(place: Home) -> None:
+    written(place, "[runs]\nqueued_inputs = 3\nconcurency = 4\n")
+    with pytest.raises(SettingsInvalid, match="Did you mean 'concurrency'"):
+        reload(place, Settings(), environ={})
+
+
+# -- the home
+
+
+@pytest.mark.parametrize(
+    ("home", "profile", "environ", "path", "because"),
+    [
+        (None, None, {}, "~/.palyra", ("~/.palyra is the usual home",)),
+        (None, None, {"PALYRA_HOME": "/a"}, "/a", ("PALYRA_HOME is /a",)),
+        ("/b", None, {"PALYRA_HOME": "/a"}, "/b", ("--home is /b",)),
+        ("/b", "work", {"PALYRA_PROFILE": "play"}, "/b-work", ("--home is /b", "--profile is work")),
+        (
+            None,
+            None,
+            {"PALYRA_HOME": "/a", "PALYRA_PROFILE": "w"},
+            "/a-w",
+            ("PALYRA_HOME is /a", "PALYRA_PROFILE is w"),
+        ),
+    ],
+)
+def test_the_home_is_found_and_why_is_told(
+    home: str | None, profile: str | None, environ: dict[str, str], path: str, because: tuple[str, ...]
+) -> None:
+    chosen, reasons = choose_home(home=home, profile=profile, environ=environ)
+    assert (chosen.path, reasons) == (Path(path).expanduser(), because)
+    assert find_home(home=home, profile=profile, environ=environ) == chosen
+
+
+@pytest.mark.parametrize("name", ["../x", "a b", "-x", "x" * 65])
+def test_a_profile_is_a_plain_name(name: str) -> None:
+    with pytest.raises(SettingsInvalid, match="no profile name"):
+        find_home(profile=name, environ={})
+
+
+def test_the_daemon_kills_itself_only_where_a_test_says_so() -> None:
+    assert [config.crash_after({"PALYRA_CRASH_AFTER": text}) for text in ("3", "", "x")] == [3, None, None]

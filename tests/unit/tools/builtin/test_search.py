@@ -1,0 +1,86 @@
+"""What is found is listed, one match on a line."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from palyra.core.tool import Outcome
+from palyra.tools.execute import Finished
+from tests.unit.tools.surroundings import a_call, outcome, run
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "a.txt").write_text("The budget\nnothing\n")
+    (tmp_path / "docs" / "b.md").write_text("a budget: high\n")
+    return tmp_path
+
+
+async def found(root: Path, **arguments: object) -> Finished:
+    return await outcome(a_call("files.search", arguments), root=root)
+
+
+async def test_matches_are_listed_with_path_and_line(root: Path) -> None:
+    assert (await found(root, text="budget")).text == (
+        "2 matches (2 files searched)\na.txt:1: The budget\ndocs/b.md:1: a budget: high"
+    )
+
+
+async def test_one_match_is_one_match(root: Path) -> None:
+    assert (await found(root, text="nothing")).text.startswith("1 match (2 files searched)")
+    assert (await found(root, text="nothing", folder="a.txt")).text.startswith("1 match (1 file searched)")
+
+
+async def test_files_are_found_by_name(root: Path) -> None:
+    assert (await found(root, glob="*.md")).text == "1 file (1 file searched)\ndocs/b.md"
+
+
+async def test_nothing_found_is_no_error(root: Path) -> None:
+    finished = await found(root, text="zebra")
+    assert (finished.outcome, finished.text) == (Outcome.OK, "0 matches (2 files searched)")
+
+
+async def test_a_limit_is_kept_and_named(root: Path) -> None:
+    assert (await found(root, text="budget", limit=1)).text == (
+        "1 match (2 files searched)\na.txt:1: The budget\n[only the first 1 are shown; narrow it by folder or glob]"
+    )
+
+
+async def test_a_pattern_may_be_given(root: Path) -> None:
+    assert (await found(root, text="^a .*h$", regex=True)).text.startswith("1 match")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "Give a text to find, or a glob"),
+        ({"text": "(", "regex": True}, "malformed"),
+        ({"text": "x", "folder": "gone"}, "There is no 'gone'"),
+        ({"text": "x", "folder": "../.."}, "out of the workspace"),
+        ({"text": "x", "limit": 0}, "$.limit"),
+    ],
+)
+async def test_a_search_that_can_not_be_made_says_why(root: Path, arguments: dict[str, object], words: str) -> None:
+    finished = await found(root, **arguments)
+    assert finished.outcome is Outcome.ERROR
+    assert words in finished.text
+
+
+async def test_a_pattern_that_never_ends_does_not_hold_the_daemon(root: Path) -> None:
+    (root / "bait.txt").write_text("a" * 60 + "!")
+    begun = time.monotonic()
+    searching = asyncio.create_task(
+        run(a_call("files.search", {"text": "(a+)+$", "regex": True}), root=root, timeout_ms=300)
+    )
+    beats = 0
+    while not searching.done():
+        await asyncio.sleep(0.01)
+        beats += 1
+    finished = await searching
+    assert isinstance(finished, Finished)
+    assert finished.outcome is Outcome.TIMEOUT
+    assert beats >= 10
+    assert time.monotonic() - begun < 3

@@ -1,0 +1,88 @@
+"""A bad call is answered with words that a model can act on."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palyra.core.tool import JsonObject
+from palyra.tools.arguments import BadCall, check
+from palyra.tools.catalog import Catalog
+from tests.unit.tools.surroundings import a_call
+
+CATALOG = Catalog.of(None)
+
+
+def reason(tool: str, arguments: JsonObject | None = None, *, malformed: str = "") -> str:
+    bad = check(CATALOG, a_call(tool, arguments, malformed=malformed))
+    assert isinstance(bad, BadCall)
+    return bad.reason
+
+
+def test_a_good_call_gives_the_tools_own_arguments() -> None:
+    arguments = check(CATALOG, a_call("files.read", {"path": "a", "line": 3}))
+    assert isinstance(arguments, msgspec.Struct)
+    assert msgspec.structs.asdict(arguments) == {"path": "a", "line": 3, "lines": 500, "byte": 0}
+
+
+def test_a_number_written_as_text_is_taken_for_a_number() -> None:
+    assert not isinstance(check(CATALOG, a_call("files.read", {"path": "a", "line": "3"})), BadCall)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "missing required field `path`"),
+        ({"path": 3}, "Expected `str`, got `int` - at `$.path`"),
+        ({"path": "a", "line": "x"}, "at `$.line`"),
+        ({"path": "a", "line": 0}, "`int` >= 1 - at `$.line`"),
+        ({"path": "a", "mode": "r"}, "unknown field `mode`"),
+        ({"path": None}, "at `$.path`"),
+    ],
+)
+def test_a_wrong_argument_is_named_and_the_right_ones_too(arguments: JsonObject, words: str) -> None:
+    assert words in reason("files.read", arguments)
+    assert reason("files.read", arguments).endswith(
+        "Send one JSON object with: path, line (optional), lines (optional), byte (optional)."
+    )
+
+
+def test_an_unknown_tool_is_answered_with_the_nearest() -> None:
+    assert reason("file.read").startswith("There is no tool 'file.read'. Did you mean files.read")
+    assert reason("time_now") == "There is no tool 'time_now'. Did you mean time.now?"
+
+
+def test_a_name_like_no_other_is_answered_with_all() -> None:
+    assert reason("qqq") == (
+        "There is no tool 'qqq'. Available are: agent.delegate, files.list, files.read, files.search, time.now."
+    )
+    assert len(reason("q" * 10_000)) < 300
+
+
+def test_without_any_tools_the_model_is_told_to_answer() -> None:
+    bad = check(Catalog(()), a_call("files.read"))
+    assert isinstance(bad, BadCall)
+    assert "Answer without one" in bad.reason
+
+
+def test_malformed_arguments_are_answered_with_the_reason() -> None:
+    text = reason("files.list", malformed="the arguments are no JSON object (truncated): {")
+    assert "files.list was not called: the arguments are no JSON object (truncated): {" in text
+    assert "folder (optional)" in text
+
+
+@given(
+    st.sampled_from(CATALOG.names()),
+    st.dictionaries(
+        st.sampled_from(["path", "line", "folder", "text", "limit", "zone", "task", "other"]),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+            lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+            max_leaves=4,
+        ),
+        max_size=4,
+    ),
+)
+def test_any_arguments_are_either_taken_or_explained(tool: str, arguments: JsonObject) -> None:
+    result = check(CATALOG, a_call(tool, arguments))
+    assert isinstance(result, msgspec.Struct) or result.reason

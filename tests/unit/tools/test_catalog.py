@@ -1,0 +1,44 @@
+"""A run sees the tools it may use, always in the same order."""
+
+import msgspec
+
+from palyra.core.tool import Risk
+from palyra.tools.catalog import Catalog
+
+BUILT_IN = ("agent.delegate", "files.list", "files.read", "files.search", "time.now")
+
+
+def test_all_built_in_tools_are_found_in_order() -> None:
+    assert Catalog.of(None).names() == BUILT_IN
+    assert tuple(spec.name for spec in Catalog.of(None).specs()) == BUILT_IN
+
+
+def test_only_allowed_tools_are_seen_and_unknown_names_passed_over() -> None:
+    catalog = Catalog.of(("time.now", "files.write", "files.list"))
+    assert catalog.names() == ("files.list", "time.now")
+    assert catalog.get("files.read") is None
+    assert Catalog.of(()).specs() == ()
+
+
+def test_a_tool_is_found_by_its_name() -> None:
+    tool = Catalog.of(None).get("files.read")
+    assert tool is not None
+    assert tool.spec.name == "files.read"
+
+
+def test_what_only_reads_may_be_repeated_and_does_no_harm() -> None:
+    for spec in Catalog.of(None).specs():
+        assert spec.risk is Risk.LOW
+        assert spec.repeatable
+        assert spec.read_only == (spec.name != "agent.delegate")
+
+
+def test_the_tools_take_little_of_a_prompt() -> None:
+    shown = [(spec.name, spec.description, spec.parameters) for spec in Catalog.of(None).specs()]
+    assert len(msgspec.json.encode(shown)) / 4 < 600
+
+
+def test_every_tool_says_what_it_does() -> None:
+    for spec in Catalog.of(None).specs():
+        assert spec.description.endswith(".")
+        assert spec.parameters["additionalProperties"] is False
