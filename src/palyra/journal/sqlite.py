@@ -12,9 +12,10 @@ import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -267,10 +268,14 @@ class SqliteWriter:
 def open_for_writing(path: Path) -> apsw.Connection:
     """Open the journal file, made if missing, for its owner only."""
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         raw = apsw.Connection(str(path), statementcachesize=STATEMENTS_CACHED)
+        if raw.readonly("main"):
+            # SQLite is asked, no file opened to try: closing one would drop the locks that this process holds on it.
+            raise StorageReadOnly(f"{path} can not be opened for writing.")
         raw.set_busy_timeout(BUSY_MS)
-        raw.execute("PRAGMA journal_mode = WAL").fetchall()
+        _log_ahead(raw)
         raw.execute("PRAGMA synchronous = FULL")
         raw.execute("PRAGMA foreign_keys = ON")
         raw.execute("PRAGMA journal_size_limit = 67108864").fetchall()
@@ -279,6 +284,23 @@ def open_for_writing(path: Path) -> apsw.Connection:
     except OSError as error:
         raise StorageReadOnly(f"{path} can not be opened for writing: {error.strerror}.") from error
     return raw
+
+
+def _log_ahead(raw: apsw.Connection) -> None:
+    """Put the file into WAL mode, also while other processes open the same new file.
+
+    Two that would both change the mode hold each other's read lock, so SQLite refuses one of them at once, without
+    its busy timeout. To ask for the whole file does wait; after that the mode is most likely changed already.
+    """
+    until = time.monotonic() + BUSY_MS / 1_000
+    while True:
+        try:
+            raw.execute("PRAGMA journal_mode = WAL").fetchall()
+            return
+        except apsw.BusyError:
+            if time.monotonic() > until:
+                raise
+        raw.execute("BEGIN EXCLUSIVE; ROLLBACK")
 
 
 def open_for_reading(path: Path) -> apsw.Connection:
