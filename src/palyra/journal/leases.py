@@ -38,12 +38,12 @@ class Leased:
     order: str
 
 
-RUNS = Leased(table="runs", id_column="run_id", claimable="ready = 1", order="accepted_ms")
+RUNS = Leased(table="runs", id_column="run_id", claimable="ready = 1", order="accepted_ms, run_id")
 TASKS = Leased(
     table="tasks",
     id_column="task_id",
     claimable="status = 'pending' AND not_before_ms <= :now_ms",
-    order="not_before_ms",
+    order="not_before_ms, task_id",
 )
 
 
