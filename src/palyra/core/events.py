@@ -7,7 +7,6 @@ Every event has a time, an actor (the principal or part that caused it) and labe
 `carried_ms` is the time a worker spent on the run since the entry before it: the sum is the run's wall clock.
 """
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
@@ -333,8 +332,7 @@ def kind_of(event: TapeEvent) -> str:
     return tag
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One line of a session's tape, as it is stored."""
 
     session_id: SessionId

@@ -3,7 +3,7 @@
 import os
 import threading
 from datetime import UTC, datetime
-from time import monotonic
+from time import monotonic, time
 
 from palyra.core.clock import Clock, to_ms
 from palyra.core.ids import RANDOM_BYTES, ulid
@@ -13,8 +13,7 @@ class SystemClock:
     """The machine's clock."""
 
     def now(self) -> datetime:
-        now = datetime.now(UTC)
-        return now.replace(microsecond=now.microsecond // 1000 * 1000)
+        return datetime.fromtimestamp(int(time() * 1000) / 1000, UTC)
 
     def monotonic(self) -> float:
         return monotonic()

@@ -5,6 +5,7 @@ follow one another and those of different sessions do not wait. A deadlock or se
 """
 
 import asyncio
+import logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +34,7 @@ from palyra.journal.engine import (
     Unit,
     carry_out,
 )
-from palyra.journal.settled import settled
+from palyra.journal.outcome import Outcome
 
 T = TypeVar("T")
 
@@ -49,6 +50,8 @@ READERS = 4
 TRIES = 3
 CONNECT_SECONDS = 5
 TURNS = 64
+
+log = logging.getLogger(__name__)
 
 _PARAMETER = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
 
@@ -113,7 +116,9 @@ class PostgresEngine:
     async def write(self, unit: Unit[T]) -> T:
         if self._closed:
             raise EngineClosed
-        return await settled(self._loop.run_in_executor(self._writers, self._write, unit))
+        outcome: Outcome[T] = Outcome(loop=self._loop)
+        self._writers.submit(self._carry_out, unit, outcome)
+        return await outcome
 
     async def read(self, query: Unit[T]) -> T:
         if self._closed:
@@ -129,6 +134,17 @@ class PostgresEngine:
         await self._loop.run_in_executor(None, self._readers.shutdown)
         for raw in self._opened:
             raw.close()
+
+    def _carry_out(self, unit: Unit[T], outcome: Outcome[T]) -> None:
+        result, failure = None, None
+        try:
+            result = self._write(unit)
+        except BaseException as error:
+            failure = error
+        try:
+            self._loop.call_soon_threadsafe(outcome.settle, result, failure)
+        except RuntimeError:
+            log.warning("the event loop is gone; an answered write has no reader")
 
     def _write(self, unit: Unit[T]) -> T:
         for last in (False,) * (TRIES - 1) + (True,):

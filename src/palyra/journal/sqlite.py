@@ -1,10 +1,12 @@
 """The engine on SQLite: one writer thread that commits in groups, several readers.
 
-Theory of operation. Whatever waits when the writer is free becomes one transaction: each unit in a savepoint of its
-own, one COMMIT and so one fsync for all, then everybody is answered. A unit that fails rolls back to its
-savepoint and the others go on, as long as the transaction lives. A full disk, an I/O error or a failed COMMIT ends
-the whole transaction and takes every savepoint with it; a statement run after that would commit by itself. So the group
-stops at once, the culprit gets its error, and each of the others runs again alone.
+Theory of operation. Whatever waits when the writer is free becomes one transaction: one COMMIT and so one fsync for
+all, then everybody is answered. Most units succeed, and of those that fail most have changed nothing yet; so a group is
+first tried without savepoints, which would cost each unit as much as a statement. If one fails after it changed
+something, all is rolled back, and the group runs once more, each unit in a savepoint of its own: then a unit that fails
+undoes its own changes and the others go on, as long as the transaction lives. A full disk, an I/O error or a failed
+COMMIT ends the whole transaction and takes every savepoint with it; a statement run after that would commit by itself.
+So the group stops at once, the culprit gets its error, and each of the others runs again alone.
 """
 
 import asyncio
@@ -16,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,7 +42,7 @@ from palyra.journal.engine import (
     Unit,
     carry_out,
 )
-from palyra.journal.settled import settled
+from palyra.journal.outcome import Outcome
 
 T = TypeVar("T")
 
@@ -60,20 +62,30 @@ class SqliteConnection:
 
     def __init__(self, raw: apsw.Connection) -> None:
         self.raw = raw
+        # One for all statements: each is run to its end, and a new cursor costs as much as a small statement.
+        self._cursor = raw.cursor()
         self.facts: list[Fact] = []
+        self.changed = False
+        """Whether something was run that may have changed something."""
 
     def execute(self, sql: str, params: Params = NO_PARAMS) -> int:
-        self.raw.execute(sql, params).fetchall()
+        self.changed = True
+        self._cursor.execute(sql, params).fetchall()
         return self.raw.changes()
 
     def execute_many(self, sql: str, rows: Sequence[Params]) -> None:
-        self.raw.executemany(sql, rows).fetchall()
+        self.changed = True
+        self._cursor.executemany(sql, rows).fetchall()
 
     def fetch(self, sql: str, params: Params = NO_PARAMS) -> list[Row]:
-        return self.raw.execute(sql, params).fetchall()
+        if not sql.startswith("SELECT"):
+            self.changed = True
+        return self._cursor.execute(sql, params).fetchall()
 
     def fetch_one(self, sql: str, params: Params = NO_PARAMS) -> Row | None:
-        rows = self.raw.execute(sql, params).fetchall()
+        if not sql.startswith("SELECT"):
+            self.changed = True
+        rows = self._cursor.execute(sql, params).fetchall()
         return rows[0] if rows else None
 
     def publish(self, fact: Fact) -> None:
@@ -83,10 +95,10 @@ class SqliteConnection:
 @dataclass(slots=True)
 class _Job:
     unit: Unit[Any]
-    future: "asyncio.Future[Any]"
+    outcome: Outcome[Any]
     result: Any = None
     error: BaseException | None = None
-    facts: list[Fact] = field(default_factory=list)
+    facts: Sequence[Fact] = ()
 
 
 class SqliteEngine:
@@ -113,10 +125,9 @@ class SqliteEngine:
     async def write(self, unit: Unit[T]) -> T:
         if self._closed:
             raise EngineClosed
-        job = _Job(unit, self._loop.create_future())
-        self._jobs.put(job)
-        result: T = await settled(job.future)
-        return result
+        outcome: Outcome[T] = Outcome(loop=self._loop)
+        self._jobs.put(_Job(unit, outcome))
+        return await outcome
 
     async def read(self, query: Unit[T]) -> T:
         if self._closed:
@@ -168,12 +179,13 @@ class SqliteEngine:
                 return
 
     def _carry_out(self, group: list[_Job]) -> None:
-        for again in self._try_group(group):
-            # The transaction was lost under these; nothing of them is recorded, so each may run once more.
-            self._try_group([again])
+        # Nothing of what must be tried again is recorded. What is alone in its group comes to its end there.
+        for again in self._try_group(group, careful=False):
+            for alone in self._try_group(again, careful=True):
+                self._try_group(alone, careful=True)
 
-    def _try_group(self, group: list[_Job]) -> list[_Job]:
-        """Run the units in one transaction and answer them; return those that must run again."""
+    def _try_group(self, group: list[_Job], *, careful: bool) -> list[list[_Job]]:
+        """Run the units in one transaction and answer them; return the groups that must be tried again."""
         raw = self._writer.raw
         try:
             raw.execute("BEGIN IMMEDIATE")
@@ -185,17 +197,22 @@ class SqliteEngine:
             return []
         try:
             for job in group:
-                job.error = None
-                self._run(job)
+                clean = self._run(job, careful=careful)
                 if not raw.in_transaction:
                     self._answer([job])
-                    return [other for other in group if other is not job]
+                    return [[other] for other in group if other is not job]
+                if not clean:
+                    raw.execute("ROLLBACK")
+                    if len(group) > 1:
+                        return [group]
+                    self._answer(group)
+                    return []
             raw.execute("COMMIT")
         except apsw.Error as error:
             if raw.in_transaction:
                 raw.execute("ROLLBACK")
             if len(group) > 1:
-                return group
+                return [[job] for job in group]
             group[0].error = translated(error)
             self._answer(group)
             return []
@@ -204,20 +221,28 @@ class SqliteEngine:
         self._answer(group)
         return []
 
-    def _run(self, job: _Job) -> None:
-        """Run one unit inside the open transaction; if it fails, only its own changes are undone."""
+    def _run(self, job: _Job, *, careful: bool) -> bool:
+        """Run one unit inside the open transaction; False if it failed and left changes behind."""
         connection, raw = self._writer, self._writer.raw
-        connection.facts = job.facts = []
+        connection.changed = False
+        connection.facts = []
+        job.error, job.facts = None, connection.facts
         try:
-            raw.execute("SAVEPOINT unit")
+            if careful:
+                raw.execute("SAVEPOINT unit")
             job.result = carry_out(job.unit, connection)
-            raw.execute("RELEASE unit")
+            if careful:
+                raw.execute("RELEASE unit")
+            if not raw.in_transaction:
+                raise JournalFault("A unit ended the transaction that it ran in.")
         except BaseException as error:
             job.error = translated(error) if isinstance(error, apsw.Error) else error
-            job.facts = []
+            if not careful:
+                return not connection.changed
             if raw.in_transaction:
                 raw.execute("ROLLBACK TO unit")
                 raw.execute("RELEASE unit")
+        return True
 
     def _answer(self, group: list[_Job]) -> None:
         try:
@@ -233,16 +258,8 @@ class SqliteEngine:
                     listener(facts)
         finally:
             # A listener's fault is no reason to let writers wait for ever.
-            self._settle(group)
-
-    def _settle(self, group: list[_Job]) -> None:
-        for job in group:
-            if job.future.done():
-                continue
-            if job.error is None:
-                job.future.set_result(job.result)
-            else:
-                job.future.set_exception(job.error)
+            for job in group:
+                job.outcome.settle(job.result, job.error)
 
 
 class SqliteWriter:

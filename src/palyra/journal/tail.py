@@ -9,7 +9,9 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec import structs
 
 from palyra.core.errors import Unavailable
 from palyra.core.events import Entry
@@ -103,7 +105,7 @@ class Tail:
             if not isinstance(fact, Entry):
                 continue
             # Of a long one only the place is remembered: that there is something, and where.
-            self._recent.append(fact if len(fact.content) <= REMEMBERED_BYTES else replace(fact, content=""))
+            self._recent.append(fact if len(fact.content) <= REMEMBERED_BYTES else structs.replace(fact, content=""))
             watched = self._watched.get(fact.session_id)
             if watched is None:
                 continue

@@ -8,42 +8,40 @@ salt keeps the digest from telling anything about a short content once that cont
 """
 
 import hashlib
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from palyra.core.clock import to_ms
 from palyra.core.errors import Invalid
 from palyra.core.events import Entry, TapeEvent, encode, kind_of
 from palyra.core.ids import RunId, SessionId
 from palyra.journal.engine import Connection
+from palyra.journal.salts import Salts
 
 GENESIS = "0" * 64
 PAGE_ENTRIES = 1_000
 PAGE_BYTES = 2 * 1024 * 1024
 SLICE_ENTRIES = 200
-SALT_BYTES = 16
 
 _COLUMNS = "session_id, tape_seq, run_id, run_seq, kind, at_ms, content"
 _position = msgspec.json.Encoder()
+_salts = Salts()
 
 
 class BeyondTheEnd(Invalid):
     """after_seq lies beyond the end of the tape."""
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Struct, frozen=True):
     """The end of a tape: how many entries it has, and the hash of the last."""
 
     tape_seq: int
     hash: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fresh:
+class Fresh(Struct, frozen=True):
     """An event on its way to the tape: whose it is, and its place in the run."""
 
     run_id: RunId | None
@@ -81,31 +79,22 @@ def append(conn: Connection, session_id: SessionId, *, head: Head, fresh: Sequen
     entries: list[Entry] = []
     rows: list[dict[str, object]] = []
     seq, chain = head.tape_seq, head.hash
-    # One call for all: asking the kernel costs more than hashing does.
-    salts = os.urandom(SALT_BYTES * len(fresh)).hex()
-    for place, item in enumerate(fresh):
+    for item in fresh:
         seq += 1
-        entry = Entry(
-            session_id=session_id,
-            tape_seq=seq,
-            run_id=item.run_id,
-            run_seq=item.run_seq,
-            kind=kind_of(item.event),
-            at_ms=to_ms(item.event.at),
-            content=encode(item.event),
-        )
-        salt = salts[2 * SALT_BYTES * place : 2 * SALT_BYTES * (place + 1)]
+        kind, at_ms, content = kind_of(item.event), to_ms(item.event.at), encode(item.event)
+        entry = Entry(session_id, seq, item.run_id, item.run_seq, kind, at_ms, content)
+        salt = _salts.new()
         chain = entry_hash(chain, entry, salt)
         entries.append(entry)
         rows.append(
             {
                 "session_id": session_id,
                 "tape_seq": seq,
-                "run_id": entry.run_id,
-                "run_seq": entry.run_seq,
-                "kind": entry.kind,
-                "at_ms": entry.at_ms,
-                "content": entry.content,
+                "run_id": item.run_id,
+                "run_seq": item.run_seq,
+                "kind": kind,
+                "at_ms": at_ms,
+                "content": content,
                 "salt": salt,
                 "hash": chain,
             }

@@ -18,7 +18,8 @@ from palyra.journal.anchors import Anchor, AnchorBody
 from palyra.journal.engine import Connection, Row
 from palyra.journal.signing import is_signed, public_key
 from palyra.journal.suspect import Strange
-from palyra.journal.tape import GENESIS, SALT_BYTES, Head, entry_hash
+from palyra.journal.salts import SALT_BYTES
+from palyra.journal.tape import GENESIS, Head, entry_hash
 
 ENTRY = (int, (str, type(None)), int, str, int, str, str, str)
 ANCHOR = (int, int, str, str, str)

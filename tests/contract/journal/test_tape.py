@@ -1,9 +1,9 @@
 """The tape: numbered without gaps, chained, and read in pages."""
 
 import hashlib
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from palyra.core.clock import to_ms
 from palyra.core.events import Entry, encode

@@ -5,19 +5,23 @@ import gc
 
 import pytest
 
-from palyra.journal.settled import settled
+from palyra.journal.outcome import Outcome
 
 
 class Failure(Exception):
     """What went wrong in these tests."""
 
 
-async def waiting() -> "tuple[asyncio.Future[str], asyncio.Task[str]]":
-    """Return a future, and a task that waits for it already."""
-    future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(settled(future))
+async def wait_for(outcome: Outcome[str]) -> str:
+    return await outcome
+
+
+async def waiting() -> tuple[Outcome[str], asyncio.Task[str]]:
+    """Return an outcome, and a task that waits for it already."""
+    outcome: Outcome[str] = Outcome()
+    task = asyncio.create_task(wait_for(outcome))
     await asyncio.sleep(0)
-    return future, task
+    return outcome, task
 
 
 async def turns(count: int = 5) -> None:
@@ -27,23 +31,23 @@ async def turns(count: int = 5) -> None:
 
 
 async def test_the_result_is_handed_on() -> None:
-    future, task = await waiting()
-    future.set_result("done")
+    outcome, task = await waiting()
+    outcome.settle("done", None)
 
     assert await task == "done"
 
 
 async def test_what_is_done_already_is_handed_on_at_once() -> None:
-    future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    future.set_result("done")
+    outcome: Outcome[str] = Outcome()
+    outcome.settle("done", None)
 
-    assert await settled(future) == "done"
+    assert await outcome == "done"
 
 
 @pytest.mark.parametrize("failure", [Failure("no"), KeyError("no"), GeneratorExit("no")], ids=repr)
 async def test_the_failure_is_handed_on_as_it_is(failure: BaseException) -> None:
-    future, task = await waiting()
-    future.set_exception(failure)
+    outcome, task = await waiting()
+    outcome.settle(None, failure)
 
     with pytest.raises(type(failure)) as caught:
         await task
@@ -51,13 +55,13 @@ async def test_the_failure_is_handed_on_as_it_is(failure: BaseException) -> None
 
 
 async def test_a_waiter_that_is_cancelled_stays_until_the_outcome_is_known() -> None:
-    future, task = await waiting()
+    outcome, task = await waiting()
     task.cancel()
     await turns()
     assert not task.done()
-    assert not future.cancelled()
+    assert not outcome.cancelled()
 
-    future.set_result("done")
+    outcome.settle("done", None)
 
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -65,21 +69,21 @@ async def test_a_waiter_that_is_cancelled_stays_until_the_outcome_is_known() -> 
 
 
 async def test_a_waiter_that_is_cancelled_again_and_again_still_stays() -> None:
-    future, task = await waiting()
+    outcome, task = await waiting()
     for _ in range(5):
         task.cancel()
         await turns()
         assert not task.done()
 
-    future.set_result("done")
+    outcome.settle("done", None)
 
     with pytest.raises(asyncio.CancelledError):
         await task
 
 
 async def test_a_cancellation_at_the_moment_of_the_outcome_is_not_lost() -> None:
-    future, task = await waiting()
-    future.set_result("done")
+    outcome, task = await waiting()
+    outcome.settle("done", None)
     task.cancel()
 
     with pytest.raises(asyncio.CancelledError):
@@ -87,10 +91,10 @@ async def test_a_cancellation_at_the_moment_of_the_outcome_is_not_lost() -> None
 
 
 async def test_the_word_of_a_cancellation_is_passed_on() -> None:
-    future, task = await waiting()
+    outcome, task = await waiting()
     task.cancel("enough")
     await turns()
-    future.set_result("done")
+    outcome.settle("done", None)
 
     with pytest.raises(asyncio.CancelledError, match="enough"):
         await task
@@ -99,38 +103,41 @@ async def test_the_word_of_a_cancellation_is_passed_on() -> None:
 async def test_a_failure_that_nobody_waits_for_any_more_is_not_complained_of() -> None:
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
-    future, task = await waiting()
+    outcome, task = await waiting()
     task.cancel()
     await turns()
-    future.set_exception(Failure())
+    outcome.settle(None, Failure())
 
     with pytest.raises(asyncio.CancelledError):
         await task
-    del future, task
+    del outcome, task
     gc.collect()
     await turns()
     assert complaints == []
 
 
-async def test_a_future_that_is_cancelled_itself_ends_the_wait() -> None:
-    future, task = await waiting()
-    future.cancel()
+async def test_nobody_can_cancel_it() -> None:
+    outcome, task = await waiting()
+    assert not outcome.cancel()
+    await turns()
+    assert not task.done()
 
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    outcome.settle("done", None)
+
+    assert await task == "done"
 
 
 async def test_a_timeout_around_it_waits_for_the_outcome_too() -> None:
-    future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    outcome: Outcome[str] = Outcome()
 
     async def patient() -> None:
         async with asyncio.timeout(0.01):
-            await settled(future)
+            await outcome
 
     task = asyncio.create_task(patient())
     await asyncio.wait([task], timeout=0.05)
     assert not task.done()
-    future.set_result("done")
+    outcome.settle("done", None)
 
     with pytest.raises(TimeoutError):
         await task
