@@ -137,8 +137,10 @@ def test_each_time_the_disk_is_full_is_said_once(new_sqlite_daemon: NewDaemon, d
         for run_id in accepted:
             daemon.finished(run_id, seconds=20)
         until(lambda: daemon.get("/status")["storage"] == "ok")
+        until(lambda: told(daemon)[-1] == "the journal can be written again; work goes on")
         disk.take(leave=MEBIBYTE)
 
+    assert [line == told(daemon)[1] for line in told(daemon)] == [False, True, False, True]
     assert codes_logged(daemon) == ["storage_full", "storage_full"]
     check_kept(prove(daemon), accepted)
 
@@ -176,3 +178,7 @@ def check_kept(kept: Kept, accepted: dict[str, str]) -> None:
 
 def codes_logged(daemon: Daemon) -> list[Json]:
     return [line["code"] for line in daemon.log() if "code" in line]
+
+
+def told(daemon: Daemon) -> list[str]:
+    return [line["message"] for line in daemon.log() if line["logger"] == "palyra.runs.worker"]

@@ -22,6 +22,8 @@ RENEW_SECONDS = leases.RENEW_MS / 1000
 UNRENEWED_SECONDS = 7.0
 FIRST_WAIT_SECONDS = 0.25
 LONGEST_WAIT_SECONDS = 5.0
+STEADY_SECONDS = 6.0
+"""Longer than any run waits for its next try: if none met trouble for so long, the trouble is over."""
 
 WAKING = frozenset({"run_started", "approval_resolved", "child_ended", "input_steered", "run_cancelled"})
 
@@ -46,6 +48,8 @@ class Worker:
         self._more_may_wait = False
         self.trouble: str | None = None
         """The code of what keeps the journal from being written, None while all is well."""
+        self._told: str | None = None
+        self._well_since = clock.monotonic()
         engine.subscribe(self._notice)
 
     @property
@@ -73,6 +77,7 @@ class Worker:
             if self.trouble is not None:
                 await self._probe()
             await self._take_up(group)
+            self._tell_if_over()
             with suppress(TimeoutError):
                 async with asyncio.timeout(SWEEP_SECONDS):
                     await self._wake.wait()
@@ -230,15 +235,22 @@ class Worker:
             self._note_trouble(None)
 
     def _note_trouble(self, error: BaseException | None) -> None:
-        """Say once when the journal can not be written, and once when it can again."""
-        code = getattr(error, "code", type(error).__name__) if error is not None else None
-        if code == self.trouble:
+        """Say once when the journal can not be written."""
+        if error is None:
+            if self.trouble is not None:
+                self.trouble, self._well_since = None, self._clock.monotonic()
             return
-        if error is not None:
-            log.error("%s", error, extra={"code": code})
-        elif self.trouble is not None:
+        self.trouble = getattr(error, "code", type(error).__name__)
+        if self.trouble != self._told:
+            log.error("%s", error, extra={"code": self.trouble})
+            self._told = self.trouble
+
+    def _tell_if_over(self) -> None:
+        """Say once when it can be written again: on a full disk that something small fits now and then is no news."""
+        steady = self._clock.monotonic() - self._well_since >= STEADY_SECONDS
+        if self._told is not None and self.trouble is None and steady:
             log.warning("the journal can be written again; work goes on")
-        self.trouble = code
+            self._told = None
 
 
 def _replayed(conn: Connection, lease: Lease) -> RunState | None:
