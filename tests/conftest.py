@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from blockbuster import blockbuster_ctx
+from hypothesis import settings
 
 from tests.support.postgres import (
     HOW_TO_INSTALL,
@@ -18,6 +19,10 @@ from tests.support.postgres import (
     new_schema,
     running_postgres,
 )
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("palyra", deadline=None)
+settings.load_profile("palyra")
 
 
 @pytest.fixture(scope="session")
