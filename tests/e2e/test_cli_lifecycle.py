@@ -13,7 +13,7 @@ from time import monotonic, sleep
 import pytest
 
 from palyra.config import Home
-from palyra.gateway.client import find_daemon, is_held
+from palyra.gateway.target import find_daemon, is_held
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from palyra.core.events import Mode, SessionArchived, SessionRenamed, SessionRes
 from palyra.core.ids import MalformedId, PrincipalId
 from palyra.core.message import MessageEmpty, MessageTooLong, TextUnclean
 from palyra.core.run import RunStatus
-from palyra.core.session import Session, SessionRef
+from palyra.core.session import Session, SessionNameInvalid, SessionRef
 from palyra.journal import search, sessions
 from palyra.providers.scripted import Call, Rule, Script, Text, When
 from palyra.runs import export
@@ -20,7 +20,6 @@ from palyra.runs.agents import NoAgent
 from palyra.runs.sessions import (
     SessionBusy,
     SessionMismatch,
-    SessionNameInvalid,
     SessionNotFound,
     SessionPutAway,
 )

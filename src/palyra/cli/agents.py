@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import click
+import msgspec
 
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.output import facts, show, show_json, table
@@ -10,6 +11,7 @@ from palyra.cli.printable import printable, printable_line
 from palyra.cli.sessions import find_session
 from palyra.core.agent import Agent
 from palyra.core.errors import NotFound
+from palyra.core.ids import AgentId, PrincipalId
 from palyra.core.session import Session
 from palyra.gateway.client import Client
 
@@ -33,7 +35,7 @@ def agents(ctx: click.Context) -> None:
 @click.pass_obj
 def list_agents(invocation: Invocation) -> None:
     """List agents by name."""
-    found = _all(invocation.client)
+    found = invocation.client.agents.all()
     if invocation.json:
         show_json({"agents": found})
         return
@@ -67,8 +69,15 @@ def create_agent(
 ) -> None:
     """Make an agent."""
     text = instructions_file.read_text("utf-8") if instructions_file is not None else instructions
-    body = {"name": name, "instructions": text, "tools": tools or None, "workspace_roots": roots}
-    _show(invocation, invocation.client.ask(Agent, "POST", "/agents", body=body, field="agent"))
+    wanted = Agent(
+        agent_id=AgentId(""),
+        principal=PrincipalId(""),
+        name=name,
+        instructions=text,
+        tools=tools or None,
+        workspace_roots=roots,
+    )
+    _show(invocation, invocation.client.agents.create(wanted))
 
 
 @agents.command("update")
@@ -89,15 +98,13 @@ def update_agent(
 ) -> None:
     """Change an agent; what is not named stays as it is."""
     before = find_agent(invocation.client, agent)
-    body = {
-        "name": name or before.name,
-        "instructions": before.instructions if instructions is None else instructions,
-        "tools": None if all_tools else (tools or before.tools),
-        "workspace_roots": before.workspace_roots,
-        "limits": before.limits,
-    }
-    path = f"/agents/{before.agent_id}"
-    _show(invocation, invocation.client.ask(Agent, "PUT", path, body=body, field="agent"))
+    wanted = msgspec.structs.replace(
+        before,
+        name=name or before.name,
+        instructions=before.instructions if instructions is None else instructions,
+        tools=None if all_tools else (tools or before.tools),
+    )
+    _show(invocation, invocation.client.agents.update(wanted))
 
 
 @agents.command("delete")
@@ -106,7 +113,7 @@ def update_agent(
 def delete_agent(invocation: Invocation, agent: str) -> None:
     """Forget an agent; its sessions fall back to the default one."""
     found = find_agent(invocation.client, agent)
-    invocation.client.tell("DELETE", f"/agents/{found.agent_id}")
+    invocation.client.agents.delete(found.agent_id)
     if invocation.json:
         show_json({"deleted": found.agent_id})
     else:
@@ -119,8 +126,7 @@ def delete_agent(invocation: Invocation, agent: str) -> None:
 def set_default(invocation: Invocation, agent: str) -> None:
     """Make an agent answer wherever nothing else is said."""
     found = find_agent(invocation.client, agent)
-    path = f"/agents/{found.agent_id}/default"
-    _show(invocation, invocation.client.ask(Agent, "POST", path, body={}, field="agent"))
+    _show(invocation, invocation.client.agents.set_default(found.agent_id))
 
 
 @agents.command("bind")
@@ -130,9 +136,7 @@ def set_default(invocation: Invocation, agent: str) -> None:
 def bind_agent(invocation: Invocation, agent: str, session: str) -> None:
     """Make an agent answer in a session, from its next run on."""
     found, where = find_agent(invocation.client, agent), find_session(invocation.client, session)
-    body = {"session_id": where.session_id}
-    path = f"/agents/{found.agent_id}/bind"
-    bound = invocation.client.ask(Session, "POST", path, body=body, field="session")
+    bound = invocation.client.agents.bind(found.agent_id, where.session_id)
     _tell_bound(invocation, bound, f"{printable_line(found.name)} answers in it.")
 
 
@@ -142,8 +146,7 @@ def bind_agent(invocation: Invocation, agent: str, session: str) -> None:
 def unbind_agent(invocation: Invocation, session: str) -> None:
     """Let the default agent answer in a session again."""
     where = find_session(invocation.client, session)
-    path = f"/sessions/{where.session_id}/unbind"
-    bound = invocation.client.ask(Session, "POST", path, body={}, field="session")
+    bound = invocation.client.agents.unbind(where.session_id)
     _tell_bound(invocation, bound, "the default agent answers in it.")
 
 
@@ -153,25 +156,19 @@ def unbind_agent(invocation: Invocation, session: str) -> None:
 def resolve_agent(invocation: Invocation, session: str | None) -> None:
     """Say which agent would answer in a session, or in a new one, and why."""
     where = find_session(invocation.client, session).session_id if session is not None else None
-    answer = invocation.client.ask(dict[str, object], "GET", "/agents/resolve", query={"session_id": where})
+    chosen, reason = invocation.client.agents.resolve(where)
     if invocation.json:
-        show_json(answer)
-        return
-    chosen = answer["agent"]
-    assert isinstance(chosen, dict)
-    print(f"{printable_line(str(chosen['name']))}: {printable_line(str(answer['reason']))}.")
+        show_json({"agent": chosen, "reason": reason})
+    else:
+        print(f"{printable_line(chosen.name)}: {printable_line(reason)}.")
 
 
 def find_agent(client: Client, name: str) -> Agent:
     """Return the agent of that id or name."""
-    for agent in _all(client):
+    for agent in client.agents.all():
         if name in (agent.name, agent.agent_id):
             return agent
     raise NoSuchAgent
-
-
-def _all(client: Client) -> tuple[Agent, ...]:
-    return client.ask(tuple[Agent, ...], "GET", "/agents", field="agents")
 
 
 def _show(invocation: Invocation, agent: Agent) -> None:

@@ -15,7 +15,7 @@ from palyra.cli.options import Invocation
 from palyra.config import Home, Settings
 from palyra.core.errors import PalyraError
 from palyra.core.version import VERSION
-from palyra.gateway.client import find_daemon, is_held
+from palyra.gateway.target import find_daemon, is_held
 from palyra.journal import migrate, verify
 
 OK = "ok"
@@ -141,13 +141,13 @@ def check_daemon(invocation: Invocation) -> Check:
             return Check("daemon", WARN, "is starting or stopping", "Look again in a moment.")
         return Check("daemon", OK, "not running", "`palyra up` starts it.")
     try:
-        parts = invocation.ask_status()
+        told = invocation.ask_status()
     except PalyraError as error:
         return Check("daemon", FAIL, f"process {daemon.pid} runs but refuses", describe(error))
-    if parts.get("storage", "ok") != "ok":
-        return Check("daemon", FAIL, f"its storage is in trouble: {parts['storage']}", "See `palyra logs`.")
-    if parts.get("version") != VERSION:
-        what = f"runs version {parts.get('version')}, this command is {VERSION}"
+    if told.storage != "ok":
+        return Check("daemon", FAIL, f"its storage is in trouble: {told.storage}", "See `palyra logs`.")
+    if told.version != VERSION:
+        what = f"runs version {told.version}, this command is {VERSION}"
         return Check("daemon", WARN, what, "`palyra restart` brings them together.")
     return Check("daemon", OK, f"process {daemon.pid} answers at {daemon.address}")
 

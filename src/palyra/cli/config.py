@@ -25,7 +25,8 @@ from palyra.config import (
     stray_variables,
     variable_of,
 )
-from palyra.gateway.client import ADMIN_ROOT, Client, find_daemon, find_target, is_held
+from palyra.gateway.client import ADMIN_ROOT, Client
+from palyra.gateway.target import find_daemon, find_target, is_held
 
 
 @click.group(cls=PalyraGroup)
@@ -101,6 +102,7 @@ def show_target(invocation: Invocation) -> None:
                 "because": because,
                 "running": running,
                 "address": daemon.address if daemon else None,
+                "grpc": daemon.grpc if daemon else None,
                 "pid": daemon.pid if daemon else None,
                 "version": daemon.version if daemon else None,
                 "token_file": str(home.token),
@@ -118,7 +120,8 @@ def show_target(invocation: Invocation) -> None:
                 ("home", str(home.path)),
                 ("because", "; ".join(because)),
                 ("daemon", standing),
-                ("address", daemon.address if daemon else None),
+                ("address", f"{daemon.address} (configuration, lists)" if daemon else None),
+                ("grpc", f"{daemon.grpc or 'not told'} (streams, status)" if daemon else None),
                 ("token", token),
             ]
         )

@@ -12,8 +12,9 @@ from palyra.core.errors import Conflict, PalyraError
 from palyra.core.events import Mode
 from palyra.core.message import Accepted
 from palyra.core.session import Session, SessionRef
-from palyra.gateway.client import Client, Said
+from palyra.gateway.client import Client
 from palyra.gateway.follow import read_tape
+from palyra.gateway.records import Said
 
 DEFAULT_KEY = "cli"
 LISTED = 9
@@ -150,7 +151,7 @@ class Conversation:
         return f" {here}{place}  {date_time(session.updated_at)}  {name_of(session)}{away}"
 
     def _replace(self, session: Session) -> Session:
-        self._client.change(session.session_id, "cleanup")
+        self._client.cleanup(session.session_id)
         return self._client.resolve(self._ref)
 
 
@@ -169,8 +170,8 @@ def tell_first_answer(client: Client) -> None:
 
 def model_in_words(client: Client) -> str:
     """Return what answers, as a sentence can name it."""
-    parts = client.status()
-    name = printable_line(model_name(parts.get("provider"), parts.get("model")))
+    told = client.status()
+    name = printable_line(model_name(told.provider, told.model))
     return "the embedded helper" if name == "embedded" else name
 
 

@@ -23,8 +23,8 @@ class Exit(IntEnum):
 
 def exit_of(error: PalyraError) -> Exit:
     """Return the exit code for an error that ended a command."""
-    # Imported here: the client costs more than the rest of the command line, and most starts do not need it.
-    from palyra.gateway.client import DaemonUnreachable, RemoteError
+    # Imported here: it costs more than the rest of the command line, and most starts do not need it.
+    from palyra.gateway.remote import DaemonUnreachable, RemoteError
 
     match error:
         case DaemonUnreachable():

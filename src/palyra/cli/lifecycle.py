@@ -1,6 +1,7 @@
 """`palyra up`, `down`, `restart` and `status`: the daemon's life."""
 
 import click
+import msgspec
 
 from palyra.cli import process
 from palyra.cli.exits import Exit
@@ -9,7 +10,8 @@ from palyra.cli.options import Invocation, PalyraCommand
 from palyra.cli.output import counts, date_time, facts, model_name, say, show, show_json
 from palyra.core.errors import PalyraError
 from palyra.core.version import VERSION
-from palyra.gateway.client import Daemon, find_daemon
+from palyra.gateway.records import Status
+from palyra.gateway.target import Daemon, find_daemon
 
 
 @click.command(cls=PalyraCommand)
@@ -60,7 +62,7 @@ def status(invocation: Invocation) -> None:
             print(f"No daemon runs in {invocation.home.path}. Start it with `palyra up`.")
         raise click.exceptions.Exit(Exit.UNREACHABLE)
     try:
-        parts = invocation.ask_status()
+        told = invocation.ask_status()
     except PalyraError as error:
         if invocation.json:
             show_json({"running": True, "answers": False, "daemon": daemon, "error": error.code})
@@ -69,9 +71,9 @@ def status(invocation: Invocation) -> None:
         say(f"palyra: {describe(error)}")
         raise click.exceptions.Exit(Exit.UNREACHABLE) from None
     if invocation.json:
-        show_json({"running": True, "address": daemon.address, **parts})
+        show_json({"running": True, "address": daemon.address, **msgspec.structs.asdict(told)})
     else:
-        show(_table(daemon, parts))
+        show(_table(daemon, told))
 
 
 def _start(invocation: Invocation) -> None:
@@ -87,34 +89,22 @@ def _start(invocation: Invocation) -> None:
         print(f"The daemon runs already at {daemon.address} (process {daemon.pid}).")
 
 
-def _table(daemon: Daemon, parts: dict[str, object]) -> list[str]:
-    version = str(parts.get("version", daemon.version))
+def _table(daemon: Daemon, told: Status) -> list[str]:
+    version = told.version
     if version != VERSION:
         version += f" (this command is {VERSION}; `palyra restart` brings them together)"
-    storage = str(parts.get("storage", "ok"))
     shown = [
         ("daemon", f"running, process {daemon.pid}, since {date_time(daemon.started_at)}"),
         ("address", daemon.address),
+        ("grpc", daemon.grpc),
         ("version", version),
-        ("home", _text(parts.get("home"))),
-        ("journal", " ".join(filter(None, [_text(parts.get("engine")), _schema(parts.get("schema"))]))),
-        ("storage", storage),
-        ("model", model_name(parts.get("provider"), parts.get("model"))),
-        ("workspace", _text(parts.get("workspace"))),
-        ("sessions", _amount(parts.get("sessions"))),
-        ("runs", _amount(parts.get("runs"))),
-        ("tasks", _amount(parts.get("tasks"))),
+        ("home", told.home),
+        ("journal", f"{told.engine} schema {told.schema}"),
+        ("storage", told.storage),
+        ("model", model_name(told.provider, told.model)),
+        ("workspace", told.workspace),
+        ("runs", counts(told.runs)),
+        ("tasks", counts(told.tasks)),
+        ("settings", told.settings_hash),
     ]
-    return facts(shown, colours={"daemon": "green"} if storage == "ok" else {"storage": "red"})
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
-def _schema(value: object) -> str | None:
-    return None if value is None else f"schema {value}"
-
-
-def _amount(value: object) -> str | None:
-    return counts(value) if isinstance(value, dict) else _text(value)
+    return facts(shown, colours={"daemon": "green"} if told.storage == "ok" else {"storage": "red"})

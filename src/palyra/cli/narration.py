@@ -30,8 +30,8 @@ from palyra.core.events import (
     ToolStarted,
 )
 from palyra.core.tool import JsonObject, Outcome, Verdict
-from palyra.gateway.client import Run
 from palyra.gateway.follow import Line
+from palyra.gateway.records import Run
 
 LABEL_WIDTH = 60
 DETAIL_WIDTH = 100

@@ -8,6 +8,7 @@ import click
 if TYPE_CHECKING:
     from palyra.config import Home, Settings
     from palyra.gateway.client import Client
+    from palyra.gateway.records import Status
 
 
 STATUS_SECONDS = 5.0
@@ -39,13 +40,15 @@ class Invocation:
     @cached_property
     def client(self) -> "Client":
         """The way to the daemon of the home."""
-        from palyra.gateway.client import Client, find_target
+        from palyra.gateway.client import Client
+        from palyra.gateway.target import find_target
 
         return Client(lambda: find_target(self.home))
 
-    def ask_status(self) -> "dict[str, Any]":
+    def ask_status(self) -> "Status":
         """Return what the daemon says of itself; it is not waited for long, since how it stands is the question."""
-        from palyra.gateway.client import Client, find_target
+        from palyra.gateway.client import Client
+        from palyra.gateway.target import find_target
 
         return Client(lambda: find_target(self.home), answer_seconds=STATUS_SECONDS).status()
 

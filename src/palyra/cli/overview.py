@@ -1,6 +1,6 @@
 """`palyra` alone: where things stand, and what to do next."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from palyra.cli.failure import describe
 from palyra.cli.options import Invocation
@@ -8,15 +8,21 @@ from palyra.cli.output import counts, facts, model_name, show, show_json
 from palyra.core.errors import PalyraError
 from palyra.core.version import VERSION
 
+if TYPE_CHECKING:
+    from palyra.gateway.records import Status
+
 
 def show_overview(invocation: Invocation) -> None:
     """Print a few lines about this home and its daemon."""
-    from palyra.gateway.client import find_daemon
+    import msgspec
+
+    from palyra.gateway.target import find_daemon
 
     home = invocation.home
     daemon = find_daemon(home)
-    parts, trouble = _ask(invocation) if daemon is not None else ({}, _trouble(invocation))
+    told, trouble = _ask(invocation) if daemon is not None else (None, _trouble(invocation))
     if invocation.json:
+        parts = msgspec.structs.asdict(told) if told is not None else {}
         show_json(
             {"version": VERSION, "home": str(home.path), "running": daemon is not None, "daemon": daemon, **parts}
         )
@@ -31,8 +37,8 @@ def show_overview(invocation: Invocation) -> None:
             [
                 ("home", str(home.path) if home.path.exists() else f"{home.path} (made at the first start)"),
                 ("daemon", standing),
-                ("model", model_name(parts.get("provider"), parts.get("model")) or _planned_model(invocation)),
-                ("runs", counts(parts["runs"]) + " under way" if parts.get("runs") else None),
+                ("model", model_name(told.provider, told.model) if told is not None else _planned_model(invocation)),
+                ("runs", counts(told.runs) + " under way" if told is not None and told.runs else None),
                 ("trouble", trouble),
             ],
             colours={"trouble": "red"},
@@ -42,11 +48,11 @@ def show_overview(invocation: Invocation) -> None:
     show(_next_steps(invocation, running=daemon is not None))
 
 
-def _ask(invocation: Invocation) -> tuple[dict[str, Any], str]:
+def _ask(invocation: Invocation) -> "tuple[Status | None, str]":
     try:
         return invocation.ask_status(), ""
     except PalyraError as error:
-        return {}, describe(error)
+        return None, describe(error)
 
 
 def _planned_model(invocation: Invocation) -> str | None:

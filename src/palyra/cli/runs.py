@@ -11,8 +11,9 @@ from palyra.cli.tape import tape_line
 from palyra.cli.watch import attach, exit_after
 from palyra.core.errors import NotFound
 from palyra.core.ids import parse_ulid
-from palyra.gateway.client import Client, Run
+from palyra.gateway.client import Client
 from palyra.gateway.follow import read_tape
+from palyra.gateway.records import Run
 
 
 class NoRun(NotFound):

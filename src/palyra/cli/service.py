@@ -21,7 +21,7 @@ from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.output import facts, say, show, show_json
 from palyra.config import Home, Source, read, variable_of
 from palyra.core.errors import Conflict, Denied
-from palyra.gateway.client import is_held
+from palyra.gateway.target import is_held
 
 MARK = "Written by `palyra service install`; the next one overwrites it."
 STOP_SECONDS = 30

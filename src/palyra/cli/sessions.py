@@ -11,7 +11,8 @@ from palyra.cli.printable import printable, printable_line
 from palyra.core.errors import NotFound, PalyraError
 from palyra.core.ids import parse_ulid
 from palyra.core.session import Session, SessionRef
-from palyra.gateway.client import Client, Said
+from palyra.gateway.client import Client
+from palyra.gateway.records import Said
 
 RECENT = 10
 TOOL_WIDTH = 100
@@ -125,7 +126,9 @@ def reset_session(invocation: Invocation, session: str) -> None:
 @click.pass_obj
 def cleanup_session(invocation: Invocation, session: str) -> None:
     """Cancel what is active in a conversation, archive it, and free its key."""
-    _change(invocation, session, verb="cleanup", done="cleaned up: archived, and its key is free")
+    client = invocation.client
+    found = client.cleanup(find_session(client, session).session_id)
+    _tell(invocation, found, "cleaned up: archived, and its key is free")
 
 
 @sessions.command("export")

@@ -12,7 +12,8 @@ from palyra.cli.output import date_time, facts, say, show, show_json, table
 from palyra.cli.printable import printable_line
 from palyra.core.errors import Invalid
 from palyra.core.ids import parse_ulid
-from palyra.gateway.client import ADMIN_ROOT, Client, find_target
+from palyra.gateway.client import ADMIN_ROOT, Client
+from palyra.gateway.target import find_target
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 

@@ -4,10 +4,15 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from palyra.core.errors import Invalid
 from palyra.core.ids import AgentId, PrincipalId, RunId, SessionId
 
 MAX_KEY_CHARS = 200
 MAX_LABEL_CHARS = 200
+
+
+class SessionNameInvalid(Invalid):
+    """A session's key, label or title must not be empty or over-long."""
 
 
 class Session(Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from palyra.gateway.grpc.server import GrpcServer
 from palyra.gateway.grpc.serving import Methods
 from palyra.gateway.grpc.sessions import SessionMethods
 from palyra.gateway.http import app
-from palyra.gateway.http.admin import AdminRoutes, Status
+from palyra.gateway.http.admin import AdminRoutes
 from palyra.gateway.http.agents import AgentRoutes
 from palyra.gateway.http.config import ConfigRoutes
 from palyra.gateway.http.protocol import BoundedProtocol
@@ -26,6 +26,7 @@ from palyra.gateway.http.runs import RunRoutes
 from palyra.gateway.http.sessions import SessionRoutes
 from palyra.gateway.http.tokens import TokenRoutes
 from palyra.gateway.rate import Rate
+from palyra.gateway.records import Status
 from palyra.gateway.streams import Streams
 from palyra.journal.engine import Engine
 from palyra.journal.tail import Tail

@@ -27,8 +27,8 @@ from palyra.daemon.home import Lock, Workspaces, announced, prepare, writing
 from palyra.daemon.listen import address, listen
 from palyra.daemon.system import SystemClock, SystemIds
 from palyra.gateway.grpc.server import GrpcPortTaken, GrpcServer
-from palyra.gateway.http.admin import Part, Status
-from palyra.journal import backup, migrate, runs, tasks
+from palyra.gateway.records import Part, Status
+from palyra.journal import agents, backup, migrate, runs, tasks
 from palyra.journal.engine import Connection, Engine
 from palyra.journal.tail import Tail
 from palyra.providers import registry
@@ -82,7 +82,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         grpc_at = ""
 
         async def status() -> Status:
-            engine_name, schema, run_counts, task_counts = await engine.read(_counts)
+            engine_name, schema, agent_count, run_counts, task_counts = await engine.read(_counts)
             trouble = worker.trouble or "ok"
             return Status(
                 version=VERSION,
@@ -103,6 +103,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                 parts=[
                     Part(name="journal", status=trouble, detail=f"{engine_name}, schema {schema}"),
                     Part(name="provider", status="ok", detail=f"{provider.name} {provider.model}"),
+                    Part(name="agents", status="ok", detail=f"{agent_count} in all"),
                     Part(name="worker", status="ok", detail=f"carries {worker.carrying} runs"),
                     Part(
                         name="queue",
@@ -213,8 +214,8 @@ def _tls(settings: Settings) -> tuple[bytes, bytes] | None:
         raise SettingsInvalid(f"The TLS certificate or its key can not be read: {error}.") from error
 
 
-def _counts(conn: Connection) -> tuple[str, int, dict[str, int], dict[str, int]]:
-    return conn.dialect.name, migrate.current(conn), runs.counts(conn), tasks.counts(conn)
+def _counts(conn: Connection) -> tuple[str, int, int, dict[str, int], dict[str, int]]:
+    return conn.dialect.name, migrate.current(conn), agents.count(conn), runs.counts(conn), tasks.counts(conn)
 
 
 def _word_to_stop() -> asyncio.Event:

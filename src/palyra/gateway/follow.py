@@ -1,35 +1,26 @@
 """A tape as the daemon tells it: what it holds now, and as it grows.
 
-What grows comes as server-sent events, over as many connections as it takes. The daemon may be restarted while
+What grows comes over gRPC, on as many connections as it takes. The daemon may be restarted while
 somebody watches: the stream waits for it and goes on behind the last entry that was seen, so whoever reads gets every
 entry once, in order.
 """
 
-import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from http.client import HTTPException, HTTPResponse
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
 from palyra.core.errors import PalyraError
 from palyra.core.events import TapeEvent
-from palyra.gateway.client import (
-    PATIENCE_SECONDS,
-    AnswerUnreadable,
-    Client,
-    DaemonUnreachable,
-    Patience,
-    RemoteError,
-)
+from palyra.gateway.client import Client
+from palyra.gateway.remote import PATIENCE_SECONDS, AnswerUnreadable, DaemonUnreachable, Patience, RemoteError
 
-SILENCE_SECONDS = 45.0
-"""A living stream says something every 15 s."""
-MAX_LINE_BYTES = 8 * 1024 * 1024
+if TYPE_CHECKING:
+    from palyra.gateway.grpc.calls import Attachment
 
 FINAL = frozenset({"run_completed", "run_failed", "run_cancelled"})
 
@@ -73,29 +64,27 @@ class _Page(Struct):
 
 
 class Stream:
-    """The entries of one tape, live. It may be closed from another thread."""
+    """The entries of one tape, live. It may be closed from another thread, or by a signal."""
 
     def __init__(
         self,
-        client: Client,
-        path: str,
+        attach: "Callable[[int], Attachment]",
         *,
         after_seq: int = 0,
         run_id: str | None = None,
         lost: Callable[[], None] = lambda: None,
         patience: float = PATIENCE_SECONDS,
     ) -> None:
-        """Follow `/runs/ID` up to the final entry of `run_id`, or `/sessions/ID` until it is closed.
+        """Follow what `attach` gives behind a position: up to the final entry of `run_id`, or until it is closed.
 
         `lost` is called when the connection is gone, once for each time.
         """
         self.after_seq = after_seq
-        self._client = client
-        self._path = path
+        self._attach = attach
         self._run_id = run_id
         self._lost = lost
         self._patience = patience
-        self._socket: socket.socket | None = None
+        self._attached: Attachment | None = None
         self._closed = threading.Event()
 
     def __iter__(self) -> Iterator[Line]:
@@ -107,9 +96,10 @@ class Stream:
                     yield line
                     if line.ends(self._run_id):
                         return
+                if self._run_id is not None:
+                    # The run is over and everything of it was seen.
+                    return
                 error: PalyraError = DaemonUnreachable("The daemon ended the stream.")
-            except _NothingLeft:
-                return
             except DaemonUnreachable as unreachable:
                 error = unreachable
             except RemoteError as refused:
@@ -127,30 +117,24 @@ class Stream:
     def close(self) -> None:
         """End the stream."""
         self._closed.set()
-        if self._socket is not None:
-            # Closing alone would not wake a thread that is reading.
-            with suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
+        if (attached := self._attached) is not None:
+            attached.close()
 
     def _connect(self) -> Iterator[Line]:
         """Yield what one connection brings."""
-        connection, response = self._client.open(
-            "GET", f"{self._path}/events", query={"after_seq": self.after_seq}, timeout=SILENCE_SECONDS
-        )
+        self._attached = attached = self._attach(self.after_seq)
         try:
-            if response.status == 204:
-                raise _NothingLeft
-            self._socket = connection.sock
-            for data in frames(response):
-                line = read_line(data)
+            if self._closed.is_set():
+                # Closed a moment ago, by somebody who did not see this connection.
+                attached.close()
+            for text in attached:
+                line = read_line(text.encode())
                 if line.tape_seq > self.after_seq:
                     self.after_seq = line.tape_seq
                     yield line
-        except (OSError, HTTPException, ValueError) as error:
-            raise DaemonUnreachable("The connection to the daemon is lost.") from error
         finally:
-            self._socket = None
-            connection.close()
+            self._attached = None
+            attached.close()
 
 
 _envelope = msgspec.json.Decoder(_Envelope)
@@ -158,20 +142,16 @@ _stamp = msgspec.json.Decoder(_Stamp)
 _event: msgspec.json.Decoder[TapeEvent] = msgspec.json.Decoder(TapeEvent)
 
 
-class _NothingLeft(Exception):
-    """The run is over and everything of it was seen."""
-
-
 def follow_run(client: Client, run_id: str, *, after_seq: int = 0, lost: Callable[[], None] = lambda: None) -> Stream:
     """Return the run's entries, live, up to its final one."""
-    return Stream(client, f"/runs/{run_id}", run_id=run_id, after_seq=after_seq, lost=lost)
+    return Stream(lambda seq: client.attach_run(run_id, after_seq=seq), run_id=run_id, after_seq=after_seq, lost=lost)
 
 
 def follow_session(
     client: Client, session_id: str, *, after_seq: int, lost: Callable[[], None] = lambda: None
 ) -> Stream:
     """Return the session's entries, live, until the stream is closed."""
-    return Stream(client, f"/sessions/{session_id}", after_seq=after_seq, lost=lost)
+    return Stream(lambda seq: client.attach_session(session_id, after_seq=seq), after_seq=after_seq, lost=lost)
 
 
 def read_tape(client: Client, path: str, *, after_seq: int = 0) -> Iterator[Line]:
@@ -204,17 +184,3 @@ def read_line(raw: bytes) -> Line:
         event=event,
         text=raw.decode(),
     )
-
-
-def frames(response: HTTPResponse) -> Iterator[bytes]:
-    """Yield the data of each event. Everything else in a frame repeats what the data says, or keeps the line alive."""
-    data: list[bytes] = []
-    while line := response.readline(MAX_LINE_BYTES):
-        if len(line) == MAX_LINE_BYTES:
-            raise AnswerUnreadable
-        if line in (b"\n", b"\r\n"):
-            if data:
-                yield b"\n".join(data)
-            data = []
-        elif line.startswith(b"data:"):
-            data.append(line[5:].strip())

@@ -48,6 +48,12 @@ def of(conn: Connection, principal: PrincipalId) -> list[Agent]:
     return sorted((_decode.decode(row[0]) for row in rows), key=lambda agent: agent.name)
 
 
+def count(conn: Connection) -> int:
+    """Return how many agents there are, of all principals."""
+    row = conn.fetch_one("SELECT COUNT(*) FROM agents")
+    return int(row[0]) if row else 0
+
+
 def delete(conn: Connection, agent_id: AgentId, principal: PrincipalId) -> None:
     """Forget an agent."""
     conn.execute(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from palyra.core.clock import Clock, to_ms
-from palyra.core.errors import Conflict, Invalid, NotFound
+from palyra.core.errors import Conflict, NotFound
 from palyra.core.events import (
     CancelRequested,
     RunCancelled,
@@ -16,7 +16,14 @@ from palyra.core.events import (
 )
 from palyra.core.ids import IdSource, PrincipalId, RunId, SessionId, parse_ulid
 from palyra.core.message import clean_text
-from palyra.core.session import MAX_KEY_CHARS, MAX_LABEL_CHARS, Session, SessionRef, new_session
+from palyra.core.session import (
+    MAX_KEY_CHARS,
+    MAX_LABEL_CHARS,
+    Session,
+    SessionNameInvalid,
+    SessionRef,
+    new_session,
+)
 from palyra.journal import runs, sessions
 from palyra.journal.engine import Connection, Engine
 from palyra.runs.record import Book, replay
@@ -30,10 +37,6 @@ class SessionNotFound(NotFound):
 
 class SessionMismatch(Conflict):
     """The id, key and label given name different sessions. Give one of them."""
-
-
-class SessionNameInvalid(Invalid):
-    """A session's key, label or title must not be empty or over-long."""
 
 
 class SessionPutAway(Conflict):

@@ -87,3 +87,10 @@ def test_an_agent_is_forgotten_by_its_principal_only(conn: Connection) -> None:
     agents.delete(conn, AgentId(an_id(1)), ANA)
 
     assert agents.of(conn, ANA) == [an_agent(2)]
+
+
+def test_the_agents_of_all_principals_are_counted(conn: Connection) -> None:
+    assert agents.count(conn) == 0
+    agents.put(conn, an_agent(1))
+    agents.put(conn, an_agent(2, BEN))
+    assert agents.count(conn) == 2

@@ -8,7 +8,8 @@ import pytest
 from palyra.cli import app
 from palyra.cli.app import palyra
 from palyra.config import Home
-from palyra.gateway.client import Client, find_target
+from palyra.gateway.client import Client
+from palyra.gateway.target import find_target
 from tests.unit.cli.door import Cli, Door, Result, lived_in, open_door
 
 
@@ -21,7 +22,7 @@ def door() -> Iterator[Door]:
 @pytest.fixture
 def inhabited(home: Path, door: Door) -> Iterator[Home]:
     """The home of the environment, held by the door."""
-    with lived_in(home, door.address) as made:
+    with lived_in(home, door.address, grpc_at=door.grpc) as made:
         yield made
 
 

@@ -1,4 +1,4 @@
-"""A door that answers as it is told: a small HTTP server on a real socket, and a home that it seems to live in."""
+"""A door that answers as it is told: HTTP and gRPC servers on real sockets, and a home that they seem to live in."""
 
 import fcntl
 import json
@@ -6,6 +6,7 @@ import os
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,14 +14,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+import grpc
 import msgspec
+from google.protobuf.message import Message
 
 from palyra.config import Home
-from palyra.core.events import TapeEvent
-from palyra.gateway.follow import Line, read_line
-from tests.support.builders import AGENT, ANA, RUN, SESSION
+from palyra.gateway.grpc.pb import gateway_pb2 as pb
 
 TOKEN = "palyra_secret"
+SERVICE = pb.DESCRIPTOR.services_by_name["GatewayService"]
+GRPC = "gRPC"
+"""The method of a request that came over gRPC; its path is the name of the call, its body the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +61,40 @@ class Answer:
     """The connection is dropped in the middle: more was promised than is sent."""
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An error of the gRPC door. Without a code of ours it is what gRPC itself says when a connection breaks."""
+
+    status: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE
+    detail: str = "Socket closed"
+    code: str | None = None
+    retry_after_ms: int | None = None
+
+    def trailing(self) -> tuple[tuple[str, str], ...]:
+        wait = () if self.retry_after_ms is None else (("retry-after-ms", str(self.retry_after_ms)),)
+        return () if self.code is None else (("palyra-error-code", self.code), *wait)
+
+
+CUT = Refusal()
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Entries, and how the stream ends: cleanly, with an error, or only when the caller leaves."""
+
+    entries: list[pb.TapeEntry]
+    end: Refusal | None = None
+    stays: bool = False
+
+
 @dataclass
 class Door:
     """Gives each address its answers in order, the last one for ever."""
 
     address: str = ""
+    grpc: str = ""
     seen: list[Seen] = field(default_factory=list)
-    _answers: defaultdict[tuple[str, str], deque[Answer]] = field(default_factory=lambda: defaultdict(deque))
+    _answers: defaultdict[tuple[str, str], deque[Any]] = field(default_factory=lambda: defaultdict(deque))
 
     def says(self, method: str, path: str, *answers: object, status: int = 200) -> None:
         """Answer requests for `/console/v1/PATH` so."""
@@ -71,22 +102,32 @@ class Door:
             given = answer if isinstance(answer, Answer) else Answer(msgspec.json.encode(answer), status)
             self._answers[method, path].append(given)
 
-    def streams(self, path: str, *parts: list[str], cut: bool = False) -> None:
+    def tells(self, call: str, *answers: Message | Refusal | Stream | bytes) -> None:
+        """Answer calls over gRPC so."""
+        self._answers[GRPC, call].extend(answers)
+
+    def streams(self, call: str, *parts: list[pb.TapeEntry], cut: bool = False) -> None:
         """Answer with a stream for each part; all but the last are cut off, and the last if so told."""
-        for number, frames in enumerate(parts, 1):
-            body = "".join(frames).encode()
-            self.says("GET", path, Answer(body, kind="text/event-stream", cut=cut or number < len(parts)))
+        for number, entries in enumerate(parts, 1):
+            self.tells(call, Stream(entries, CUT if cut or number < len(parts) else None))
+
+    def forget(self, call: str) -> None:
+        """Take back the first answer, which the last one for ever would be behind."""
+        self._answers[GRPC, call].popleft()
 
     def asked(self, method: str, path: str) -> list[Seen]:
         """Return the requests for that address."""
         return [seen for seen in self.seen if (seen.method, seen.path) == (method, path)]
 
-    def answer(self, seen: Seen) -> Answer:
+    def called(self, call: str) -> list[Any]:
+        """Return the messages of those calls."""
+        return [seen.body for seen in self.asked(GRPC, call)]
+
+    def answer(self, seen: Seen) -> Any:
+        """Take a request and return what to say; None if the test has nothing."""
         self.seen.append(seen)
         queue = self._answers[seen.method, seen.path]
-        if not queue:
-            return problem("route_not_found", f"The test has no answer for {seen.method} {seen.path}.", status=404)
-        return queue.popleft() if len(queue) > 1 else queue[0]
+        return queue.popleft() if len(queue) > 1 else queue[0] if queue else None
 
 
 def problem(code: str, detail: str, *, status: int, retry_after: float | None = None) -> Answer:
@@ -95,70 +136,6 @@ def problem(code: str, detail: str, *, status: int, retry_after: float | None = 
     if retry_after is not None:
         document["retry_after"] = retry_after
     return Answer(json.dumps(document).encode(), status, "application/problem+json")
-
-
-def entry(seq: int, event: TapeEvent, *, run_id: str | None = RUN) -> str:
-    """Return an entry's JSON."""
-    content = msgspec.json.encode(event).decode()
-    run = json.dumps(run_id)
-    return f'{{"session_id":"{SESSION}","run_id":{run},"tape_seq":{seq},"run_seq":{seq},"event":{content}}}'
-
-
-def frame(seq: int, event: TapeEvent) -> str:
-    """Return an entry as a server-sent event."""
-    return f"id: {seq}\nevent: {event.__struct_config__.tag}\ndata: {entry(seq, event)}\n\n"
-
-
-def line(event: TapeEvent, *, seq: int = 1, run_id: str | None = RUN) -> Line:
-    """Return an entry as the client reads it."""
-    return read_line(entry(seq, event, run_id=run_id).encode())
-
-
-def a_session(**changes: object) -> dict[str, object]:
-    """Return a session as the daemon shows it."""
-    session = {
-        "session_id": SESSION,
-        "principal": ANA,
-        "agent_id": AGENT,
-        "key": None,
-        "label": None,
-        "title": "Hello",
-        "created_at": "2026-01-02T03:04:05Z",
-        "updated_at": "2026-01-02T03:04:05Z",
-        "archived_at": None,
-        "reset_seq": 0,
-        "active_run_id": None,
-        "parent_session_id": None,
-    }
-    return session | changes
-
-
-def a_run(**changes: object) -> dict[str, object]:
-    """Return a run as the daemon shows it."""
-    run = {
-        "run_id": RUN,
-        "session_id": SESSION,
-        "agent_id": AGENT,
-        "status": "done",
-        "input": "Hello.",
-        "reason": None,
-        "limit_reached": None,
-        "parent_run_id": None,
-        "accepted_seq": 1,
-        "last_seq": 6,
-        "accepted_at": "2026-01-02T03:04:05Z",
-        "ended_at": "2026-01-02T03:04:07.5Z",
-        "turns": 1,
-        "tool_calls": 0,
-        "usage": {"input_tokens": 3, "output_tokens": 4},
-        "cancel_requested": False,
-    }
-    return run | changes
-
-
-def a_message(role: str = "user", text: str = "Hello.", *, seq: int = 2) -> dict[str, object]:
-    """Return a message as the daemon shows it."""
-    return {"tape_seq": seq, "run_id": RUN, "role": role, "text": text, "at": "2026-01-02T03:04:05Z"}
 
 
 @contextmanager
@@ -175,7 +152,8 @@ def open_door() -> Iterator[Door]:
             body = json.loads(self.rfile.read(size)) if size else None
             token = (self.headers.get("authorization") or "").removeprefix("Bearer ") or None
             path = url.path.removeprefix("/console/v1")
-            answer = door.answer(Seen(self.command, path, dict(parse_qsl(url.query)), body, token))
+            missing = problem("route_not_found", f"The test has no answer for {self.command} {path}.", status=404)
+            answer = door.answer(Seen(self.command, path, dict(parse_qsl(url.query)), body, token)) or missing
             self.send_response(answer.status)
             self.send_header("content-type", answer.kind)
             if answer.status != 204:
@@ -190,7 +168,7 @@ def open_door() -> Iterator[Door]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, open_grpc(door):
         door.address = f"http://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -202,13 +180,88 @@ def open_door() -> Iterator[Door]:
 
 
 @contextmanager
-def lived_in(path: Path, address: str) -> Iterator[Home]:
-    """Make a home that a daemon at that address seems to hold."""
+def open_grpc(door: Door, *, at: str = "127.0.0.1:0", tls: tuple[bytes, bytes] | None = None) -> Iterator[None]:
+    """Serve the door's calls, on a free port or a certain one; with a private key and its certificate, over TLS."""
+    with ThreadPoolExecutor(4) as threads:
+        server = grpc.server(threads, handlers=[_Calls(door)], options=[("grpc.so_reuseport", 0)])
+        if tls is None:
+            port = server.add_insecure_port(at)
+        else:
+            port = server.add_secure_port(at, grpc.ssl_server_credentials([tls]))
+        server.start()
+        door.grpc = f"127.0.0.1:{port}"
+        try:
+            yield
+        finally:
+            server.stop(None).wait()
+
+
+class _Calls(grpc.GenericRpcHandler):
+    """Serves every method of the service with what the test has said."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any] | None":
+        name = handler_call_details.method.rpartition("/")[2]
+        method = SERVICE.methods_by_name[name]
+        metadata: Any = handler_call_details.invocation_metadata
+        token = dict(metadata).get("authorization", "").removeprefix("Bearer ") or None
+        read = getattr(pb, method.input_type.name).FromString
+
+        def answer(request: Message, context: grpc.ServicerContext) -> Any:
+            given = self._door.answer(Seen(GRPC, name, {}, request, token))
+            if given is None:
+                given = Refusal(grpc.StatusCode.UNKNOWN, f"The test has no answer for {name}.")
+            if isinstance(given, Refusal):
+                _refuse(context, given)
+            return given
+
+        def stream(request: Message, context: grpc.ServicerContext) -> Iterator[pb.TapeBatch]:
+            given = answer(request, context)
+            for entry in given.entries:
+                yield pb.TapeBatch(entries=[entry])
+            if given.end is not None:
+                _refuse(context, given.end)
+            if given.stays:
+                left = threading.Event()
+                if context.add_callback(left.set):
+                    left.wait()
+
+        if method.server_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                stream, request_deserializer=read, response_serializer=pb.TapeBatch.SerializeToString
+            )
+        return grpc.unary_unary_rpc_method_handler(
+            answer,
+            request_deserializer=read,
+            response_serializer=lambda given: given if isinstance(given, bytes) else given.SerializeToString(),
+        )
+
+
+def _written(given: Message | bytes) -> bytes:
+    return given if isinstance(given, bytes) else given.SerializeToString()
+
+
+def _refuse(context: grpc.ServicerContext, refusal: Refusal) -> None:
+    context.set_trailing_metadata(refusal.trailing())
+    context.abort(refusal.status, refusal.detail)
+
+
+@contextmanager
+def lived_in(path: Path, address: str, *, grpc_at: str = "127.0.0.1:1") -> Iterator[Home]:
+    """Make a home that a daemon at those addresses seems to hold."""
     home = Home(path)
     path.mkdir(mode=0o700, parents=True)
     home.token.write_text(f"{TOKEN}\n")
     home.token.chmod(0o600)
-    record = {"pid": os.getpid(), "address": address, "version": "0.1.0", "started_at": "2026-01-02T03:04:05+00:00"}
+    record = {
+        "pid": os.getpid(),
+        "address": address,
+        "grpc": grpc_at,
+        "version": "0.1.0",
+        "started_at": "2026-01-02T03:04:05+00:00",
+    }
     home.daemon.write_text(json.dumps(record))
     lock = os.open(home.lock, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)

@@ -16,9 +16,20 @@ from palyra.cli.app import palyra as command
 from palyra.config import Home
 from palyra.core.version import VERSION
 from tests.support.builders import RUN, SESSION
-from tests.unit.cli.door import Cli, Door, Result, a_session, problem
+from tests.unit.cli.door import Cli, Door, Result, problem
+from tests.unit.cli.wire import a_session, health
 
-HEAVY = ("msgspec", "http.client", "asyncio", "prompt_toolkit", "palyra.config", "palyra.journal", "subprocess")
+HEAVY = (
+    "msgspec",
+    "http.client",
+    "asyncio",
+    "prompt_toolkit",
+    "palyra.config",
+    "palyra.journal",
+    "subprocess",
+    "grpc",
+    "google.protobuf",
+)
 
 
 def test_the_version_is_told(cli: Cli) -> None:
@@ -33,6 +44,16 @@ def test_nothing_heavy_is_imported_for_the_help(args: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == "[]\n"
+
+
+@pytest.mark.parametrize("args", [["runs"], ["tokens"], ["config", "target"], ["completion", "bash"], ["up", "--help"]])
+def test_a_command_that_does_not_speak_grpc_does_not_import_it(home: Path, args: list[str]) -> None:
+    code = (
+        f"import sys; from palyra.cli.app import palyra, run; run(palyra, {args!r}, prog='palyra');"
+        "print([name for name in ('grpc', 'google.protobuf') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[]\n")
 
 
 def test_the_help_names_every_command(cli: Cli) -> None:
@@ -152,7 +173,7 @@ def test_alone_it_says_what_to_do_next(cli: Cli, home: Path) -> None:
 
 
 def test_alone_it_says_where_the_daemon_is(cli: Cli, inhabited: Home, door: Door) -> None:
-    door.says("GET", "/status", {"provider": "embedded", "model": "embedded", "runs": {"in_progress": 1}})
+    door.tells("GetHealth", health(runs={"in_progress": 1}))
     shown = cli().out
     assert door.address in shown
     assert "1 in progress" in shown

@@ -11,9 +11,11 @@ import pytest
 from palyra.cli import checks
 from palyra.cli.checks import FAIL, OK, WARN, check_clock, check_home, check_provider, check_python, check_space
 from palyra.config import Home, ModelSettings, Settings
-from palyra.core.version import VERSION
-from tests.unit.cli.door import Answer, Cli, Door
+from palyra.gateway.grpc.pb import gateway_pb2 as pb
+from tests.unit.cli.door import CUT, Cli, Door, Refusal
+from tests.unit.cli.wire import health
 
+Answered = pb.GetHealthResponse | Refusal
 Usage = namedtuple("Usage", ["total", "used", "free"])
 
 
@@ -94,20 +96,20 @@ def test_a_home_that_does_not_exist_yet_is_well(cli: Cli) -> None:
 
 
 def test_a_daemon_that_answers_is_well(cli: Cli, inhabited: Home, door: Door) -> None:
-    door.says("GET", "/status", {"version": VERSION, "storage": "ok"})
+    door.tells("GetHealth", health())
     assert cli("doctor").code == 0
 
 
 @pytest.mark.parametrize(
     ("answer", "state"),
     [
-        ({"version": "9.9.9"}, WARN),
-        ({"version": VERSION, "storage": "storage_full"}, FAIL),
-        (Answer(b"{", cut=True), FAIL),
+        (health(version="9.9.9"), WARN),
+        (health(storage="storage_full"), FAIL),
+        (CUT, FAIL),
     ],
 )
-def test_a_daemon_in_trouble_is_noticed(cli: Cli, inhabited: Home, door: Door, *, answer: object, state: str) -> None:
-    door.says("GET", "/status", answer)
+def test_a_daemon_in_trouble_is_noticed(cli: Cli, inhabited: Home, door: Door, *, answer: Answered, state: str) -> None:
+    door.tells("GetHealth", answer)
     found = json.loads(cli("doctor", "--json").out)["checks"]
     assert {check["name"]: check["state"] for check in found}["daemon"] == state
 

@@ -1,116 +1,161 @@
-"""The client against a door on a real socket."""
+"""The client against doors on real sockets, gRPC and HTTP."""
 
-import fcntl
-import json
-import os
 import socket
-import subprocess
-import sys
-from pathlib import Path
 
+import grpc
 import pytest
 
 from palyra.config import Home
+from palyra.core.agent import Agent
 from palyra.core.events import Mode
-from palyra.core.session import SessionRef
-from palyra.gateway.client import (
-    AnswerUnreadable,
-    Client,
-    DaemonUnreachable,
-    NotRunning,
-    RemoteError,
-    Target,
-    find_daemon,
-    find_target,
-    is_held,
-)
-from tests.support.builders import RUN, SESSION
-from tests.unit.cli.door import TOKEN, Answer, Door, a_session, lived_in, problem
+from palyra.core.ids import AgentId, PrincipalId
+from palyra.core.limits import Limits
+from palyra.core.message import TextUnclean
+from palyra.core.session import SessionNameInvalid, SessionRef
+from palyra.gateway.client import Client
+from palyra.gateway.grpc.pb import gateway_pb2 as pb
+from palyra.gateway.remote import AnswerUnreadable, DaemonUnreachable, RemoteError
+from palyra.gateway.target import Target, find_target
+from tests.support.builders import AGENT, ANA, RUN, SESSION
+from tests.unit.cli.door import CUT, TOKEN, Answer, Door, Refusal, open_grpc, problem
+from tests.unit.cli.wire import a_run, a_session, accepted, an_agent, health, resolved, the_run, the_session
 
-ACCEPTED = {"run_id": RUN, "session_id": SESSION, "after_seq": 1}
-
-
-def test_a_home_without_a_daemon_is_not_held(tmp_path: Path) -> None:
-    assert not is_held(Home(tmp_path))
-    assert find_daemon(Home(tmp_path)) is None
-    with pytest.raises(NotRunning):
-        find_target(Home(tmp_path))
-
-
-def test_a_living_daemon_is_found(inhabited: Home, door: Door) -> None:
-    assert is_held(inhabited)
-    assert find_target(inhabited) == Target(door.address, TOKEN)
-
-
-def test_the_record_of_a_killed_daemon_proves_nothing(tmp_path: Path) -> None:
-    with lived_in(tmp_path / "home", "http://127.0.0.1:1") as home:
-        pass
-    assert home.daemon.exists()
-    assert find_daemon(home) is None
-
-
-def test_a_daemon_so_young_that_the_record_is_of_another_is_not_taken_for_it(tmp_path: Path) -> None:
-    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    with lived_in(tmp_path / "home", "http://127.0.0.1:1") as home:
-        record = json.loads(home.daemon.read_text())
-        home.daemon.write_text(json.dumps({**record, "pid": int(gone.stdout)}))
-        assert is_held(home)
-        assert find_daemon(home) is None
-
-
-def test_two_who_look_at_once_do_not_take_one_another_for_a_daemon(tmp_path: Path) -> None:
-    with lived_in(tmp_path / "home", "http://127.0.0.1:1") as home:
-        pass
-    looking = os.open(home.lock, os.O_RDONLY)
-    try:
-        fcntl.flock(looking, fcntl.LOCK_SH)
-        assert not is_held(home)
-    finally:
-        os.close(looking)
-
-
-def test_a_token_that_can_not_be_read_is_told(inhabited: Home) -> None:
-    inhabited.token.unlink()
-    with pytest.raises(DaemonUnreachable, match="token"):
-        find_target(inhabited)
+SHUT = Target(address="http://127.0.0.1:1", grpc="127.0.0.1:1", token=TOKEN)
+STOPPING = Refusal(grpc.StatusCode.UNAVAILABLE, "Stopping.", code="engine_closed", retry_after_ms=100)
 
 
 def test_requests_carry_the_token(client: Client, door: Door) -> None:
-    door.says("GET", "/status", {"version": "0.1.0"})
-    assert client.status() == {"version": "0.1.0"}
-    assert door.seen[0].token == TOKEN
+    door.tells("GetHealth", health(version="0.1.0"))
+    door.says("GET", f"/runs/{RUN}", a_run())
+    assert client.status().version == "0.1.0"
+    assert client.run(RUN).run_id == RUN
+    assert [seen.token for seen in door.seen] == [TOKEN, TOKEN]
 
 
 def test_a_session_is_resolved(client: Client, door: Door) -> None:
-    door.says("POST", "/sessions/resolve", {"session": a_session(), "created": True}, status=201)
+    door.tells("ResolveSession", resolved())
     session = client.resolve(SessionRef(key="cli"))
     assert session.title == "Hello"
-    assert door.seen[0].body["key"] == "cli"
+    assert door.called("ResolveSession")[0].session.key == "cli"
 
 
-def test_a_refusal_keeps_its_code(client: Client, door: Door) -> None:
-    door.says("GET", f"/runs/{RUN}", problem("run_not_found", "There is no such run.", status=404))
-    with pytest.raises(RemoteError) as caught:
-        client.run(RUN)
-    assert (caught.value.code, caught.value.detail, caught.value.status) == (
-        "run_not_found",
-        "There is no such run.",
-        404,
+@pytest.mark.parametrize("ref", [SessionRef(key=""), SessionRef(label=""), SessionRef(session_id="")])
+def test_an_empty_name_makes_no_session(client: Client, door: Door, ref: SessionRef) -> None:
+    with pytest.raises(SessionNameInvalid):
+        client.resolve(ref)
+    assert door.seen == []
+
+
+def test_a_name_that_is_no_text_is_not_sent(client: Client, door: Door) -> None:
+    with pytest.raises(TextUnclean):
+        client.send("Hi", SessionRef(key="\udcff"), mode=Mode.QUEUE)
+    assert door.seen == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"key": "k", "label": "l", "archived_at": "2026-01-02T03:04:05.678901Z", "active_run_id": RUN},
+        {"agent_id": None, "title": None, "reset_seq": 3, "parent_session_id": SESSION},
+    ],
+)
+def test_both_doors_tell_the_same_session(client: Client, door: Door, changes: dict[str, object]) -> None:
+    door.says("GET", f"/sessions/{SESSION}", {"session": a_session(**changes)})
+    door.tells("CleanupSession", pb.CleanupSessionResponse(session=the_session(**changes)))
+    assert client.cleanup(SESSION) == client.session(SESSION)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"status": "failed", "reason": "no model", "limit_reached": "tool_calls", "parent_run_id": RUN},
+        {"status": "in_progress", "ended_at": None, "cancel_requested": True, "usage": {}},
+    ],
+)
+def test_both_doors_tell_the_same_run(client: Client, door: Door, changes: dict[str, object]) -> None:
+    door.says("GET", f"/runs/{RUN}", a_run(**changes))
+    door.tells("AbortRun", pb.AbortRunResponse(run=the_run(**changes)))
+    assert client.cancel(RUN) == client.run(RUN)
+
+
+def test_an_agent_comes_as_it_was_sent(client: Client, door: Door) -> None:
+    wanted = Agent(
+        agent_id=AgentId(AGENT),
+        principal=PrincipalId(ANA),
+        name="reader",
+        instructions="Read.",
+        tools=(),
+        workspace_roots=("/a", "/b"),
+        limits=Limits(model_turns=3),
+        is_default=True,
     )
+    door.tells("UpdateAgent", pb.UpdateAgentResponse(agent=an_agent(**_fields(wanted))))
+    assert client.agents.update(wanted) == wanted
+    assert door.called("UpdateAgent")[0].agent == an_agent(**_fields(wanted))
+
+
+def test_a_refusal_keeps_its_code_on_either_door(client: Client, door: Door) -> None:
+    door.says("GET", f"/runs/{RUN}", problem("run_not_found", "There is no such run.", status=404))
+    refusal = Refusal(grpc.StatusCode.NOT_FOUND, "There is no such run.", code="run_not_found")
+    door.tells("AbortRun", refusal)
+    for ask in (client.run, client.cancel):
+        with pytest.raises(RemoteError) as caught:
+            ask(RUN)
+        assert (caught.value.code, caught.value.detail, caught.value.status) == (
+            "run_not_found",
+            "There is no such run.",
+            404,
+        )
     assert RemoteError.code == "remote_error"
 
 
-def test_a_refusal_may_say_when_to_come_again(client: Client, door: Door) -> None:
-    door.says("POST", "/runs", problem("queue_full", "Full.", status=429, retry_after=2.0))
+@pytest.mark.parametrize(
+    ("status", "number"),
+    [
+        (grpc.StatusCode.INVALID_ARGUMENT, 400),
+        (grpc.StatusCode.UNAUTHENTICATED, 401),
+        (grpc.StatusCode.PERMISSION_DENIED, 403),
+        (grpc.StatusCode.FAILED_PRECONDITION, 409),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, 429),
+        (grpc.StatusCode.UNAVAILABLE, 503),
+        (grpc.StatusCode.INTERNAL, 500),
+    ],
+)
+def test_every_kind_of_refusal_has_its_number(
+    client: Client, door: Door, *, status: grpc.StatusCode, number: int
+) -> None:
+    door.tells("GetHealth", Refusal(status, "No.", code="no"))
     with pytest.raises(RemoteError) as caught:
-        client.send("Hi", SessionRef(), mode=Mode.QUEUE)
-    assert caught.value.retry_after == 2.0
+        client.status()
+    assert (caught.value.code, caught.value.status, caught.value.retry_after) == ("no", number, None)
+
+
+def test_a_refusal_may_say_when_to_come_again(client: Client, door: Door) -> None:
+    door.tells("RouteMessage", Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "Full.", "queue_full", 2000))
+    door.says("GET", "/runs", problem("storage_full", "Full.", status=503, retry_after=2.0))
+    for ask in (lambda: client.send("Hi", SessionRef(), mode=Mode.QUEUE), client.runs):
+        with pytest.raises(RemoteError) as caught:
+            ask()
+        assert caught.value.retry_after == 2.0
 
 
 def test_a_refusal_without_a_document_is_still_an_error(client: Client, door: Door) -> None:
-    door.says("GET", "/status", Answer(b"<html>", 502, "text/html"))
+    door.says("GET", "/runs", Answer(b"<html>", 502, "text/html"))
     with pytest.raises(RemoteError, match="502"):
+        client.runs()
+
+
+def test_a_refusal_without_a_code_is_still_an_error(client: Client, door: Door) -> None:
+    door.tells("GetHealth", Refusal(grpc.StatusCode.UNKNOWN, "Oh no."))
+    with pytest.raises(RemoteError, match=r"unknown: Oh no\."):
         client.status()
+
+
+def test_what_is_too_large_for_grpc_is_bad_input(client: Client, door: Door) -> None:
+    door.tells("RouteMessage", Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "larger than max"))
+    with pytest.raises(RemoteError, match="larger than max") as caught:
+        client.send("Hi", SessionRef(), mode=Mode.QUEUE)
+    assert caught.value.status == 413
 
 
 def test_an_answer_that_makes_no_sense_is_told(client: Client, door: Door) -> None:
@@ -119,40 +164,79 @@ def test_an_answer_that_makes_no_sense_is_told(client: Client, door: Door) -> No
         client.run(RUN)
 
 
-def test_a_door_that_is_shut_is_unreachable() -> None:
-    client = Client(lambda: Target("http://127.0.0.1:1", TOKEN), answer_seconds=1)
-    with pytest.raises(DaemonUnreachable, match="refused"):
+def test_a_message_that_makes_no_sense_is_told(client: Client, door: Door) -> None:
+    door.tells("GetHealth", b"\xff")
+    with pytest.raises(AnswerUnreadable):
         client.status()
 
 
-def test_a_daemon_that_hangs_is_given_up(tmp_path: Path) -> None:
+def test_a_daemon_that_lacks_the_method_is_of_another_version(client: Client, door: Door) -> None:
+    door.tells("ListAgents", Refusal(grpc.StatusCode.UNIMPLEMENTED, "Method not found!"))
+    with pytest.raises(AnswerUnreadable, match="another version"):
+        client.agents.all()
+
+
+def test_a_door_that_is_shut_is_unreachable() -> None:
+    client = Client(lambda: SHUT, answer_seconds=1)
+    for ask in (client.status, client.runs):
+        with pytest.raises(DaemonUnreachable, match="refused"):
+            ask()
+
+
+def test_a_daemon_that_hangs_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        client = Client(lambda: Target(address, TOKEN), answer_seconds=0.2)
-        with pytest.raises(DaemonUnreachable, match="no answer in time"):
-            client.status()
+        at = f"127.0.0.1:{silent.getsockname()[1]}"
+        client = Client(lambda: Target(address=f"http://{at}", grpc=at, token=TOKEN), answer_seconds=0.2)
+        for ask in (client.status, client.runs):
+            with pytest.raises(DaemonUnreachable, match="no answer in time"):
+                ask()
+
+
+def test_a_proxy_of_the_environment_is_passed_by(client: Client, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("grpc_proxy", "http://127.0.0.1:1")
+    door.tells("GetHealth", health())
+    assert client.status().storage == "ok"
 
 
 def test_a_message_whose_answer_is_lost_is_sent_again_under_one_key(client: Client, door: Door) -> None:
-    door.says("POST", "/runs", Answer(b"{", cut=True), ACCEPTED)
-    accepted = client.send("Hi", SessionRef(key="cli"), mode=Mode.STEER)
-    assert accepted.run_id == RUN
-    first, second = door.asked("POST", "/runs")
-    assert first.body == second.body
-    assert first.body["idempotency_key"]
-    assert first.body["mode"] == "steer"
+    door.tells("RouteMessage", CUT, accepted())
+    taken = client.send("Hi", SessionRef(key="cli"), mode=Mode.STEER)
+    assert taken.run_id == RUN
+    first, second = door.called("RouteMessage")
+    assert first == second
+    assert first.message.idempotency_key
+    assert first.message.mode == pb.MODE_STEER
 
 
 def test_patience_has_an_end() -> None:
-    client = Client(lambda: Target("http://127.0.0.1:1", TOKEN), answer_seconds=1)
+    client = Client(lambda: SHUT, answer_seconds=1)
     with pytest.raises(DaemonUnreachable):
         client.send("Hi", SessionRef(), mode=Mode.QUEUE, patience=0.1)
 
 
 def test_a_patient_client_waits_for_the_daemon(inhabited: Home, door: Door) -> None:
-    door.says(
-        "GET", "/status", Answer(b"{", cut=True), problem("engine_closed", "Stopping.", status=503), {"version": "1"}
-    )
+    door.tells("GetHealth", CUT, STOPPING, health(version="1"))
+    door.says("GET", "/runs", Answer(b"{", cut=True), problem("engine_closed", "Stopping.", status=503), {"runs": []})
     patient = Client(lambda: find_target(inhabited), answer_seconds=5, patience=5)
-    assert patient.status() == {"version": "1"}
-    assert len(door.seen) == 3
+    assert patient.status().version == "1"
+    assert patient.runs().runs == ()
+    assert len(door.seen) == 6
+
+
+def test_a_daemon_that_comes_back_elsewhere_is_found_there(door: Door) -> None:
+    door.tells("GetHealth", CUT, health(version="1"))
+    looked: list[str] = []
+
+    def find() -> Target:
+        # The first place is left before the second attempt.
+        looked.append(door.grpc if looked else SHUT.grpc)
+        return Target(address=door.address, grpc=looked[-1], token=TOKEN)
+
+    with open_grpc(door):
+        assert Client(find, patience=5).status().version == "1"
+    assert looked == [SHUT.grpc, door.grpc, door.grpc]
+
+
+def _fields(agent: Agent) -> dict[str, object]:
+    return {name: getattr(agent, name) for name in agent.__struct_fields__}

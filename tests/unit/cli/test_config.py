@@ -137,12 +137,15 @@ def test_the_target_is_told_and_why_it_is_that_one(cli: Cli, inhabited: Home, do
         "because": [f"PALYRA_HOME is {inhabited.path}"],
         "running": True,
         "address": door.address,
+        "grpc": door.grpc,
         "pid": os.getpid(),
         "version": "0.1.0",
         "token_file": str(inhabited.token),
         "has_token": True,
     }
-    assert door.address in cli("config", "target").out
+    told = cli("config", "target").out
+    assert door.address in told
+    assert door.grpc in told
 
 
 def test_the_target_of_a_profile_is_another_one(cli: Cli, inhabited: Home) -> None:

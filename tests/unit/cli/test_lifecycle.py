@@ -4,41 +4,37 @@ import json
 from pathlib import Path
 
 from palyra.config import Home
-from palyra.core.version import VERSION
-from tests.unit.cli.door import Answer, Cli, Door, Result
-
-STATUS = {
-    "version": VERSION,
-    "provider": "embedded",
-    "model": "embedded",
-    "engine": "sqlite",
-    "schema": 2,
-    "storage": "ok",
-    "runs": {"waiting": 1},
-}
+from palyra.gateway.grpc.pb import gateway_pb2 as pb
+from tests.unit.cli.door import CUT, Cli, Door, Result
+from tests.unit.cli.wire import health
 
 
 def test_the_status_is_a_table(cli: Cli, inhabited: Home, door: Door) -> None:
-    door.says("GET", "/status", STATUS)
+    door.tells("GetHealth", health(engine="sqlite", schema=2, runs={"waiting": 1}, settings_hash="abc"))
     result = cli("status")
     assert result.code == 0
     assert "sqlite schema 2" in result.out
     assert "1 waiting" in result.out
+    assert door.address in result.out
+    assert door.grpc in result.out
+    assert door.called("GetHealth")[0].parts
 
 
 def test_the_status_as_json_has_everything(cli: Cli, inhabited: Home, door: Door) -> None:
-    door.says("GET", "/status", STATUS | {"new_part": {"x": 1}})
+    part = pb.PartHealth(name="new_part", status="ok", detail="x")
+    door.tells("GetHealth", health(parts=[part], counters={"run_completed": 3}, settings_hash="abc", tasks={"a": 1}))
     shown = json.loads(cli("status", "--json").out)
-    assert (shown["running"], shown["new_part"]) == (True, {"x": 1})
+    assert (shown["running"], shown["parts"]) == (True, [{"name": "new_part", "status": "ok", "detail": "x"}])
+    assert (shown["counters"], shown["settings_hash"], shown["tasks"]) == ({"run_completed": 3}, "abc", {"a": 1})
 
 
 def test_a_daemon_of_another_version_is_noticed(cli: Cli, inhabited: Home, door: Door) -> None:
-    door.says("GET", "/status", STATUS | {"version": "9.9.9"})
+    door.tells("GetHealth", health(version="9.9.9"))
     assert "palyra restart" in cli("status").out
 
 
 def test_a_daemon_that_does_not_answer_is_unreachable(cli: Cli, inhabited: Home, door: Door) -> None:
-    door.says("GET", "/status", Answer(b"{", cut=True))
+    door.tells("GetHealth", CUT)
     result = cli("status")
     assert result.code == 3
     assert "[daemon_unreachable]" in result.err

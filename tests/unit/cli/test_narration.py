@@ -20,7 +20,7 @@ from palyra.core.limits import Limits
 from palyra.core.tool import Outcome, Verdict
 from tests.support import builders as b
 from tests.support.builders import RUN
-from tests.unit.cli.door import line
+from tests.unit.cli.wire import line
 
 
 def told(*events: TapeEvent, narrator: Narrator | None = None) -> list[Piece]:

@@ -5,23 +5,24 @@ import json
 import pytest
 
 from palyra.core.events import TapeEvent
+from palyra.gateway.grpc.pb import gateway_pb2 as pb
 from tests.support import builders as b
-from tests.support.builders import RUN, SESSION
-from tests.unit.cli.door import Answer, Cli, Door, a_run, entry, frame
+from tests.support.builders import RUN
+from tests.unit.cli.door import Answer, Cli, Door, Stream
+from tests.unit.cli.wire import a_run, accepted, entry, tape_entry, the_run
 
 pytestmark = pytest.mark.usefixtures("inhabited")
 
 STORY: list[TapeEvent] = [b.an_accepted(), b.a_start(), *b.a_turn(1, text="Well."), b.a_completion()]
-ACCEPTED = {"run_id": RUN, "session_id": SESSION, "after_seq": 0}
 
 
-def frames(*events: TapeEvent) -> list[str]:
-    return [frame(seq, event) for seq, event in enumerate(events, 1)]
+def entries(*events: TapeEvent) -> list[pb.TapeEntry]:
+    return [tape_entry(seq, event) for seq, event in enumerate(events, 1)]
 
 
 @pytest.fixture
 def accepting(door: Door) -> Door:
-    door.says("POST", "/runs", ACCEPTED, status=202)
+    door.tells("RouteMessage", accepted())
     return door
 
 
@@ -67,14 +68,14 @@ def test_json_can_not_command_the_terminal(cli: Cli, door: Door) -> None:
 
 def test_attaching_shows_message_and_answer(cli: Cli, door: Door) -> None:
     door.says("GET", f"/runs/{RUN}", a_run())
-    door.streams(f"/runs/{RUN}/events", frames(*STORY))
+    door.streams("AttachRun", entries(*STORY))
     result = cli("runs", "attach", RUN)
     assert (result.code, result.out, result.err) == (0, "Well.\n", "> Hello.\n")
 
 
 def test_attaching_behind_the_end_of_a_run_tells_how_it_ended(cli: Cli, door: Door) -> None:
     door.says("GET", f"/runs/{RUN}", a_run(status="cancelled"))
-    door.says("GET", f"/runs/{RUN}/events", Answer(b"", 204))
+    door.tells("AttachRun", Stream([]))
     assert cli("runs", "attach", RUN, "--after-seq", "6").code == 4
 
 
@@ -88,28 +89,28 @@ def test_attaching_behind_the_end_of_a_run_tells_how_it_ended(cli: Cli, door: Do
 )
 def test_a_run_is_cancelled(cli: Cli, door: Door, *, changes: dict[str, object], said: str) -> None:
     door.says("GET", f"/runs/{RUN}", a_run())
-    door.says("POST", f"/runs/{RUN}/cancel", {"run": a_run(**changes)})
+    door.tells("AbortRun", pb.AbortRunResponse(run=the_run(**changes)))
     assert cli("runs", "cancel", RUN, "--reason", "enough").out == f"{RUN}: {said}\n"
-    assert door.seen[-1].body == {"reason": "enough"}
+    assert door.seen[-1].body == pb.AbortRunRequest(run_id=RUN, reason="enough")
 
 
 def test_one_message_gets_its_answer(cli: Cli, accepting: Door) -> None:
-    accepting.streams(f"/runs/{RUN}/events", frames(*STORY))
+    accepting.streams("AttachRun", entries(*STORY))
     result = cli("run", "-m", "Hello.", "--key", "work", "--mode", "interrupt", "--idempotency-key", "k1")
     assert (result.code, result.out) == (0, "Well.\n")
-    sent = accepting.asked("POST", "/runs")[0].body
-    assert (sent["text"], sent["mode"], sent["idempotency_key"]) == ("Hello.", "interrupt", "k1")
-    assert sent["session"]["key"] == "work"
+    sent = accepting.called("RouteMessage")[0].message
+    assert (sent.text, sent.mode, sent.idempotency_key) == ("Hello.", pb.MODE_INTERRUPT, "k1")
+    assert sent.session.key == "work"
 
 
 @pytest.mark.parametrize(("end", "code"), [(b.a_failure(), 1), (b.a_cancellation(), 4), (b.a_completion(), 0)])
 def test_the_exit_code_says_how_the_run_ended(cli: Cli, accepting: Door, *, end: TapeEvent, code: int) -> None:
-    accepting.streams(f"/runs/{RUN}/events", frames(b.an_accepted(), b.a_start(), end))
+    accepting.streams("AttachRun", entries(b.an_accepted(), b.a_start(), end))
     assert cli("run", "-m", "Hello.").code == code
 
 
 def test_json_is_every_entry_as_it_is_recorded(cli: Cli, accepting: Door) -> None:
-    accepting.streams(f"/runs/{RUN}/events", frames(*STORY))
+    accepting.streams("AttachRun", entries(*STORY))
     shown = [json.loads(line) for line in cli("run", "-m", "Hello.", "--json").out.splitlines()]
     assert [entry["tape_seq"] for entry in shown] == [1, 2, 3, 4, 5, 6, 7]
 
@@ -122,8 +123,8 @@ def test_detached_it_prints_the_run_and_does_not_wait(cli: Cli, accepting: Door)
 
 
 def test_a_message_that_waits_says_so(cli: Cli, door: Door) -> None:
-    door.says("POST", "/runs", ACCEPTED | {"queued": True, "waiting_for": "the active run waits for shell"})
-    door.streams(f"/runs/{RUN}/events", frames(*STORY))
+    door.tells("RouteMessage", accepted(queued=True, waiting_for="the active run waits for shell"))
+    door.streams("AttachRun", entries(*STORY))
     assert "waits for its turn (the active run waits for shell)" in cli("run", "-m", "Hello.").err
 
 

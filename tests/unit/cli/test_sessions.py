@@ -6,15 +6,17 @@ from pathlib import Path
 import pytest
 
 from palyra.config import Home
+from palyra.gateway.grpc.pb import gateway_pb2 as pb
 from tests.support.builders import SESSION
-from tests.unit.cli.door import Answer, Cli, Door, a_message, a_session
+from tests.unit.cli.door import GRPC, Answer, Cli, Door
+from tests.unit.cli.wire import a_message, a_session, listed, resolved, the_session
 
 pytestmark = pytest.mark.usefixtures("inhabited")
 
 
 @pytest.mark.parametrize("args", [("sessions",), ("sessions", "list")])
 def test_the_list_is_a_table(cli: Cli, door: Door, args: tuple[str, ...]) -> None:
-    door.says("GET", "/sessions", {"sessions": [a_session(key="cli")], "next_cursor": None})
+    door.tells("ListSessions", listed(the_session(key="cli")))
     head, row = cli(*args).out.splitlines()
     assert head.split() == ["SESSION", "LAST", "USED", "KEY", "TITLE"]
     assert row.split()[0] == SESSION
@@ -22,24 +24,24 @@ def test_the_list_is_a_table(cli: Cli, door: Door, args: tuple[str, ...]) -> Non
 
 
 def test_the_list_may_be_of_those_put_away(cli: Cli, door: Door) -> None:
-    door.says("GET", "/sessions", {"sessions": []})
+    door.tells("ListSessions", listed())
     assert cli("sessions", "list", "--archived").out == "No archived sessions.\n"
-    assert door.seen[0].query["archived"] == "true"
+    assert door.called("ListSessions")[0].archived
 
 
 def test_the_list_as_json_is_what_the_daemon_said(cli: Cli, door: Door) -> None:
-    door.says("GET", "/sessions", {"sessions": [a_session()], "next_cursor": "7"})
+    door.tells("ListSessions", listed(the_session(), next_cursor="7"))
     shown = json.loads(cli("sessions", "--json").out)
     assert (shown["sessions"][0]["session_id"], shown["next_cursor"]) == (SESSION, "7")
 
 
 def test_a_title_can_not_command_the_terminal(cli: Cli, door: Door) -> None:
-    door.says("GET", "/sessions", {"sessions": [a_session(title="\x1b]0;owned\x07")]})
+    door.tells("ListSessions", listed(the_session(title="\x1b]0;owned\x07")))
     assert "\x1b" not in cli("sessions").out
 
 
 def test_a_session_is_shown_with_its_last_words(cli: Cli, door: Door) -> None:
-    door.says("GET", "/sessions", {"sessions": [a_session()]})
+    door.tells("ListSessions", listed(the_session()))
     said = [a_message("assistant", "Hi.", seq=5), a_message("tool", "a\nb"), a_message("assistant", ""), a_message()]
     door.says("GET", f"/sessions/{SESSION}/messages", {"messages": said})
     shown = cli("sessions", "show").out
@@ -51,32 +53,33 @@ def test_a_session_is_shown_with_its_last_words(cli: Cli, door: Door) -> None:
     [
         (SESSION, "GET", f"/sessions/{SESSION}"),
         (SESSION.lower(), "GET", f"/sessions/{SESSION}"),
-        ("work", "POST", "/sessions/resolve"),
-        ("last", "GET", "/sessions"),
+        ("work", GRPC, "ResolveSession"),
+        ("last", GRPC, "ListSessions"),
     ],
 )
 def test_a_session_is_named_by_id_key_or_as_the_last(
     cli: Cli, door: Door, *, name: str, method: str, path: str
 ) -> None:
     door.says("GET", f"/sessions/{SESSION}", {"session": a_session()})
-    door.says("POST", "/sessions/resolve", {"session": a_session(), "created": False})
-    door.says("GET", "/sessions", {"sessions": [a_session()]})
+    door.tells("ResolveSession", resolved())
+    door.tells("ListSessions", listed(the_session()))
     door.says("POST", f"/sessions/{SESSION}/reset", {"session": a_session()})
     assert cli("sessions", "reset", name).out == f"{SESSION} (Hello): reset.\n"
     assert (door.seen[0].method, door.seen[0].path) == (method, path)
 
 
 def test_a_key_that_names_nothing_makes_nothing(cli: Cli, door: Door) -> None:
-    door.says("POST", "/sessions/resolve", {"session": a_session(), "created": False})
+    door.tells("ResolveSession", resolved())
     door.says("POST", f"/sessions/{SESSION}/archive", {"session": a_session()})
     cli("sessions", "archive", "work")
-    assert door.seen[0].body["require_existing"] is True
+    assert door.seen[0].body.session == pb.SessionRef(key="work", require_existing=True)
 
 
 @pytest.mark.parametrize("verb", ["archive", "unarchive", "reset", "cleanup"])
 def test_a_session_is_changed(cli: Cli, door: Door, verb: str) -> None:
     door.says("GET", f"/sessions/{SESSION}", {"session": a_session()})
     door.says("POST", f"/sessions/{SESSION}/{verb}", {"session": a_session(title="Changed")})
+    door.tells("CleanupSession", pb.CleanupSessionResponse(session=the_session(title="Changed")))
     assert cli("sessions", verb, SESSION).code == 0
     assert json.loads(cli("sessions", verb, SESSION, "--json").out)["session"]["title"] == "Changed"
 
@@ -88,7 +91,7 @@ def test_a_session_is_renamed(cli: Cli, door: Door) -> None:
 
 
 def test_no_session_at_all_is_told(cli: Cli, door: Door) -> None:
-    door.says("GET", "/sessions", {"sessions": []})
+    door.tells("ListSessions", listed())
     result = cli("sessions", "show")
     assert (result.code, "[no_session]" in result.err) == (1, True)
 

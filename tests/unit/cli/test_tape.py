@@ -19,7 +19,7 @@ from palyra.core.limits import LimitKind
 from palyra.core.tool import Outcome
 from palyra.gateway.follow import read_line
 from tests.support import builders as b
-from tests.unit.cli.door import line
+from tests.unit.cli.wire import line
 
 AT = b.AT
 CASES: list[tuple[TapeEvent, str]] = [

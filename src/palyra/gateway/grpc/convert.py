@@ -1,39 +1,43 @@
-"""Between our records and the messages of the wire."""
+"""Between our records and the messages of the wire, for those who serve and those who call.
+
+Whoever calls pays for each import at every start, so nothing of the server is imported here.
+"""
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from palyra.core.agent import Agent
 from palyra.core.events import Entry, Mode
-from palyra.core.ids import AgentId, PrincipalId
+from palyra.core.ids import AgentId, PrincipalId, RunId, SessionId
 from palyra.core.limits import Limits
-from palyra.core.message import Accepted, Inbound
-from palyra.core.session import Session, SessionRef
+from palyra.core.message import Accepted, clean_text
+from palyra.core.session import Session, SessionNameInvalid, SessionRef
+from palyra.core.usage import Usage
+from palyra.gateway import records
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
-from palyra.gateway.status import RequestMalformed
-from palyra.journal.runs import Run
 
-_MODES = {
+if TYPE_CHECKING:
+    from palyra.journal.runs import Run
+
+MODES = {
     pb.MODE_UNSPECIFIED: Mode.QUEUE,
     pb.MODE_QUEUE: Mode.QUEUE,
     pb.MODE_STEER: Mode.STEER,
     pb.MODE_INTERRUPT: Mode.INTERRUPT,
 }
 
+_NUMBERS = {mode: number for number, mode in MODES.items()}
 
-def to_inbound(message: pb.InboundMessage, principal: PrincipalId) -> Inbound:
-    """Read a message of the principal's."""
-    if message.mode not in _MODES:
-        raise RequestMalformed(f"There is no mode {message.mode}. Use queue, steer or interrupt.")
-    return Inbound(
-        principal=principal,
-        text=message.text,
-        session=to_session_ref(message.session),
-        mode=_MODES[message.mode],
-        idempotency_key=message.idempotency_key or None,
-        origin="grpc",
+
+def from_message(text: str, session: SessionRef, *, mode: Mode, key: str) -> pb.InboundMessage:
+    return pb.InboundMessage(
+        text=text,
+        session=from_session_ref(session),
+        mode=_NUMBERS[mode],
+        idempotency_key=clean_text(key, what="idempotency key"),
     )
 
 
@@ -48,6 +52,21 @@ def to_session_ref(ref: pb.SessionRef) -> SessionRef:
     )
 
 
+def from_session_ref(ref: SessionRef) -> pb.SessionRef:
+    """Write down how a session is named. An empty name is refused here: on the wire it would be none, and make one."""
+    for name in ("session_id", "key", "label"):
+        value = getattr(ref, name)
+        if value is not None and not clean_text(value, what=name):
+            raise SessionNameInvalid
+    return pb.SessionRef(
+        session_id=ref.session_id,
+        key=ref.key,
+        label=ref.label,
+        require_existing=ref.require_existing,
+        reset=ref.reset,
+    )
+
+
 def from_accepted(accepted: Accepted) -> pb.Accepted:
     return pb.Accepted(
         run_id=accepted.run_id,
@@ -56,6 +75,18 @@ def from_accepted(accepted: Accepted) -> pb.Accepted:
         steered=accepted.steered,
         queued=accepted.queued,
         waiting_for=accepted.waiting_for or "",
+        repeated=accepted.repeated,
+    )
+
+
+def to_accepted(accepted: pb.Accepted) -> Accepted:
+    return Accepted(
+        run_id=RunId(accepted.run_id),
+        session_id=SessionId(accepted.session_id),
+        after_seq=accepted.after_seq,
+        steered=accepted.steered,
+        queued=accepted.queued,
+        waiting_for=accepted.waiting_for or None,
         repeated=accepted.repeated,
     )
 
@@ -74,7 +105,20 @@ def from_entries(entries: Iterable[Entry]) -> list[pb.TapeEntry]:
     ]
 
 
-def from_run(run: Run) -> pb.Run:
+def to_entry_json(entry: pb.TapeEntry) -> str:
+    """Return an entry as every door shows it. Its time is in the event."""
+    return Entry(
+        session_id=SessionId(entry.session_id),
+        tape_seq=entry.tape_seq,
+        run_id=RunId(entry.run_id) if entry.run_id else None,
+        run_seq=entry.run_seq,
+        kind=entry.kind,
+        at_ms=0,
+        content=entry.event.decode(),
+    ).to_json()
+
+
+def from_run(run: "Run") -> pb.Run:
     return pb.Run(
         run_id=run.run_id,
         session_id=run.session_id,
@@ -84,6 +128,35 @@ def from_run(run: Run) -> pb.Run:
         cancel_requested=run.cancel_requested,
         accepted_at=_timestamp(run.accepted_at),
         ended_at=_timestamp(run.ended_at),
+        input=run.input,
+        limit_reached=run.limit_reached.value if run.limit_reached is not None else "",
+        parent_run_id=run.parent_run_id or "",
+        accepted_seq=run.accepted_seq,
+        last_seq=run.last_seq,
+        turns=run.turns,
+        tool_calls=run.tool_calls,
+        usage=pb.Usage(input_tokens=run.usage.input_tokens, output_tokens=run.usage.output_tokens),
+    )
+
+
+def to_run(run: pb.Run) -> records.Run:
+    return records.Run(
+        run_id=run.run_id,
+        session_id=run.session_id,
+        agent_id=run.agent_id,
+        status=run.status,
+        input=run.input,
+        accepted_seq=run.accepted_seq,
+        last_seq=run.last_seq,
+        accepted_at=_moment(run.accepted_at),
+        reason=run.reason or None,
+        limit_reached=run.limit_reached or None,
+        parent_run_id=run.parent_run_id or None,
+        ended_at=_moment(run.ended_at) if run.HasField("ended_at") else None,
+        turns=run.turns,
+        tool_calls=run.tool_calls,
+        usage=Usage(input_tokens=run.usage.input_tokens, output_tokens=run.usage.output_tokens),
+        cancel_requested=run.cancel_requested,
     )
 
 
@@ -100,6 +173,24 @@ def from_session(session: Session) -> pb.Session:
         archived_at=_timestamp(session.archived_at),
         reset_seq=session.reset_seq,
         active_run_id=session.active_run_id or "",
+        parent_session_id=session.parent_session_id or "",
+    )
+
+
+def to_session(session: pb.Session) -> Session:
+    return Session(
+        session_id=SessionId(session.session_id),
+        principal=PrincipalId(session.principal),
+        agent_id=AgentId(session.agent_id) if session.agent_id else None,
+        key=session.key or None,
+        label=session.label or None,
+        title=session.title or None,
+        created_at=_moment(session.created_at),
+        updated_at=_moment(session.updated_at),
+        archived_at=_moment(session.archived_at) if session.HasField("archived_at") else None,
+        reset_seq=session.reset_seq,
+        active_run_id=RunId(session.active_run_id) if session.active_run_id else None,
+        parent_session_id=SessionId(session.parent_session_id) if session.parent_session_id else None,
     )
 
 
@@ -115,11 +206,12 @@ def from_agent(agent: Agent) -> pb.Agent:
         if limits is None
         else pb.Limits(**{name: getattr(limits, name) for name in limits.__struct_fields__}),
         is_default=agent.is_default,
+        principal=agent.principal,
     )
 
 
-def to_agent(agent: pb.Agent, principal: PrincipalId) -> Agent:
-    """Read an agent of the principal's; who is the default is decided elsewhere."""
+def to_agent(agent: pb.Agent, principal: PrincipalId, *, is_default: bool = False) -> Agent:
+    """Read an agent of the principal's. A caller's word on who is the default does not count, so it is left out."""
     limits = None
     if agent.HasField("limits"):
         limits = Limits(**{name: getattr(agent.limits, name) for name in Limits.__struct_fields__})
@@ -131,6 +223,48 @@ def to_agent(agent: pb.Agent, principal: PrincipalId) -> Agent:
         tools=tuple(agent.tools.names) if agent.HasField("tools") else None,
         workspace_roots=tuple(agent.workspace_roots),
         limits=limits,
+        is_default=is_default,
+    )
+
+
+def from_status(status: records.Status) -> pb.GetHealthResponse:
+    return pb.GetHealthResponse(
+        pid=status.pid,
+        home=status.home,
+        started_at=_timestamp(status.started_at),
+        engine=status.engine,
+        schema=status.schema,
+        provider=status.provider,
+        model=status.model,
+        workspace=status.workspace,
+        storage=status.storage,
+        settings_hash=status.settings_hash,
+        grpc=status.grpc,
+        runs=status.runs,
+        tasks=status.tasks,
+        counters=status.counters,
+        parts=[pb.PartHealth(name=part.name, status=part.status, detail=part.detail) for part in status.parts],
+    )
+
+
+def to_status(health: pb.GetHealthResponse) -> records.Status:
+    return records.Status(
+        version=health.version,
+        pid=health.pid,
+        home=health.home,
+        started_at=_moment(health.started_at),
+        engine=health.engine,
+        schema=health.schema,
+        provider=health.provider,
+        model=health.model,
+        workspace=health.workspace,
+        storage=health.storage,
+        settings_hash=health.settings_hash,
+        grpc=health.grpc,
+        runs=dict(sorted(health.runs.items())),
+        tasks=dict(sorted(health.tasks.items())),
+        counters=dict(sorted(health.counters.items())),
+        parts=[records.Part(name=part.name, status=part.status, detail=part.detail) for part in health.parts],
     )
 
 
@@ -140,3 +274,7 @@ def _timestamp(moment: datetime | None) -> Timestamp | None:
     stamp = Timestamp()
     stamp.FromDatetime(moment)
     return stamp
+
+
+def _moment(stamp: Timestamp) -> datetime:
+    return stamp.ToDatetime(tzinfo=UTC)

@@ -1,41 +1,23 @@
 """How the daemon is, over gRPC."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import grpc
 
 from palyra.core.version import VERSION
 from palyra.gateway.auth import Auth
+from palyra.gateway.grpc import convert
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
 from palyra.gateway.grpc.runs import PROTOCOL_VERSION
 from palyra.gateway.grpc.serving import Context, Handler, authorization, fail, serialize
-
-
-class PartHealth(Protocol):
-    """How one part is."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def status(self) -> str: ...
-
-    @property
-    def detail(self) -> str: ...
-
-
-class Health(Protocol):
-    """How all parts are."""
-
-    @property
-    def parts(self) -> Sequence[PartHealth]: ...
+from palyra.gateway.records import Status
 
 
 class HealthMethods:
     """GetHealth: the overall state for anybody, each part for those with a token."""
 
-    def __init__(self, auth: Auth, status: Callable[[], Awaitable[Health]]) -> None:
+    def __init__(self, auth: Auth, status: Callable[[], Awaitable[Status]]) -> None:
         self._auth = auth
         self._status = status
 
@@ -53,15 +35,12 @@ class HealthMethods:
         try:
             if asked.parts:
                 await self._auth.principal(authorization(context))
-            parts = (await self._status()).parts
+            status = await self._status()
         except Exception as error:
             await fail(context, error)
             return None
-        return pb.GetHealthResponse(
-            status=next((part.status for part in parts if part.status != "ok"), "ok"),
-            version=VERSION,
-            protocol_version=PROTOCOL_VERSION,
-            parts=[
-                pb.PartHealth(name=part.name, status=part.status, detail=part.detail) for part in parts if asked.parts
-            ],
-        )
+        health = convert.from_status(status) if asked.parts else pb.GetHealthResponse()
+        health.status = next((part.status for part in status.parts if part.status != "ok"), "ok")
+        health.version = VERSION
+        health.protocol_version = PROTOCOL_VERSION
+        return health

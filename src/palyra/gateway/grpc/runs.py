@@ -1,11 +1,12 @@
 """Runs over gRPC: send, follow, steer, cancel."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import grpc
 
-from palyra.core.errors import Invalid
+from palyra.core.errors import Invalid, Unavailable
 from palyra.core.events import Entry, Mode
 from palyra.core.ids import PrincipalId, RunId, SessionId, parse_ulid
 from palyra.core.message import Accepted, Inbound
@@ -25,11 +26,16 @@ from palyra.runs.sessions import SessionNotFound
 PROTOCOL_VERSION = 1
 LOOK_UP_SECONDS = 60.0
 FIRST_REQUEST_SECONDS = 30.0
+RESTART = timedelta(seconds=1)
 FINAL = frozenset({"run_completed", "run_failed", "run_cancelled"})
 
 
 class ProtocolUnknown(Invalid):
     """The client speaks another version of the protocol. This daemon speaks version 1."""
+
+
+class DaemonStopping(Unavailable):
+    """The daemon stops; runs go on at its next start. Attach again then, after the last entry that you have seen."""
 
 
 class RunMethods:
@@ -108,7 +114,7 @@ class RunMethods:
 
     async def route_message(self, asked: pb.RouteMessageRequest, principal: PrincipalId) -> pb.RouteMessageResponse:
         """Accept a message without following it."""
-        accepted = await self._intake.accept(convert.to_inbound(asked.message, principal))
+        accepted = await self._intake.accept(_inbound(asked.message, principal))
         return pb.RouteMessageResponse(accepted=convert.from_accepted(accepted))
 
     async def _start(self, context: Context, principal: PrincipalId) -> Accepted:
@@ -118,7 +124,7 @@ class RunMethods:
             raise RequestMalformed("The first request of RunStream is `start`.")
         if first.start.protocol_version != PROTOCOL_VERSION:
             raise ProtocolUnknown
-        return await self._intake.accept(convert.to_inbound(first.start.message, principal))
+        return await self._intake.accept(_inbound(first.start.message, principal))
 
     async def _listen(self, context: Context, accepted: Accepted, principal: PrincipalId, follower: Follower) -> None:
         """Act on further requests until the caller closes its side."""
@@ -149,6 +155,8 @@ class RunMethods:
                 await send(context, pb.TapeBatch(entries=convert.from_entries(entries)))
                 if ends_with_run and entries[-1].kind in FINAL:
                     return
+            # A stream that ended without a word here would say that there is nothing more to come of the run.
+            raise DaemonStopping(retry_after=RESTART)
         finally:
             follower.close()
 
@@ -159,3 +167,17 @@ async def _following(follower: Follower) -> list[Entry]:
         if entries := await follower.next(seconds=LOOK_UP_SECONDS):
             return entries
     return []
+
+
+def _inbound(message: pb.InboundMessage, principal: PrincipalId) -> Inbound:
+    """Read a message of the principal's."""
+    if message.mode not in convert.MODES:
+        raise RequestMalformed(f"There is no mode {message.mode}. Use queue, steer or interrupt.")
+    return Inbound(
+        principal=principal,
+        text=message.text,
+        session=convert.to_session_ref(message.session),
+        mode=convert.MODES[message.mode],
+        idempotency_key=message.idempotency_key or None,
+        origin="grpc",
+    )

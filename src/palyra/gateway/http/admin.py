@@ -1,50 +1,14 @@
 """What an operator looks at: status, and how the journal grows."""
 
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from palyra.core.ids import PrincipalId
 from palyra.gateway.http.operation import Operation
 from palyra.gateway.http.wire import reply
-
-
-class Part(Struct, frozen=True, kw_only=True):
-    """One part of the daemon."""
-
-    name: str
-    status: str
-    """`ok`, or the code of what is wrong."""
-    detail: str = ""
-
-
-class Status(Struct, frozen=True, kw_only=True):
-    """How the daemon is."""
-
-    version: str
-    pid: int
-    home: str
-    started_at: datetime
-    engine: str
-    schema: int
-    provider: str
-    model: str
-    workspace: str
-    storage: str
-    """`ok`, or the code of what keeps the journal from being written."""
-    settings_hash: str
-    grpc: str
-    """Where the gRPC door is."""
-    runs: dict[str, int]
-    """Unfinished runs by status."""
-    tasks: dict[str, int]
-    """Unfinished tasks by status."""
-    counters: dict[str, int]
-    """What happened since the start, by kind of event."""
-    parts: list[Part]
+from palyra.gateway.records import Status
 
 
 class AdminRoutes:

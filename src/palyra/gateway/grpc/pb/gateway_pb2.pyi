@@ -94,16 +94,65 @@ class GetHealthRequest(_message.Message):
     def __init__(self, parts: _Optional[bool] = ...) -> None: ...
 
 class GetHealthResponse(_message.Message):
-    __slots__ = ("status", "version", "protocol_version", "parts")
+    __slots__ = ("status", "version", "protocol_version", "parts", "pid", "home", "started_at", "engine", "schema", "provider", "model", "workspace", "storage", "settings_hash", "grpc", "runs", "tasks", "counters")
+    class RunsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class TasksEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class CountersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     STATUS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    HOME_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    PROVIDER_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    WORKSPACE_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_HASH_FIELD_NUMBER: _ClassVar[int]
+    GRPC_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    COUNTERS_FIELD_NUMBER: _ClassVar[int]
     status: str
     version: str
     protocol_version: int
     parts: _containers.RepeatedCompositeFieldContainer[PartHealth]
-    def __init__(self, status: _Optional[str] = ..., version: _Optional[str] = ..., protocol_version: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[PartHealth, _Mapping]]] = ...) -> None: ...
+    pid: int
+    home: str
+    started_at: _timestamp_pb2.Timestamp
+    engine: str
+    schema: int
+    provider: str
+    model: str
+    workspace: str
+    storage: str
+    settings_hash: str
+    grpc: str
+    runs: _containers.ScalarMap[str, int]
+    tasks: _containers.ScalarMap[str, int]
+    counters: _containers.ScalarMap[str, int]
+    def __init__(self, status: _Optional[str] = ..., version: _Optional[str] = ..., protocol_version: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[PartHealth, _Mapping]]] = ..., pid: _Optional[int] = ..., home: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., engine: _Optional[str] = ..., schema: _Optional[int] = ..., provider: _Optional[str] = ..., model: _Optional[str] = ..., workspace: _Optional[str] = ..., storage: _Optional[str] = ..., settings_hash: _Optional[str] = ..., grpc: _Optional[str] = ..., runs: _Optional[_Mapping[str, int]] = ..., tasks: _Optional[_Mapping[str, int]] = ..., counters: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class PartHealth(_message.Message):
     __slots__ = ("name", "status", "detail")
@@ -192,7 +241,7 @@ class AbortRunResponse(_message.Message):
     def __init__(self, run: _Optional[_Union[Run, _Mapping]] = ...) -> None: ...
 
 class Run(_message.Message):
-    __slots__ = ("run_id", "session_id", "agent_id", "status", "reason", "cancel_requested", "accepted_at", "ended_at")
+    __slots__ = ("run_id", "session_id", "agent_id", "status", "reason", "cancel_requested", "accepted_at", "ended_at", "input", "limit_reached", "parent_run_id", "accepted_seq", "last_seq", "turns", "tool_calls", "usage")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -201,6 +250,14 @@ class Run(_message.Message):
     CANCEL_REQUESTED_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_AT_FIELD_NUMBER: _ClassVar[int]
     ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_REACHED_FIELD_NUMBER: _ClassVar[int]
+    PARENT_RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_SEQ_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQ_FIELD_NUMBER: _ClassVar[int]
+    TURNS_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     session_id: str
     agent_id: str
@@ -209,10 +266,26 @@ class Run(_message.Message):
     cancel_requested: bool
     accepted_at: _timestamp_pb2.Timestamp
     ended_at: _timestamp_pb2.Timestamp
-    def __init__(self, run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., agent_id: _Optional[str] = ..., status: _Optional[str] = ..., reason: _Optional[str] = ..., cancel_requested: _Optional[bool] = ..., accepted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    input: str
+    limit_reached: str
+    parent_run_id: str
+    accepted_seq: int
+    last_seq: int
+    turns: int
+    tool_calls: int
+    usage: Usage
+    def __init__(self, run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., agent_id: _Optional[str] = ..., status: _Optional[str] = ..., reason: _Optional[str] = ..., cancel_requested: _Optional[bool] = ..., accepted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., input: _Optional[str] = ..., limit_reached: _Optional[str] = ..., parent_run_id: _Optional[str] = ..., accepted_seq: _Optional[int] = ..., last_seq: _Optional[int] = ..., turns: _Optional[int] = ..., tool_calls: _Optional[int] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
+
+class Usage(_message.Message):
+    __slots__ = ("input_tokens", "output_tokens")
+    INPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    input_tokens: int
+    output_tokens: int
+    def __init__(self, input_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ...) -> None: ...
 
 class Session(_message.Message):
-    __slots__ = ("session_id", "principal", "agent_id", "key", "label", "title", "created_at", "updated_at", "archived_at", "reset_seq", "active_run_id")
+    __slots__ = ("session_id", "principal", "agent_id", "key", "label", "title", "created_at", "updated_at", "archived_at", "reset_seq", "active_run_id", "parent_session_id")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -224,6 +297,7 @@ class Session(_message.Message):
     ARCHIVED_AT_FIELD_NUMBER: _ClassVar[int]
     RESET_SEQ_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    PARENT_SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     principal: str
     agent_id: str
@@ -235,7 +309,8 @@ class Session(_message.Message):
     archived_at: _timestamp_pb2.Timestamp
     reset_seq: int
     active_run_id: str
-    def __init__(self, session_id: _Optional[str] = ..., principal: _Optional[str] = ..., agent_id: _Optional[str] = ..., key: _Optional[str] = ..., label: _Optional[str] = ..., title: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., archived_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., reset_seq: _Optional[int] = ..., active_run_id: _Optional[str] = ...) -> None: ...
+    parent_session_id: str
+    def __init__(self, session_id: _Optional[str] = ..., principal: _Optional[str] = ..., agent_id: _Optional[str] = ..., key: _Optional[str] = ..., label: _Optional[str] = ..., title: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., archived_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., reset_seq: _Optional[int] = ..., active_run_id: _Optional[str] = ..., parent_session_id: _Optional[str] = ...) -> None: ...
 
 class ListSessionsRequest(_message.Message):
     __slots__ = ("archived", "limit", "cursor")
@@ -318,7 +393,7 @@ class ToolNames(_message.Message):
     def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Agent(_message.Message):
-    __slots__ = ("agent_id", "name", "instructions", "tools", "workspace_roots", "limits", "is_default")
+    __slots__ = ("agent_id", "name", "instructions", "tools", "workspace_roots", "limits", "is_default", "principal")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     INSTRUCTIONS_FIELD_NUMBER: _ClassVar[int]
@@ -326,6 +401,7 @@ class Agent(_message.Message):
     WORKSPACE_ROOTS_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     IS_DEFAULT_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     name: str
     instructions: str
@@ -333,7 +409,8 @@ class Agent(_message.Message):
     workspace_roots: _containers.RepeatedScalarFieldContainer[str]
     limits: Limits
     is_default: bool
-    def __init__(self, agent_id: _Optional[str] = ..., name: _Optional[str] = ..., instructions: _Optional[str] = ..., tools: _Optional[_Union[ToolNames, _Mapping]] = ..., workspace_roots: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., is_default: _Optional[bool] = ...) -> None: ...
+    principal: str
+    def __init__(self, agent_id: _Optional[str] = ..., name: _Optional[str] = ..., instructions: _Optional[str] = ..., tools: _Optional[_Union[ToolNames, _Mapping]] = ..., workspace_roots: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., is_default: _Optional[bool] = ..., principal: _Optional[str] = ...) -> None: ...
 
 class ListAgentsRequest(_message.Message):
     __slots__ = ()

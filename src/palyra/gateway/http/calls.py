@@ -1,0 +1,85 @@
+"""How a program asks at the HTTP door, with nothing but the standard library and msgspec. Everything blocks and has a
+timeout."""
+
+from collections.abc import Callable, Mapping
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from palyra.core.version import VERSION
+from palyra.gateway.remote import DaemonUnreachable, RemoteError, reason_of, unreachable
+from palyra.gateway.target import Target
+from palyra.gateway.tls import context_for
+
+MAX_PROBLEM_BYTES = 64 * 1024
+
+Query = Mapping[str, str | int | None]
+
+
+class _Problem(Struct):
+    code: str = "error"
+    detail: str = ""
+    title: str = ""
+    retry_after: float | None = None
+
+
+class HttpCalls:
+    """Asks one daemon. The target is looked up for each request: a restarted daemon may answer elsewhere."""
+
+    def __init__(self, find: Callable[[], Target], *, root: str, seconds: float) -> None:
+        self._find = find
+        self._root = root
+        self._seconds = seconds
+
+    def ask(self, method: str, path: str, *, query: Query | None = None, body: object = None) -> bytes:
+        """Send a request and return its answer, which was not refused."""
+        target = self._find()
+        headers = {"Authorization": f"Bearer {target.token}", "User-Agent": f"palyra/{VERSION}"}
+        content = None
+        if body is not None:
+            content = msgspec.json.encode(body)
+            headers["Content-Type"] = "application/json"
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        connection = _connection(target, self._seconds)
+        try:
+            connection.request(method, _address(self._root + path, given), body=content, headers=headers)
+            response = connection.getresponse()
+            if response.status >= 400:
+                raise _refusal(response)
+            return _content(response)
+        except (OSError, HTTPException) as error:
+            raise unreachable(target.address, reason_of(error)) from error
+        finally:
+            connection.close()
+
+
+def _connection(target: Target, timeout: float) -> HTTPConnection:
+    place = urlsplit(target.address)
+    if not target.tls:
+        return HTTPConnection(place.netloc, timeout=timeout)
+    from http.client import HTTPSConnection
+
+    return HTTPSConnection(place.netloc, timeout=timeout, context=context_for(target))
+
+
+def _address(path: str, query: Query) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def _content(response: HTTPResponse) -> bytes:
+    try:
+        return response.read()
+    except (OSError, HTTPException) as error:
+        raise DaemonUnreachable(f"The daemon's answer broke off ({reason_of(error)}).") from error
+
+
+def _refusal(response: HTTPResponse) -> RemoteError:
+    content = response.read(MAX_PROBLEM_BYTES)
+    try:
+        problem = msgspec.json.decode(content, type=_Problem)
+    except msgspec.DecodeError:
+        problem = _Problem()
+    detail = problem.detail or problem.title or f"The daemon answered {response.status} {response.reason}."
+    return RemoteError(problem.code, detail, status=response.status, retry_after=problem.retry_after)

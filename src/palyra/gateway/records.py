@@ -1,0 +1,97 @@
+"""What a daemon tells of itself and of what it keeps, as values."""
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from palyra.core.session import Session
+from palyra.core.usage import Usage
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    """One part of the daemon."""
+
+    name: str
+    status: str
+    """`ok`, or the code of what is wrong."""
+    detail: str = ""
+
+
+class Status(Struct, frozen=True, kw_only=True):
+    """How the daemon is."""
+
+    version: str
+    pid: int
+    home: str
+    started_at: datetime
+    engine: str
+    schema: int
+    provider: str
+    model: str
+    workspace: str
+    storage: str
+    """`ok`, or the code of what keeps the journal from being written."""
+    settings_hash: str
+    grpc: str
+    """Where the gRPC door is."""
+    runs: dict[str, int]
+    """Unfinished runs by status."""
+    tasks: dict[str, int]
+    """Unfinished tasks by status."""
+    counters: dict[str, int]
+    """What happened since the start, by kind of event."""
+    parts: list[Part]
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """A run as the daemon lists it."""
+
+    run_id: str
+    session_id: str
+    agent_id: str
+    status: str
+    input: str
+    accepted_seq: int
+    last_seq: int
+    accepted_at: datetime
+    reason: str | None = None
+    limit_reached: str | None = None
+    parent_run_id: str | None = None
+    ended_at: datetime | None = None
+    turns: int = 0
+    tool_calls: int = 0
+    usage: Usage = Usage()
+    cancel_requested: bool = False
+
+
+class Runs(Struct, frozen=True, kw_only=True):
+    """A page of runs, the latest first, and where the next one begins."""
+
+    runs: tuple[Run, ...]
+    next_cursor: str | None = None
+
+
+class Sessions(Struct, frozen=True, kw_only=True):
+    """A page of sessions, the latest first, and where the next one begins."""
+
+    sessions: tuple[Session, ...]
+    next_cursor: str | None = None
+
+
+class Hit(Struct, frozen=True, kw_only=True):
+    """A place where a search found something."""
+
+    session_id: str
+    tape_seq: int
+    title: str | None
+    text: str
+
+
+class Said(Struct, frozen=True, kw_only=True):
+    """A message of a session."""
+
+    tape_seq: int
+    role: str
+    text: str
+    at: datetime
+    run_id: str | None = None
