@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import uvicorn
 
+from palyra.background.inspection import Inspection
 from palyra.core.clock import Clock
 from palyra.core.ids import IdSource
 from palyra.daemon.current import Current
@@ -21,6 +22,7 @@ from palyra.gateway.http import app
 from palyra.gateway.http.admin import AdminRoutes
 from palyra.gateway.http.agents import AgentRoutes
 from palyra.gateway.http.config import ConfigRoutes
+from palyra.gateway.http.journal import JournalRoutes
 from palyra.gateway.http.protocol import BoundedProtocol
 from palyra.gateway.http.runs import RunRoutes
 from palyra.gateway.http.sessions import SessionRoutes
@@ -63,6 +65,7 @@ def build(
     clock: Clock,
     ids: IdSource,
     workspaces: Workspaces,
+    inspection: Inspection,
     status: Callable[[], Awaitable[Status]],
     metrics: Callable[[], Awaitable[str]],
     ready: Callable[[], str | None],
@@ -83,6 +86,7 @@ def build(
         *AgentRoutes(agents).operations(),
         *AdminRoutes(status, metrics).operations(),
         *ConfigRoutes(lambda: settings.now, settings.reload).operations(),
+        *JournalRoutes(engine, inspection).operations(),
         *TokenRoutes(auth, Tokens(engine, clock=clock, ids=ids)).operations(),
     ]
     methods = Methods(auth)

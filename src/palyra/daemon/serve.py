@@ -13,6 +13,7 @@ import uvloop
 from palyra import telemetry
 from palyra.background import metrics
 from palyra.background.anchoring import Anchoring
+from palyra.background.inspection import Inspection
 from palyra.background.jobs import children, retention, title, upkeep
 from palyra.background.metrics import Metrics
 from palyra.background.queue import JobContext, Queue
@@ -78,6 +79,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         jobs = {**children.JOBS, **title.JOBS, **upkeep.JOBS, **archiving}
         queue = Queue(JobContext(engine, clock, ids), jobs, owner=identity.owner)
         anchoring = Anchoring(engine, journal_id=identity.journal_id, signer=identity.signer, clock=clock)
+        inspection = Inspection(home, settings, clock=clock)
         started_at = clock.now()
         grpc_at = ""
 
@@ -130,6 +132,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             clock=clock,
             ids=ids,
             workspaces=workspaces,
+            inspection=inspection,
             status=status,
             metrics=figures,
             ready=lambda: worker.trouble,
@@ -158,6 +161,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             await stop.wait()
             log.info("stopping")
             both.http.should_exit = True
+            inspection.close()
             await worker.park(seconds=doors.DRAIN_SECONDS)
             tail.close()
             await both.grpc.stop(seconds=1.0)

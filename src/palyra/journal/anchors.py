@@ -18,6 +18,8 @@ from palyra.journal.engine import Connection
 
 GENESIS = "0" * 64
 MOST_TAPES = 1_000
+PAGE_BYTES = 1024 * 1024
+SLICE_ANCHORS = 10
 
 _encode = msgspec.json.Encoder()
 
@@ -134,6 +136,31 @@ def after(conn: Connection, number: int, *, limit: int) -> list[Anchor]:
         {"number": number, "limit": limit},
     )
     return [_anchor(row) for row in rows]
+
+
+def get(conn: Connection, number: int) -> Anchor | None:
+    """Return one anchor."""
+    found = after(conn, number - 1, limit=1)
+    return found[0] if found and found[0].number == number else None
+
+
+def before(conn: Connection, number: int | None, *, limit: int) -> list[Anchor]:
+    """Return the anchors that precede one, or the last of all, latest first: at most `limit`, and about 1 MiB."""
+    found: list[Anchor] = []
+    size = 0
+    while len(found) < limit and size < PAGE_BYTES:
+        wanted = min(SLICE_ANCHORS, limit - len(found))
+        place = " WHERE number < :number" if number is not None else ""
+        rows = conn.fetch(
+            f"SELECT number, body, hash, signature FROM anchors{place} ORDER BY number DESC LIMIT :limit",
+            {"limit": wanted} | ({"number": number} if number is not None else {}),
+        )
+        found += map(_anchor, rows)
+        if len(rows) < wanted:
+            break
+        number = found[-1].number
+        size = sum(len(anchor.body) for anchor in found)
+    return found
 
 
 def body_hash(body: str) -> str:

@@ -7,8 +7,9 @@ export of one session or of what is new: they name hashes only, and it is they t
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import datetime
+from itertools import chain
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +20,7 @@ from palyra.core.version import VERSION
 from palyra.journal import anchors, meta, rotated
 from palyra.journal.anchors import Anchor, AnchorBody
 from palyra.journal.engine import Connection
+from palyra.journal.rotated import Rotated
 from palyra.journal.tape import GENESIS, Head
 from palyra.journal.verify import entries_of
 
@@ -123,31 +125,45 @@ def write(
     since: Anchor | None = None,
 ) -> FooterLine:
     """Write an export of what the connection's snapshot holds, slice by slice, and return its footer."""
+    walk = lines(conn, made_at=made_at, session_id=session_id, since=since)
+    while True:
+        try:
+            data = next(walk)
+        except StopIteration as end:
+            footer: FooterLine = end.value
+            return footer
+        out(data)
+
+
+def lines(
+    conn: Connection, *, made_at: datetime, session_id: SessionId | None = None, since: Anchor | None = None
+) -> Generator[bytes, None, FooterLine]:
+    """Yield the lines of an export, read slice by slice, and return the footer; what can't be had raises at once."""
     known = _ends_at(conn, since) if since is not None else {}
+    moved = rotated.all_of(conn)
+    if session_id in moved:
+        raise TapeRotated(f"The tape of session {session_id} was moved to {moved[session_id].file} in the home folder.")
+    heads = _one(conn, session_id) if session_id is not None else _heads(conn)
     digest = hashlib.sha256()
     counts = {"anchor": 0, "session": 0, "entry": 0, "rotated": 0}
-
-    def put(line: AnyLine) -> None:
+    header = HeaderLine(
+        format=FORMAT,
+        version=VERSION,
+        journal_ids=meta.journal_ids(conn),
+        public_key=meta.get(conn, "public_key"),
+        made_at=made_at,
+        session_id=session_id,
+        since=since.number if since is not None else None,
+    )
+    tapes = _tapes(conn, heads, known=known, moved=moved)
+    away = _moved_away(moved) if session_id is None else ()
+    for line in chain([header], _anchors(conn), tapes, away):
         data = _encoder.encode(line) + b"\n"
         digest.update(data)
-        out(data)
         tag = line.__struct_config__.tag
         if tag in counts:
             counts[tag] += 1
-
-    put(
-        HeaderLine(
-            format=FORMAT,
-            version=VERSION,
-            journal_ids=meta.journal_ids(conn),
-            public_key=meta.get(conn, "public_key"),
-            made_at=made_at,
-            session_id=session_id,
-            since=since.number if since is not None else None,
-        )
-    )
-    for line in _lines(conn, session_id, known):
-        put(line)
+        yield data
     footer = FooterLine(
         sessions=counts["session"],
         entries=counts["entry"],
@@ -155,32 +171,40 @@ def write(
         rotated=counts["rotated"],
         sha256=digest.hexdigest(),
     )
-    out(_encoder.encode(footer) + b"\n")
+    yield _encoder.encode(footer) + b"\n"
     return footer
 
 
-def _lines(conn: Connection, session_id: SessionId | None, known: dict[SessionId, Head]) -> Iterator[AnyLine]:
+def _anchors(conn: Connection) -> Iterator[AnyLine]:
     number = 0
     while page := anchors.after(conn, number, limit=SLICE):
         for anchor in page:
             yield AnchorLine(anchor=anchor)
         number = page[-1].number
-    moved = rotated.all_of(conn)
-    if session_id in moved:
-        raise TapeRotated(f"The tape of session {session_id} was moved to {moved[session_id].file} in the home folder.")
-    for owner, head in _one(conn, session_id) if session_id is not None else _heads(conn):
+
+
+def _tapes(
+    conn: Connection,
+    heads: Iterable[tuple[SessionId, Head]],
+    *,
+    known: dict[SessionId, Head],
+    moved: dict[SessionId, Rotated],
+) -> Iterator[AnyLine]:
+    for owner, head in heads:
         start = known.get(owner, Head(0, GENESIS))
         if owner not in moved and head.tape_seq > start.tape_seq:
             yield from _tape(conn, owner, start=start, head=head)
-    if session_id is None:
-        for owner, record in moved.items():
-            yield RotatedLine(
-                session_id=owner,
-                tape_seq=record.tape_seq,
-                hash=record.hash,
-                file=record.file,
-                sha256=record.sha256,
-            )
+
+
+def _moved_away(moved: dict[SessionId, Rotated]) -> Iterator[AnyLine]:
+    for owner, record in moved.items():
+        yield RotatedLine(
+            session_id=owner,
+            tape_seq=record.tape_seq,
+            hash=record.hash,
+            file=record.file,
+            sha256=record.sha256,
+        )
 
 
 def _tape(conn: Connection, session_id: SessionId, *, start: Head, head: Head) -> Iterator[AnyLine]:

@@ -307,8 +307,13 @@ def check_words(conn: Connection) -> Iterator[Problem]:
 def verify_with_archive(home: Home, settings: Settings, *, saved: Anchor | None = None) -> Report:
     """Verify a home's journal and the tapes that were moved out of it: a record of a move proves nothing by itself."""
     with opened(home, settings) as conn:
-        report = verify(conn, saved=saved, key=public_key(home.key))
-        return replace(report, problems=(*report.problems, *check_archive(conn, home.path)))
+        return verify_all(conn, home, saved=saved)
+
+
+def verify_all(conn: Connection, home: Home, *, saved: Anchor | None = None) -> Report:
+    """Verify what a connection's snapshot of the home's journal holds, and the tapes that were moved out of it."""
+    report = verify(conn, saved=saved, key=public_key(home.key))
+    return replace(report, problems=(*report.problems, *check_archive(conn, home.path)))
 
 
 def check_archive(conn: Connection, folder: Path) -> Iterator[Problem]:

@@ -1,0 +1,147 @@
+"""Long looks at the journal of a running daemon: counting, proving, exporting.
+
+Each has a connection, a snapshot and a thread of its own. The engine's readers are few, and clients that follow a tape
+need them.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+from palyra.config import Home, Settings
+from palyra.core.clock import Clock
+from palyra.core.errors import Broken, Conflict, NotFound, PalyraError
+from palyra.core.ids import SessionId
+from palyra.journal import anchors, export, integrity, stats
+from palyra.journal.anchors import Anchor
+from palyra.journal.engine import Connection
+from palyra.journal.paced import LookBrokenOff, PacedConnection
+from palyra.journal.stats import Stats
+from palyra.journal.verify import Report, opened
+
+PIECE_BYTES = 64 * 1024
+
+T = TypeVar("T")
+
+
+class VerifyUnderWay(Conflict):
+    """The journal is being verified already. Wait for that to end, then ask again."""
+
+
+class ExportUnderWay(Conflict):
+    """The journal is being exported already. Wait until that download has ended, then ask again."""
+
+
+class AnchorNotFound(NotFound):
+    """The journal has no anchor of that number."""
+
+
+class JournalUnreadable(Broken):
+    """The journal can not be read to its end: its file is damaged. Stop the daemon and restore a backup."""
+
+
+class Inspection:
+    """Looks at the journal for whoever asks; one of each kind at a time."""
+
+    def __init__(self, home: Home, settings: Settings, *, clock: Clock) -> None:
+        self._home = home
+        self._settings = settings
+        self._clock = clock
+        # One thread for each kind: what comes second waits, and an export is closed by the thread that reads it.
+        self._threads = {
+            kind: ThreadPoolExecutor(1, thread_name_prefix=f"journal-{kind}") for kind in ("stats", "verify", "export")
+        }
+        self._under_way: dict[str, threading.Event] = {}
+        self._closed = False
+
+    async def stats(self) -> Stats:
+        """Count what the journal holds."""
+        return await self._carry_out("stats", threading.Event(), lambda conn: stats.gather(conn, self._home))
+
+    async def verify(self, saved: Anchor | None = None) -> Report:
+        """Walk every tape and anchor, and the archive; `saved` is an anchor that was kept elsewhere."""
+
+        def walk(conn: Connection) -> Report:
+            try:
+                return integrity.verify_all(conn, self._home, saved=saved)
+            except PalyraError:
+                raise
+            except Exception as error:
+                # A damaged file makes the database fail in many ways, and all of them mean the same here.
+                raise JournalUnreadable from error
+
+        with self._alone("verify", VerifyUnderWay) as stop:
+            return await self._carry_out("verify", stop, walk)
+
+    async def export(
+        self, *, session_id: SessionId | None = None, since: int | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield an export of one snapshot in pieces; nothing is read ahead of whoever takes them. Close it afterwards.
+
+        `since` is the number of the anchor after which it begins. The first piece shows whether there is one at all.
+        """
+        with self._alone("export", ExportUnderWay) as stop:
+            pieces = self._pieces(stop, session_id=session_id, since=since)
+            thread = self._threads["export"]
+            try:
+                while piece := await self._in(thread, lambda: next(pieces, b"")):
+                    yield piece
+            finally:
+                # Not awaited, since we may be cancelled; the thread closes it when it is through with its last piece.
+                stop.set()
+                if not self._closed:
+                    thread.submit(pieces.close)
+
+    def close(self) -> None:
+        """Break off whatever is under way: the daemon is stopping."""
+        self._closed = True
+        for stop in self._under_way.values():
+            stop.set()
+        for thread in self._threads.values():
+            thread.shutdown(wait=False)
+
+    @contextmanager
+    def _alone(self, kind: str, refusal: type[Conflict]) -> Iterator[threading.Event]:
+        if kind in self._under_way:
+            raise refusal
+        stop = self._under_way[kind] = threading.Event()
+        try:
+            yield stop
+        finally:
+            del self._under_way[kind]
+
+    async def _carry_out(self, kind: str, stop: threading.Event, look: Callable[[Connection], T]) -> T:
+        def work() -> T:
+            with opened(self._home, self._settings) as conn:
+                return look(PacedConnection(conn, stop))
+
+        try:
+            return await self._in(self._threads[kind], work)
+        finally:
+            # Whoever asked may have gone: then nobody needs the rest.
+            stop.set()
+
+    async def _in(self, thread: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        if self._closed:
+            raise LookBrokenOff
+        return await asyncio.get_running_loop().run_in_executor(thread, work)
+
+    def _pieces(
+        self, stop: threading.Event, *, session_id: SessionId | None, since: int | None
+    ) -> Generator[bytes, None, None]:
+        made_at = self._clock.now()
+        gathered = bytearray()
+        with opened(self._home, self._settings) as raw:
+            conn = PacedConnection(raw, stop)
+            anchor = anchors.get(conn, since) if since is not None else None
+            if since is not None and anchor is None:
+                raise AnchorNotFound(f"The journal has no anchor {since}. `GET /admin/v1/journal/anchors` lists them.")
+            for line in export.lines(conn, made_at=made_at, session_id=session_id, since=anchor):
+                gathered += line
+                if len(gathered) >= PIECE_BYTES:
+                    yield bytes(gathered)
+                    gathered.clear()
+        yield bytes(gathered)

@@ -1,0 +1,57 @@
+"""A connection for long looks at a journal that is in use: it lets others go first, and stops when it is told to.
+
+A look runs in a thread of its own, but Python lets one thread run at a time. Whoever walks a million entries without a
+pause makes every other thread wait for its turn again and again.
+"""
+
+import threading
+from collections.abc import Sequence
+
+from palyra.core.errors import Unavailable
+from palyra.journal.engine import NO_PARAMS, Connection, Fact, Params, Row
+
+ROWS_BETWEEN_PAUSES = 250
+PAUSE_SECONDS = 0.001
+
+
+class LookBrokenOff(Unavailable):
+    """The look at the journal was broken off, since the daemon stops. Ask again when it runs."""
+
+
+class PacedConnection:
+    """Reads through another connection; raises `LookBrokenOff` instead of a further read once `stop` is set."""
+
+    def __init__(self, conn: Connection, stop: threading.Event) -> None:
+        self.dialect = conn.dialect
+        self._conn = conn
+        self._stop = stop
+        self._rows = 0
+
+    def execute(self, sql: str, params: Params = NO_PARAMS) -> int:
+        self._pace(0)
+        return self._conn.execute(sql, params)
+
+    def execute_many(self, sql: str, rows: Sequence[Params]) -> None:
+        self._pace(len(rows))
+        self._conn.execute_many(sql, rows)
+
+    def fetch(self, sql: str, params: Params = NO_PARAMS) -> list[Row]:
+        self._pace(0)
+        rows = self._conn.fetch(sql, params)
+        self._pace(len(rows))
+        return rows
+
+    def fetch_one(self, sql: str, params: Params = NO_PARAMS) -> Row | None:
+        self._pace(0)
+        return self._conn.fetch_one(sql, params)
+
+    def publish(self, fact: Fact) -> None:
+        self._conn.publish(fact)
+
+    def _pace(self, rows: int) -> None:
+        self._rows += 1 + rows
+        if self._rows >= ROWS_BETWEEN_PAUSES:
+            self._rows = 0
+            self._stop.wait(PAUSE_SECONDS)
+        if self._stop.is_set():
+            raise LookBrokenOff
