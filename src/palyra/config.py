@@ -87,6 +87,8 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     """Requests of one principal, over time."""
     request_burst: Rate = 4000
     """Requests of one principal, at once after a pause."""
+    slow_reader_seconds: Annotated[int, Meta(ge=1, le=3600)] = 30
+    """Seconds for which a client may leave unread what is sent to it; it is then cut off, and can resume."""
 
 
 class JournalSettings(Section, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ from palyra.gateway.http.admin import AdminRoutes
 from palyra.gateway.http.agents import AgentRoutes
 from palyra.gateway.http.config import ConfigRoutes
 from palyra.gateway.http.journal import JournalRoutes
-from palyra.gateway.http.protocol import BoundedProtocol
+from palyra.gateway.http.protocol import bounded
 from palyra.gateway.http.runs import RunRoutes
 from palyra.gateway.http.sessions import SessionRoutes
 from palyra.gateway.http.tokens import TokenRoutes
@@ -78,6 +78,10 @@ def build(
     intake = Intake(engine, clock=clock, ids=ids, limits=limits, queued_inputs=queued)
     settings.watch(lambda new: intake.adopt(new.limits, new.runs.queued_inputs))
     control = Control(engine, clock=clock, ids=ids)
+
+    def patience() -> float:
+        return settings.now.gateway.slow_reader_seconds
+
     sessions = Sessions(engine, clock=clock, ids=ids)
     agents = Agents(engine, clock=clock, ids=ids, workspace=workspaces)
     operations = [
@@ -89,13 +93,13 @@ def build(
         *JournalRoutes(engine, inspection).operations(),
         *TokenRoutes(auth, Tokens(engine, clock=clock, ids=ids)).operations(),
     ]
-    methods = Methods(auth)
+    methods = Methods(auth, streams)
     return Doors(
         http=HttpServer(
             uvicorn.Config(
                 app.build(operations, auth=auth, ready=ready),
                 loop="none",
-                http=BoundedProtocol,
+                http=bounded(patience),
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -110,7 +114,7 @@ def build(
         grpc=GrpcServer(
             {
                 **HealthMethods(auth, status).handlers(),
-                **RunMethods(engine, tail, streams=streams, intake=intake, control=control).handlers(methods),
+                **RunMethods(engine, tail, intake=intake, control=control, patience=patience).handlers(methods),
                 **SessionMethods(engine, doors=sessions).handlers(methods),
                 **AgentMethods(agents).handlers(methods),
             }

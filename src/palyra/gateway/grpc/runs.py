@@ -1,10 +1,12 @@
 """Runs over gRPC: send, follow, steer, cancel."""
 
 import asyncio
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
 
 from palyra.core.errors import Invalid, Unavailable
 from palyra.core.events import Entry, Mode
@@ -15,7 +17,6 @@ from palyra.gateway.grpc import convert
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
 from palyra.gateway.grpc.serving import Context, Handler, Methods, send
 from palyra.gateway.status import RequestMalformed
-from palyra.gateway.streams import Streams
 from palyra.journal import runs, sessions, tape
 from palyra.journal.engine import Engine
 from palyra.journal.tail import Follower, Tail
@@ -26,6 +27,7 @@ from palyra.runs.sessions import SessionNotFound
 PROTOCOL_VERSION = 1
 LOOK_UP_SECONDS = 60.0
 FIRST_REQUEST_SECONDS = 30.0
+BATCH_CHARS = 128 * 1024
 RESTART = timedelta(seconds=1)
 FINAL = frozenset({"run_completed", "run_failed", "run_cancelled"})
 
@@ -41,10 +43,13 @@ class DaemonStopping(Unavailable):
 class RunMethods:
     """The methods that concern runs."""
 
-    def __init__(self, engine: Engine, tail: Tail, *, streams: Streams, intake: Intake, control: Control) -> None:
+    def __init__(
+        self, engine: Engine, tail: Tail, *, intake: Intake, control: Control, patience: Callable[[], float]
+    ) -> None:
+        """`patience` says for how many seconds a batch may wait for its reader; it is asked each time."""
         self._engine = engine
         self._tail = tail
-        self._streams = streams
+        self._patience = patience
         self._intake = intake
         self._control = control
 
@@ -59,10 +64,6 @@ class RunMethods:
 
     async def run_stream(self, _: Any, context: Context, principal: PrincipalId) -> None:
         """Accept the first request, then forward the tape; later requests act on the run."""
-        with self._streams.place(principal):
-            await self._run_stream(context, principal)
-
-    async def _run_stream(self, context: Context, principal: PrincipalId) -> None:
         accepted = await self._start(context, principal)
         follower = self._tail.follow(accepted.session_id, after_seq=accepted.after_seq, run_id=accepted.run_id)
         try:
@@ -70,13 +71,18 @@ class RunMethods:
                 listener = group.create_task(self._listen(context, accepted, principal, follower))
                 # The first entries are there already: they go with the word that the message was accepted.
                 entries = await _following(follower)
-                first = pb.RunStreamResponse(
-                    accepted=convert.from_accepted(accepted), entries=convert.from_entries(entries)
+                first, *others = _batches(entries) if entries else [[]]
+                answer = pb.RunStreamResponse(
+                    accepted=convert.from_accepted(accepted), entries=convert.from_entries(first)
                 )
-                await send(context, first)
-                while entries and entries[-1].kind not in FINAL:
-                    if entries := await _following(follower):
-                        await send(context, pb.RunStreamResponse(entries=convert.from_entries(entries)))
+                await self._send(context, answer)
+                while True:
+                    for batch in others:
+                        await self._send(context, pb.RunStreamResponse(entries=convert.from_entries(batch)))
+                    if not entries or entries[-1].kind in FINAL:
+                        break
+                    entries = await _following(follower)
+                    others = list(_batches(entries))
                 listener.cancel()
         finally:
             follower.close()
@@ -91,9 +97,8 @@ class RunMethods:
         tape.check_position(asked.after_seq, end)
         if run.ended_at is not None and asked.after_seq >= run.last_seq:
             return
-        with self._streams.place(principal):
-            follower = self._tail.follow(run.session_id, after_seq=asked.after_seq, run_id=run_id)
-            await self._forward(context, follower, ends_with_run=True)
+        follower = self._tail.follow(run.session_id, after_seq=asked.after_seq, run_id=run_id)
+        await self._forward(context, follower, ends_with_run=True)
 
     async def attach_session(self, asked: pb.AttachSessionRequest, context: Context, principal: PrincipalId) -> None:
         """Forward a session's entries after a position, for as long as the caller stays."""
@@ -101,9 +106,8 @@ class RunMethods:
         if await self._engine.read(lambda conn: sessions.get(conn, session_id, principal)) is None:
             raise SessionNotFound
         tape.check_position(asked.after_seq, await self._engine.read(lambda conn: tape.end(conn, session_id)))
-        with self._streams.place(principal):
-            follower = self._tail.follow(session_id, after_seq=asked.after_seq)
-            await self._forward(context, follower, ends_with_run=False)
+        follower = self._tail.follow(session_id, after_seq=asked.after_seq)
+        await self._forward(context, follower, ends_with_run=False)
 
     async def abort_run(self, asked: pb.AbortRunRequest, principal: PrincipalId) -> pb.AbortRunResponse:
         """Ask a run to stop."""
@@ -152,13 +156,31 @@ class RunMethods:
     async def _forward(self, context: Context, follower: Follower, *, ends_with_run: bool) -> None:
         try:
             while entries := await _following(follower):
-                await send(context, pb.TapeBatch(entries=convert.from_entries(entries)))
+                for batch in _batches(entries):
+                    await self._send(context, pb.TapeBatch(entries=convert.from_entries(batch)))
                 if ends_with_run and entries[-1].kind in FINAL:
                     return
             # A stream that ended without a word here would say that there is nothing more to come of the run.
             raise DaemonStopping(retry_after=RESTART)
         finally:
             follower.close()
+
+    async def _send(self, context: Context, message: Message) -> None:
+        await send(context, message, seconds=self._patience())
+
+
+def _batches(entries: list[Entry]) -> Iterator[list[Entry]]:
+    """Divide entries into messages of a bounded size: each waits as a whole for its reader."""
+    batch: list[Entry] = []
+    size = 0
+    for entry in entries:
+        size += len(entry.content)
+        if batch and size > BATCH_CHARS:
+            yield batch
+            batch, size = [], len(entry.content)
+        batch.append(entry)
+    if batch:
+        yield batch
 
 
 async def _following(follower: Follower) -> list[Entry]:

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, suppress
 from datetime import timedelta
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -13,8 +14,7 @@ from palyra.core.errors import PalyraError, Unavailable
 from palyra.core.ids import PrincipalId
 from palyra.gateway.auth import Auth
 from palyra.gateway.status import GRPC_STATUS, InternalError, nearest
-
-SLOW_READER_SECONDS = 30.0
+from palyra.gateway.streams import Streams
 
 log = logging.getLogger(__name__)
 
@@ -29,11 +29,20 @@ class ReaderTooSlow(Unavailable):
     """The stream was not read for too long. Attach again after the last entry that you have seen."""
 
 
+class Refusal(NamedTuple):
+    """With what a call ends instead of an answer."""
+
+    status: grpc.StatusCode
+    detail: str
+    trailing: tuple[tuple[str, str], ...]
+
+
 class Methods:
     """Makes handlers that know their caller and answer errors with a status and a stable code."""
 
-    def __init__(self, auth: Auth) -> None:
+    def __init__(self, auth: Auth, streams: Streams) -> None:
         self._auth = auth
+        self._streams = streams
 
     def unary(self, method: Unary, request: type[Message], *, need: str = "read") -> Handler:
         """Serve a method that takes one message and gives one."""
@@ -51,42 +60,53 @@ class Methods:
 
     def stream(self, method: Streaming, request: type[Message], *, need: str = "read") -> Handler:
         """Serve a method that takes one message and writes to its context."""
-
-        async def serve(asked: Any, context: Context) -> None:
-            try:
-                await method(asked, context, await self._auth.principal(authorization(context), need))
-            except Exception as error:
-                await fail(context, error)
-
         return grpc.unary_stream_rpc_method_handler(
-            serve, request_deserializer=request.FromString, response_serializer=serialize
+            self._streaming(method, need), request_deserializer=request.FromString, response_serializer=serialize
         )
 
     def exchange(self, method: Streaming, request: type[Message], *, need: str = "read") -> Handler:
         """Serve a method that reads from and writes to its context."""
-
-        async def serve(asked: Any, context: Context) -> None:
-            try:
-                await method(asked, context, await self._auth.principal(authorization(context), need))
-            except Exception as error:
-                await fail(context, error)
-
         return grpc.stream_stream_rpc_method_handler(
-            serve, request_deserializer=request.FromString, response_serializer=serialize
+            self._streaming(method, need), request_deserializer=request.FromString, response_serializer=serialize
         )
 
+    def _streaming(self, method: Streaming, need: str) -> "Callable[[Any, Context], Awaitable[None]]":
+        async def serve(asked: Any, context: Context) -> None:
+            # The status of a call comes after all that was written, so a call that nobody reads does not end, and what
+            # was last written waits with it. It keeps its place until it is read or dropped: there are only so many.
+            with ExitStack() as place:
+                try:
+                    principal = await self._auth.principal(authorization(context), need)
+                    place.enter_context(self._streams.place(principal))
+                    await method(asked, context, principal)
+                    return
+                except Exception as error:
+                    refused = refusal(error)
+                # Only here, where the error is gone, and with it the frames that hold what was to be written next.
+                # A caller that has left by now needs no word, and its leaving is no fault of ours.
+                with suppress(grpc.aio.InternalError):
+                    await context.abort(*refused)
 
-async def send(context: Context, message: Message) -> None:
-    """Write to a stream; a reader that does not read is cut off, and holds up nobody else."""
+        return serve
+
+
+async def send(context: Context, message: Message, *, seconds: float) -> None:
+    """Write to a stream; a reader that does not take it in time is cut off, and holds up nobody else."""
     try:
-        async with asyncio.timeout(SLOW_READER_SECONDS):
+        async with asyncio.timeout(seconds):
             await context.write(message)
     except TimeoutError:
+        log.info("a caller was cut off: it did not read what was sent to it")
         raise ReaderTooSlow(retry_after=timedelta(0)) from None
 
 
 async def fail(context: Context, error: Exception) -> None:
     """End the call with an error that a caller can act on."""
+    await context.abort(*refusal(error))
+
+
+def refusal(error: Exception) -> Refusal:
+    """Return what a caller is told of an error."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     if not isinstance(error, PalyraError):
@@ -95,7 +115,7 @@ async def fail(context: Context, error: Exception) -> None:
     trailing = [("palyra-error-code", error.code)]
     if isinstance(error, Unavailable):
         trailing.append(("retry-after-ms", str(int(error.retry_after.total_seconds() * 1000))))
-    await context.abort(nearest(GRPC_STATUS, error), error.detail, tuple(trailing))
+    return Refusal(nearest(GRPC_STATUS, error), error.detail, tuple(trailing))
 
 
 def authorization(context: Context) -> str | None:

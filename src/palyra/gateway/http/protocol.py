@@ -1,8 +1,15 @@
-"""One connection of the HTTP door: uvicorn's own, with a bound on what it takes in besides bodies.
+"""One connection of the HTTP door: uvicorn's own, with bounds on what it takes in and how long it waits for a reader.
 
 The parser would keep the head of a request, or the trailers behind a body, however long they are, before anybody has
 shown a token. Bodies are handed on as they come and need no bound here.
+
+What is sent and not read fills the buffers of the kernel, then ours, and then whoever sends has to wait. A reader that
+takes next to nothing for a while is cut off. Closing would not do: it waits until everything was read.
 """
+
+import asyncio
+import logging
+from collections.abc import Callable
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -10,6 +17,11 @@ from palyra.gateway.http.wire import problem
 from palyra.gateway.status import RequestTooLarge
 
 MAX_HEAD_BYTES = 64 * 1024
+LEAST_BYTES = 16 * 1024
+"""What a reader has to take in the time that it is given."""
+
+
+log = logging.getLogger(__name__)
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -19,6 +31,14 @@ class BoundedProtocol(HttpToolsProtocol):
     """How often the parser had something to hand on."""
     _kept_bytes = 0
     """How much came since then."""
+    _unread_bytes = 0
+    """How much waited for the reader when we last looked."""
+    _look: asyncio.TimerHandle | None = None
+
+    @staticmethod
+    def patience() -> float:
+        """Return for how many seconds a reader may take next to nothing."""
+        return 30.0
 
     def data_received(self, data: bytes) -> None:
         before = self._steps
@@ -39,6 +59,35 @@ class BoundedProtocol(HttpToolsProtocol):
         self._steps += 1
         super().on_message_complete()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._look_later()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._look_no_more()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._look_no_more()
+        super().connection_lost(exc)
+
+    def _look_later(self) -> None:
+        self._look_no_more()
+        self._unread_bytes = self.transport.get_write_buffer_size()
+        self._look = self.loop.call_later(self.patience(), self._judge_reader)
+
+    def _look_no_more(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
+
+    def _judge_reader(self) -> None:
+        if self._unread_bytes - self.transport.get_write_buffer_size() < LEAST_BYTES:
+            log.info("a client was cut off: it did not read what was sent to it")
+            self.transport.abort()
+        else:
+            self._look_later()
+
     def _refuse(self) -> None:
         # An answer that is under way must not be mixed with this one; before the first step there is none.
         if not self._steps or self.cycle.response_complete:
@@ -47,3 +96,8 @@ class BoundedProtocol(HttpToolsProtocol):
             head += [name + b": " + value for name, value in answer.raw_headers]
             self.transport.write(b"\r\n".join([*head, b"", bytes(answer.body)]))
         self.transport.close()
+
+
+def bounded(patience: Callable[[], float]) -> type[BoundedProtocol]:
+    """Return the protocol of connections whose readers have so many seconds; asked each time, since it may change."""
+    return type("PatientProtocol", (BoundedProtocol,), {"patience": staticmethod(patience)})

@@ -9,7 +9,7 @@ from palyra.core.events import Entry
 from palyra.journal.tail import Follower
 
 KEEP_ALIVE_SECONDS = 15.0
-SLOW_READER_SECONDS = 30.0
+PIECE_BYTES = 64 * 1024
 FINAL = frozenset({"run_completed", "run_failed", "run_cancelled"})
 
 
@@ -50,12 +50,12 @@ class EventStream:
             entries = await follower.next(seconds=KEEP_ALIVE_SECONDS)
             chunk = b"".join(map(frame, entries)) if entries else b": still here\n\n"
             over = self._ends_with_run and bool(entries) and entries[-1].kind in FINAL
-            try:
-                # A reader that does not read is cut off; it can come back with the last id that it has seen.
-                async with asyncio.timeout(SLOW_READER_SECONDS):
-                    await send({"type": "http.response.body", "body": chunk, "more_body": not over})
-            except TimeoutError:
-                return
+            # Piece by piece, so that little waits for a reader that is slow. One that does not read is cut off
+            # (`protocol.py`); it can come back with the last id that it has seen.
+            for start in range(0, len(chunk), PIECE_BYTES):
+                end = start + PIECE_BYTES
+                more = not over or end < len(chunk)
+                await send({"type": "http.response.body", "body": chunk[start:end], "more_body": more})
         if not over:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
