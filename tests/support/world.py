@@ -224,7 +224,9 @@ class World:
         queue = Queue(JobContext(line, clock, ids), jobs, owner=owner)
         self._alive = _Life(engine, line, worker)
         self._alive.tasks = [asyncio.create_task(worker.run()), asyncio.create_task(queue.run())]
-        self.intake = Intake(engine, clock=clock, ids=ids, limits=self._limits, queued_inputs=QUEUED_INPUTS)
+        self.intake = Intake(
+            engine, clock=clock, ids=ids, limits=self._limits, queued_inputs=QUEUED_INPUTS, place=worker.place
+        )
         self.control = Control(engine, clock=clock, ids=ids)
         self.sessions = Sessions(engine, clock=clock, ids=ids)
         return self

@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 from palyra.core.errors import Broken, Unavailable
 from palyra.core.events import Entry
+from palyra.core.run import RunState
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -44,7 +45,16 @@ class Woken:
     topic: str
 
 
-Fact = Entry | Woken
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A commit made a run and gave it to a carrier at once, instead of leaving it for whoever comes first."""
+
+    owner: str
+    epoch: int
+    state: RunState
+
+
+Fact = Entry | Woken | Taken
 Listener = Callable[[Sequence[Fact]], None]
 
 

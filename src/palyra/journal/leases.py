@@ -68,6 +68,15 @@ def _take(conn: Connection, kind: Leased, row: Row, *, owner: str, now_ms: int) 
     return Lease(row[0], owner, taken[0])
 
 
+def held(conn: Connection, kind: Leased, *, owner: str, now_ms: int) -> list[Lease]:
+    """Return the work that the owner holds."""
+    rows = conn.fetch(
+        f"SELECT {kind.id_column}, lease_epoch FROM {kind.table} WHERE {kind.claimable} AND lease_owner = :owner",
+        {"owner": owner, "now_ms": now_ms},
+    )
+    return [Lease(row[0], owner, row[1]) for row in rows]
+
+
 def check(conn: Connection, kind: Leased, lease: Lease) -> None:
     """Raise `LeaseLost` unless the lease is still the row's."""
     held = conn.fetch_one(

@@ -11,7 +11,7 @@ from palyra.core.limits import LimitKind
 from palyra.core.run import RunState, RunStatus
 from palyra.core.usage import Usage
 from palyra.journal.engine import Connection, Row
-from palyra.journal.leases import Lease
+from palyra.journal.leases import LENGTH_MS, Lease
 
 _COLUMNS = (
     "run_id, session_id, agent_id, status, input, reason, limit_reached, parent_run_id, accepted_seq, last_seq,"
@@ -61,12 +61,22 @@ class Progress:
     reason: str | None
 
 
-def insert(conn: Connection, run: Run, *, principal: PrincipalId, run_seq: int, place: int, ready: bool) -> None:
-    """Write a run that was just accepted."""
+def insert(
+    conn: Connection,
+    run: Run,
+    *,
+    principal: PrincipalId,
+    run_seq: int,
+    place: int,
+    ready: bool,
+    lease: Lease | None = None,
+) -> None:
+    """Write a run that was just accepted; with a lease, somebody holds it from the start."""
     conn.execute(
         "INSERT INTO runs (run_id, session_id, principal, agent_id, status, input, parent_run_id, run_seq,"
-        " accepted_seq, last_seq, accepted_ms, place, ready) VALUES (:run_id, :session_id, :principal, :agent_id,"
-        " :status, :input, :parent_run_id, :run_seq, :accepted_seq, :last_seq, :accepted_ms, :place, :ready)",
+        " accepted_seq, last_seq, accepted_ms, place, ready, lease_owner, lease_epoch, lease_until_ms)"
+        " VALUES (:run_id, :session_id, :principal, :agent_id, :status, :input, :parent_run_id, :run_seq,"
+        " :accepted_seq, :last_seq, :accepted_ms, :place, :ready, :lease_owner, :lease_epoch, :lease_until_ms)",
         {
             "run_id": run.run_id,
             "session_id": run.session_id,
@@ -81,6 +91,9 @@ def insert(conn: Connection, run: Run, *, principal: PrincipalId, run_seq: int, 
             "accepted_ms": to_ms(run.accepted_at),
             "place": place,
             "ready": int(ready),
+            "lease_owner": lease.owner if lease else None,
+            "lease_epoch": lease.epoch if lease else 0,
+            "lease_until_ms": to_ms(run.accepted_at) + LENGTH_MS if lease else 0,
         },
     )
 

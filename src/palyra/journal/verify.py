@@ -16,9 +16,9 @@ from palyra.core.ids import SessionId
 from palyra.journal import anchors, meta, rotated, sqlite, suspect
 from palyra.journal.anchors import Anchor, AnchorBody
 from palyra.journal.engine import Connection, Row
+from palyra.journal.salts import SALT_BYTES
 from palyra.journal.signing import is_signed, public_key
 from palyra.journal.suspect import Strange
-from palyra.journal.salts import SALT_BYTES
 from palyra.journal.tape import GENESIS, Head, entry_hash
 
 ENTRY = (int, (str, type(None)), int, str, int, str, str, str)

@@ -1,6 +1,8 @@
 """The one door in: every message, whatever brought it, becomes a run here or joins one."""
 
 import hashlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 
 import msgspec
@@ -55,7 +57,18 @@ class KeyTaken(Unavailable):
 class Intake:
     """Accepts messages. An accepted one is on the tape, and its run will come to an end."""
 
-    def __init__(self, engine: Engine, *, clock: Clock, ids: IdSource, limits: Limits, queued_inputs: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        limits: Limits,
+        queued_inputs: int,
+        place: Callable[[], AbstractContextManager[str | None]] = nullcontext,
+    ) -> None:
+        """`place` keeps a carrier free while a message is written down, and says who it is; None if all are busy."""
+        self._keep_place = place
         self._engine = engine
         self._clock = clock
         self._ids = ids
@@ -71,27 +84,41 @@ class Intake:
         _check(inbound)
         at = self._clock.now()
         run_id = RunId(self._ids.new())
-        try:
-            return await self._engine.write(lambda conn: self._unit(conn, inbound, run_id=run_id, at=at))
-        except KeyTaken:
-            # The same request came twice at the same time and the other was faster: it has the answer.
-            return await self._engine.write(lambda conn: self._unit(conn, inbound, run_id=run_id, at=at))
+        with self._keep_place() as carrier:
 
-    def _unit(self, conn: Connection, inbound: Inbound, *, run_id: RunId, at: datetime) -> Accepted:
+            def unit(conn: Connection) -> Accepted:
+                return self._unit(conn, inbound, run_id=run_id, at=at, carrier=carrier)
+
+            try:
+                return await self._engine.write(unit)
+            except KeyTaken:
+                # The same request came twice at the same time and the other was faster: it has the answer.
+                return await self._engine.write(unit)
+
+    def _unit(
+        self, conn: Connection, inbound: Inbound, *, run_id: RunId, at: datetime, carrier: str | None
+    ) -> Accepted:
         claim = _claim(inbound)
         if claim is not None and (known := idempotency.answer(conn, claim)) is not None:
             return msgspec.structs.replace(_answer.decode(known), repeated=True)
         resolved = resolve(conn, inbound.principal, ref=inbound.session, ids=self._ids, at=at)
         if resolved.session.archived_at is not None:
             raise SessionPutAway
-        accepted = self._place(conn, inbound, resolved, run_id=run_id, at=at)
+        accepted = self._place(conn, inbound, resolved, run_id=run_id, at=at, carrier=carrier)
         resolved.book.close()
         if claim is not None and not idempotency.keep(conn, claim, _encode.encode(accepted).decode(), now_ms=to_ms(at)):
             raise KeyTaken
         return accepted
 
     def _place(
-        self, conn: Connection, inbound: Inbound, resolved: Resolved, *, run_id: RunId, at: datetime
+        self,
+        conn: Connection,
+        inbound: Inbound,
+        resolved: Resolved,
+        *,
+        run_id: RunId,
+        at: datetime,
+        carrier: str | None,
     ) -> Accepted:
         session, book = resolved.session, resolved.book
         open_runs = [] if resolved.created else runs.open_in(conn, session.session_id)
@@ -122,7 +149,7 @@ class Intake:
             idempotency_key=inbound.idempotency_key,
         )
         interrupts = inbound.mode is Mode.INTERRUPT and active is not None
-        state = book.accept(run_id, event, first=interrupts)
+        state = book.accept(run_id, event, first=interrupts, carrier=carrier)
         if interrupts and active is not None:
             state = self._interrupt(conn, book, active, state, inbound, at=at)
         return Accepted(

@@ -39,7 +39,7 @@ from palyra.core.session import Session
 from palyra.core.task import NewTask
 from palyra.core.usage import Usage
 from palyra.journal import messages, runs, sessions, tape, tasks
-from palyra.journal.engine import Connection
+from palyra.journal.engine import Connection, Taken
 from palyra.journal.leases import Lease, LeaseLost
 from palyra.journal.messages import Kept
 from palyra.runs.transcript import message_of
@@ -122,9 +122,13 @@ class Book:
         """Add an event of the session itself."""
         self._fresh.append(tape.Fresh(None, 0, event))
 
-    def accept(self, run_id: RunId, event: RunAccepted, *, first: bool = False) -> RunState:
-        """Add a new run; it starts at once if no other is open, else it queues, at the front if it is `first`."""
+    def accept(self, run_id: RunId, event: RunAccepted, *, first: bool = False, carrier: str | None = None) -> RunState:
+        """Add a new run; it starts at once if no other is open, else it queues, at the front if it is `first`.
+
+        If it starts and there is a `carrier`, it is in its hands from this commit on.
+        """
         waiting = self._open_runs()
+        lease = Lease(run_id, carrier, 1) if carrier is not None and not waiting else None
         state = begin(run_id, self._session_id, event)
         self._fresh.append(tape.Fresh(run_id, 1, event))
         runs.insert(
@@ -152,11 +156,15 @@ class Book:
             # The place orders the queue; one that goes first is put before everything accepted so far.
             place=-self.seq if first else self.seq,
             ready=False,
+            lease=lease,
         )
         if waiting:
             self._accepted[run_id] = (state, event)
             return state
-        return self._start(state, event)
+        state = self._start(state, event)
+        if lease is not None:
+            self._conn.publish(Taken(lease.owner, lease.epoch, state))
+        return state
 
     def add(self, state: RunState, event: RunEvent) -> RunState:
         """Take an event of a run into its state and onto the tape."""

@@ -1,9 +1,15 @@
-"""The worker: takes up runs that are ready, carries a bounded number at once, and keeps hold of them."""
+"""The worker: takes up runs that are ready, carries a bounded number at once, and keeps hold of them.
+
+Most runs come to it in the commit that accepts their message: whoever takes a message in keeps a place here meanwhile,
+and the run is leased from its first moment on. All others (out of a queue, after a wait, of a daemon that died) are
+looked for when something wakes the worker, and now and then.
+"""
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 
 from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import Broken, PalyraError, Unavailable
@@ -11,7 +17,7 @@ from palyra.core.events import Entry, RunFailed
 from palyra.core.ids import RunId
 from palyra.core.run import RunState
 from palyra.journal import leases, meta, runs
-from palyra.journal.engine import Connection, Engine, EngineClosed, Fact
+from palyra.journal.engine import Connection, Engine, EngineClosed, Fact, Taken
 from palyra.journal.leases import Lease, LeaseLost
 from palyra.runs.loop import Interruption, Loop
 from palyra.runs.record import replay
@@ -30,6 +36,12 @@ WAKING = frozenset({"run_started", "approval_resolved", "child_ended", "input_st
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    lease: Lease
+    interruption: Interruption = field(default_factory=Interruption)
+
+
 class Worker:
     """See the module."""
 
@@ -39,7 +51,9 @@ class Worker:
         self._clock = clock
         self._owner = owner
         self._concurrency = concurrency
-        self._carried: dict[RunId, Interruption] = {}
+        self._carried: dict[RunId, _Carried] = {}
+        self._places_kept = 0
+        self._group: asyncio.TaskGroup | None = None
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._renewed = clock.monotonic()
@@ -63,20 +77,40 @@ class Worker:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._keep_hold())
                 group.create_task(self._sweep_cancels())
+                self._group = group
                 try:
-                    await self._work(group)
+                    await self._work()
                 finally:
-                    for interruption in self._carried.values():
-                        interruption.stop()
+                    self._group = None
+                    for carried in self._carried.values():
+                        carried.interruption.stop()
         finally:
             await self._let_go()
 
-    async def _work(self, group: asyncio.TaskGroup) -> None:
+    @contextmanager
+    def place(self) -> Iterator[str | None]:
+        """Keep a place for a run that is about to be accepted, and say who will carry it; None if there is no place."""
+        if self._group is None or self._parking or self.trouble is not None or self._free <= 0:
+            yield None
+            return
+        self._places_kept += 1
+        try:
+            yield self._owner
+        finally:
+            self._places_kept -= 1
+            if self._more_may_wait:
+                self._wake.set()
+
+    @property
+    def _free(self) -> int:
+        return self._concurrency - len(self._carried) - self._places_kept
+
+    async def _work(self) -> None:
         while True:
             self._wake.clear()
             if self.trouble is not None:
                 await self._probe()
-            await self._take_up(group)
+            await self._take_up()
             self._tell_if_over()
             with suppress(TimeoutError):
                 async with asyncio.timeout(SWEEP_SECONDS):
@@ -91,56 +125,66 @@ class Worker:
                 async with asyncio.timeout(seconds):
                     await self._idle.wait()
 
-    async def _take_up(self, group: asyncio.TaskGroup) -> None:
-        free = self._concurrency - len(self._carried)
+    async def _take_up(self) -> None:
+        free = self._free
         if free <= 0 or self._parking:
             self._more_may_wait = True
             return
         now_ms = to_ms(self._clock.now())
         overdue = bool(self._carried) and now_ms - self._renewed_ms >= leases.LENGTH_MS
+        carried = {carried.lease for carried in self._carried.values()}
         try:
-            taken = await self._engine.write(lambda conn: self._claim(conn, now_ms=now_ms, limit=free, overdue=overdue))
+            taken = await self._engine.write(
+                lambda conn: self._claim(conn, carried, now_ms=now_ms, limit=free, overdue=overdue)
+            )
         except Unavailable as error:
             self._note_trouble(error)
             return
         self._more_may_wait = len(taken) == free
         for lease, state in taken:
-            run_id = RunId(lease.item_id)
-            interruption = self._carried[run_id] = Interruption()
-            group.create_task(self._carry(run_id, lease, state, interruption))
+            self._begin(lease, state)
+
+    def _begin(self, lease: Lease, state: RunState | None) -> None:
+        run_id = RunId(lease.item_id)
+        before = self._carried.get(run_id)
+        # Without a group the worker is at its end, and lets go of everything.
+        if self._group is not None and (before is None or before.lease != lease):
+            carried = self._carried[run_id] = _Carried(lease)
+            self._group.create_task(self._carry(run_id, carried, state))
 
     def _claim(
-        self, conn: Connection, *, now_ms: int, limit: int, overdue: bool
+        self, conn: Connection, carried: set[Lease], *, now_ms: int, limit: int, overdue: bool
     ) -> list[tuple[Lease, RunState | None]]:
         if overdue:
             # The machine slept, or nothing could be written for long. What nobody took meanwhile is still ours: without
             # this we would take it from ourselves.
             leases.renew(conn, leases.RUNS, owner=self._owner, now_ms=now_ms)
+        # What is ours but not carried came with a word that was lost.
+        held = leases.held(conn, leases.RUNS, owner=self._owner, now_ms=now_ms)
+        lost = [lease for lease in held if lease not in carried]
         taken = leases.claim(conn, leases.RUNS, owner=self._owner, now_ms=now_ms, limit=limit)
-        return [(lease, _replayed(conn, lease)) for lease in taken]
+        return [(lease, _replayed(conn, lease)) for lease in (*lost, *taken)]
 
-    async def _carry(self, run_id: RunId, lease: Lease, state: RunState | None, interruption: Interruption) -> None:
+    async def _carry(self, run_id: RunId, carried: _Carried, state: RunState | None) -> None:
         wait = FIRST_WAIT_SECONDS
         try:
-            while not await self._try_to_carry(run_id, lease, state, interruption):
+            while not await self._try_to_carry(run_id, carried, state):
                 state = None
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, LONGEST_WAIT_SECONDS)
         finally:
             # A run that waited may have been taken up again before this came to its end.
-            if self._carried.get(run_id) is interruption:
+            if self._carried.get(run_id) is carried:
                 del self._carried[run_id]
             if self._more_may_wait:
                 self._wake.set()
             if not self._carried:
                 self._idle.set()
 
-    async def _try_to_carry(
-        self, run_id: RunId, lease: Lease, state: RunState | None, interruption: Interruption
-    ) -> bool:
+    async def _try_to_carry(self, run_id: RunId, carried: _Carried, state: RunState | None) -> bool:
         """Carry the run as far as it goes; False if it must be tried again later."""
         try:
-            await self._loop.advance(lease, interruption, state)
+            await self._loop.advance(carried.lease, carried.interruption, state)
         except Exception as error:
             match cause := _cause(error):
                 case LeaseLost() | EngineClosed():
@@ -151,7 +195,7 @@ class Worker:
                     return False
                 case _:
                     log.exception("run %s broke", run_id, extra={"run_id": run_id})
-                    return await self._fail(lease, cause)
+                    return await self._fail(carried.lease, cause)
         self._note_trouble(None)
         return True
 
@@ -174,16 +218,20 @@ class Worker:
 
     def _notice(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
+            if isinstance(fact, Taken) and fact.owner == self._owner:
+                self._begin(Lease(fact.state.run_id, fact.owner, fact.epoch), fact.state)
             if not isinstance(fact, Entry) or fact.run_id is None:
                 continue
             if fact.kind in WAKING:
-                self._wake.set()
+                # Of a run that was taken in the same commit there is nothing left to take up.
+                if fact.kind != "run_started" or fact.run_id not in self._carried:
+                    self._wake.set()
             elif fact.kind == "cancel_requested":
                 self._interrupt(fact.run_id)
 
     def _interrupt(self, run_id: RunId) -> None:
-        if (interruption := self._carried.get(run_id)) is not None:
-            interruption.fire()
+        if (carried := self._carried.get(run_id)) is not None:
+            carried.interruption.fire()
 
     async def _sweep_cancels(self) -> None:
         """Find cancels that no wake-up told of."""
@@ -216,9 +264,9 @@ class Worker:
                         self._interrupt(run_id)
                 continue
             self._renewed, self._renewed_ms = self._clock.monotonic(), now_ms
-            for run_id, interruption in before.items():
+            for run_id, carried in before.items():
                 if run_id not in held:
-                    interruption.fire()
+                    carried.interruption.fire()
 
     async def _let_go(self) -> None:
         with suppress(Unavailable):

@@ -187,3 +187,12 @@ async def test_only_one_of_many_takes_over_a_lease_that_ran_out(engine: Engine, 
     )
 
     assert [lease.epoch for held in taken for lease in held] == [2]
+
+
+def test_an_owner_can_ask_what_it_holds(conn: Connection, kind: Leased) -> None:
+    some_work(conn, kind, 3)
+    mine = claim(conn, kind, ONE, limit=2)
+    claim(conn, kind, TWO)
+
+    assert sorted(leases.held(conn, kind, owner=ONE, now_ms=NOW), key=lambda lease: lease.item_id) == mine
+    assert leases.held(conn, kind, owner="01234567:three", now_ms=NOW) == []
