@@ -1,4 +1,4 @@
-"""How a run comes into the hands of a worker: in the commit that accepts it, and by no luck where that is not possible."""
+"""How a run comes into the hands of a worker: in the commit that accepts it, and without luck where that can not be."""
 
 import asyncio
 from contextlib import ExitStack
@@ -73,10 +73,10 @@ async def test_a_caller_that_leaves_does_not_take_its_run_along(begin: Begin) ->
 
     async def done() -> Run:
         (run,) = await world.runs()
-        assert run.status is RunStatus.DONE
+        assert run.ended_at is not None
         return run
 
-    await eventually(done)
+    assert (await eventually(done)).status is RunStatus.DONE
     # The place that was kept for it is free again.
     with ExitStack() as places:
         assert None not in [places.enter_context(world.worker.place()) for _ in range(CONCURRENCY)]

@@ -5,10 +5,9 @@ and nothing else: it costs the same after ten thousand others. What is kept is a
 how far the conversation goes and where it was last reset.
 """
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, field
 
 from palyra.core import labels
 from palyra.core.ids import RunId, SessionId
@@ -61,11 +60,41 @@ class _Block:
 @dataclass(slots=True)
 class _Conversation:
     reset_seq: int
-    blocks: deque[_Block]
     last_seq: int
+    # What follows from the blocks is kept beside them, so that a long conversation is not summed up anew each time.
+    blocks: deque[_Block] = field(default_factory=deque)
+    messages: list[Message] = field(default_factory=list)
+    labels: Counter[tuple[str, ...]] = field(default_factory=Counter)
     tokens: int = 0
     count: int = 0
-    """How many messages the blocks hold; kept, as the tokens are, so that a long conversation is not summed up anew."""
+
+    def append(self, block: _Block) -> None:
+        """Add a run behind the others."""
+        self.blocks.append(block)
+        self.messages += block.messages
+        self.labels[block.labels] += 1
+        self.tokens += block.tokens
+        self.count += len(block.kept)
+
+    def pop(self) -> _Block:
+        """Take the last run away."""
+        block = self.blocks.pop()
+        del self.messages[len(self.messages) - len(block.messages) :]
+        self._forget(block)
+        return block
+
+    def drop(self) -> None:
+        """Forget the oldest run."""
+        block = self.blocks.popleft()
+        del self.messages[: len(block.messages)]
+        self._forget(block)
+
+    def _forget(self, block: _Block) -> None:
+        self.labels[block.labels] -= 1
+        if not self.labels[block.labels]:
+            del self.labels[block.labels]
+        self.tokens -= block.tokens
+        self.count -= len(block.kept)
 
 
 class History:
@@ -83,15 +112,13 @@ class History:
         """Take in what is new, and return the latest runs that fit into so many tokens."""
         known = self._known.pop(session_id, None)
         if known is None or fresh.whole:
-            known = _Conversation(fresh.reset_seq, deque(), fresh.reset_seq)
+            known = _Conversation(fresh.reset_seq, fresh.reset_seq)
         self._known[session_id] = known
         if len(self._known) > MOST_SESSIONS:
             self._known.popitem(last=False)
         _extend(known, fresh.kept)
         while known.tokens > tokens and len(known.blocks) > 1:
-            dropped = known.blocks.popleft()
-            known.tokens -= dropped.tokens
-            known.count -= len(dropped.kept)
+            known.drop()
         return _window(known, fresh.in_scope, tokens=tokens)
 
 
@@ -107,10 +134,8 @@ def read_fresh(conn: Connection, session_id: SessionId, *, position: tuple[int, 
 
 
 def _extend(known: _Conversation, kept: list[Kept]) -> None:
-    known.count += len(kept)
-    for item in kept:
-        known.tokens += item.tokens
-        known.last_seq = item.tape_seq
+    if kept:
+        known.last_seq = kept[-1].tape_seq
     place = 0
     while place < len(kept):
         run_id = kept[place].run_id
@@ -119,8 +144,8 @@ def _extend(known: _Conversation, kept: list[Kept]) -> None:
             end += 1
         same = kept[place:end]
         if known.blocks and known.blocks[-1].run_id == run_id:
-            same = [*known.blocks.pop().kept, *same]
-        known.blocks.append(_block(run_id, same))
+            same = [*known.pop().kept, *same]
+        known.append(_block(run_id, same))
         place = end
 
 
@@ -135,18 +160,19 @@ def _block(run_id: RunId, kept: list[Kept]) -> _Block:
 
 
 def _window(known: _Conversation, in_scope: int, *, tokens: int) -> Window:
-    blocks, count, size = known.blocks, known.count, known.tokens
-    if len(blocks) == 1 and size > tokens:
-        short = _shortened(blocks[0], tokens)
-        blocks, count, size = deque([short]), len(short.kept), short.tokens
+    if len(known.blocks) == 1 and known.tokens > tokens:
+        short = _Conversation(known.reset_seq, known.last_seq)
+        short.append(_shortened(known.blocks[0], tokens))
+        known = short
+    blocks = known.blocks
     return Window(
-        messages=tuple(chain.from_iterable(block.messages for block in blocks)),
+        messages=tuple(known.messages),
         first_seq=blocks[0].kept[0].tape_seq if blocks else None,
         last_seq=blocks[-1].kept[-1].tape_seq if blocks else None,
-        count=count,
-        dropped=in_scope - count,
-        tokens=size,
-        labels=labels.join(*{block.labels for block in blocks}),
+        count=known.count,
+        dropped=in_scope - known.count,
+        tokens=known.tokens,
+        labels=labels.join(*known.labels),
     )
 
 
