@@ -76,7 +76,8 @@ async def test_a_caller_that_leaves_does_not_take_its_run_along(begin: Begin) ->
         assert run.ended_at is not None
         return run
 
-    assert (await eventually(done)).status is RunStatus.DONE
+    run: Run = await eventually(done)
+    assert run.status is RunStatus.DONE
     # The place that was kept for it is free again.
     with ExitStack() as places:
         assert None not in [places.enter_context(world.worker.place()) for _ in range(CONCURRENCY)]

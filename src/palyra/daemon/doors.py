@@ -1,7 +1,7 @@
 """The doors of a daemon: everything that HTTP and gRPC offer, over one set of parts."""
 
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import uvicorn
@@ -69,13 +69,14 @@ def build(
     status: Callable[[], Awaitable[Status]],
     metrics: Callable[[], Awaitable[str]],
     ready: Callable[[], str | None],
+    place: Callable[[], AbstractContextManager[str | None]],
 ) -> Doors:
     """Put both doors together."""
     rate = Rate(clock, lambda: (settings.now.gateway.requests_per_second, settings.now.gateway.request_burst))
     auth = Auth(engine, clock=clock, rate=rate)
     streams = Streams(lambda: (settings.now.gateway.streams_per_token, settings.now.gateway.streams))
     limits, queued = settings.now.limits, settings.now.runs.queued_inputs
-    intake = Intake(engine, clock=clock, ids=ids, limits=limits, queued_inputs=queued)
+    intake = Intake(engine, clock=clock, ids=ids, limits=limits, queued_inputs=queued, place=place)
     settings.watch(lambda new: intake.adopt(new.limits, new.runs.queued_inputs))
     control = Control(engine, clock=clock, ids=ids)
 

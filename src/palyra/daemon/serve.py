@@ -1,6 +1,7 @@
 """Runs the daemon: builds every part, starts them in order, stops them in the opposite one."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -41,6 +42,7 @@ from palyra.runs.steps.tools import ToolsStep
 from palyra.runs.worker import Worker
 
 GRPC_PORT = 7718
+COLLECT = (10_000, 20, 20)
 
 log = logging.getLogger(__name__)
 
@@ -136,6 +138,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             status=status,
             metrics=figures,
             ready=lambda: worker.trouble,
+            place=worker.place,
         )
         grpc_at = await _start_grpc(both.grpc, settings)
         stack.push_async_callback(both.grpc.stop, seconds=0.0)
@@ -156,6 +159,9 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                 )
             ]
             http = group.create_task(both.http.serve(sockets=[listener]))
+            # What was loaded so far stays for good, and most of what comes dies young: the collector need look at neither.
+            gc.freeze()
+            gc.set_threshold(*COLLECT)
             log.info("ready at %s and %s", at, grpc_at)
             ready(at)
             await stop.wait()
