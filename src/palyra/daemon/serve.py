@@ -159,7 +159,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                 )
             ]
             http = group.create_task(both.http.serve(sockets=[listener]))
-            # What was loaded so far stays for good, and most of what comes dies young: the collector need look at neither.
+            # What was loaded so far stays for good, and most of what comes dies young: few rounds find anything.
             gc.freeze()
             gc.set_threshold(*COLLECT)
             log.info("ready at %s and %s", at, grpc_at)

@@ -33,6 +33,9 @@ def check(catalog: Catalog, call: ToolCall) -> msgspec.Struct | BadCall:
         return msgspec.convert(call.arguments, type=tool.arguments, strict=False)
     except msgspec.ValidationError as error:
         return BadCall(f"{call.tool} was not called: {error}. {_usage(tool)}")
+    except UnicodeError:
+        # Half a surrogate where a number or a truth value is due: no text that could be read as one.
+        return BadCall(f"{call.tool} was not called: an argument is not valid text. {_usage(tool)}")
 
 
 def _unknown(catalog: Catalog, name: str) -> str:

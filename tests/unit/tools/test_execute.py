@@ -131,6 +131,7 @@ argument = st.sampled_from(["path", "line", "lines", "byte", "folder", "text", "
 
 
 @given(st.sampled_from(Catalog.of(None).names()), st.dictionaries(argument, anything, max_size=4))
+@example("files.read", {"path": "a.txt", "line": "\ud800"})
 def test_no_arguments_make_a_built_in_tool_break(name: str, arguments: JsonObject) -> None:
     with TemporaryDirectory() as folder:
         (Path(folder) / "a.txt").write_text("one\ntwo\n")
