@@ -3,11 +3,12 @@
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Concatenate, ParamSpec, get_type_hints
+from typing import Any, Concatenate, ParamSpec, get_type_hints
 
 import msgspec
 
 from palyra.core.clock import Clock
+from palyra.core.effect import Effect
 from palyra.core.tool import JsonObject, Risk, ToolSpec
 from palyra.sandbox.workspace import Workspace
 
@@ -29,6 +30,10 @@ class Delegation:
     text: str
 
 
+Preview = Callable[[ToolContext, Any], Awaitable[Effect]]
+"""Takes the context and an instance of the tool's arguments. It may read, and changes nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
     """A tool that can be run."""
@@ -39,10 +44,24 @@ class Tool:
     """Takes an instance of `arguments`."""
     timeout_ms: int | None = None
     """How long a call may take; None for what the run allows."""
+    preview: Preview | None = None
+    """Works out what a call would do, without doing it; None for a tool whose risk never depends on its arguments."""
+
+    async def effect(self, context: ToolContext, given: msgspec.Struct) -> Effect:
+        """Return what the call would do."""
+        if self.preview is None:
+            return Effect(risk=self.spec.risk, summary=self.spec.name, detail=msgspec.json.encode(given).decode())
+        return await self.preview(context, given)
 
 
 def tool(
-    *, name: str, risk: Risk, repeatable: bool = False, read_only: bool = False, timeout_ms: int | None = None
+    *,
+    name: str,
+    risk: Risk,
+    repeatable: bool = False,
+    read_only: bool = False,
+    timeout_ms: int | None = None,
+    preview: Preview | None = None,
 ) -> Callable[[Callable[Concatenate[ToolContext, P], Awaitable[str | Delegation]]], Tool]:
     """Make a tool of `async def f(context, *, …)`.
 
@@ -65,7 +84,7 @@ def tool(
             repeatable=repeatable,
             read_only=read_only,
         )
-        return Tool(spec=spec, arguments=arguments, run=run, timeout_ms=timeout_ms)
+        return Tool(spec=spec, arguments=arguments, run=run, timeout_ms=timeout_ms, preview=preview)
 
     return make
 
