@@ -1,7 +1,8 @@
 """How fast the tape grows, next to what the database itself can do.
 
 Ours is what every writer goes through: `Engine.write` with a unit that holds the head of its session and appends one
-entry of some 300 bytes, the caller waiting until it is durable; 1, 10 and 100 callers at once, a session each.
+entry of some 300 bytes, the caller waiting until it is durable; 1, 10 and 100 callers at once, a session each. What is
+to be written is made beforehand, with us as in what we are compared with: the door is measured and not the way there.
 `record_...` is all that a run does to record a piece of text: it also checks the lease, folds the event and brings the
 run's row up to date. Both run in this process, on an engine of their own: here it is the journal that is measured.
 
@@ -125,23 +126,25 @@ async def _seconds(write: Write, *, writers: int, each: int) -> float:
 def _appending(journal: Journal, runs: list[Carried]) -> Write:
     """Append to the tape and nothing else; the run's row is left as it is, since no run goes on here."""
 
-    def write(number: int) -> Awaitable[object]:
-        fresh = [tape.Fresh(runs[number].state.run_id, 0, _text())]
+    def unit_of(known: Carried) -> Callable[[Connection], None]:
+        session_id, fresh = known.state.session_id, [tape.Fresh(known.state.run_id, 0, _text())]
 
         def unit(conn: Connection) -> None:
-            session_id = runs[number].state.session_id
             head = tape.lock(conn, session_id)
             assert head is not None
             tape.append(conn, session_id, head=head, fresh=fresh)
 
-        return journal.engine.write(unit)
+        return unit
 
-    return write
+    units = [unit_of(known) for known in runs]
+    return lambda number: journal.engine.write(units[number])
 
 
 def _recording(journal: Journal, runs: list[Carried]) -> Write:
+    event = _text()
+
     async def write(number: int) -> None:
-        known, event = runs[number], _text()
+        known = runs[number]
         known.state = await journal.engine.write(
             lambda conn: record(conn, known.state, [event], lease=known.lease, ids=journal.ids)
         )

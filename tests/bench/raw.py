@@ -24,6 +24,9 @@ from tests.support.postgres import new_schema
 CALLERS = 100
 ENTRY_BYTES = 300
 
+_SESSIONS = [f"{caller:026}" for caller in range(CALLERS)]
+_CONTENT, _SALT, _HASH = "x" * ENTRY_BYTES, "0" * 32, "0" * 64
+
 TapeRow = tuple[str, int, str, int, str, int, str, str, str]
 
 _COLUMNS = "session_id, tape_seq, run_id, run_seq, kind, at_ms, content, salt, hash"
@@ -43,8 +46,8 @@ class RawWriter(Protocol):
 
 def row(caller: int, seq: int) -> TapeRow:
     """Return a row as large as one of ours, of that caller's session."""
-    session_id = f"{caller:026}"
-    return (session_id, seq, session_id, seq, "model_text", 1_700_000_000_000, "x" * ENTRY_BYTES, "0" * 32, "0" * 64)
+    session_id = _SESSIONS[caller]
+    return (session_id, seq, session_id, seq, "model_text", 1_700_000_000_000, _CONTENT, _SALT, _HASH)
 
 
 @asynccontextmanager

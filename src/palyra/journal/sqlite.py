@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -92,13 +91,17 @@ class SqliteConnection:
         self.facts.append(fact)
 
 
-@dataclass(slots=True)
-class _Job:
-    unit: Unit[Any]
-    outcome: Outcome[Any]
-    result: Any = None
-    error: BaseException | None = None
-    facts: Sequence[Fact] = ()
+class _Job(Outcome[Any]):
+    """A unit on its way, and what came of it. One object and not two: every write makes one."""
+
+    __slots__ = ("answer", "error", "facts", "unit")
+
+    def __init__(self, unit: Unit[Any], loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self.unit = unit
+        self.answer: Any = None
+        self.error: BaseException | None = None
+        self.facts: list[Fact] = []
 
 
 class SqliteEngine:
@@ -125,9 +128,10 @@ class SqliteEngine:
     async def write(self, unit: Unit[T]) -> T:
         if self._closed:
             raise EngineClosed
-        outcome: Outcome[T] = Outcome(loop=self._loop)
-        self._jobs.put(_Job(unit, outcome))
-        return await outcome
+        job = _Job(unit, self._loop)
+        self._jobs.put(job)
+        answer: T = await job
+        return answer
 
     async def read(self, query: Unit[T]) -> T:
         if self._closed:
@@ -230,7 +234,7 @@ class SqliteEngine:
         try:
             if careful:
                 raw.execute("SAVEPOINT unit")
-            job.result = carry_out(job.unit, connection)
+            job.answer = carry_out(job.unit, connection)
             if careful:
                 raw.execute("RELEASE unit")
             if not raw.in_transaction:
@@ -259,7 +263,7 @@ class SqliteEngine:
         finally:
             # A listener's fault is no reason to let writers wait for ever.
             for job in group:
-                job.outcome.settle(job.result, job.error)
+                job.settle(job.answer, job.error)
 
 
 class SqliteWriter:
