@@ -13,6 +13,8 @@ from enum import StrEnum
 import msgspec
 from msgspec import Struct
 
+from palyra.core.approval import Scope
+from palyra.core.effect import Effect
 from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
 from palyra.core.limits import LimitKind, Limits
 from palyra.core.prompt import StopReason
@@ -161,6 +163,13 @@ class PolicyDecided(Event, frozen=True, kw_only=True, omit_defaults=True, tag="p
     risk: Risk | None
     reason: str
     policies: tuple[str, ...] = ()
+    policy_hash: str = ""
+    effect: Effect | None = None
+    """What the call would do, as it was judged."""
+    has_channel: bool = False
+    """Whether somebody could have been asked."""
+    grant_id: str | None = None
+    """The earlier answer that covers the call."""
 
 
 class ApprovalRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="approval_requested"):
@@ -169,6 +178,12 @@ class ApprovalRequested(Event, frozen=True, kw_only=True, omit_defaults=True, ta
     call_id: CallId
     approval_id: str
     expires_at: datetime
+    tool: str = ""
+    arguments: JsonObject = {}
+    effect: Effect | None = None
+    reason: str = ""
+    policies: tuple[str, ...] = ()
+    policy_hash: str = ""
 
 
 class ApprovalResolved(Event, frozen=True, kw_only=True, omit_defaults=True, tag="approval_resolved"):
@@ -178,6 +193,13 @@ class ApprovalResolved(Event, frozen=True, kw_only=True, omit_defaults=True, tag
     approval_id: str
     decision: Decision
     reason: str = ""
+    scope: Scope = Scope.ONCE
+    arguments: JsonObject | None = None
+    """What the person made of the arguments; they are judged anew."""
+    grant_id: str | None = None
+    """The allowance that this answer leaves behind."""
+    until: datetime | None = None
+    """When that allowance ends."""
 
 
 class ToolStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tool_started"):

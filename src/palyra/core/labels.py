@@ -12,6 +12,16 @@ WEB = "web"
 _ORDER = (OWNER, TOOL, OTHER, WEB)
 
 
+def least_trusted(present: tuple[str, ...]) -> str:
+    """Return the label that counts when something is decided; one that is not known is trusted least."""
+    return join(present)[-1] if present else OWNER
+
+
+def rank(label: str) -> int:
+    """Return how little a label is trusted: 0 for the owner, the highest for one that is not known."""
+    return _ORDER.index(label) if label in _ORDER else len(_ORDER)
+
+
 def join(*groups: tuple[str, ...]) -> tuple[str, ...]:
     """Return every label of the groups once, the most trusted first."""
     present = {label for group in groups for label in group}

@@ -52,7 +52,7 @@ from palyra.core.events import (
 )
 from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
 from palyra.core.limits import LimitKind, Limits
-from palyra.core.tool import ToolCall, Verdict
+from palyra.core.tool import JsonObject, ToolCall, Verdict
 
 
 class IllegalTransition(Broken):
@@ -103,6 +103,10 @@ class CallState(Struct, frozen=True):
     """The approval, or the child run, that the call waits for."""
     for_child: bool = False
     """It waits for a child, not for a person."""
+    approval_id: str | None = None
+    """The approval under which it may run; what it does is compared with what was approved."""
+    edited: bool = False
+    """A person wrote the arguments. They are judged like any others, but nobody is asked about his own words."""
 
 
 class RunState(Struct, frozen=True):
@@ -439,8 +443,11 @@ def _apply_decision(state: RunState, event: PolicyDecided | ApprovalRequested | 
         case ApprovalResolved(call_id=call_id, approval_id=approval_id, decision=decision):
             asked = state.call(call_id)
             _require(asked.waits_for == approval_id and not asked.for_child, "that question is not open")
-            stage = Stage.ALLOWED if decision is Decision.ALLOWED else Stage.DENIED
-            return _move(state, call_id, {Stage.WAITING}, stage)
+            if decision is not Decision.ALLOWED:
+                return _move(state, call_id, {Stage.WAITING}, Stage.DENIED)
+            if event.arguments is None:
+                return _move(state, call_id, {Stage.WAITING}, Stage.ALLOWED, approval_id=approval_id)
+            return _edit(_move(state, call_id, {Stage.WAITING}, Stage.PROPOSED), call_id, event.arguments)
         case _ as never:
             assert_never(never)
 
@@ -479,10 +486,24 @@ def _move(
     attempts: int | None = None,
     waits_for: str | None = None,
     for_child: bool = False,
+    approval_id: str | None = None,
 ) -> RunState:
     before = state.call(call_id)
     _require(before.stage in allowed, f"call {call_id} is {before.stage}")
-    after = CallState(before.call, stage, before.attempts if attempts is None else attempts, waits_for, for_child)
+    after = replace(
+        before,
+        stage=stage,
+        attempts=before.attempts if attempts is None else attempts,
+        waits_for=waits_for,
+        for_child=for_child,
+        approval_id=approval_id or before.approval_id,
+    )
+    return replace(state, calls=tuple(after if c is before else c for c in state.calls))
+
+
+def _edit(state: RunState, call_id: CallId, arguments: JsonObject) -> RunState:
+    before = state.call(call_id)
+    after = replace(before, call=replace(before.call, arguments=arguments, malformed=""), edited=True)
     return replace(state, calls=tuple(after if c is before else c for c in state.calls))
 
 

@@ -15,9 +15,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from palyra.core import labels
+from palyra.core.approval import Approval, Grant, Scope
 from palyra.core.clock import to_ms
+from palyra.core.effect import Effect
 from palyra.core.errors import Broken, Conflict
 from palyra.core.events import (
+    ApprovalRequested,
+    ApprovalResolved,
     ChildStarted,
     Entry,
     ModelTurnEnded,
@@ -37,8 +42,9 @@ from palyra.core.prompt import Message
 from palyra.core.run import TERMINAL, Finish, IllegalTransition, RunState, RunStatus, Stage, begin, evolve, next_step
 from palyra.core.session import Session
 from palyra.core.task import NewTask
+from palyra.core.tool import Risk
 from palyra.core.usage import Usage
-from palyra.journal import messages, runs, sessions, tape, tasks
+from palyra.journal import approvals, grants, messages, runs, sessions, tape, tasks
 from palyra.journal.engine import Connection, Taken
 from palyra.journal.leases import Lease, LeaseLost
 from palyra.journal.messages import Kept
@@ -50,6 +56,7 @@ NO_USAGE = Usage()
 CHILD_START = "child.start"
 CHILD_ENDED = "child.ended"
 CHILD_CANCEL = "child.cancel"
+APPROVAL_EXPIRE = "approval.expire"
 SESSION_TITLE = "session.title"
 
 
@@ -182,6 +189,11 @@ class Book:
                 )
             case ChildStarted():
                 self._tasks.append(_child_start(after, event))
+            case ApprovalRequested():
+                approvals.insert(self._conn, _question(after, event))
+                self._tasks.append(_expiry(after, event))
+            case ApprovalResolved():
+                self._settle(after, event)
             case RunCompleted() | RunFailed() | RunCancelled():
                 touched.ended_ms = to_ms(event.at)
                 touched.reason = None if isinstance(event, RunCompleted) else event.reason
@@ -242,7 +254,26 @@ class Book:
         ended = {run_id for run_id, touched in self._touched.items() if touched.ended_ms is not None}
         return [(run_id, active) for run_id, active in found if run_id not in ended]
 
+    def _settle(self, state: RunState, event: ApprovalResolved) -> None:
+        asked = approvals.get(self._conn, event.approval_id, state.principal)
+        # Questions from before there were rows have none.
+        if asked is None:
+            return
+        approvals.settle(
+            self._conn,
+            event.approval_id,
+            decision=event.decision.value,
+            scope=event.scope,
+            by=event.actor,
+            answer=event.reason,
+            at_ms=to_ms(event.at),
+        )
+        if event.grant_id is not None:
+            grants.insert(self._conn, _grant(asked, event, event.grant_id))
+
     def _end(self, before: RunState, after: RunState, event: RunCompleted | RunFailed | RunCancelled) -> None:
+        if any(call.stage is Stage.WAITING and not call.for_child for call in before.calls):
+            approvals.withdraw_of_run(self._conn, after.run_id, at_ms=to_ms(event.at))
         if after.parent is not None:
             payload = {"run_id": after.run_id, "session_id": after.session_id}
             self._tasks.append(NewTask(kind=CHILD_ENDED, key=after.run_id, payload=payload))
@@ -343,6 +374,47 @@ def fold(state: RunState, entries: Iterable[Entry]) -> RunState:
         assert not isinstance(event, SessionEvent)
         state = evolve(state, event)
     return state
+
+
+def _question(state: RunState, event: ApprovalRequested) -> Approval:
+    return Approval(
+        approval_id=event.approval_id,
+        principal=state.principal,
+        session_id=state.session_id,
+        run_id=state.run_id,
+        call_id=event.call_id,
+        agent_id=state.agent_id,
+        tool=event.tool,
+        arguments=event.arguments,
+        effect=event.effect or Effect(risk=Risk.HIGH, summary=event.tool),
+        reason=event.reason,
+        policies=event.policies,
+        policy_hash=event.policy_hash,
+        labels=event.labels,
+        asked_at=event.at,
+        expires_at=event.expires_at,
+    )
+
+
+def _grant(asked: Approval, event: ApprovalResolved, grant_id: str) -> Grant:
+    return Grant(
+        grant_id=grant_id,
+        principal=asked.principal,
+        agent_id=asked.agent_id,
+        tool=asked.tool,
+        kind=asked.effect.kind,
+        policy_hash=asked.policy_hash,
+        label=labels.least_trusted(asked.labels),
+        scope=event.scope,
+        session_id=asked.session_id if event.scope is Scope.SESSION else None,
+        granted_at=event.at,
+        expires_at=event.until,
+    )
+
+
+def _expiry(state: RunState, event: ApprovalRequested) -> NewTask:
+    payload = {"run_id": state.run_id, "call_id": event.call_id, "approval_id": event.approval_id}
+    return NewTask(kind=APPROVAL_EXPIRE, key=event.approval_id, payload=payload, not_before_ms=to_ms(event.expires_at))
 
 
 def _child_start(state: RunState, event: ChildStarted) -> NewTask:

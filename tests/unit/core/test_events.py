@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from palyra.core.approval import Scope
 from palyra.core.events import Entry, RunEvent, SessionEvent, TapeEvent, decode, encode, kind_of
 from palyra.core.tool import JsonObject
 from tests.support.builders import AT, RUN, SESSION, a_text
@@ -54,8 +55,16 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "InputSteered": {"idempotency_key": None},
     "ModelTurnStarted": {"reason": "", "last": False, "settings_hash": ""},
     "ToolProposed": {"malformed": ""},
-    "PolicyDecided": {"policies": ()},
-    "ApprovalResolved": {"reason": ""},
+    "PolicyDecided": {"policies": (), "policy_hash": "", "effect": None, "has_channel": False, "grant_id": None},
+    "ApprovalRequested": {
+        "tool": "",
+        "arguments": {},
+        "effect": None,
+        "reason": "",
+        "policies": (),
+        "policy_hash": "",
+    },
+    "ApprovalResolved": {"reason": "", "scope": Scope.ONCE, "arguments": None, "grant_id": None, "until": None},
     "ToolStarted": {"attempt": 1},
     "RunCompleted": {"limit_reached": None},
     "SessionAgentBound": {"agent_id": None},

@@ -1,0 +1,133 @@
+"""Approvals as rows: what a person was asked, and what came of it. A projection of the tape."""
+
+import msgspec
+
+from palyra.core.approval import Approval, Scope
+from palyra.core.clock import from_ms, to_ms
+from palyra.core.effect import Effect
+from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
+from palyra.core.tool import JsonObject
+from palyra.journal.engine import Connection, Row
+
+_COLUMNS = (
+    "approval_id, principal, session_id, run_id, call_id, agent_id, tool, arguments, effect, reason, policies,"
+    " policy_hash, labels, asked_ms, expires_ms, decision, scope, answered_ms, answered_by, answer"
+)
+_encode = msgspec.json.Encoder()
+_effect = msgspec.json.Decoder(Effect)
+_arguments = msgspec.json.Decoder(JsonObject)
+
+
+def insert(conn: Connection, approval: Approval) -> None:
+    """Write down a question."""
+    conn.execute(
+        "INSERT INTO approvals (approval_id, principal, session_id, run_id, call_id, agent_id, tool, arguments, effect,"
+        " reason, policies, policy_hash, labels, asked_ms, expires_ms) VALUES (:approval_id, :principal, :session_id,"
+        " :run_id, :call_id, :agent_id, :tool, :arguments, :effect, :reason, :policies, :policy_hash, :labels,"
+        " :asked_ms, :expires_ms)",
+        {
+            "approval_id": approval.approval_id,
+            "principal": approval.principal,
+            "session_id": approval.session_id,
+            "run_id": approval.run_id,
+            "call_id": approval.call_id,
+            "agent_id": approval.agent_id,
+            "tool": approval.tool,
+            "arguments": _encode.encode(approval.arguments).decode(),
+            "effect": _encode.encode(approval.effect).decode(),
+            "reason": approval.reason,
+            "policies": ",".join(approval.policies),
+            "policy_hash": approval.policy_hash,
+            "labels": ",".join(approval.labels),
+            "asked_ms": to_ms(approval.asked_at),
+            "expires_ms": to_ms(approval.expires_at),
+        },
+    )
+
+
+def settle(
+    conn: Connection, approval_id: str, *, decision: str, scope: Scope, by: str, answer: str, at_ms: int
+) -> None:
+    """Write down how a question ended."""
+    conn.execute(
+        "UPDATE approvals SET decision = :decision, scope = :scope, answered_ms = :at_ms, answered_by = :by,"
+        " answer = :answer WHERE approval_id = :approval_id AND decision IS NULL",
+        {
+            "approval_id": approval_id,
+            "decision": decision,
+            "scope": scope.value,
+            "at_ms": at_ms,
+            "by": by,
+            "answer": answer,
+        },
+    )
+
+
+def withdraw_of_run(conn: Connection, run_id: RunId, *, at_ms: int) -> None:
+    """End the questions that a run leaves open: nothing could follow from an answer any more."""
+    conn.execute(
+        "UPDATE approvals SET decision = 'withdrawn', answered_ms = :at_ms, answered_by = 'system',"
+        " answer = 'the run has ended' WHERE run_id = :run_id AND decision IS NULL",
+        {"run_id": run_id, "at_ms": at_ms},
+    )
+
+
+def get(conn: Connection, approval_id: str, principal: PrincipalId) -> Approval | None:
+    """Return the principal's approval of that id."""
+    row = conn.fetch_one(
+        f"SELECT {_COLUMNS} FROM approvals WHERE approval_id = :approval_id AND principal = :principal",
+        {"approval_id": approval_id, "principal": principal},
+    )
+    return _approval(row) if row else None
+
+
+def ending_in(conn: Connection, ending: str, principal: PrincipalId) -> list[Approval]:
+    """Return the principal's open approvals whose id ends with these characters: what a person types."""
+    rows = conn.fetch(
+        f"SELECT {_COLUMNS} FROM approvals WHERE principal = :principal AND decision IS NULL"
+        " AND SUBSTR(approval_id, 27 - :length) = :ending ORDER BY asked_ms, approval_id LIMIT 2",
+        {"principal": principal, "length": len(ending), "ending": ending},
+    )
+    return [_approval(row) for row in rows]
+
+
+def page(
+    conn: Connection, principal: PrincipalId, *, only_open: bool, before: tuple[int, str] | None, limit: int
+) -> list[Approval]:
+    """Return the principal's approvals, the latest first."""
+    params: dict[str, object] = {"principal": principal, "limit": limit}
+    place = " AND decision IS NULL" if only_open else ""
+    if before is not None:
+        place += " AND (asked_ms, approval_id) < (:before_ms, :before_id)"
+        params |= {"before_ms": before[0], "before_id": before[1]}
+    rows = conn.fetch(
+        f"SELECT {_COLUMNS} FROM approvals WHERE principal = :principal{place}"
+        " ORDER BY asked_ms DESC, approval_id DESC LIMIT :limit",
+        params,
+    )
+    return [_approval(row) for row in rows]
+
+
+def _approval(row: Row) -> Approval:
+    return Approval(
+        approval_id=row[0],
+        principal=PrincipalId(row[1]),
+        session_id=SessionId(row[2]),
+        run_id=RunId(row[3]),
+        call_id=CallId(row[4]),
+        agent_id=AgentId(row[5]),
+        tool=row[6],
+        arguments=_arguments.decode(row[7]),
+        effect=_effect.decode(row[8]),
+        reason=row[9],
+        policies=tuple(row[10].split(",")) if row[10] else (),
+        policy_hash=row[11],
+        labels=tuple(row[12].split(",")) if row[12] else (),
+        asked_at=from_ms(row[13]),
+        expires_at=from_ms(row[14]),
+        decision=row[15],
+        scope=Scope(row[16]) if row[16] else None,
+        answered_at=from_ms(row[17]) if row[17] is not None else None,
+        answered_by=row[18],
+        answer=row[19],
+    )

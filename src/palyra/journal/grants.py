@@ -1,0 +1,87 @@
+"""Grants as rows: what a person has allowed beyond one call."""
+
+from palyra.core.approval import Grant, Scope
+from palyra.core.clock import from_ms, to_ms
+from palyra.core.ids import AgentId, PrincipalId, SessionId
+from palyra.journal.engine import Connection, Row
+
+_COLUMNS = (
+    "grant_id, principal, agent_id, tool, kind, policy_hash, label, scope, session_id, granted_ms, expires_ms,"
+    " revoked_ms"
+)
+
+
+def insert(conn: Connection, grant: Grant) -> None:
+    """Write down an allowance."""
+    conn.execute(
+        "INSERT INTO grants (grant_id, principal, agent_id, tool, kind, policy_hash, label, scope, session_id,"
+        " granted_ms, expires_ms) VALUES (:grant_id, :principal, :agent_id, :tool, :kind, :policy_hash, :label,"
+        " :scope, :session_id, :granted_ms, :expires_ms)",
+        {
+            "grant_id": grant.grant_id,
+            "principal": grant.principal,
+            "agent_id": grant.agent_id,
+            "tool": grant.tool,
+            "kind": grant.kind,
+            "policy_hash": grant.policy_hash,
+            "label": grant.label,
+            "scope": grant.scope.value,
+            "session_id": grant.session_id,
+            "granted_ms": to_ms(grant.granted_at),
+            "expires_ms": to_ms(grant.expires_at) if grant.expires_at else None,
+        },
+    )
+
+
+def valid(conn: Connection, principal: PrincipalId, agent_id: AgentId, *, now_ms: int) -> list[Grant]:
+    """Return what holds for an agent of the principal's at this moment."""
+    rows = conn.fetch(
+        f"SELECT {_COLUMNS} FROM grants WHERE principal = :principal AND agent_id = :agent_id"
+        " AND revoked_ms IS NULL AND (expires_ms IS NULL OR expires_ms > :now_ms) ORDER BY granted_ms, grant_id",
+        {"principal": principal, "agent_id": agent_id, "now_ms": now_ms},
+    )
+    return [_grant(row) for row in rows]
+
+
+def all_of(conn: Connection, principal: PrincipalId, *, limit: int) -> list[Grant]:
+    """Return the principal's grants, the latest first, those that no longer hold too."""
+    rows = conn.fetch(
+        f"SELECT {_COLUMNS} FROM grants WHERE principal = :principal ORDER BY granted_ms DESC, grant_id DESC"
+        " LIMIT :limit",
+        {"principal": principal, "limit": limit},
+    )
+    return [_grant(row) for row in rows]
+
+
+def get(conn: Connection, grant_id: str, principal: PrincipalId) -> Grant | None:
+    """Return the principal's grant of that id."""
+    row = conn.fetch_one(
+        f"SELECT {_COLUMNS} FROM grants WHERE grant_id = :grant_id AND principal = :principal",
+        {"grant_id": grant_id, "principal": principal},
+    )
+    return _grant(row) if row else None
+
+
+def revoke(conn: Connection, grant_id: str, *, at_ms: int) -> None:
+    """Take an allowance back."""
+    conn.execute(
+        "UPDATE grants SET revoked_ms = :at_ms WHERE grant_id = :grant_id AND revoked_ms IS NULL",
+        {"grant_id": grant_id, "at_ms": at_ms},
+    )
+
+
+def _grant(row: Row) -> Grant:
+    return Grant(
+        grant_id=row[0],
+        principal=PrincipalId(row[1]),
+        agent_id=AgentId(row[2]),
+        tool=row[3],
+        kind=row[4],
+        policy_hash=row[5],
+        label=row[6],
+        scope=Scope(row[7]),
+        session_id=SessionId(row[8]) if row[8] else None,
+        granted_at=from_ms(row[9]),
+        expires_at=from_ms(row[10]) if row[10] is not None else None,
+        revoked_at=from_ms(row[11]) if row[11] is not None else None,
+    )
