@@ -20,7 +20,7 @@ from msgspec import Struct
 from palyra.config import Home, Settings
 from palyra.core.errors import Invalid
 from palyra.core.version import VERSION
-from palyra.journal import anchors, dump, integrity, meta, migrate, rotated, sqlite
+from palyra.journal import anchors, blobs, dump, integrity, meta, migrate, rotated, sqlite
 from palyra.journal.anchors import Anchor
 from palyra.journal.engine import Connection, StorageFull
 from palyra.journal.signing import public_key
@@ -105,6 +105,9 @@ def check(path: Path) -> Checked:
     with journal_in(path, manifest) as conn:
         report = verify(conn, saved=manifest.anchor, key=public_key(Home(path).key))
         problems += [*_faults(conn), *report.problems, *integrity.check_archive(conn, path)]
+        # A schema from before content was kept has none that could be damaged.
+        if manifest.schema >= blobs.SINCE_SCHEMA:
+            problems += [Problem(None, None, fault) for fault in blobs.check(conn)]
         if (meta.get(conn, "journal_id"), migrate.current(conn)) != (manifest.journal_id, manifest.schema):
             problems.append(Problem(None, None, "the journal is not the one that the manifest names"))
     return Checked(manifest, report, tuple(problems), manifest.schema)

@@ -1,11 +1,11 @@
-"""Forget what is only kept for a time: idempotency keys after seven days, finished tasks after one."""
+"""Forget what is only kept for a time: idempotency keys after seven days, finished tasks after one, unused content."""
 
 from palyra.background.queue import JobContext
 from palyra.core.clock import to_ms
 from palyra.core.ids import TaskId
 from palyra.core.task import NewTask
 from palyra.core.tool import JsonObject
-from palyra.journal import idempotency, tasks
+from palyra.journal import blobs, idempotency, tasks
 from palyra.journal.engine import Connection
 
 KIND = "journal.upkeep"
@@ -27,6 +27,8 @@ async def run(payload: JsonObject, context: JobContext) -> None:
     while await context.engine.write(lambda conn: idempotency.expire(conn, now_ms=now_ms)):
         pass
     while await context.engine.write(lambda conn: tasks.sweep(conn, before_ms=now_ms - TASKS_KEPT_MS, limit=SLICE)):
+        pass
+    while await context.engine.write(lambda conn: blobs.sweep(conn, now_ms=now_ms)):
         pass
     task_id = TaskId(context.ids.new())
     await context.engine.write(lambda conn: plan(conn, task_id, now_ms=now_ms, at_ms=now_ms + EVERY_MS))
