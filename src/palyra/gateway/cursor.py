@@ -1,5 +1,6 @@
 """Where a page of a list ended, as a word that a client hands back."""
 
+from palyra.core.approval import Approval
 from palyra.core.clock import to_ms
 from palyra.core.session import Session
 from palyra.gateway.status import RequestMalformed
@@ -14,6 +15,11 @@ def from_session(session: Session) -> str:
 def from_run(run: Run) -> str:
     """Return the place of a run in the list of runs."""
     return f"{to_ms(run.accepted_at)}-{run.run_id}"
+
+
+def from_approval(approval: Approval) -> str:
+    """Return the place of an approval in the list of approvals."""
+    return f"{to_ms(approval.asked_at)}-{approval.approval_id}"
 
 
 def to_position(text: str) -> tuple[int, str]:

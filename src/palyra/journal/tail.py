@@ -70,6 +70,10 @@ class Tail:
         """How many sessions somebody follows."""
         return len(self._watched)
 
+    def is_followed(self, session_id: SessionId) -> bool:
+        """Tell whether somebody follows the session."""
+        return session_id in self._watched
+
     def leave(self, session_id: SessionId, follower: "Follower") -> None:
         """Stop following."""
         watched = self._watched.get(session_id)

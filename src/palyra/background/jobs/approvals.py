@@ -1,0 +1,19 @@
+"""Questions that nobody answered in time."""
+
+from palyra.background.queue import JobContext
+from palyra.core.ids import CallId, RunId
+from palyra.core.tool import JsonObject
+from palyra.runs import approvals, record
+
+
+async def expire(payload: JsonObject, context: JobContext) -> None:
+    """Deny the call, and let its run go on."""
+    run_id, call_id = RunId(payload["run_id"]), CallId(payload["call_id"])
+    await context.engine.write(
+        lambda conn: approvals.expire(
+            conn, run_id, call_id, payload["approval_id"], clock=context.clock, ids=context.ids
+        )
+    )
+
+
+JOBS = {record.APPROVAL_EXPIRE: expire}

@@ -1,0 +1,197 @@
+"""The one door for answers: whoever asks for one, and from wherever it comes."""
+
+from datetime import datetime, timedelta
+
+from palyra.core.approval import Approval, Grant, Scope
+from palyra.core.clock import Clock, to_ms
+from palyra.core.errors import Conflict, Invalid, NotFound
+from palyra.core.events import ApprovalResolved, Decision, RunEvent
+from palyra.core.ids import CallId, IdSource, PrincipalId, RunId, parse_ulid
+from palyra.core.message import clean_text
+from palyra.core.run import TERMINAL, RunState, Stage
+from palyra.core.tool import JsonObject
+from palyra.journal import approvals, grants
+from palyra.journal.engine import Connection, Engine
+from palyra.runs.record import intrude
+
+MAX_REASON_CHARS = 500
+CODE_CHARS = 6
+"""With so many characters from its end a person names an open question."""
+LONGEST = timedelta(days=365)
+TIMED_OUT = "nobody answered in time"
+
+
+class ApprovalNotFound(NotFound):
+    """There is no such approval among yours. `palyra approvals` lists the open ones."""
+
+
+class AlreadyAnswered(Conflict):
+    """This question is answered already. The first answer counts."""
+
+
+class ApprovalExpired(Conflict):
+    """The time to answer is over, and the call was denied. Ask the agent again."""
+
+
+class ScopeTooWide(Invalid):
+    """This call belongs to no class that could be allowed for longer. Allow it once."""
+
+
+class AnswerMalformed(Invalid):
+    """The answer does not fit together."""
+
+
+class GrantNotFound(NotFound):
+    """There is no such grant among yours. `palyra approvals grants` lists them."""
+
+
+class Approvals:
+    """Lists questions, takes answers, and takes allowances back."""
+
+    def __init__(self, engine: Engine, *, clock: Clock, ids: IdSource) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+
+    async def get(self, principal: PrincipalId, approval_id: str) -> Approval:
+        """Return an approval by its id, or an open one by its code."""
+        return await self._engine.read(lambda conn: _found(conn, principal, approval_id))
+
+    async def page(
+        self, principal: PrincipalId, *, only_open: bool, before: tuple[int, str] | None, limit: int
+    ) -> list[Approval]:
+        """Return the principal's approvals, the latest first."""
+        return await self._engine.read(
+            lambda conn: approvals.page(conn, principal, only_open=only_open, before=before, limit=limit)
+        )
+
+    async def resolve(
+        self,
+        principal: PrincipalId,
+        approval_id: str,
+        *,
+        allow: bool,
+        scope: Scope = Scope.ONCE,
+        ttl: timedelta | None = None,
+        reason: str = "",
+        arguments: JsonObject | None = None,
+    ) -> Approval:
+        """Answer a question. The first answer counts; the run goes on with it, also after a restart."""
+        clean_text(reason, what="reason")
+        _check(allow=allow, scope=scope, ttl=ttl, arguments=arguments)
+        at, grant_id = self._clock.now(), self._ids.new()
+
+        def unit(conn: Connection) -> Approval:
+            asked = _found(conn, principal, approval_id)
+            if asked.decision is not None:
+                raise _answered(asked)
+            if asked.expires_at <= at:
+                raise ApprovalExpired
+            lasting = allow and scope is not Scope.ONCE
+            if lasting and not asked.effect.kind:
+                raise ScopeTooWide
+            answer = ApprovalResolved(
+                at=at,
+                actor=principal,
+                call_id=asked.call_id,
+                approval_id=asked.approval_id,
+                decision=Decision.ALLOWED if allow else Decision.DENIED,
+                reason=reason[:MAX_REASON_CHARS] or ("" if allow else "denied by the owner"),
+                scope=scope,
+                arguments=arguments,
+                grant_id=grant_id if lasting else None,
+                until=at + ttl if ttl is not None else None,
+            )
+            settle(conn, asked.run_id, answer, ids=self._ids, at=at)
+            return _found(conn, principal, asked.approval_id)
+
+        return await self._engine.write(unit)
+
+    async def grants(self, principal: PrincipalId, *, limit: int) -> list[Grant]:
+        """Return what the principal has allowed beyond single calls, the latest first."""
+        return await self._engine.read(lambda conn: grants.all_of(conn, principal, limit=limit))
+
+    async def revoke(self, principal: PrincipalId, grant_id: str) -> Grant:
+        """Take an allowance back; what is not carried out by now is asked about again."""
+        wanted = parse_ulid(grant_id, "grant id")
+        at_ms = to_ms(self._clock.now())
+
+        def unit(conn: Connection) -> Grant:
+            if grants.get(conn, wanted, principal) is None:
+                raise GrantNotFound
+            grants.revoke(conn, wanted, at_ms=at_ms)
+            revoked = grants.get(conn, wanted, principal)
+            assert revoked is not None
+            return revoked
+
+        return await self._engine.write(unit)
+
+
+def settle(conn: Connection, run_id: RunId, answer: ApprovalResolved, *, ids: IdSource, at: datetime) -> None:
+    """Record the answer, if the run still waits for it."""
+
+    def decide(state: RunState, _: bool) -> list[RunEvent]:
+        if not waits(state, answer.call_id, answer.approval_id):
+            raise AlreadyAnswered("The run no longer waits for this answer.")
+        return [answer]
+
+    intrude(conn, run_id, decide, ids=ids, now_ms=to_ms(at))
+
+
+def expire(
+    conn: Connection, run_id: RunId, call_id: CallId, approval_id: str, *, clock: Clock, ids: IdSource
+) -> None:
+    """Deny a call that nobody answered for; nothing happens if somebody did."""
+    at = clock.now()
+
+    def decide(state: RunState, _: bool) -> list[RunEvent]:
+        if not waits(state, call_id, approval_id):
+            return []
+        return [
+            ApprovalResolved(
+                at=at,
+                actor="system",
+                call_id=call_id,
+                approval_id=approval_id,
+                decision=Decision.TIMED_OUT,
+                reason=TIMED_OUT,
+            )
+        ]
+
+    intrude(conn, run_id, decide, ids=ids, now_ms=to_ms(at))
+
+
+def waits(state: RunState, call_id: CallId, approval_id: str) -> bool:
+    """Tell whether the run waits for this very answer."""
+    return state.status not in TERMINAL and any(
+        call.stage is Stage.WAITING and call.waits_for == approval_id and call.call.call_id == call_id
+        for call in state.calls
+    )
+
+
+def _found(conn: Connection, principal: PrincipalId, name: str) -> Approval:
+    if len(name) == CODE_CHARS:
+        open_ones = approvals.ending_in(conn, name.upper(), principal)
+        if len(open_ones) != 1:
+            raise ApprovalNotFound
+        return open_ones[0]
+    found = approvals.get(conn, parse_ulid(name, "approval id"), principal)
+    if found is None:
+        raise ApprovalNotFound
+    return found
+
+
+def _answered(asked: Approval) -> AlreadyAnswered:
+    when = f" at {asked.answered_at:%Y-%m-%d %H:%M:%S} UTC" if asked.answered_at else ""
+    return AlreadyAnswered(f"This question was {asked.decision} by {asked.answered_by}{when}. The first answer counts.")
+
+
+def _check(*, allow: bool, scope: Scope, ttl: timedelta | None, arguments: JsonObject | None) -> None:
+    if (scope is Scope.TIMEBOXED) != (ttl is not None):
+        raise AnswerMalformed("An answer for a time needs that time, and no other answer has one.")
+    if ttl is not None and not timedelta(0) < ttl <= LONGEST:
+        raise AnswerMalformed("An answer holds for up to 365 days.")
+    if not allow and (scope is not Scope.ONCE or arguments is not None):
+        raise AnswerMalformed("A call that is denied has no scope and no arguments.")
+    if arguments is not None and scope is not Scope.ONCE:
+        raise AnswerMalformed("Changed arguments are good for this call alone: allow it once.")

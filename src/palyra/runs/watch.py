@@ -1,0 +1,76 @@
+"""Questions as they come up and are settled, for whoever watches."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
+
+from palyra.core.approval import Approval
+from palyra.core.events import Entry
+from palyra.core.ids import PrincipalId
+from palyra.journal import approvals
+from palyra.journal.engine import Connection, Engine, Fact
+from palyra.runs.channels import Channels
+
+MOST_OPEN = 1_000
+LOOK_SECONDS = 2.0
+"""A word that was lost costs so long, and nothing else."""
+TELLING = frozenset({"approval_requested", "approval_resolved", "run_completed", "run_failed", "run_cancelled"})
+
+
+class Watch:
+    """Tells watchers what is open and what becomes of it. Whoever watches can be asked."""
+
+    def __init__(self, engine: Engine, channels: Channels) -> None:
+        self._engine = engine
+        self._channels = channels
+        self._waiting: set[asyncio.Event] = set()
+        self._closed = False
+        engine.subscribe(self._notice)
+
+    async def follow(self, principal: PrincipalId) -> AsyncGenerator[list[Approval], None]:
+        """Yield first what is open, then what comes up or is settled; an empty list when nothing happened for a while.
+
+        Ends when the daemon stops.
+        """
+        bell = asyncio.Event()
+        self._waiting.add(bell)
+        known: set[str] = set()
+        try:
+            with self._channels.watching(principal):
+                while not self._closed:
+                    bell.clear()
+                    news = await self._look(principal, frozenset(known))
+                    for one in news:
+                        if one.decision is None:
+                            known.add(one.approval_id)
+                        else:
+                            known.discard(one.approval_id)
+                    yield news
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(LOOK_SECONDS):
+                            await bell.wait()
+        finally:
+            self._waiting.discard(bell)
+
+    async def _look(self, principal: PrincipalId, known: frozenset[str]) -> list[Approval]:
+        return await self._engine.read(lambda conn: _news(conn, principal, known))
+
+    def close(self) -> None:
+        """End every watch: the daemon is stopping."""
+        self._closed = True
+        for bell in self._waiting:
+            bell.set()
+
+    def _notice(self, facts: Sequence[Fact]) -> None:
+        if any(isinstance(fact, Entry) and fact.kind in TELLING for fact in facts):
+            for bell in self._waiting:
+                bell.set()
+
+
+def _news(conn: Connection, principal: PrincipalId, known: frozenset[str]) -> list[Approval]:
+    """Return the questions that are new, and those known ones that are settled by now."""
+    open_now = approvals.page(conn, principal, only_open=True, before=None, limit=MOST_OPEN)
+    fresh = [one for one in reversed(open_now) if one.approval_id not in known]
+    ended = known - {one.approval_id for one in open_now}
+    settled = [approvals.get(conn, approval_id, principal) for approval_id in sorted(ended)]
+    return [*(one for one in settled if one is not None), *fresh]

@@ -1,0 +1,26 @@
+"""What a tool is given to work with, for each run anew."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from palyra.core.agent import Agent
+from palyra.core.clock import Clock
+from palyra.core.ids import PrincipalId
+from palyra.core.run import RunState
+from palyra.sandbox.workspace import Workspace
+from palyra.tools.base import ToolContext
+
+
+class Workbench:
+    """Makes the context of a run's tools: the same when a call is judged and when it is carried out."""
+
+    def __init__(self, *, workspace: Callable[[PrincipalId], Workspace], clock: Clock) -> None:
+        self._workspace = workspace
+        self._clock = clock
+
+    def context(self, state: RunState, agent: Agent | None) -> ToolContext:
+        """Return what the tools of a run may reach: the agent's own folders, or the principal's."""
+        workspace = self._workspace(state.principal)
+        if agent is not None and agent.workspace_roots:
+            workspace = Workspace(tuple(Path(root) for root in agent.workspace_roots))
+        return ToolContext(workspace=workspace, clock=self._clock)
