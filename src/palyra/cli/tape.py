@@ -9,6 +9,7 @@ from palyra.core.events import (
     ApprovalRequested,
     ApprovalResolved,
     CancelRequested,
+    CheckpointRestored,
     ChildEnded,
     ChildStarted,
     ContextAssembled,
@@ -39,7 +40,7 @@ from palyra.core.events import (
 )
 from palyra.gateway.follow import Line
 
-KIND_WIDTH = max(len("model_turn_started"), len("approval_requested"), len("session_unarchived"))
+KIND_WIDTH = len("checkpoint_restored")
 LONGEST = 300
 
 
@@ -75,6 +76,8 @@ def _of_session(event: SessionEvent) -> str:
             return f"key {key!r} is free again" if key else ""
         case SessionUnarchived():
             return ""
+        case CheckpointRestored(path=path, checkpoint_id=checkpoint_id):
+            return f"{path!r} as at {checkpoint_id}"
         case _:
             assert_never(event)
 

@@ -215,6 +215,8 @@ class ToolFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="to
     call_id: CallId
     outcome: Outcome
     text: str
+    artifact: str | None = None
+    """Where the whole of it is kept, if the text is only a part."""
 
 
 class ChildStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="child_started"):
@@ -306,6 +308,17 @@ class SessionUnarchived(Event, frozen=True, kw_only=True, omit_defaults=True, ta
     """The session is back in the list."""
 
 
+class CheckpointRestored(Event, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint_restored"):
+    """A person brought a file back to what it was at a checkpoint of this session."""
+
+    checkpoint_id: str
+    path: str
+    kept_as: str
+    """The checkpoint that holds what was there until then."""
+    digest: str | None = None
+    """The content that is there now; none if the file was removed."""
+
+
 RunEvent = (
     RunAccepted
     | RunStarted
@@ -330,7 +343,15 @@ RunEvent = (
     | RunFailed
     | RunCancelled
 )
-SessionEvent = SessionCreated | SessionReset | SessionRenamed | SessionAgentBound | SessionArchived | SessionUnarchived
+SessionEvent = (
+    SessionCreated
+    | SessionReset
+    | SessionRenamed
+    | SessionAgentBound
+    | SessionArchived
+    | SessionUnarchived
+    | CheckpointRestored
+)
 TapeEvent = RunEvent | SessionEvent
 
 _encoder = msgspec.json.Encoder()

@@ -7,6 +7,7 @@ import pytest
 from palyra.cli.tape import describe, tape_line
 from palyra.core import events
 from palyra.core.events import (
+    CheckpointRestored,
     SessionAgentBound,
     SessionArchived,
     SessionCreated,
@@ -51,6 +52,7 @@ CASES: list[tuple[TapeEvent, str]] = [
     (SessionAgentBound(at=AT), "the default agent"),
     (SessionArchived(at=AT, freed_key="cli"), "key 'cli' is free again"),
     (SessionUnarchived(at=AT), ""),
+    (CheckpointRestored(at=AT, checkpoint_id="c1", path="/ws/a", kept_as="c2"), "'/ws/a' as at c1"),
 ]
 
 
@@ -68,7 +70,7 @@ def test_no_kind_is_forgotten() -> None:
 def test_a_line_has_number_time_and_kind() -> None:
     shown = tape_line(line(b.a_text(text="Hello"), seq=7))
     assert shown.split()[0] == "7"
-    assert shown.endswith("model_text          'Hello'")
+    assert shown.endswith("model_text           'Hello'")
 
 
 def test_a_line_stays_one_line() -> None:

@@ -21,6 +21,7 @@ TAGS = {
     "ApprovalRequested": "approval_requested",
     "ApprovalResolved": "approval_resolved",
     "CancelRequested": "cancel_requested",
+    "CheckpointRestored": "checkpoint_restored",
     "ChildEnded": "child_ended",
     "ChildStarted": "child_started",
     "ContextAssembled": "context_assembled",
@@ -70,6 +71,8 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "SessionAgentBound": {"agent_id": None},
     "SessionCreated": {"agent_id": None, "key": None, "label": None, "parent": None},
     "SessionArchived": {"freed_key": None},
+    "CheckpointRestored": {"digest": None},
+    "ToolFinished": {"artifact": None},
 }
 """What a stored event means by leaving a field out. A default that changes would change the past."""
 
