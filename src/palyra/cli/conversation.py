@@ -4,8 +4,10 @@ import os
 from dataclasses import dataclass
 
 from palyra.cli.message import check
+from palyra.cli.narration import Ended, Piece, Settled
 from palyra.cli.output import date_time, model_name, say
 from palyra.cli.printable import printable_line
+from palyra.cli.question import Answer, Question, read_answer, read_scope
 from palyra.cli.sessions import name_of
 from palyra.cli.slash import Slash, help_lines, unknown
 from palyra.core.errors import Conflict, PalyraError
@@ -50,6 +52,8 @@ class Conversation:
         self._client = client
         self._ref = ref
         self._listed: tuple[Session, ...] = ()
+        self._questions: list[Question] = []
+        """What waits for the person's word, the oldest first."""
         self.own_keys: set[str] = set()
         """The keys of what was sent from here, which need not be shown again."""
         self.session = self._open()
@@ -92,6 +96,35 @@ class Conversation:
             seq = line.tape_seq
         return seq
 
+    def take_note(self, piece: Piece) -> None:
+        """Keep in mind which questions are open."""
+        match piece:
+            case Question():
+                self._questions.append(piece)
+            case Settled(approval_id):
+                self._questions = [one for one in self._questions if one.approval_id != approval_id]
+            case Ended():
+                self._questions.clear()
+            case _:
+                pass
+
+    def answer(self, text: str) -> bool:
+        """Take the text for an answer if a question is open and it is one; False if it is a message like any other."""
+        answer = read_answer(text) if self._questions else None
+        if answer is None:
+            return False
+        self._give(answer)
+        return True
+
+    def _give(self, answer: Answer) -> None:
+        self._client.answer(
+            self._questions[0].approval_id,
+            allow=answer.allow,
+            scope=answer.scope,
+            ttl_seconds=answer.ttl_seconds,
+            reason=answer.reason,
+        )
+
     def send(self, text: str) -> Accepted:
         """Send a message; it joins the run under way if there is one."""
         key = os.urandom(16).hex()
@@ -117,7 +150,19 @@ class Conversation:
             case "/cancel":
                 self.cancel(active or "")
                 return Reply()
+            case "/allow" | "/deny" if not self._questions:
+                return Reply(("Nothing waits for your answer.",))
+            case "/allow":
+                answer = read_scope(slash.argument)
+                if answer is None:
+                    return Reply(("Use /allow, /allow session, /allow always, or a time: /allow 30m.",))
+                self._give(answer)
+                return Reply()
+            case "/deny":
+                self._give(Answer(allow=False, reason=slash.argument))
+                return Reply()
             case "/new":
+                self._questions.clear()
                 self.begin_anew()
                 return Reply(("A new conversation. /sessions lists the others.",), moved=True)
             case "/sessions":
@@ -136,6 +181,7 @@ class Conversation:
         if session.archived_at is not None:
             session = self._client.change(session.session_id, "unarchive")
         self._ref, self.session = SessionRef(session_id=session.session_id), session
+        self._questions.clear()
         return Reply(tuple(recap_lines(self)) or (f"Going on with: {name_of(session)}",), moved=True)
 
     def _list(self) -> Reply:

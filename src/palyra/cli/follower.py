@@ -75,6 +75,7 @@ class Follower:
                 self._keep_count(line)
                 for piece in narrator.tell(line):
                     self._scroll.show(piece)
+                    self._conversation.take_note(piece)
                     if isinstance(piece, Ended):
                         self._run_ended(piece)
         except PalyraError as error:

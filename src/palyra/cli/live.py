@@ -111,6 +111,8 @@ class LiveChat:
 
     def _do(self, text: str) -> bool:
         slash = parse(text)
+        if slash is None and self._conversation.answer(text):
+            return True
         if slash is None:
             accepted = self._conversation.send(text.rstrip())
             self._follower.ensure()

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from palyra.cli.printable import printable_line
+from palyra.cli.question import Question
+from palyra.core.effect import Effect
 from palyra.core.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -29,7 +31,7 @@ from palyra.core.events import (
     ToolProposed,
     ToolStarted,
 )
-from palyra.core.tool import JsonObject, Outcome, Verdict
+from palyra.core.tool import JsonObject, Outcome, Risk, Verdict
 from palyra.gateway.follow import Line
 from palyra.gateway.records import Run
 
@@ -100,7 +102,14 @@ class Ended:
     code: str = ""
 
 
-Piece = Text | TurnEnded | Voided | StepBegun | StepEnded | Heard | Note | Ended
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A question is no longer open."""
+
+    approval_id: str
+
+
+Piece = Text | TurnEnded | Voided | StepBegun | StepEnded | Heard | Note | Question | Settled | Ended
 
 
 class Screen(Protocol):
@@ -159,10 +168,11 @@ class Narrator:
                 return [StepBegun(call_id, label), Note(f"({label}: waiting for run {child})")]
             case ChildEnded(call_id=call_id, outcome=outcome, text=text):
                 return [self._step(call_id, outcome, text)]
-            case ApprovalRequested(call_id=call_id):
-                return [Note(f"({self._label(call_id)}: waiting for a person's approval)")]
-            case ApprovalResolved(call_id=call_id, decision=decision):
-                return [Note(f"({self._label(call_id)}: {decision.value.replace('_', ' ')})")]
+            case ApprovalRequested() as asked:
+                return [_question(asked)]
+            case ApprovalResolved(call_id=call_id, approval_id=approval_id, decision=decision):
+                note = Note(f"({self._label(call_id)}: {decision.value.replace('_', ' ')})")
+                return [note, Settled(approval_id)]
             case LimitReached(limit=limit):
                 return [Note(f"(limit reached: {limit.value.replace('_', ' ')}; a last answer without tools follows)")]
             case SessionReset():
@@ -177,6 +187,20 @@ class Narrator:
     def _label(self, call_id: str) -> str:
         # A stream that begins in the middle of a run has not seen the proposal.
         return self._labels.get(call_id, "a tool")
+
+
+def _question(asked: ApprovalRequested) -> Question:
+    effect = asked.effect or Effect(risk=Risk.HIGH, summary=asked.tool)
+    return Question(
+        approval_id=asked.approval_id,
+        summary=effect.summary,
+        detail=effect.detail,
+        risk=effect.risk.value,
+        reason=asked.reason,
+        policies=asked.policies,
+        expires_at=asked.expires_at,
+        lasting=effect.kind,
+    )
 
 
 def label_of(tool: str, arguments: JsonObject) -> str:

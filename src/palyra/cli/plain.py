@@ -2,11 +2,13 @@
 
 import os
 import sys
+from collections.abc import Callable
 from typing import TextIO
 
 from palyra.cli.conversation import Conversation, recap_lines, tell_first_answer, trouble
 from palyra.cli.narration import Narrator
 from palyra.cli.output import say
+from palyra.cli.question import Question, read_answer, read_scope
 from palyra.cli.screens import screen_for
 from palyra.cli.slash import parse
 from palyra.cli.watch import Person, watch
@@ -59,11 +61,32 @@ def _handle(client: Client, conversation: Conversation, text: str) -> bool:
     if not text.strip():
         return True
     accepted = conversation.send(text)
-    person = Person(screen_for(sys.stdout, sys.stderr), Narrator(own_keys=conversation.own_keys))
+    person = Person(screen_for(sys.stdout, sys.stderr), Narrator(own_keys=conversation.own_keys), decide=asking(client))
     ended = watch(client, accepted.run_id, after_seq=accepted.after_seq, audience=person)
     if ended.status == "done":
         tell_first_answer(client)
     return True
+
+
+def asking(client: Client) -> Callable[[Question], None]:
+    """Return what asks the person at this terminal, as long as it takes to get an answer that can be read."""
+
+    def decide(question: Question) -> None:
+        while True:
+            sys.stderr.write("  yes, no, session, always, or a time such as 30m? ")
+            sys.stderr.flush()
+            line = sys.stdin.readline()
+            if not line:
+                say(f"(left open; `palyra approvals allow {question.code}` answers it)")
+                return
+            answer = read_answer(line) or (read_scope(line) if line.strip() else None)
+            if answer is not None:
+                client.answer(
+                    question.approval_id, allow=answer.allow, scope=answer.scope, ttl_seconds=answer.ttl_seconds
+                )
+                return
+
+    return decide
 
 
 def _read() -> str | None:

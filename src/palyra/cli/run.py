@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 
 import click
 
@@ -12,6 +13,8 @@ from palyra.cli.message import check, read_stdin
 from palyra.cli.narration import Narrator
 from palyra.cli.options import Invocation, PalyraCommand
 from palyra.cli.output import say, show_json
+from palyra.cli.plain import asking
+from palyra.cli.question import Question
 from palyra.cli.screens import screen_for
 from palyra.cli.watch import Audience, Person, Program, exit_after, watch
 from palyra.core.events import Mode
@@ -66,18 +69,25 @@ def run(
             _show_accepted(invocation, accepted)
             return Exit.DONE
         _tell_of_waiting(accepted)
-        audience = audience_for(invocation, own_key=sent_key)
+        audience = audience_for(invocation, own_key=sent_key, decide=asking(client) if has_person() else _leave_open)
         ended = watch(client, accepted.run_id, after_seq=accepted.after_seq, audience=audience)
         if ended.status == "done" and has_person() and sys.stdout.isatty():
             tell_first_answer(client)
     return exit_after(ended)
 
 
-def audience_for(invocation: Invocation, *, own_key: str | None = None) -> Audience:
+def _leave_open(question: Question) -> None:
+    """Do nothing: nobody is at the terminal, and somebody may answer elsewhere."""
+
+
+def audience_for(
+    invocation: Invocation, *, own_key: str | None = None, decide: Callable[[Question], None] = _leave_open
+) -> Audience:
     """Return who is told of a run: a program if JSON is asked for, a person otherwise."""
     if invocation.json:
         return Program()
-    return Person(screen_for(sys.stdout, sys.stderr), Narrator(own_keys={own_key} if own_key else set()))
+    narrator = Narrator(own_keys={own_key} if own_key else set())
+    return Person(screen_for(sys.stdout, sys.stderr), narrator, decide=decide)
 
 
 def _show_accepted(invocation: Invocation, accepted: Accepted) -> None:

@@ -2,9 +2,22 @@
 
 from typing import TextIO
 
-from palyra.cli.narration import VOIDED, Ended, Heard, Note, Piece, StepBegun, StepEnded, Text, TurnEnded, Voided
+from palyra.cli.narration import (
+    VOIDED,
+    Ended,
+    Heard,
+    Note,
+    Piece,
+    Settled,
+    StepBegun,
+    StepEnded,
+    Text,
+    TurnEnded,
+    Voided,
+)
 from palyra.cli.output import paint
 from palyra.cli.printable import printable, printable_line
+from palyra.cli.question import Question, question_lines
 
 HEARD_WIDTH = 200
 
@@ -43,6 +56,11 @@ class PipeScreen:
                 _write(self._err, f"> {printable_line(text, width=HEARD_WIDTH)}\n")
             case Note(text):
                 _write(self._err, f"{printable_line(text)}\n")
+            case Question():
+                _write(self._err, "".join(f"{line}\n" for line in question_lines(piece)))
+                _write(self._err, f"  Answer with `palyra approvals allow {piece.code}`, or deny it.\n")
+            case Settled():
+                pass
             case Ended():
                 if end := end_line(piece):
                     _write(self._err, f"{end}\n")
@@ -83,6 +101,11 @@ class TerminalScreen:
                 self._aside(f"> {printable_line(text, width=HEARD_WIDTH)}")
             case Note(text):
                 self._aside(printable_line(text))
+            case Question():
+                self._break_line()
+                _write(self._err, "".join(f"{line}\n" for line in question_lines(piece)))
+            case Settled():
+                pass
             case Ended():
                 self._break_line()
                 if end := end_line(piece):

@@ -6,9 +6,22 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from palyra.cli.flow import Flow, wrap
-from palyra.cli.narration import VOIDED, Ended, Heard, Note, Piece, StepBegun, StepEnded, Text, TurnEnded, Voided
+from palyra.cli.narration import (
+    VOIDED,
+    Ended,
+    Heard,
+    Note,
+    Piece,
+    Settled,
+    StepBegun,
+    StepEnded,
+    Text,
+    TurnEnded,
+    Voided,
+)
 from palyra.cli.output import paint
 from palyra.cli.printable import printable_line
+from palyra.cli.question import ANSWERS, Question, question_lines
 from palyra.cli.screens import HEARD_WIDTH, end_line, step_line
 
 NARROWEST = 20
@@ -109,6 +122,12 @@ class Scroll:
             case Note(text):
                 self._break_off()
                 self._aside(printable_line(text))
+            case Question():
+                self._break_off()
+                for line in (*question_lines(piece), f"  {ANSWERS}"):
+                    self._rows.extend(Row(part) for part in wrap(line, self._columns()))
+            case Settled():
+                pass
             case Ended():
                 self._break_off()
                 self._steps.clear()

@@ -8,6 +8,8 @@ HELP = {
     "/new": "begin a new conversation; the present one is put away",
     "/sessions": "list conversations; `/sessions 2` goes on with the second",
     "/model": "which model answers",
+    "/allow": "answer yes to the open question; `/allow session`, `/allow 30m` or `/allow always` last longer",
+    "/deny": "answer no; what stands behind it is told to the agent",
     "/cancel": "stop the run under way",
     "/quit": "leave; the daemon goes on",
 }

@@ -1,7 +1,7 @@
 """Follow one run to its end in the foreground; Ctrl-C cancels it, and leaves at the second time."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Protocol
@@ -9,6 +9,7 @@ from typing import Protocol
 from palyra.cli.exits import Exit
 from palyra.cli.narration import Ended, Narrator, Note, Screen, ended_by, ended_of
 from palyra.cli.output import say, show_json_line
+from palyra.cli.question import Question
 from palyra.gateway.client import Client
 from palyra.gateway.follow import Line, Stream, follow_run
 
@@ -45,14 +46,20 @@ class Audience(Protocol):
 class Person:
     """Is told the run as a story."""
 
-    def __init__(self, screen: Screen, narrator: Narrator) -> None:
+    def __init__(
+        self, screen: Screen, narrator: Narrator, *, decide: Callable[[Question], None] = lambda question: None
+    ) -> None:
+        """`decide` is given each question; it may answer it, or leave it open."""
         self._screen = screen
         self._narrator = narrator
+        self._decide = decide
 
     def hear(self, line: Line) -> Ended | None:
         ended = None
         for piece in self._narrator.tell(line):
             self._screen.show(piece)
+            if isinstance(piece, Question):
+                self._decide(piece)
             ended = piece if isinstance(piece, Ended) else ended
         return ended
 

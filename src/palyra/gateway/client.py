@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from palyra.core.approval import Approval, Scope
 from palyra.core.events import Mode
 from palyra.core.message import Accepted
 from palyra.core.session import Session, SessionRef
@@ -22,6 +23,7 @@ from palyra.gateway.target import Target
 if TYPE_CHECKING:
     from palyra.gateway.grpc.agent_calls import AgentCalls
     from palyra.gateway.grpc.calls import Attachment, GrpcCalls
+    from palyra.gateway.grpc.secret_calls import SecretCalls
 
 ANSWER_SECONDS = 30.0
 ROOT = "/console/v1"
@@ -59,6 +61,13 @@ class Client:
         from palyra.gateway.grpc.agent_calls import AgentCalls
 
         return AgentCalls(self._grpc)
+
+    @cached_property
+    def secrets(self) -> "SecretCalls":
+        """The way to the vault."""
+        from palyra.gateway.grpc.secret_calls import SecretCalls
+
+        return SecretCalls(self._grpc)
 
     def status(self) -> Status:
         """Return what the daemon says of all its parts."""
@@ -101,6 +110,23 @@ class Client:
     def export(self, session_id: str, form: str) -> bytes:
         """Return the session as a document: `json` or `markdown`."""
         return self._request("GET", f"/sessions/{session_id}/export", query={"format": form})
+
+    def answer(
+        self,
+        approval_id: str,
+        *,
+        allow: bool,
+        scope: Scope = Scope.ONCE,
+        ttl_seconds: int | None = None,
+        reason: str = "",
+    ) -> Approval:
+        """Answer a question; the first answer counts."""
+        body = {"decision": "allow" if allow else "deny", "scope": scope, "ttl_seconds": ttl_seconds, "reason": reason}
+        return self.ask(Approval, "POST", f"/approvals/{approval_id}/resolve", body=body, field="approval")
+
+    def download(self, path: str) -> bytes:
+        """Return a document as it is sent."""
+        return self._request("GET", path)
 
     def send(
         self, text: str, session: SessionRef, *, mode: Mode, key: str | None = None, patience: float = PATIENCE_SECONDS

@@ -2,12 +2,15 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from palyra.cli.narration import (
     Ended,
     Heard,
     Narrator,
     Note,
     Piece,
+    Settled,
     StepBegun,
     StepEnded,
     Text,
@@ -15,9 +18,11 @@ from palyra.cli.narration import (
     Voided,
     label_of,
 )
+from palyra.cli.question import Question
+from palyra.core.effect import Effect
 from palyra.core.events import RunAccepted, SessionReset, TapeEvent
 from palyra.core.limits import Limits
-from palyra.core.tool import Outcome, Verdict
+from palyra.core.tool import Outcome, Risk, Verdict
 from tests.support import builders as b
 from tests.support.builders import RUN
 from tests.unit.cli.wire import line
@@ -77,8 +82,20 @@ def test_a_run_that_fails_is_not_said_to_begin_again() -> None:
 
 
 def test_what_waits_is_told() -> None:
-    pieces = told(b.a_proposal(1, "c1"), b.a_question("c1"), b.an_answer("c1"))
-    assert pieces == [Note("(shell: waiting for a person's approval)"), Note("(shell: allowed)")]
+    effect = Effect(risk=Risk.MEDIUM, summary="write a.txt", detail="+a", kind="folder:/w")
+    asked = replace(b.a_question("c1"), tool="files.write", effect=effect, reason="it changes files", policies=("p1",))
+    question, *settled = told(b.a_proposal(1, "c1"), asked, b.an_answer("c1"))
+    assert question == Question(
+        approval_id=asked.approval_id,
+        summary="write a.txt",
+        detail="+a",
+        risk="medium",
+        reason="it changes files",
+        policies=("p1",),
+        expires_at=asked.expires_at,
+        lasting="folder:/w",
+    )
+    assert settled == [Note("(shell: allowed)"), Settled(asked.approval_id)]
 
 
 def test_a_child_is_told() -> None:

@@ -1,0 +1,167 @@
+"""`palyra approvals`: what the agent wants to do, and the last word on it."""
+
+import json
+import sys
+from typing import Any
+
+import click
+import msgspec
+
+from palyra.cli.options import Invocation, PalyraGroup
+from palyra.cli.output import date_time, facts, show, show_json, show_json_line, table
+from palyra.cli.printable import printable, printable_line
+from palyra.cli.question import CODE_CHARS, read_scope
+from palyra.core.approval import Approval, Grant
+
+LISTED = 50
+
+
+class ApprovalsPage(msgspec.Struct, frozen=True):
+    """A page of approvals."""
+
+    approvals: tuple[Approval, ...]
+    next_cursor: str | None = None
+
+
+@click.group(cls=PalyraGroup, invoke_without_command=True)
+@click.pass_context
+def approvals(ctx: click.Context) -> None:
+    """See what waits for your word, and answer; without a command, the open questions.
+
+    APPROVAL is the id of a question, or the six characters at its end.
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_approvals)
+
+
+@approvals.command("list")
+@click.option("--all", "everything", is_flag=True, help="Those that are answered too.")
+@click.pass_obj
+def list_approvals(invocation: Invocation, *, everything: bool = False) -> None:
+    """List questions, the latest first."""
+    query = {"open": "false" if everything else "true", "limit": LISTED}
+    found = invocation.client.ask(ApprovalsPage, "GET", "/approvals", query=query)
+    if invocation.json:
+        show_json(found)
+        return
+    if not found.approvals and not everything:
+        show(["Nothing waits for an answer."])
+        return
+    rows = [
+        (one.approval_id[-CODE_CHARS:], one.decision or "open", one.effect.risk, one.effect.summary, _time(one))
+        for one in found.approvals
+    ]
+    show(table(("CODE", "STATE", "RISK", "WHAT", "UNTIL"), rows))
+
+
+@approvals.command("show")
+@click.argument("approval")
+@click.pass_obj
+def show_approval(invocation: Invocation, approval: str) -> None:
+    """Show a question with all that would happen."""
+    _show(invocation, _ask(invocation, "GET", approval))
+
+
+@approvals.command("allow")
+@click.argument("approval")
+@click.option("--for", "scope", default="once", metavar="SCOPE", help="once, session, always, or a time such as 30m.")
+@click.option("--reason", default="", help="What the agent is told.")
+@click.option("--arguments", metavar="JSON", help="Other arguments than the agent proposed; they are judged anew.")
+@click.pass_obj
+def allow(invocation: Invocation, approval: str, *, scope: str, reason: str, arguments: str | None) -> None:
+    """Let a call happen; its run goes on."""
+    answer = read_scope(scope)
+    if answer is None:
+        raise click.UsageError(f"{scope!r} is no scope: use once, session, always, or a time such as 30m.")
+    body: dict[str, Any] = {"decision": "allow", "scope": answer.scope, "reason": reason}
+    if answer.ttl_seconds is not None:
+        body["ttl_seconds"] = answer.ttl_seconds
+    if arguments is not None:
+        body["arguments"] = _object(arguments)
+    _show(invocation, _ask(invocation, "POST", approval, "/resolve", body=body))
+
+
+@approvals.command("deny")
+@click.argument("approval")
+@click.option("--reason", default="", help="What the agent is told.")
+@click.pass_obj
+def deny(invocation: Invocation, approval: str, *, reason: str) -> None:
+    """Refuse a call; its run goes on, and the agent is told why."""
+    body = {"decision": "deny", "reason": reason}
+    _show(invocation, _ask(invocation, "POST", approval, "/resolve", body=body))
+
+
+@approvals.command("grants")
+@click.pass_obj
+def list_grants(invocation: Invocation) -> None:
+    """List what was allowed beyond single calls."""
+    found = invocation.client.ask(tuple[Grant, ...], "GET", "/grants", field="grants")
+    if invocation.json:
+        show_json({"grants": found})
+        return
+    rows = [(one.grant_id, one.tool, one.kind, one.scope, _state(one)) for one in found]
+    show(table(("GRANT", "TOOL", "COVERS", "SCOPE", "STATE"), rows))
+
+
+@approvals.command("revoke")
+@click.argument("grant")
+@click.pass_obj
+def revoke(invocation: Invocation, grant: str) -> None:
+    """Take a grant back; what it covered is asked about again."""
+    taken = invocation.client.ask(Grant, "DELETE", f"/grants/{grant}", field="grant")
+    if invocation.json:
+        show_json(taken)
+        return
+    show([f"{taken.tool} for {printable_line(taken.kind)} is asked about again."])
+
+
+@approvals.command("export")
+@click.pass_obj
+def export(invocation: Invocation) -> None:
+    """Print every question and answer as lines of JSON, each chained to the one before it."""
+    for line in invocation.client.download("/approvals/export").decode().splitlines():
+        show_json_line(line)
+    sys.stdout.flush()
+
+
+def _ask(invocation: Invocation, method: str, approval: str, verb: str = "", *, body: object = None) -> Approval:
+    return invocation.client.ask(Approval, method, f"/approvals/{approval}{verb}", body=body, field="approval")
+
+
+def _show(invocation: Invocation, one: Approval) -> None:
+    if invocation.json:
+        show_json(one)
+        return
+    told = [
+        ("approval", one.approval_id),
+        ("what", one.effect.summary),
+        ("risk", one.effect.risk.value),
+        ("asked because", f"{one.reason} (policy {', '.join(one.policies)})"),
+        ("state", one.decision or f"open until {date_time(one.expires_at)}"),
+        ("answered by", one.answered_by or ""),
+        ("covers", one.effect.kind),
+        ("run", one.run_id),
+    ]
+    show(facts(told))
+    if one.effect.detail:
+        show(printable(one.effect.detail).splitlines())
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise click.UsageError(f"--arguments is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise click.UsageError("--arguments must be a JSON object.")
+    return value
+
+
+def _time(one: Approval) -> str:
+    return date_time(one.answered_at or one.expires_at)
+
+
+def _state(one: Grant) -> str:
+    if one.revoked_at is not None:
+        return f"revoked {date_time(one.revoked_at)}"
+    return f"until {date_time(one.expires_at)}" if one.expires_at is not None else "holds"
