@@ -180,6 +180,11 @@ class Home(Struct, frozen=True):
         return self.path / "palyrad.log"
 
     @property
+    def policy(self) -> Path:
+        """The folder with the person's own policies."""
+        return self.path / "policy"
+
+    @property
     def workspace(self) -> Path:
         return self.path / "workspace"
 

@@ -1,0 +1,109 @@
+"""A question about a call in the words of the policies: who, what, and everything that is known about it."""
+
+import json
+import posixpath
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from palyra.core import labels
+from palyra.core.effect import Effect
+from palyra.core.tool import Risk, ToolSpec
+from palyra.policy.commands import any_prefix, common_prefixes, read
+
+RISK_LEVELS = {risk: level for level, risk in enumerate(Risk)}
+
+Reference = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the engine is asked, but for the action."""
+
+    principal: Reference
+    resource: Reference
+    context: dict[str, object]
+    entities: str
+    """The agent and the tool with what the policies may know of them, as JSON."""
+
+
+def request(
+    *, principal: str, agent_id: str, tool: ToolSpec, effect: Effect, label: str, has_channel: bool, granted: bool
+) -> Request:
+    """Put a question into the words of the policies."""
+    line = read(effect.command)
+    ways = [folders_above(path) for path in effect.paths]
+    names = [domains_above(host) for host in effect.hosts]
+    return Request(
+        principal=_named("Agent", agent_id),
+        resource=_named("Tool", tool.name),
+        context={
+            "risk": effect.risk.value,
+            "risk_level": RISK_LEVELS[effect.risk],
+            "label": label,
+            "label_level": labels.rank(label),
+            "has_channel": has_channel,
+            "granted": granted,
+            "paths": sorted({posixpath.normpath(path) for path in effect.paths}),
+            "folders": _any(ways),
+            "common_folders": _common(ways),
+            "hosts": sorted({host.lower() for host in effect.hosts}),
+            "domains": _any(names),
+            "common_domains": _common(names),
+            "command": effect.command,
+            "commands": sorted(any_prefix(line)),
+            "common_commands": sorted(common_prefixes(line)),
+        },
+        entities=_entities(principal, agent_id, tool.name, tool.read_only),
+    )
+
+
+def folders_above(path: str) -> list[str]:
+    """Return the path itself and every folder that it lies in. A path that is not absolute lies nowhere."""
+    found = []
+    rest = posixpath.normpath(path)
+    if rest.startswith("//"):
+        rest = rest[1:]
+    while rest.startswith("/"):
+        found.append(rest)
+        if rest == "/":
+            break
+        rest = posixpath.dirname(rest)
+    return found
+
+
+def domains_above(host: str) -> list[str]:
+    """Return the host itself and every domain that it belongs to."""
+    name = host.lower().rstrip(".")
+    if not name or ":" in name or name.replace(".", "").isdigit():
+        return [name]
+    parts = name.split(".")
+    return [".".join(parts[place:]) for place in range(len(parts))]
+
+
+def _any(ways: Iterable[Sequence[str]]) -> list[str]:
+    return sorted({step for way in ways for step in way})
+
+
+def _common(ways: Sequence[Sequence[str]]) -> list[str]:
+    return sorted(set(ways[0]).intersection(*ways[1:])) if ways else []
+
+
+def _named(kind: str, name: str) -> Reference:
+    return {"type": kind, "id": name}
+
+
+@lru_cache(maxsize=1024)
+def _entities(principal: str, agent_id: str, tool: str, read_only: bool) -> str:
+    parts = tool.split(".")
+    families = [".".join(parts[:end]) for end in range(1, len(parts))]
+    return json.dumps(
+        [
+            {"uid": _named("Agent", agent_id), "attrs": {}, "parents": [_named("Principal", principal)]},
+            {
+                "uid": _named("Tool", tool),
+                "attrs": {"read_only": read_only},
+                "parents": [_named("Family", family) for family in families],
+            },
+        ]
+    )

@@ -1,0 +1,185 @@
+"""May this call run? The one question that is asked, and its answer.
+
+The policies say allow or deny; three verdicts come of asking them twice. A call runs if `run` is permitted; if not, a
+person is asked if `ask` is permitted; else it is denied. It fails closed: an error in any policy denies, since a
+forbid that fails is otherwise passed over, and so does a question that the engine can not judge.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from palyra.core import labels
+from palyra.core.approval import Grant, Scope
+from palyra.core.effect import Effect
+from palyra.core.ids import AgentId, PrincipalId, SessionId
+from palyra.core.tool import Risk, ToolSpec, Verdict
+from palyra.policy import entities
+from palyra.policy.cedar import Answer, Engine
+from palyra.policy.load import Policies
+
+MANIFEST = "manifest"
+"""Stands for the policy when a manifest decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What the skill or plugin on whose behalf a call is made may do at most."""
+
+    name: str
+    digest: str
+    tools: frozenset[str] = frozenset()
+    hosts: frozenset[str] = frozenset()
+    """`example.org`, or `*.example.org` for everything below it."""
+    paths: frozenset[str] = frozenset()
+    """Folders; what lies in them is included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A call, and everything that its judgement may depend on."""
+
+    principal: PrincipalId
+    agent_id: AgentId
+    session_id: SessionId
+    tool: ToolSpec
+    effect: Effect
+    labels: tuple[str, ...]
+    """Where the texts came from that the arguments were made of."""
+    has_channel: bool
+    """Somebody entitled to answer can be reached."""
+    now: datetime
+    manifest: Manifest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What becomes of a call, and why."""
+
+    verdict: Verdict
+    risk: Risk
+    reason: str
+    """One sentence for a person."""
+    policies: tuple[str, ...]
+    """The ids of those that decided."""
+    policy_hash: str
+    grant_id: str | None = None
+    """The earlier answer that covers the call."""
+
+
+class Gate:
+    """Judges calls by one set of policies."""
+
+    def __init__(self, policies: Policies) -> None:
+        self._policies = policies
+        self._reasons = {policy.id: policy.reason for policy in policies.items}
+
+    @property
+    def policy_hash(self) -> str:
+        """What tells these policies from others."""
+        return self._policies.hash
+
+    def judge(self, question: Question, grants: Sequence[Grant]) -> Judgement:
+        """Decide about a call."""
+        if question.manifest is not None and (beyond := beyond_manifest(question.manifest, question)):
+            return self._judgement(question, Verdict.DENY, beyond, (MANIFEST,))
+        grant = next((grant for grant in grants if covers(grant, question, policy_hash=self.policy_hash)), None)
+        run, ask = self._engine.decide(
+            entities.request(
+                principal=question.principal,
+                agent_id=question.agent_id,
+                tool=question.tool,
+                effect=question.effect,
+                label=labels.least_trusted(question.labels),
+                has_channel=question.has_channel,
+                granted=grant is not None,
+            )
+        )
+        if run.errors or ask.errors:
+            return self._failed(question, run, ask)
+        if run.permitted:
+            reason = self._why(run, "A policy allows it.")
+            return self._judgement(question, Verdict.ALLOW, reason, run.policies, grant)
+        if ask.permitted:
+            # What forbade it to run at once says more than what lets it run after a question.
+            reason = self._why(run, "") or self._why(ask, "A policy wants you to be asked.")
+            return self._judgement(question, Verdict.ASK, reason, _once(run.policies + ask.policies), grant)
+        reason = self._why(ask, "") or self._why(run, "No policy allows it.")
+        return self._judgement(question, Verdict.DENY, reason, _once(ask.policies + run.policies), grant)
+
+    @cached_property
+    def _engine(self) -> Engine:
+        return Engine(self._policies.items)
+
+    def _why(self, answer: Answer, otherwise: str) -> str:
+        """Return what the policies give as their reason; of one that gives none, its name."""
+        if not answer.policies:
+            return otherwise
+        given = [self._reasons[name] or f"Policy {name} decides so." for name in answer.policies]
+        return " ".join(_once(tuple(given)))
+
+    def _failed(self, question: Question, run: Answer, ask: Answer) -> Judgement:
+        erred = _once(run.erred + ask.erred)
+        what = (run.errors + ask.errors)[0]
+        if erred:
+            reason = f"Policy {erred[0]} can not be evaluated, so the call is denied: {what}. Mend the policy."
+        else:
+            reason = f"The call can not be judged, so it is denied: {what}."
+        return self._judgement(question, Verdict.DENY, reason, erred)
+
+    def _judgement(
+        self,
+        question: Question,
+        verdict: Verdict,
+        reason: str,
+        policies: tuple[str, ...],
+        grant: Grant | None = None,
+    ) -> Judgement:
+        grant_id = grant.grant_id if grant is not None else None
+        return Judgement(verdict, question.effect.risk, reason, policies, self.policy_hash, grant_id)
+
+
+def covers(grant: Grant, question: Question, *, policy_hash: str) -> bool:
+    """Tell whether an earlier answer is good for this call."""
+    same = (
+        grant.principal == question.principal
+        and grant.agent_id == question.agent_id
+        and grant.tool == question.tool.name
+        and grant.kind == question.effect.kind != ""
+        and grant.policy_hash == policy_hash
+    )
+    if not same or grant.revoked_at is not None:
+        return False
+    if grant.expires_at is not None and question.now >= grant.expires_at:
+        return False
+    if labels.rank(labels.least_trusted(question.labels)) > labels.rank(grant.label):
+        return False
+    match grant.scope:
+        case Scope.ONCE:
+            return False
+        case Scope.SESSION:
+            return grant.session_id == question.session_id
+        case Scope.TIMEBOXED:
+            return grant.expires_at is not None
+        case Scope.ALWAYS:
+            return True
+
+
+def beyond_manifest(manifest: Manifest, question: Question) -> str:
+    """Return in what a call goes beyond a manifest, or nothing."""
+    effect = question.effect
+    if question.tool.name not in manifest.tools:
+        return f"{manifest.name} may not call {question.tool.name}: its manifest does not list it."
+    for host in effect.hosts:
+        above = entities.domains_above(host)
+        if above[0] not in manifest.hosts and not any(f"*.{name}" in manifest.hosts for name in above[1:]):
+            return f"{manifest.name} may not reach {host}: its manifest does not list it."
+    for path in effect.paths:
+        if manifest.paths.isdisjoint(entities.folders_above(path)):
+            return f"{manifest.name} may not touch {path}: it lies in no folder that its manifest lists."
+    return ""
+
+
+def _once(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,106 @@
+"""The policies of a home: those that are shipped, and the person's own files, which come on top.
+
+A policy of the person's with the id of a shipped one takes its place. Everything is checked against the schema before
+any of it counts, and every fault is told with file, line and column.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from palyra.config import Home
+from palyra.core.errors import Invalid
+from palyra.policy import cedar
+from palyra.policy.source import Policy, Problem, split
+
+SHIPPED = "default.cedar"
+"""What stands for the file of a shipped policy."""
+
+
+class PolicyInvalid(Invalid):
+    """A policy file can not be used. `palyra policy check` names all that is wrong with it."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        more = f" Problems beside this one: {len(problems) - 1}; `palyra policy check` names them all."
+        super().__init__(f"{problems[0]}{more if len(problems) > 1 else ''}")
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """Policies that count together, in the order of their ids."""
+
+    items: tuple[Policy, ...]
+    hash: str
+    """Covers everything that decides: the texts of the policies, and the schema."""
+
+
+@cache
+def shipped() -> tuple[Policy, ...]:
+    """Return the policies that Palyra comes with."""
+    return tuple(split(resources.files(__package__).joinpath(SHIPPED).read_text("utf-8"), SHIPPED))
+
+
+def user_files(home: Home) -> tuple[Path, ...]:
+    """Return the person's own policy files, by name."""
+    return tuple(sorted(path for path in home.policy.glob("*.cedar") if not path.is_dir()))
+
+
+def load(home: Home) -> Policies:
+    """Return the policies of a home, checked; raise `PolicyInvalid` if anything is wrong."""
+    return load_files(user_files(home))
+
+
+def load_files(paths: Iterable[Path]) -> Policies:
+    """Return the shipped policies with those of some files on top."""
+    own, problems = examine(paths)
+    if problems:
+        raise PolicyInvalid(problems)
+    return combine(own)
+
+
+def examine(paths: Iterable[Path]) -> tuple[list[Policy], list[Problem]]:
+    """Read policy files and find everything that is wrong with them."""
+    policies: list[Policy] = []
+    problems: list[Problem] = []
+    for path in paths:
+        try:
+            policies += split(path.read_text("utf-8"), str(path))
+        except UnicodeDecodeError as error:
+            line = error.object[: error.start].count(b"\n") + 1
+            problems.append(Problem(str(path), line, 1, "This is no text.", "Save the file as UTF-8."))
+        except OSError as error:
+            problems.append(Problem(str(path), 1, 1, f"It can not be read: {error.strerror}.", "Make it readable."))
+    if policies:
+        problems += cedar.find_problems(policies)
+    if not problems:
+        problems += _without_id(policies)
+    return policies, problems
+
+
+def combine(own: Iterable[Policy]) -> Policies:
+    """Put policies on top of the shipped ones."""
+    effective = {policy.id: policy for policy in (*shipped(), *own)}
+    items = tuple(effective[name] for name in sorted(effective))
+    decides = [cedar.schema_text(), *(policy.text for policy in items)]
+    return Policies(items, hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:16])
+
+
+def _without_id(policies: Iterable[Policy]) -> list[Problem]:
+    """Find policies that can not be told from others."""
+    found: list[Problem] = []
+    first: dict[str, Policy] = {}
+    for policy in policies:
+        if not policy.id:
+            what, remedy = "The policy has no name.", 'Write @id("some-name") before it.'
+            found.append(policy.problem(what, remedy))
+        elif policy.id in first:
+            other = first[policy.id]
+            what = f"There is a policy {policy.id!r} already, at {other.file}:{other.line}:{other.column}."
+            found.append(policy.problem(what, "Give one of them another @id."))
+        first.setdefault(policy.id, policy)
+    return found

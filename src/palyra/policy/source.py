@@ -1,0 +1,172 @@
+"""Policy texts taken apart: one policy at a time, each with its id and its place.
+
+The engine tells what is wrong with a text but not where. So the text is cut into policies here, and the place of a
+fault is found by asking the engine again about texts that differ in one word.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+_TOKEN = re.compile(
+    r"""(?P<space>\s+|//[^\n]*)"""
+    r"""|(?P<string>"(?:[^"\\]|\\.)*")"""
+    r"""|(?P<word>[A-Za-z_][A-Za-z0-9_]*|[0-9]+)"""
+    r"""|(?P<sign>::|==|!=|<=|>=|&&|\|\||[@(){}\[\].,;:<>=!+*/%?|&-])""",
+    re.DOTALL,
+)
+_NAMED = re.compile(r"`([^`]+)`|'([^']+)'|(@\w+)|: (\S+)$")
+_ESCAPE = re.compile(r"\\(?:u\{([0-9A-Fa-f]{1,6})\}|(.))", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
+# A word of the language that can not stand where another token stands.
+_MISFIT = "else"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong with a policy file, where it is, and what to do about it."""
+
+    file: str
+    line: int
+    column: int
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.what} {self.remedy}"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A word or a sign of a text, and where it begins."""
+
+    text: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One policy, as it stands in a file."""
+
+    id: str
+    """What its @id says; empty if it has none."""
+    text: str
+    reason: str
+    """What its @reason says: why it decides so, for a person."""
+    permits: bool
+    file: str
+    line: int
+    column: int
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """Return line and column of a place in the text."""
+        line, column = position(self.text, offset)
+        return self.line + line - 1, column if line > 1 else self.column + column - 1
+
+    def problem(self, what: str, remedy: str, *, offset: int = 0) -> Problem:
+        """Say that something is wrong at a place in the text."""
+        line, column = self.place(offset)
+        return Problem(self.file, line, column, what, remedy)
+
+
+def position(text: str, offset: int) -> tuple[int, int]:
+    """Return line and column of a place in a text, both counted from 1."""
+    before = text[:offset]
+    return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
+
+
+def split(text: str, file: str) -> list[Policy]:
+    """Return the policies of a text, in order. What stands behind the last semicolon counts as one too."""
+    found: list[Policy] = []
+    tokens: list[Token] = []
+    for token in tokenise(text):
+        tokens.append(token)
+        if token.text == ";":
+            found.append(_policy(text, tokens, file))
+            tokens = []
+    if tokens:
+        found.append(_policy(text, tokens, file))
+    return found
+
+
+def tokenise(text: str) -> Iterator[Token]:
+    """Yield the words and signs. What is neither is yielded as a character of its own."""
+    offset = 0
+    while offset < len(text):
+        match = _TOKEN.match(text, offset)
+        if match is None:
+            yield Token(text[offset], offset)
+            offset += 1
+            continue
+        if match.lastgroup != "space":
+            yield Token(match[0], offset)
+        offset = match.end()
+
+
+def locate(text: str, message: str, *, parse: Callable[[str], str]) -> int:
+    """Return where in a policy's text the fault lies that the engine complains about.
+
+    `parse` returns what the engine says about a text, or nothing if it is content.
+    """
+    tokens = list(tokenise(text))
+    if not tokens:
+        return 0
+    if message == "unexpected end of input":
+        return tokens[-1].start
+    if message == "invalid token":
+        return next((token.start for token in tokens if _TOKEN.match(token.text) is None), tokens[0].start)
+    names = [next(filter(None, groups)) for groups in _NAMED.findall(message)]
+    if message.startswith("unexpected token") and names:
+        return _unexpected(text, [token for token in tokens if token.text == names[0]], message, parse)
+    return next((place for name in names if (place := _find(text, tokens, name)) is not None), tokens[0].start)
+
+
+def unquote(literal: str) -> str:
+    """Return what a string of the policy language says."""
+
+    def plain(match: re.Match[str]) -> str:
+        if match[1]:
+            code = int(match[1], 16)
+            return chr(code) if code < 0x110000 else ""
+        return _ESCAPES.get(match[2], match[2] or "")
+
+    return _ESCAPE.sub(plain, literal[1:-1])
+
+
+def _unexpected(text: str, tokens: list[Token], message: str, parse: Callable[[str], str]) -> int:
+    """Find which of several equal tokens is meant.
+
+    A misfit before the fault, or in its place, is complained about instead of it; one behind it is not. So the last
+    token whose exchange changes the complaint is the one.
+    """
+    place = tokens[0].start if tokens else 0
+    for token in tokens:
+        if parse(text[: token.start] + _MISFIT + text[token.start + len(token.text) :]) == message:
+            break
+        place = token.start
+    return place
+
+
+def _find(text: str, tokens: list[Token], name: str) -> int | None:
+    """Return where a name stands, not counting comments."""
+    return next((token.start for token in tokens if text.startswith(name, token.start)), None)
+
+
+def _policy(text: str, tokens: list[Token], file: str) -> Policy:
+    start, end = tokens[0].start, tokens[-1].start + len(tokens[-1].text)
+    line, column = position(text, start)
+    notes, after = _annotations(tokens)
+    permits = tokens[min(after, len(tokens) - 1)].text == "permit"
+    return Policy(notes.get("id", ""), text[start:end], notes.get("reason", ""), permits, file, line, column)
+
+
+def _annotations(tokens: list[Token]) -> tuple[dict[str, str], int]:
+    """Return what stands before the policy as `@name("text")`, and where the policy itself begins."""
+    notes: dict[str, str] = {}
+    place = 0
+    while place + 4 < len(tokens) and tokens[place].text == "@" and tokens[place + 2].text == "(":
+        literal = tokens[place + 3].text
+        if literal.startswith('"'):
+            notes.setdefault(tokens[place + 1].text, unquote(literal))
+        place += 5
+    return notes, place

@@ -1,0 +1,312 @@
+"""What the gate says: the shipped rules, the person's own, earlier answers, and what goes wrong."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palyra.core import labels
+from palyra.core.approval import Scope
+from palyra.core.ids import AgentId, PrincipalId, SessionId
+from palyra.core.tool import Risk, Verdict
+from palyra.policy.gate import Gate, Manifest, covers
+from tests.unit.policy.asking import NOW, SESSION, a_gate, a_grant, a_question
+
+SHIPPED = a_gate()
+ABOVE_LOW = (Risk.MEDIUM, Risk.HIGH, Risk.CRITICAL)
+LABELS = (labels.OWNER, labels.TOOL, labels.OTHER, labels.WEB)
+
+
+# -- the shipped policies
+
+
+@pytest.mark.parametrize("label", LABELS)
+@pytest.mark.parametrize("has_channel", [True, False])
+def test_what_does_no_harm_runs(label: str, has_channel: bool) -> None:
+    judged = SHIPPED.judge(a_question(Risk.LOW, labels=(label,), has_channel=has_channel), ())
+    assert (judged.verdict, judged.policies) == (Verdict.ALLOW, ("reading-is-allowed",))
+    assert judged.reason == "It changes nothing."
+
+
+@pytest.mark.parametrize("risk", ABOVE_LOW)
+def test_what_changes_things_asks(risk: Risk) -> None:
+    judged = SHIPPED.judge(a_question(risk), ())
+    assert (judged.verdict, judged.risk, judged.policies) == (Verdict.ASK, risk, ("changes-ask",))
+    assert judged.policy_hash == SHIPPED.policy_hash
+    assert judged.grant_id is None
+
+
+@pytest.mark.parametrize("risk", [Risk.HIGH, Risk.CRITICAL])
+def test_what_is_dangerous_is_denied_when_nobody_can_be_asked(risk: Risk) -> None:
+    judged = SHIPPED.judge(a_question(risk, has_channel=False), ())
+    assert judged.verdict is Verdict.DENY
+    assert judged.policies == ("no-approval-channel",)
+    assert "no_approval_channel" in judged.reason
+    assert "palyra chat" in judged.reason
+
+
+def test_a_lesser_question_waits_until_somebody_can_be_asked() -> None:
+    assert SHIPPED.judge(a_question(Risk.MEDIUM, has_channel=False), ()).verdict is Verdict.ASK
+
+
+@pytest.mark.parametrize("label", [labels.OTHER, labels.WEB, "a-label-of-a-later-version"])
+def test_untrusted_text_asks_again_whatever_was_allowed_for_trusted_text(label: str) -> None:
+    grant = a_grant(policy_hash=SHIPPED.policy_hash, label=labels.TOOL)
+    judged = SHIPPED.judge(a_question(labels=(labels.OWNER, label)), [grant])
+    assert (judged.verdict, judged.grant_id) == (Verdict.ASK, None)
+    assert judged.policies == ("untrusted-text-asks", "changes-ask")
+    assert judged.reason.startswith("Text from another person or from the web")
+
+
+def test_untrusted_text_asks_again_where_a_policy_of_the_person_would_allow_it() -> None:
+    gate = a_gate('@id("all") permit (principal, action == Action::"run", resource);')
+    assert gate.judge(a_question(), ()).verdict is Verdict.ALLOW
+    assert gate.judge(a_question(labels=(labels.WEB,)), ()).verdict is Verdict.ASK
+
+
+def test_an_earlier_answer_lets_a_call_run() -> None:
+    grant = a_grant(policy_hash=SHIPPED.policy_hash, label=labels.WEB)
+    judged = SHIPPED.judge(a_question(Risk.HIGH, labels=(labels.WEB,), has_channel=False), [grant])
+    assert (judged.verdict, judged.grant_id, judged.policies) == (Verdict.ALLOW, "grant-1", ("grants-hold",))
+
+
+# -- policies of the person
+
+
+def test_a_command_prefix_is_allowed() -> None:
+    gate = a_gate(
+        '@id("git-status") permit (principal, action == Action::"run", resource == Tool::"shell.run")'
+        ' when { context.common_commands.contains("git status") };'
+    )
+
+    def verdict(command: str) -> Verdict:
+        return gate.judge(a_question(tool="shell.run", command=command), ()).verdict
+
+    assert verdict("git status -s") is Verdict.ALLOW
+    assert verdict("git status; git status -s") is Verdict.ALLOW
+    for command in ("git push", "git status; rm x", "git status > /etc/x", "git status $(rm x)", "/tmp/git status"):
+        assert verdict(command) is Verdict.ASK, command
+
+
+def test_a_folder_is_forbidden_with_all_that_is_in_it() -> None:
+    gate = a_gate(
+        '@id("private") @reason("Private papers stay private.") forbid (principal, action, resource)'
+        ' when { context.folders.contains("/home/ana/private") };'
+    )
+    for path in ("/home/ana/private", "/home/ana/private/a/b.txt", "/home/ana/notes/../private/x"):
+        judged = gate.judge(a_question(Risk.LOW, paths=("/home/ana/notes/a", path)), ())
+        assert (judged.verdict, judged.policies) == (Verdict.DENY, ("private",)), path
+        assert judged.reason == "Private papers stay private."
+    assert gate.judge(a_question(Risk.LOW, paths=("/home/ana/private-not",)), ()).verdict is Verdict.ALLOW
+
+
+def test_a_folder_is_allowed_only_for_calls_that_stay_in_it() -> None:
+    gate = a_gate(
+        '@id("notes") permit (principal, action == Action::"run", resource in Family::"files")'
+        ' when { context.common_folders.contains("/home/ana/notes") };'
+    )
+    assert gate.judge(a_question(paths=("/home/ana/notes/a", "/home/ana/notes/b")), ()).verdict is Verdict.ALLOW
+    assert gate.judge(a_question(paths=("/home/ana/notes/a", "/home/ana/b")), ()).verdict is Verdict.ASK
+    assert gate.judge(a_question(tool="shell.run", paths=("/home/ana/notes/a",)), ()).verdict is Verdict.ASK
+
+
+def test_a_host_is_allowed_with_what_is_below_it() -> None:
+    gate = a_gate(
+        '@id("docs") permit (principal, action == Action::"run", resource == Tool::"http.fetch")'
+        ' when { context.common_domains.contains("example.org") };'
+    )
+
+    def verdict(*hosts: str) -> Verdict:
+        return gate.judge(a_question(tool="http.fetch", hosts=hosts), ()).verdict
+
+    assert verdict("example.org") is Verdict.ALLOW
+    assert verdict("Docs.Example.org") is Verdict.ALLOW
+    assert verdict("example.org", "evil.test") is Verdict.ASK
+    assert verdict("notexample.org") is Verdict.ASK
+    assert verdict() is Verdict.ASK
+
+
+def test_an_agent_always_asks() -> None:
+    gate = a_gate('@id("careful") forbid (principal == Agent::"agent-1", action == Action::"run", resource);')
+    judged = gate.judge(a_question(Risk.LOW), ())
+    assert (judged.verdict, judged.reason) == (Verdict.ASK, "Policy careful decides so.")
+    assert gate.judge(a_question(Risk.LOW, agent_id=AgentId("agent-2")), ()).verdict is Verdict.ALLOW
+
+
+def test_all_agents_of_a_person_are_spoken_of_by_the_person() -> None:
+    gate = a_gate('@id("guest") forbid (principal in Principal::"guest", action, resource);')
+    assert gate.judge(a_question(Risk.LOW, principal=PrincipalId("guest")), ()).verdict is Verdict.DENY
+    assert gate.judge(a_question(Risk.LOW), ()).verdict is Verdict.ALLOW
+
+
+def test_a_tool_is_denied_even_if_an_answer_covers_it() -> None:
+    gate = a_gate('@id("no-writing") forbid (principal, action, resource == Tool::"files.write");')
+    judged = gate.judge(a_question(), [a_grant(policy_hash=gate.policy_hash)])
+    assert (judged.verdict, judged.policies) == (Verdict.DENY, ("no-writing",))
+
+
+def test_a_shipped_policy_is_replaced_by_one_of_its_name() -> None:
+    gate = a_gate(
+        '@id("reading-is-allowed") permit (principal, action == Action::"run", resource) when { resource.read_only };'
+    )
+    assert gate.judge(a_question(Risk.LOW), ()).verdict is Verdict.ASK
+    assert gate.judge(a_question(Risk.MEDIUM, read_only=True), ()).verdict is Verdict.ALLOW
+
+
+def test_what_no_policy_speaks_of_is_denied() -> None:
+    gate = a_gate(
+        '@id("changes-ask") permit (principal, action == Action::"ask", resource) when { context.risk == "medium" };'
+    )
+    judged = gate.judge(a_question(Risk.HIGH), ())
+    assert (judged.verdict, judged.policies, judged.reason) == (Verdict.DENY, (), "No policy allows it.")
+
+
+# -- what goes wrong
+
+
+@pytest.mark.parametrize("action", ['action == Action::"run"', 'action == Action::"ask"', "action"])
+@pytest.mark.parametrize("effect", ["permit", "forbid"])
+def test_a_policy_that_errs_denies(effect: str, action: str) -> None:
+    gate = a_gate(
+        f'@id("adds-too-much") {effect} (principal, {action}, resource)'
+        " when { context.risk_level + 9223372036854775807 == 0 };"
+    )
+    judged = gate.judge(a_question(Risk.MEDIUM), [a_grant(policy_hash=gate.policy_hash)])
+    assert (judged.verdict, judged.policies) == (Verdict.DENY, ("adds-too-much",))
+    assert judged.reason.startswith("Policy adds-too-much can not be evaluated")
+
+
+def test_a_call_that_the_engine_can_not_read_is_denied() -> None:
+    judged = SHIPPED.judge(a_question(Risk.LOW, command="half a \ud800 character"), ())
+    assert (judged.verdict, judged.policies) == (Verdict.DENY, ())
+    judged = SHIPPED.judge(a_question(Risk.LOW, tool="half.\ud800"), ())
+    assert judged.verdict is Verdict.DENY
+    assert judged.reason.startswith("The call can not be judged")
+
+
+def test_names_that_look_like_policy_are_only_names() -> None:
+    strange = 'x", action, resource);\npermit(principal, action, resource);//'
+    judged = SHIPPED.judge(a_question(Risk.HIGH, tool=strange, command=strange, has_channel=False), ())
+    assert judged.verdict is Verdict.DENY
+
+
+# -- manifests
+
+
+MANIFEST = Manifest(
+    name="weather",
+    digest="0" * 16,
+    tools=frozenset({"http.fetch"}),
+    hosts=frozenset({"api.test", "*.weather.test"}),
+    paths=frozenset({"/home/ana/weather"}),
+)
+
+
+@pytest.mark.parametrize(
+    ("tool", "hosts", "paths", "allowed"),
+    [
+        ("http.fetch", ("api.test",), (), True),
+        ("http.fetch", ("eu.weather.test",), ("/home/ana/weather/now.txt",), True),
+        ("shell.run", (), (), False),
+        ("http.fetch", ("weather.test",), (), False),
+        ("http.fetch", ("api.test", "evil.test"), (), False),
+        ("http.fetch", (), ("/home/ana/weather/../notes",), False),
+        ("http.fetch", (), ("notes.txt",), False),
+    ],
+)
+def test_what_lies_beyond_the_manifest_is_denied_whatever_the_policies_say(
+    tool: str, hosts: tuple[str, ...], paths: tuple[str, ...], allowed: bool
+) -> None:
+    question = a_question(Risk.LOW, tool=tool, hosts=hosts, paths=paths, manifest=MANIFEST)
+    judged = SHIPPED.judge(question, ())
+    assert judged.verdict is (Verdict.ALLOW if allowed else Verdict.DENY)
+    assert allowed or (judged.policies == ("manifest",) and "manifest" in judged.reason)
+
+
+def test_the_policies_still_count_within_the_manifest() -> None:
+    judged = SHIPPED.judge(a_question(tool="http.fetch", hosts=("api.test",), manifest=MANIFEST), ())
+    assert judged.verdict is Verdict.ASK
+
+
+# -- earlier answers
+
+
+@given(
+    principal=st.booleans(),
+    agent=st.booleans(),
+    tool=st.booleans(),
+    kind=st.sampled_from(["same", "other", "empty"]),
+    policy=st.booleans(),
+    session=st.booleans(),
+    scope=st.sampled_from(Scope),
+    expires=st.sampled_from([None, timedelta(seconds=-1), timedelta(0), timedelta(seconds=1)]),
+    revoked=st.booleans(),
+    of_grant=st.sampled_from(LABELS),
+    of_question=st.lists(st.sampled_from(LABELS), min_size=1).map(tuple),
+)
+def test_an_answer_covers_exactly_what_it_was_given_for(
+    *,
+    principal: bool,
+    agent: bool,
+    tool: bool,
+    kind: str,
+    policy: bool,
+    session: bool,
+    scope: Scope,
+    expires: timedelta | None,
+    revoked: bool,
+    of_grant: str,
+    of_question: tuple[str, ...],
+) -> None:
+    question = a_question(labels=of_question, kind="" if kind == "empty" else "folder:/a")
+    grant = a_grant(
+        policy_hash=SHIPPED.policy_hash if policy else "another",
+        scope=scope,
+        label=of_grant,
+        tool="files.write" if tool else "files.patch",
+        kind={"same": "folder:/a", "other": "folder:/b", "empty": ""}[kind],
+        principal=PrincipalId("owner" if principal else "guest"),
+        agent_id=AgentId("agent-1" if agent else "agent-2"),
+        session_id=SESSION if session else SessionId("session-2"),
+        expires_at=NOW + expires if expires is not None else None,
+        revoked_at=NOW if revoked else None,
+    )
+    least = max(of_question, key=LABELS.index)
+    expected = (
+        all((principal, agent, tool, policy))
+        and kind == "same"
+        and not revoked
+        and (expires is None or expires > timedelta(0))
+        and LABELS.index(least) <= LABELS.index(of_grant)
+        and {
+            Scope.ONCE: False,
+            Scope.SESSION: session,
+            Scope.TIMEBOXED: expires is not None,
+            Scope.ALWAYS: True,
+        }[scope]
+    )
+    assert covers(grant, question, policy_hash=SHIPPED.policy_hash) is expected
+    judged = SHIPPED.judge(question, [grant])
+    assert judged.verdict is (Verdict.ALLOW if expected else Verdict.ASK)
+    assert judged.grant_id == ("grant-1" if expected else None)
+
+
+def test_an_answer_under_another_policy_covers_nothing() -> None:
+    grant = a_grant(policy_hash=SHIPPED.policy_hash)
+    changed = a_gate('@id("more") forbid (principal, action, resource == Tool::"other");')
+    assert SHIPPED.judge(a_question(), [grant]).verdict is Verdict.ALLOW
+    assert changed.judge(a_question(), [grant]).verdict is Verdict.ASK
+
+
+def test_the_first_answer_that_covers_the_call_is_named() -> None:
+    wrong = a_grant(policy_hash="another")
+    right = a_grant(policy_hash=SHIPPED.policy_hash)
+    assert SHIPPED.judge(a_question(), [wrong, right]).grant_id == "grant-1"
+    assert SHIPPED.judge(replace(a_question(), session_id=SessionId("s")), [wrong]).grant_id is None
+
+
+def test_a_gate_is_of_one_set_for_good() -> None:
+    gate: Gate = a_gate()
+    assert gate.policy_hash == SHIPPED.policy_hash
