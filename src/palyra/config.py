@@ -28,7 +28,7 @@ DEFAULT_GRPC_PORT = 7718
 
 SECRETS = frozenset({"journal.database_url"})
 """The keys whose value may be a reference, and is never shown."""
-LIVE_SECTIONS = frozenset({"limits", "gateway"})
+LIVE_SECTIONS = frozenset({"limits", "gateway", "approvals"})
 LIVE_KEYS = frozenset({"runs.queued_inputs"})
 """What a running daemon takes over; everything else needs a restart."""
 OTHER_VARIABLES = frozenset({"PALYRA_HOME", "PALYRA_PROFILE", "PALYRA_DEBUG", "PALYRA_CRASH_AFTER"})
@@ -114,6 +114,16 @@ class WorkspaceSettings(Section, frozen=True, kw_only=True):
     """The folder that tools may see; `workspace` in the home folder if none is given."""
 
 
+class ApprovalSettings(Section, frozen=True, kw_only=True):
+    """Questions to the owner about what an agent wants to do."""
+
+    expire_seconds: Annotated[int, Meta(ge=10, le=30 * 86400)] = 86400
+    """Seconds for which a question stays open; then the call is denied and the run goes on."""
+    inbox: bool = False
+    """Somebody looks into `palyra approvals` from time to time, so that dangerous calls may wait there; without it they
+    are denied when no client is attached."""
+
+
 class RetentionSettings(Section, frozen=True, kw_only=True):
     """How long things are kept."""
 
@@ -140,6 +150,7 @@ class Settings(Section, frozen=True, kw_only=True):
     model: ModelSettings = ModelSettings()
     workspace: WorkspaceSettings = WorkspaceSettings()
     runs: RunSettings = RunSettings()
+    approvals: ApprovalSettings = ApprovalSettings()
     retention: RetentionSettings = RetentionSettings()
     limits: Limits = Limits()
 

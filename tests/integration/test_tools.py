@@ -128,7 +128,7 @@ async def test_what_a_tool_returned_is_labelled_so_and_so_is_what_the_model_says
 
 @on_sqlite
 async def test_a_denied_call_is_reported_to_the_model_and_the_run_goes_on(begin: Begin) -> None:
-    @tool(name="house.burn", risk=Risk.MEDIUM)
+    @tool(name="house.burn", risk=Risk.HIGH)
     async def burn(context: ToolContext) -> str:
         """Burn the house."""
         raise AssertionError("this must never run")
@@ -151,7 +151,7 @@ async def test_a_denied_call_is_reported_to_the_model_and_the_run_goes_on(begin:
     assert "Did you mean files.read" in unknown
     assert "pth" in bad
     assert "files.read was not called" in malformed
-    assert "medium risk" in risky
+    assert "no_approval_channel" in risky
     assert all(text.startswith("[denied] ") for text in (unknown, bad, malformed, risky))
     assert run.tool_calls == 1
 

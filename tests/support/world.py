@@ -12,13 +12,14 @@ Fakes stand at ports only: the model, the tools, the clock, the source of ids, a
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from typing import Self, TypeVar
 
 import msgspec
 
-from palyra.background.jobs import children, title, upkeep
+from palyra.background.jobs import approvals, children, title, upkeep
 from palyra.background.queue import Job, JobContext, Queue
 from palyra.core.agent import Agent
 from palyra.core.clock import to_ms
@@ -34,16 +35,24 @@ from palyra.journal.engine import Connection, Engine, EngineClosed, Fact, Listen
 from palyra.journal.postgres import PostgresEngine
 from palyra.journal.runs import Run
 from palyra.journal.sqlite import SqliteEngine
+from palyra.journal.tail import Tail
+from palyra.policy.gate import Gate
+from palyra.policy.load import combine
 from palyra.providers.base import Provider
 from palyra.providers.scripted import Script, Scripted
+from palyra.runs.approvals import Approvals
+from palyra.runs.channels import Channels
 from palyra.runs.control import Control
 from palyra.runs.intake import Intake
+from palyra.runs.judge import Judge
 from palyra.runs.loop import Loop
 from palyra.runs.record import replay
 from palyra.runs.sessions import Sessions
+from palyra.runs.steps.approval import ApprovalStep
 from palyra.runs.steps.model import ModelStep
 from palyra.runs.steps.policy import PolicyStep
 from palyra.runs.steps.tools import ToolsStep
+from palyra.runs.workbench import Workbench
 from palyra.runs.worker import Worker
 from palyra.sandbox.workspace import Workspace
 from tests.support.books import check_books
@@ -58,6 +67,7 @@ Said = Accepted | Run | str
 
 BEN = PrincipalId("user:ben")
 CONCURRENCY = 64
+SHIPPED = Gate(combine(()))
 QUEUED_INPUTS = 16
 
 
@@ -178,6 +188,11 @@ class World:
         self._died = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._alive: _Life | None = None
+        self.gate = SHIPPED
+        self.inbox = False
+        """Somebody looks into the list of questions."""
+        self.expires = timedelta(days=1)
+        """How long a question stays open."""
         self.clock = clock or MovableClock()
         self.ids = ids or CountedIds()
 
@@ -211,16 +226,21 @@ class World:
         await engine.write(self._introduce)
         line, clock, ids = Line(engine), self.clock, self.ids
         owner = f"{self._house}:{ids.new()}"
+        self.tail = Tail(line)
+        channels = Channels(self.tail, inbox=lambda: self.inbox)
+        judge = Judge(lambda: self.gate, channels, clock=clock)
+        workbench = Workbench(workspace=lambda _: Workspace((self._folder,)), clock=clock)
         loop = Loop(
             line,
             clock=clock,
             ids=ids,
             model=ModelStep(line, provider=self._model, clock=clock, ids=ids),
-            policy=PolicyStep(line, clock=clock),
-            tools=ToolsStep(line, workspace=lambda _: Workspace((self._folder,)), clock=clock, ids=ids),
+            policy=PolicyStep(line, judge=judge, workbench=workbench, clock=clock),
+            approval=ApprovalStep(line, expires=lambda: self.expires, clock=clock, ids=ids),
+            tools=ToolsStep(line, judge=judge, workbench=workbench, clock=clock, ids=ids),
         )
         worker = Worker(line, loop, clock=clock, owner=owner, concurrency=CONCURRENCY)
-        jobs = {**children.JOBS, **title.JOBS, **upkeep.JOBS, **self._jobs}
+        jobs = {**approvals.JOBS, **children.JOBS, **title.JOBS, **upkeep.JOBS, **self._jobs}
         queue = Queue(JobContext(line, clock, ids), jobs, owner=owner)
         self._alive = _Life(engine, line, worker)
         self._alive.tasks = [asyncio.create_task(worker.run()), asyncio.create_task(queue.run())]
@@ -228,6 +248,7 @@ class World:
             engine, clock=clock, ids=ids, limits=self._limits, queued_inputs=QUEUED_INPUTS, place=worker.place
         )
         self.control = Control(engine, clock=clock, ids=ids)
+        self.approvals = Approvals(engine, clock=clock, ids=ids)
         self.sessions = Sessions(engine, clock=clock, ids=ids)
         return self
 

@@ -26,6 +26,7 @@ COMMANDS = {
     "run": ("palyra.cli.run:run", "Send one message and print the answer."),
     "sessions": ("palyra.cli.sessions:sessions", "List, search and tidy up conversations."),
     "runs": ("palyra.cli.runs:runs", "Look at runs and their tapes; attach to one or cancel it."),
+    "approvals": ("palyra.cli.approvals:approvals", "See what waits for your word, and answer."),
     "agents": ("palyra.cli.agents:agents", "List, make, change and bind agents."),
     "tokens": ("palyra.cli.tokens:tokens", "List, make and revoke tokens."),
     "config": ("palyra.cli.config:config", "Check and show the settings; which daemon they lead to."),

@@ -21,6 +21,7 @@ from palyra.gateway.grpc.sessions import SessionMethods
 from palyra.gateway.http import app
 from palyra.gateway.http.admin import AdminRoutes
 from palyra.gateway.http.agents import AgentRoutes
+from palyra.gateway.http.approvals import ApprovalRoutes
 from palyra.gateway.http.config import ConfigRoutes
 from palyra.gateway.http.journal import JournalRoutes
 from palyra.gateway.http.protocol import bounded
@@ -33,10 +34,12 @@ from palyra.gateway.streams import Streams
 from palyra.journal.engine import Engine
 from palyra.journal.tail import Tail
 from palyra.runs.agents import Agents
+from palyra.runs.approvals import Approvals
 from palyra.runs.control import Control
 from palyra.runs.intake import Intake
 from palyra.runs.sessions import Sessions
 from palyra.runs.tokens import Tokens
+from palyra.runs.watch import Watch
 
 DRAIN_SECONDS = 5.0
 
@@ -70,6 +73,7 @@ def build(
     metrics: Callable[[], Awaitable[str]],
     ready: Callable[[], str | None],
     place: Callable[[], AbstractContextManager[str | None]],
+    watch: Watch,
 ) -> Doors:
     """Put both doors together."""
     rate = Rate(clock, lambda: (settings.now.gateway.requests_per_second, settings.now.gateway.request_burst))
@@ -89,6 +93,7 @@ def build(
         *RunRoutes(engine, tail, streams=streams, intake=intake, control=control).operations(),
         *SessionRoutes(engine, tail, streams=streams, sessions=sessions).operations(),
         *AgentRoutes(agents).operations(),
+        *ApprovalRoutes(Approvals(engine, clock=clock, ids=ids), watch, streams=streams).operations(),
         *AdminRoutes(status, metrics).operations(),
         *ConfigRoutes(lambda: settings.now, settings.reload).operations(),
         *JournalRoutes(engine, inspection).operations(),

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from datetime import timedelta
 from pathlib import Path
 
 import uvloop
@@ -15,7 +16,7 @@ from palyra import telemetry
 from palyra.background import metrics
 from palyra.background.anchoring import Anchoring
 from palyra.background.inspection import Inspection
-from palyra.background.jobs import children, retention, title, upkeep
+from palyra.background.jobs import approvals, children, retention, title, upkeep
 from palyra.background.metrics import Metrics
 from palyra.background.queue import JobContext, Queue
 from palyra.config import DEFAULT_PORT, Home, Settings, SettingsInvalid
@@ -33,12 +34,18 @@ from palyra.gateway.records import Part, Status
 from palyra.journal import agents, backup, migrate, runs, tasks
 from palyra.journal.engine import Connection, Engine
 from palyra.journal.tail import Tail
+from palyra.policy.current import CurrentPolicies
 from palyra.providers import registry
 from palyra.providers.base import Provider
+from palyra.runs.channels import Channels
+from palyra.runs.judge import Judge
 from palyra.runs.loop import Loop
+from palyra.runs.steps.approval import ApprovalStep
 from palyra.runs.steps.model import ModelStep
 from palyra.runs.steps.policy import PolicyStep
 from palyra.runs.steps.tools import ToolsStep
+from palyra.runs.watch import Watch
+from palyra.runs.workbench import Workbench
 from palyra.runs.worker import Worker
 
 GRPC_PORT = 7718
@@ -65,6 +72,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             telemetry.log_to(home.log)
         provider = registry.build(settings.model.provider, script=_path(settings.model.script))
         workspaces = Workspaces(home, settings, owner=journal.OWNER)
+        policies = await asyncio.to_thread(CurrentPolicies, home)
         listener = stack.enter_context(listen(settings.http.host, settings.http.port, usual=DEFAULT_PORT))
         kept = await asyncio.to_thread(backup.before_migration, home, settings, made_at=clock.now())
         if kept is not None:
@@ -74,11 +82,21 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
 
         tail = Tail(engine)
         counted = Metrics(engine)
+        channels = Channels(tail, inbox=lambda: current.now.approvals.inbox)
+        watch = Watch(engine, channels)
         worker = _worker(
-            engine, current, provider=provider, workspaces=workspaces, clock=clock, ids=ids, owner=identity.owner
+            engine,
+            current,
+            provider=provider,
+            workspaces=workspaces,
+            policies=policies,
+            channels=channels,
+            clock=clock,
+            ids=ids,
+            owner=identity.owner,
         )
         archiving = retention.jobs(home.path, archived_days=settings.retention.archived_days)
-        jobs = {**children.JOBS, **title.JOBS, **upkeep.JOBS, **archiving}
+        jobs = {**approvals.JOBS, **children.JOBS, **title.JOBS, **upkeep.JOBS, **archiving}
         queue = Queue(JobContext(engine, clock, ids), jobs, owner=identity.owner)
         anchoring = Anchoring(engine, journal_id=identity.journal_id, signer=identity.signer, clock=clock)
         inspection = Inspection(home, settings, clock=clock)
@@ -139,6 +157,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             metrics=figures,
             ready=lambda: worker.trouble,
             place=worker.place,
+            watch=watch,
         )
         grpc_at = await _start_grpc(both.grpc, settings)
         stack.push_async_callback(both.grpc.stop, seconds=0.0)
@@ -170,6 +189,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             inspection.close()
             await worker.park(seconds=doors.DRAIN_SECONDS)
             tail.close()
+            watch.close()
             await both.grpc.stop(seconds=1.0)
             await http
             for part in parts:
@@ -186,17 +206,27 @@ def _worker(
     *,
     provider: Provider,
     workspaces: Workspaces,
+    policies: CurrentPolicies,
+    channels: Channels,
     clock: Clock,
     ids: IdSource,
     owner: str,
 ) -> Worker:
+    judge = Judge(lambda: policies.gate, channels, clock=clock)
+    workbench = Workbench(workspace=workspaces, clock=clock)
     loop = Loop(
         engine,
         clock=clock,
         ids=ids,
         model=ModelStep(engine, provider=provider, clock=clock, ids=ids, settings_hash=lambda: settings.hash),
-        policy=PolicyStep(engine, clock=clock),
-        tools=ToolsStep(engine, workspace=workspaces, clock=clock, ids=ids),
+        policy=PolicyStep(engine, judge=judge, workbench=workbench, clock=clock),
+        approval=ApprovalStep(
+            engine,
+            expires=lambda: timedelta(seconds=settings.now.approvals.expire_seconds),
+            clock=clock,
+            ids=ids,
+        ),
+        tools=ToolsStep(engine, judge=judge, workbench=workbench, clock=clock, ids=ids),
     )
     return Worker(engine, loop, clock=clock, owner=owner, concurrency=settings.now.runs.concurrency)
 

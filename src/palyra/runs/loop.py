@@ -32,6 +32,7 @@ from palyra.journal import tape
 from palyra.journal.engine import Engine
 from palyra.journal.leases import Lease
 from palyra.runs.record import Overtaken, fold, record, replay
+from palyra.runs.steps.approval import ApprovalStep
 from palyra.runs.steps.finish import FinishStep
 from palyra.runs.steps.model import ModelStep
 from palyra.runs.steps.policy import PolicyStep
@@ -105,6 +106,7 @@ class Loop:
         ids: IdSource,
         model: ModelStep,
         policy: PolicyStep,
+        approval: ApprovalStep,
         tools: ToolsStep,
     ) -> None:
         self._engine = engine
@@ -112,6 +114,7 @@ class Loop:
         self._ids = ids
         self._model = model
         self._policy = policy
+        self._approval = approval
         self._tools = tools
         self._finish = FinishStep(clock=clock)
 
@@ -146,9 +149,10 @@ class Loop:
                 await self._tools.perform(state, step, emit)
             case Finish() | NoteLimit() | RefuseCalls() | Resume():
                 await self._finish.perform(state, step, emit)
-            case AskApproval() | Suspend():
-                # No policy asks a person yet, and the loop ends before it would carry out a suspension.
-                raise AssertionError(f"{step} can not be carried out")
+            case AskApproval():
+                await self._approval.perform(state, step, emit)
+            case Suspend():
+                raise AssertionError("the loop ends before it would carry out a suspension")
             case _ as never:
                 assert_never(never)
 

@@ -1,57 +1,81 @@
-"""Decide which calls may run.
+"""Decide which calls may run."""
 
-Until policies and approvals exist there is one rule: what does no harm is allowed, and everything else is denied
-with a reason that the model can tell the person.
-"""
+from collections.abc import Sequence
 
-from palyra.core.clock import Clock
-from palyra.core.events import PolicyDecided, RunEvent
+from palyra.core.agent import Agent
+from palyra.core.approval import Grant
+from palyra.core.clock import Clock, to_ms
+from palyra.core.events import Entry, PolicyDecided, RunEvent
 from palyra.core.run import CheckPolicy, RunState
-from palyra.core.tool import Risk, ToolCall, Verdict
-from palyra.journal import agents
-from palyra.journal.engine import Engine
+from palyra.core.tool import ToolCall, Verdict
+from palyra.journal import agents, grants, tape
+from palyra.journal.engine import Connection, Engine
+from palyra.runs.judge import Judge, Judged, origins
 from palyra.runs.steps.port import Emit
-from palyra.tools.arguments import BadCall, check
+from palyra.runs.workbench import Workbench
+from palyra.tools.arguments import BadCall
 from palyra.tools.catalog import Catalog
 
-LOW_RISK_RULE = "low-risk-only"
+ARGUMENTS_RULE = "arguments"
+OWN_WORDS = "a person wrote these arguments"
 
 
 class PolicyStep:
     """Carries out `CheckPolicy`."""
 
-    def __init__(self, engine: Engine, *, clock: Clock) -> None:
+    def __init__(self, engine: Engine, *, judge: Judge, workbench: Workbench, clock: Clock) -> None:
         self._engine = engine
+        self._judge = judge
+        self._workbench = workbench
         self._clock = clock
 
     async def perform(self, state: RunState, step: CheckPolicy, emit: Emit) -> None:
         """Judge every call of the turn, in one commit."""
-        agent = await self._engine.read(lambda conn: agents.get(conn, state.agent_id, state.principal))
+        agent, allowed, entries = await self._engine.read(lambda conn: self._look(conn, state))
         catalog = Catalog.of(agent.tools if agent is not None else ())
-        await emit([self._judge(catalog, call) for call in step.calls])
+        context = self._workbench.context(state, agent)
+        origin = origins(entries, (call.call_id for call in step.calls))
+        decided: list[RunEvent] = []
+        for call in step.calls:
+            judged = await self._judge.judge(
+                state, call, catalog=catalog, context=context, grants=allowed, origin=origin.get(call.call_id, ())
+            )
+            decided.append(self._decided(state, call, judged))
+        await emit(decided)
 
-    def _judge(self, catalog: Catalog, call: ToolCall) -> RunEvent:
-        bad = check(catalog, call)
-        tool = catalog.get(call.tool)
-        if isinstance(bad, BadCall) or tool is None:
-            reason = bad.reason if isinstance(bad, BadCall) else f"There is no tool {call.tool}."
-            return self._decided(call, Verdict.DENY, None, reason=reason, policies=("arguments",))
-        risk = tool.spec.risk
-        if risk is Risk.LOW:
-            return self._decided(call, Verdict.ALLOW, risk, reason="low risk", policies=(LOW_RISK_RULE,))
-        reason = (
-            f"{call.tool} has {risk.value} risk and would need a person's approval, which this version can not ask for."
+    def _look(self, conn: Connection, state: RunState) -> tuple[Agent | None, Sequence[Grant], Sequence[Entry]]:
+        now_ms = to_ms(self._clock.now())
+        return (
+            agents.get(conn, state.agent_id, state.principal),
+            grants.valid(conn, state.principal, state.agent_id, now_ms=now_ms),
+            tape.of_run(conn, state.run_id),
         )
-        return self._decided(call, Verdict.DENY, risk, reason=reason, policies=(LOW_RISK_RULE,))
 
-    def _decided(
-        self, call: ToolCall, verdict: Verdict, risk: Risk | None, *, reason: str, policies: tuple[str, ...]
-    ) -> PolicyDecided:
+    def _decided(self, state: RunState, call: ToolCall, judged: Judged | BadCall) -> PolicyDecided:
+        at = self._clock.now()
+        if isinstance(judged, BadCall):
+            return PolicyDecided(
+                at=at,
+                call_id=call.call_id,
+                verdict=Verdict.DENY,
+                risk=None,
+                reason=judged.reason,
+                policies=(ARGUMENTS_RULE,),
+            )
+        judgement = judged.judgement
+        verdict, reason = judgement.verdict, judgement.reason
+        if verdict is Verdict.ASK and state.call(call.call_id).edited:
+            verdict, reason = Verdict.ALLOW, OWN_WORDS
         return PolicyDecided(
-            at=self._clock.now(),
+            at=at,
+            labels=judged.labels,
             call_id=call.call_id,
             verdict=verdict,
-            risk=risk,
+            risk=judgement.risk,
             reason=reason,
-            policies=policies,
+            policies=judgement.policies,
+            policy_hash=judgement.policy_hash,
+            effect=judged.effect,
+            has_channel=judged.has_channel,
+            grant_id=judgement.grant_id,
         )

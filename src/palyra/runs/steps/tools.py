@@ -1,21 +1,21 @@
 """Run the calls that are allowed, and record each result when it is there."""
 
 import asyncio
-from collections.abc import Callable
-from pathlib import Path
 
 from palyra.core import labels
 from palyra.core.clock import Clock
 from palyra.core.events import ChildStarted, RunEvent, ToolFinished, ToolStarted
-from palyra.core.ids import IdSource, PrincipalId, RunId, SessionId
+from palyra.core.ids import IdSource, RunId, SessionId
 from palyra.core.message import mend_text
 from palyra.core.run import CallState, ExecuteTools, RunState, Stage
-from palyra.core.tool import Outcome, ToolCall
-from palyra.journal import agents
+from palyra.core.tool import Outcome, ToolCall, Verdict
+from palyra.journal import agents, approvals
 from palyra.journal.engine import Engine
 from palyra.runs.children import limits_for_child, refusal
+from palyra.runs.judge import Judge
 from palyra.runs.steps.port import Emit
-from palyra.sandbox.workspace import Workspace
+from palyra.runs.workbench import Workbench
+from palyra.tools.arguments import BadCall
 from palyra.tools.base import Delegation, ToolContext
 from palyra.tools.catalog import Catalog
 from palyra.tools.execute import execute
@@ -23,6 +23,7 @@ from palyra.tools.execute import execute
 INTERRUPTED = (
     "the call was running when the daemon stopped; it may or may not have taken effect, and was not started again"
 )
+CHANGED = "what this call would do has changed since it was approved, so it was not carried out; propose it anew"
 MOST_ATTEMPTS = 3
 """A call that is interrupted so often may be what stops the daemon."""
 
@@ -30,11 +31,10 @@ MOST_ATTEMPTS = 3
 class ToolsStep:
     """Carries out `ExecuteTools`."""
 
-    def __init__(
-        self, engine: Engine, *, workspace: Callable[[PrincipalId], Workspace], clock: Clock, ids: IdSource
-    ) -> None:
+    def __init__(self, engine: Engine, *, judge: Judge, workbench: Workbench, clock: Clock, ids: IdSource) -> None:
         self._engine = engine
-        self._workspace = workspace
+        self._judge = judge
+        self._workbench = workbench
         self._clock = clock
         self._ids = ids
 
@@ -42,10 +42,7 @@ class ToolsStep:
         """Run the calls: those that only read side by side, every other one alone and in its turn."""
         agent = await self._engine.read(lambda conn: agents.get(conn, state.agent_id, state.principal))
         catalog = Catalog.of(agent.tools if agent is not None else ())
-        workspace = self._workspace(state.principal)
-        if agent is not None and agent.workspace_roots:
-            workspace = Workspace(tuple(Path(root) for root in agent.workspace_roots))
-        context = ToolContext(workspace=workspace, clock=self._clock)
+        context = self._workbench.context(state, agent)
         for group in _groups(step.calls, catalog):
             async with asyncio.TaskGroup() as tasks:
                 for call in group:
@@ -59,12 +56,35 @@ class ToolsStep:
         if call.stage is Stage.INTERRUPTED and not repeatable:
             await emit([self._finished(call.call, Outcome.INTERRUPTED, INTERRUPTED)])
             return
+        if call.approval_id is not None and (changed := await self._changed(state, call, catalog, context)):
+            await emit([self._finished(call.call, Outcome.DENIED, changed)])
+            return
         state = await emit([ToolStarted(at=self._clock.now(), call_id=call.call.call_id, attempt=call.attempts + 1)])
         result = await execute(call.call, catalog=catalog, context=context, timeout_ms=state.limits.tool_ms)
         if isinstance(result, Delegation):
             await emit([self._delegated(state, call.call, result)])
         else:
             await emit([self._finished(call.call, result.outcome, result.text)])
+
+    async def _changed(self, state: RunState, call: CallState, catalog: Catalog, context: ToolContext) -> str:
+        """Return why an approved call may not run after all: what was approved is this effect and no other."""
+        approval_id = call.approval_id or ""
+        asked = await self._engine.read(lambda conn: approvals.get(conn, approval_id, state.principal))
+        judged = await self._judge.judge(
+            state,
+            call.call,
+            catalog=catalog,
+            context=context,
+            grants=(),
+            origin=asked.labels if asked is not None else (),
+        )
+        if isinstance(judged, BadCall):
+            return judged.reason
+        if judged.judgement.verdict is Verdict.DENY:
+            return f"It was approved, but the policy has changed since: {judged.judgement.reason}"
+        if asked is not None and judged.effect != asked.effect:
+            return CHANGED
+        return ""
 
     def _delegated(self, state: RunState, call: ToolCall, task: Delegation) -> RunEvent:
         if reason := refusal(state):

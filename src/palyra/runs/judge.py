@@ -1,0 +1,129 @@
+"""Puts a call before the policy: what it would do, who could be asked, and what was allowed earlier."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from palyra.core import labels
+from palyra.core.approval import Grant
+from palyra.core.clock import Clock
+from palyra.core.effect import Effect
+from palyra.core.errors import PalyraError
+from palyra.core.events import Entry, InputSteered, RunAccepted, ToolProposed
+from palyra.core.ids import CallId
+from palyra.core.run import RunState
+from palyra.core.tool import ToolCall, Verdict
+from palyra.policy.gate import Gate, Judgement, Question
+from palyra.runs.channels import Channels
+from palyra.tools.arguments import BadCall, check
+from palyra.tools.base import Tool, ToolContext
+from palyra.tools.catalog import Catalog
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What the policy says of a call, and on what grounds."""
+
+    effect: Effect
+    judgement: Judgement
+    labels: tuple[str, ...]
+    has_channel: bool
+
+
+class Judge:
+    """Asks the gate, with everything that it must know."""
+
+    def __init__(self, gate: Callable[[], Gate], channels: Channels, *, clock: Clock) -> None:
+        """`gate` returns the one in force; it is asked for each time."""
+        self._gate = gate
+        self._channels = channels
+        self._clock = clock
+
+    async def judge(
+        self,
+        state: RunState,
+        call: ToolCall,
+        *,
+        catalog: Catalog,
+        context: ToolContext,
+        grants: Sequence[Grant],
+        origin: tuple[str, ...],
+    ) -> Judged | BadCall:
+        """Return what may be done about the call; `origin` says where its arguments come from."""
+        arguments = check(catalog, call)
+        if isinstance(arguments, BadCall):
+            return arguments
+        tool = catalog.get(call.tool)
+        assert tool is not None
+        try:
+            effect = await tool.effect(context, arguments)
+        except PalyraError as error:
+            # What can not even be looked at can not be carried out either.
+            return BadCall(error.detail)
+        has_channel = self._channels.reachable(state.principal, state.session_id)
+        judgement = await self._ask(state, tool, effect, grants, origin, has_channel=has_channel)
+        if judgement.verdict is Verdict.DENY and not has_channel:
+            # Somebody may be on the way here, and that may be all that is missing.
+            with_channel = await self._ask(state, tool, effect, grants, origin, has_channel=True)
+            if with_channel.verdict is not Verdict.DENY and await self._channels.wait_for(
+                state.principal, state.session_id
+            ):
+                has_channel, judgement = True, with_channel
+        return Judged(effect, judgement, origin, has_channel)
+
+    async def _ask(
+        self,
+        state: RunState,
+        tool: Tool,
+        effect: Effect,
+        grants: Sequence[Grant],
+        origin: tuple[str, ...],
+        *,
+        has_channel: bool,
+    ) -> Judgement:
+        question = Question(
+            principal=state.principal,
+            agent_id=state.agent_id,
+            session_id=state.session_id,
+            tool=tool.spec,
+            effect=effect,
+            labels=origin,
+            has_channel=has_channel,
+            now=self._clock.now(),
+        )
+        # Off the event loop: the first judgement loads the engine.
+        return await asyncio.to_thread(self._gate().judge, question, grants)
+
+
+def origins(entries: Iterable[Entry], calls: Iterable[CallId]) -> dict[CallId, tuple[str, ...]]:
+    """Return where the arguments of each call come from, given the entries of its run.
+
+    What the model wrote has the labels of all that it had read, unless every value of it stands literally in what the
+    owner said: then the owner said it.
+    """
+    wanted, said, found = set(calls), list[str](), dict[CallId, tuple[str, ...]]()
+    for entry in entries:
+        match entry.event:
+            case RunAccepted(text=text, labels=of) | InputSteered(text=text, labels=of) if of == (labels.OWNER,):
+                said.append(text)
+            case ToolProposed(call_id=call_id, arguments=arguments, labels=of) if call_id in wanted:
+                spoken = all(any(value in text for text in said) for value in _texts(arguments))
+                found[call_id] = (labels.OWNER,) if spoken else of
+            case _:
+                pass
+    return found
+
+
+def _texts(value: object) -> Iterable[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _texts(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _texts(part)
+    elif value is not None and not isinstance(value, bool):
+        yield msgspec.json.encode(value).decode()
