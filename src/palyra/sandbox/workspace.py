@@ -3,7 +3,7 @@
 A path is walked one name at a time, each opened relative to the folder before it and never through a link: a link is
 read, and what it says is walked by the same rules. So what was checked is what is opened, whatever is moved or
 replaced meanwhile. `..` goes back to a folder that was passed, and never above the root. Only plain files and folders
-are opened; a pipe or a device could hang or act.
+are opened; a pipe or a device could hang or act. What is forbidden (`forbidden.py`) is refused wherever it turns up.
 
 Not covered: a hard link is the file itself, and what the owner mounts inside a root is inside.
 
@@ -15,7 +15,7 @@ import os
 import stat
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from palyra.core.errors import Denied, Invalid, NotFound, Unavailable
+from palyra.sandbox.forbidden import NOTHING, Forbidden, Mark, mark_of
 
 MAX_PATH_BYTES = 4096
 MAX_DEPTH = 64
@@ -37,6 +38,10 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 class OutsideWorkspace(Denied):
     """The path leads out of the workspace. Use a path inside it, such as notes.txt or docs/plan.md."""
+
+
+class PalyrasOwn(Denied):
+    """This belongs to Palyra itself, whose home is out of every tool's reach. Use another path."""
 
 
 class PathNotFound(NotFound):
@@ -93,28 +98,46 @@ class Listing:
     complete: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Where a path led: an open folder, and the name in it, None if the folder itself is meant."""
+
+    folder: int
+    name: str | None
+    root: str
+    path: str
+    """Absolute, links followed."""
+    missing: bool = False
+    """There is nothing of that name, or not even the folder that it would lie in."""
+
+
 class Workspace:
     """Gives files and folders below its roots, and nothing else. Relative paths start at the first root."""
 
-    def __init__(self, roots: tuple[Path, ...]) -> None:
+    def __init__(self, roots: tuple[Path, ...], *, forbidden: Forbidden = NOTHING) -> None:
         if not roots:
             raise WorkspaceMissing
         self.roots = roots
+        self.forbidden = forbidden
+
+    def within(self, roots: tuple[Path, ...]) -> "Workspace":
+        """Return the workspace of other folders, with the same things out of reach."""
+        return Workspace(roots, forbidden=self.forbidden)
 
     def open_read(self, path: str) -> BinaryIO:
         """Open a plain file for reading bytes. The caller closes it."""
-        with self._reach(path) as (folder, name):
-            if name is None:
+        with self.reach(path) as at:
+            if at.name is None:
                 raise NotAFile(f"{_shown(path)} is a folder. Name a file in it.")
-            return _open_file(folder, name, path=path)
+            return open_file(at.folder, at.name, path=path, banned=self.forbidden.marks())
 
     def list_dir(self, path: str) -> Listing:
         """Return what is in a folder. Links are named, not followed."""
-        with self._reach(path) as (folder, name):
-            if name is not None:
+        with self.reach(path) as at:
+            if at.name is not None:
                 raise NotAFolder(f"{_shown(path)} is a file. Name a folder.")
             with _told(path):
-                return _entries(folder)
+                return _entries(at.folder)
 
     def walk(
         self, path: str, *, skip: frozenset[str] = frozenset(), wanted: Callable[[str], bool] = lambda path: True
@@ -124,21 +147,32 @@ class Workspace:
         Folders named in `skip` are left out, links are not followed, and what can not be read is passed over. Each file
         comes with its path, which `wanted` may refuse unopened, and is closed when the next is asked for.
         """
-        with self._reach(path) as (folder, name):
-            if name is not None:
-                with _open_file(folder, name, path=path) as file:
+        banned = self.forbidden.marks()
+        with self.reach(path) as at:
+            if at.name is not None:
+                with open_file(at.folder, at.name, path=path, banned=banned) as file:
                     yield path, file
                 return
             prefix = "" if path in ("", ".", "./") else path.rstrip("/") + "/"
-            yield from _walk_below(folder, prefix, skip=skip, wanted=wanted, depth=1)
+            yield from _walk_below(at.folder, prefix, skip=skip, wanted=wanted, banned=banned, depth=1)
 
     @contextmanager
-    def _reach(self, path: str) -> Iterator[tuple[int, str | None]]:
-        """Open the folder of the path: with None if it is the path, with the name of a file in it otherwise."""
+    def reach(self, path: str, *, absent: bool = False, make: bool = False) -> Iterator[Reached]:
+        """Open the folder of the path; it is closed afterwards.
+
+        What is not there raises, unless it may be `absent`; with `make` the folders that lead to it are made.
+        """
         root, names = self._start(path)
+        banned = self.forbidden.marks()
         trail = [self._open_root(root)]
+        where: list[str] = []
         pending = deque(names)
         links = 0
+
+        def at(*names: str, name: str | None, missing: bool = False) -> Reached:
+            real = os.path.realpath(root)
+            return Reached(trail[-1], name, real, os.path.join(real, *where, *names), missing)
+
         try:
             while pending:
                 name = pending.popleft()
@@ -146,17 +180,24 @@ class Workspace:
                     if len(trail) == 1:
                         raise OutsideWorkspace(_outside(path))
                     os.close(trail.pop())
+                    where.pop()
                     continue
                 with _told(path):
-                    target, folder = _enter(trail[-1], name)
+                    target, folder, missing = _enter(trail[-1], name, make=make and bool(pending))
+                if missing:
+                    if not absent or ".." in pending or len(trail) + len(pending) >= MAX_DEPTH:
+                        raise PathNotFound(_missing(path))
+                    yield at(name, *pending, name=name, missing=True)
+                    return
                 if folder is not None:
                     trail.append(folder)
-                    if len(trail) > MAX_DEPTH:
-                        raise PathMalformed(f"{_shown(path)} is more than {MAX_DEPTH} folders deep.")
+                    where.append(name)
+                    _check_depth(trail, path)
+                    _require_free(os.fstat(folder), path, banned=banned)
                 elif target is None:
                     if pending:
                         raise PathNotFound(_missing(path))
-                    yield trail[-1], name
+                    yield at(name, name=name)
                     return
                 else:
                     links += 1
@@ -165,11 +206,12 @@ class Workspace:
                     if target.startswith("/"):
                         root, names = self._below_a_root(target, path)
                         _close(trail)
+                        where.clear()
                         trail.append(self._open_root(root))
                     else:
                         names = _names(target)
                     pending.extendleft(reversed(names))
-            yield trail[-1], None
+            yield at(name=None)
         finally:
             _close(trail)
 
@@ -204,40 +246,54 @@ class Workspace:
     def _open_root(self, root: Path) -> int:
         try:
             # The roots are the owner's word, so a link is followed here.
-            return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
             raise WorkspaceMissing from None
         except PermissionError:
             raise PathUnreadable("Palyra may not read the workspace folder. Change its permissions.") from None
+        if self.forbidden.holds(folder):
+            os.close(folder)
+            raise PalyrasOwn
+        return folder
 
 
 def _names(path: str) -> list[str]:
     return [name for name in path.split("/") if name not in ("", ".")]
 
 
-def _enter(folder: int, name: str) -> tuple[str | None, int | None]:
-    """Return the target if the name is a link, the open folder if it is one, neither if it is anything else."""
+def _enter(folder: int, name: str, *, make: bool) -> tuple[str | None, int | None, bool]:
+    """Return the target if the name is a link, the open folder if it is one, and whether there is nothing at all."""
     try:
-        return None, os.open(name, _FOLDER, dir_fd=folder)
+        return None, os.open(name, _FOLDER, dir_fd=folder), False
+    except FileNotFoundError:
+        if not make:
+            return None, None, True
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=folder)
+            os.fsync(folder)
+        return None, os.open(name, _FOLDER, dir_fd=folder), False
     except OSError as error:
         # What a link gives here differs between systems.
         if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
             raise
     try:
-        return os.readlink(name, dir_fd=folder), None
+        return os.readlink(name, dir_fd=folder), None, False
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        return None, None
+        return None, None, False
 
 
-def _open_file(folder: int, name: str, *, path: str) -> BinaryIO:
+def open_file(folder: int, name: str, *, path: str, banned: frozenset[Mark] = frozenset()) -> BinaryIO:
+    """Open a plain file of an open folder for reading. The caller closes it."""
     with _told(path):
         # Looked at before, because to open some devices is to act; and after, because it may have been replaced.
         _require_plain(os.stat(name, dir_fd=folder, follow_symlinks=False), path)
         descriptor = os.open(name, _FILE, dir_fd=folder)
         try:
-            _require_plain(os.fstat(descriptor), path)
+            found = os.fstat(descriptor)
+            _require_plain(found, path)
+            _require_free(found, path, banned=banned)
         except BaseException:
             os.close(descriptor)
             raise
@@ -247,6 +303,16 @@ def _open_file(folder: int, name: str, *, path: str) -> BinaryIO:
 def _require_plain(found: os.stat_result, path: str) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise NotAFile(f"{_shown(path)} is no plain file. Name a file.")
+
+
+def _require_free(found: os.stat_result, path: str, *, banned: frozenset[Mark]) -> None:
+    if mark_of(found) in banned:
+        raise PalyrasOwn(f"{_shown(path)} belongs to Palyra itself and is out of every tool's reach.")
+
+
+def _check_depth(trail: list[int], path: str) -> None:
+    if len(trail) > MAX_DEPTH:
+        raise PathMalformed(f"{_shown(path)} is more than {MAX_DEPTH} folders deep.")
 
 
 def _entries(folder: int) -> Listing:
@@ -271,7 +337,13 @@ def _entry(entry: os.DirEntry[str]) -> Entry:
 
 
 def _walk_below(
-    folder: int, prefix: str, *, skip: frozenset[str], wanted: Callable[[str], bool], depth: int
+    folder: int,
+    prefix: str,
+    *,
+    skip: frozenset[str],
+    wanted: Callable[[str], bool],
+    banned: frozenset[Mark],
+    depth: int,
 ) -> Iterator[tuple[str, BinaryIO]]:
     try:
         entries = _entries(folder).entries
@@ -281,7 +353,7 @@ def _walk_below(
         path = prefix + entry.name
         if entry.kind is Kind.FILE and wanted(path):
             try:
-                file = _open_file(folder, entry.name, path=path)
+                file = open_file(folder, entry.name, path=path, banned=banned)
             except (Denied, Invalid, NotFound, Unavailable):
                 continue
             with file:
@@ -292,7 +364,8 @@ def _walk_below(
             except OSError:
                 continue
             try:
-                yield from _walk_below(below, path + "/", skip=skip, wanted=wanted, depth=depth + 1)
+                if mark_of(os.fstat(below)) not in banned:
+                    yield from _walk_below(below, path + "/", skip=skip, wanted=wanted, banned=banned, depth=depth + 1)
             finally:
                 os.close(below)
 
