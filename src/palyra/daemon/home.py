@@ -16,6 +16,7 @@ from palyra.core.errors import Conflict
 from palyra.core.ids import PrincipalId
 from palyra.core.version import VERSION
 from palyra.journal.engine import StorageFull, StorageReadOnly
+from palyra.sandbox.forbidden import Forbidden
 from palyra.sandbox.workspace import Workspace
 
 WELCOME = """# Welcome
@@ -41,7 +42,8 @@ class Workspaces:
     def __init__(self, home: Home, settings: Settings, *, owner: PrincipalId) -> None:
         """Find the owner's folder; the home's own is made, with a word of welcome, if it is not there."""
         self._home = home
-        self._known = {owner: Workspace((_owners_folder(home, settings),))}
+        folder = _owners_folder(home, settings)
+        self._known = {owner: Workspace((folder,), forbidden=Forbidden((home.path,), (home.workspace,)))}
 
     def __call__(self, principal: PrincipalId) -> Workspace:
         """Return the folder of a principal, made at its first use."""
@@ -50,7 +52,7 @@ class Workspaces:
             folder = self._home.path / "workspaces" / quote(principal, safe="")
             with writing(self._home):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            known = self._known[principal] = Workspace((folder,))
+            known = self._known[principal] = Workspace((folder,), forbidden=Forbidden((self._home.path,), (folder,)))
         return known
 
 

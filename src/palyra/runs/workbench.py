@@ -22,5 +22,5 @@ class Workbench:
         """Return what the tools of a run may reach: the agent's own folders, or the principal's."""
         workspace = self._workspace(state.principal)
         if agent is not None and agent.workspace_roots:
-            workspace = Workspace(tuple(Path(root) for root in agent.workspace_roots))
+            workspace = workspace.within(tuple(Path(root) for root in agent.workspace_roots))
         return ToolContext(workspace=workspace, clock=self._clock)

@@ -11,6 +11,7 @@ from palyra.core.clock import Clock
 from palyra.core.effect import Effect
 from palyra.core.tool import JsonObject, Risk, ToolSpec
 from palyra.sandbox.workspace import Workspace
+from palyra.tools.keeping import NOWHERE, Keeping
 
 P = ParamSpec("P")
 
@@ -21,6 +22,8 @@ class ToolContext:
 
     workspace: Workspace
     clock: Clock
+    keeping: Keeping = NOWHERE
+    """Keeps what the call leaves behind."""
 
 
 @dataclass(frozen=True, slots=True)

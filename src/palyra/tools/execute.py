@@ -4,6 +4,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
+from palyra.core.artifact import MAX_KEPT_BYTES
 from palyra.core.errors import PalyraError
 from palyra.core.message import mend_text
 from palyra.core.tool import MAX_RESULT_BYTES, Outcome, ToolCall
@@ -20,6 +21,8 @@ class Finished:
 
     outcome: Outcome
     text: str
+    artifact: str | None = None
+    """Where the whole of it is kept, if the text is only a part."""
 
 
 async def execute(call: ToolCall, *, catalog: Catalog, context: ToolContext, timeout_ms: int) -> Finished | Delegation:
@@ -29,7 +32,7 @@ async def execute(call: ToolCall, *, catalog: Catalog, context: ToolContext, tim
     """
     arguments = check(catalog, call)
     if isinstance(arguments, BadCall):
-        return _finished(Outcome.ERROR, arguments.reason)
+        return await _finished(Outcome.ERROR, arguments.reason, context)
     tool = catalog.get(call.tool)
     assert tool is not None
     allowed_ms = timeout_ms if tool.timeout_ms is None else tool.timeout_ms
@@ -37,22 +40,25 @@ async def execute(call: ToolCall, *, catalog: Catalog, context: ToolContext, tim
         async with asyncio.timeout(allowed_ms / 1000) as limit:
             result = await tool.run(context, arguments)
     except PalyraError as error:
-        return _finished(Outcome.ERROR, error.detail)
+        return await _finished(Outcome.ERROR, error.detail, context)
     except Exception as error:
         if isinstance(error, TimeoutError) and limit.expired():
-            return _finished(Outcome.TIMEOUT, _too_slow(call.tool, allowed_ms))
+            return await _finished(Outcome.TIMEOUT, _too_slow(call.tool, allowed_ms), context)
         # A tool's fault must not end the run: the model is told, and the log keeps where it happened.
         _log.exception("tool %s failed", call.tool, extra={"call_id": call.call_id})
-        return _finished(Outcome.ERROR, f"{call.tool} failed: {type(error).__name__}: {error}")
-    return result if isinstance(result, Delegation) else _finished(Outcome.OK, result)
+        return await _finished(Outcome.ERROR, f"{call.tool} failed: {type(error).__name__}: {error}", context)
+    return result if isinstance(result, Delegation) else await _finished(Outcome.OK, result, context)
 
 
-def fit(text: str, *, limit: int = MAX_RESULT_BYTES) -> str:
-    """Return the text in at most `limit` bytes: its head, its tail, and between them a line on what is missing."""
+def fit(text: str, *, limit: int = MAX_RESULT_BYTES, more: str = "") -> str:
+    """Return the text in at most `limit` bytes: its head, its tail, and between them a line on what is missing.
+
+    `more` ends that line: how to read on.
+    """
     whole = mend_text(text).encode()
     if len(whole) <= limit:
         return whole.decode()
-    room = limit - len(_gap(len(whole)))
+    room = limit - len(_gap(len(whole), more))
     if room <= 0:
         return whole[:limit].decode(errors="ignore")
     # What comes first says what it is, and what comes last how it ended; the end needs less room.
@@ -60,15 +66,27 @@ def fit(text: str, *, limit: int = MAX_RESULT_BYTES) -> str:
     head = whole[: room - tail_bytes].decode(errors="ignore")
     tail = whole[len(whole) - tail_bytes :].decode(errors="ignore")
     missing = len(whole) - len(head.encode()) - len(tail.encode())
-    return head + _gap(missing).decode() + tail
+    return head + _gap(missing, more).decode() + tail
 
 
-def _gap(missing: int) -> bytes:
-    return f"\n[… {missing} bytes left out …]\n".encode()
+def _gap(missing: int, more: str) -> bytes:
+    return f"\n[… {missing} bytes left out{more} …]\n".encode()
 
 
-def _finished(outcome: Outcome, text: str) -> Finished:
-    return Finished(outcome, fit(text))
+async def _finished(outcome: Outcome, text: str, context: ToolContext) -> Finished:
+    if len(text) * 4 <= MAX_RESULT_BYTES or len(whole := mend_text(text).encode()) <= MAX_RESULT_BYTES:
+        return Finished(outcome, fit(text))
+    try:
+        artifact = await context.keeping.spill(whole[:MAX_KEPT_BYTES])
+    except PalyraError as error:
+        # The part that is given is better than nothing.
+        _log.warning("a long result is not kept: %s", error.detail)
+        artifact = None
+    if artifact is None:
+        return Finished(outcome, fit(text))
+    kept = "the whole" if len(whole) <= MAX_KEPT_BYTES else f"the first {MAX_KEPT_BYTES >> 20} MiB"
+    more = f"; read {kept} of {len(whole)} bytes with artifact.read, artifact={artifact}"
+    return Finished(outcome, fit(text, more=more), artifact)
 
 
 def _too_slow(name: str, allowed_ms: int) -> str:

@@ -1,6 +1,7 @@
 """Run the calls that are allowed, and record each result when it is there."""
 
 import asyncio
+from dataclasses import replace
 
 from palyra.core import labels
 from palyra.core.clock import Clock
@@ -13,6 +14,7 @@ from palyra.journal import agents, approvals
 from palyra.journal.engine import Engine
 from palyra.runs.children import limits_for_child, refusal
 from palyra.runs.judge import Judge
+from palyra.runs.keeping import CallKeeping
 from palyra.runs.steps.port import Emit
 from palyra.runs.workbench import Workbench
 from palyra.tools.arguments import BadCall
@@ -56,15 +58,20 @@ class ToolsStep:
         if call.stage is Stage.INTERRUPTED and not repeatable:
             await emit([self._finished(call.call, Outcome.INTERRUPTED, INTERRUPTED)])
             return
-        if call.approval_id is not None and (changed := await self._changed(state, call, catalog, context)):
-            await emit([self._finished(call.call, Outcome.DENIED, changed)])
-            return
+        keeping = CallKeeping(self._engine, clock=self._clock, ids=self._ids, state=state, call=call.call)
+        context = replace(context, keeping=keeping)
+        # A call that began to change files knows from what it kept whether it may go on; by now they may be changed.
+        has_begun = call.stage is Stage.INTERRUPTED and bool(await keeping.earlier())
+        if call.approval_id is not None and not has_begun:
+            if changed := await self._changed(state, call, catalog, context):
+                await emit([self._finished(call.call, Outcome.DENIED, changed)])
+                return
         state = await emit([ToolStarted(at=self._clock.now(), call_id=call.call.call_id, attempt=call.attempts + 1)])
         result = await execute(call.call, catalog=catalog, context=context, timeout_ms=state.limits.tool_ms)
         if isinstance(result, Delegation):
             await emit([self._delegated(state, call.call, result)])
         else:
-            await emit([self._finished(call.call, result.outcome, result.text)])
+            await emit([self._finished(call.call, result.outcome, result.text, artifact=result.artifact)])
 
     async def _changed(self, state: RunState, call: CallState, catalog: Catalog, context: ToolContext) -> str:
         """Return why an approved call may not run after all: what was approved is this effect and no other."""
@@ -100,7 +107,7 @@ class ToolsStep:
             limits=limits_for_child(state),
         )
 
-    def _finished(self, call: ToolCall, outcome: Outcome, text: str) -> ToolFinished:
+    def _finished(self, call: ToolCall, outcome: Outcome, text: str, *, artifact: str | None = None) -> ToolFinished:
         return ToolFinished(
             at=self._clock.now(),
             actor=f"tool:{call.tool}",
@@ -108,6 +115,7 @@ class ToolsStep:
             call_id=call.call_id,
             outcome=outcome,
             text=text,
+            artifact=artifact,
         )
 
 

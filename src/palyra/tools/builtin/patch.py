@@ -1,0 +1,66 @@
+"""`files.patch`: change several files of the workspace by a diff, all of them or none."""
+
+import asyncio
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from palyra.core.effect import Effect
+from palyra.core.errors import Invalid
+from palyra.core.message import clean_text
+from palyra.core.tool import Risk
+from palyra.sandbox.content import one_line
+from palyra.sandbox.workspace import Workspace
+from palyra.sandbox.writing import Change, look
+from palyra.tools import patch as patches
+from palyra.tools.base import ToolContext, tool
+from palyra.tools.changes import apply, effect_of, finished_before, text_of
+
+
+class NotText(Invalid):
+    """The file is no text in UTF-8, so it can not be patched."""
+
+
+class PatchedTwice(Invalid):
+    """Two files that the patch names are one and the same. Patch it under one name."""
+
+
+async def _preview(context: ToolContext, given: Any) -> Effect:
+    changes = await asyncio.to_thread(_planned, context.workspace, given.patch)
+    effect = await asyncio.to_thread(effect_of, "try to patch" if given.dry_run else "patch", changes)
+    if not given.dry_run:
+        return effect
+    return Effect(risk=Risk.LOW, summary=effect.summary, detail=effect.detail, paths=effect.paths)
+
+
+@tool(name="files.patch", risk=Risk.MEDIUM, repeatable=True, preview=_preview)
+async def patch(
+    context: ToolContext,
+    *,
+    patch: Annotated[str, Meta(description="unified diff; several files may be named")],
+    dry_run: Annotated[bool, Meta(description="only tell whether it fits")] = False,
+) -> str:
+    """Change workspace files by a diff: all of it is applied, or nothing."""
+    if not dry_run and await finished_before(context):
+        return "The patch is applied."
+    changes = await asyncio.to_thread(_planned, context.workspace, patch)
+    if not dry_run:
+        await apply(context, changes)
+    told = await asyncio.to_thread(effect_of, "The patch fits:" if dry_run else "Patched", changes)
+    return f"{told.summary}."
+
+
+def _planned(workspace: Workspace, text: str) -> list[Change]:
+    changes = [_change(workspace, one) for one in patches.parse(clean_text(text, what="patch"))]
+    if len({change.found.path for change in changes}) < len(changes):
+        raise PatchedTwice
+    return changes
+
+
+def _change(workspace: Workspace, one: patches.FilePatch) -> Change:
+    found = look(workspace, one.path)
+    before = text_of(found.content.data) if found.content is not None else None
+    if found.content is not None and before is None:
+        raise NotText(f"{one_line(one.path)} is no text in UTF-8, so it can not be patched.")
+    after = patches.apply(one, before)
+    return Change(found, None if after is None else after.encode())

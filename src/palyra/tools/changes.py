@@ -1,0 +1,130 @@
+"""Changes to files as tools make them: what they would do, and how they are carried out.
+
+A call that changes files may run again after an interruption. Before its first attempt changed anything, it kept what
+was there and what was to be there; so the second can tell whether the first took effect, wholly, in part or not at
+all. If a file is neither what it was nor what it was to become, somebody else changed it, and nothing is done.
+"""
+
+import asyncio
+import os
+from collections.abc import Sequence
+
+from palyra.core.effect import Effect
+from palyra.core.tool import Risk
+from palyra.journal.blobs import digest_of
+from palyra.sandbox.content import one_line
+from palyra.sandbox.workspace import Workspace
+from palyra.sandbox.writing import Change, FileChangedMeanwhile, Found, carry_out, look
+from palyra.tools.base import ToolContext
+from palyra.tools.diff import counted, unified
+from palyra.tools.keeping import Earlier
+
+RUN_BY_OTHERS = frozenset({".git", ".hg", ".svn", ".husky", ".github", ".gitlab", ".circleci", "hooks", "cron.d"})
+"""Folders whose files other programs run, or take orders from."""
+RUN_NAMES = frozenset({"crontab", "sitecustomize.py", "usercustomize.py", "makefile", "gnumakefile", "dockerfile"})
+RUN_ENDINGS = (".sh", ".bash", ".zsh", ".fish", ".command", ".desktop", ".service", ".timer", ".pth")
+
+
+async def finished_before(context: ToolContext) -> bool:
+    """Tell whether an earlier attempt of this call took effect; one that did so in part is taken back first."""
+    earlier = await context.keeping.earlier()
+    return bool(earlier) and await asyncio.to_thread(_settle, context.workspace, earlier)
+
+
+async def apply(context: ToolContext, changes: Sequence[Change]) -> None:
+    """Keep what is there, then make all changes or none."""
+    if changes:
+        await context.keeping.checkpoint(changes)
+        await asyncio.to_thread(carry_out, context.workspace, changes)
+
+
+def effect_of(verb: str, changes: Sequence[Change]) -> Effect:
+    """Return what the changes do: the diff against what is there now."""
+    paths = tuple(change.found.path for change in changes)
+    risk = Risk.HIGH if any(_is_delicate(change) for change in changes) else Risk.MEDIUM
+    folders = {os.path.dirname(path) for path in paths}
+    # A lasting answer is given for ordinary files of one folder. What is more than that is asked about each time; to
+    # delete is a tool of its own, so an answer for it never covers anything else.
+    lasting = len(folders) == 1 and (risk is Risk.MEDIUM or all(change.after is None for change in changes))
+    return Effect(
+        risk=risk,
+        summary=f"{verb} {_summed_up(changes)}",
+        detail="".join(described(change.found, change.after) for change in changes),
+        paths=paths,
+        kind=f"folder:{min(folders)}" if lasting else "",
+    )
+
+
+def described(found: Found, after: bytes | None) -> str:
+    """Return the diff of a file against what it would become."""
+    before = found.content.data if found.content is not None else None
+    old, new = text_of(before), text_of(after)
+    name = one_line(os.path.relpath(found.path, found.root))
+    if (before is not None and old is None) or (after is not None and new is None):
+        sizes = [f"{len(data)} bytes" if data is not None else "nothing" for data in (before, after)]
+        return f"{name} is no text: {sizes[0]} would become {sizes[1]}\n"
+    return unified(old, new, name=name)
+
+
+def text_of(data: bytes | None) -> str | None:
+    """Return the text that the bytes are, None if they are none."""
+    try:
+        return None if data is None or b"\0" in data else data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _summed_up(changes: Sequence[Change]) -> str:
+    told = [_named(change) for change in changes[:3]]
+    if len(changes) > len(told):
+        told.append(f"{len(changes) - len(told)} more")
+    return ", ".join(told)
+
+
+def _named(change: Change) -> str:
+    found = change.found
+    name = one_line(os.path.relpath(found.path, found.root))
+    before, after = (text_of(data) for data in (found.content.data if found.content else None, change.after))
+    added, removed = counted(before, after)
+    if found.content is None:
+        return f"{name} ({added} {'line' if added == 1 else 'lines'}, new)"
+    if change.after is None:
+        return f"{name} ({len(found.content.data)} bytes, deleted)"
+    return f"{name} (+{added} -{removed} lines)"
+
+
+def _is_delicate(change: Change) -> bool:
+    """Tell whether more depends on the file than what it says: it is gone, or it is run by somebody."""
+    found = change.found
+    if change.after is None:
+        return True
+    parts = os.path.relpath(found.path, found.root).lower().split("/")
+    name = parts[-1]
+    return (
+        bool(RUN_BY_OTHERS.intersection(parts[:-1]))
+        or (len(parts) == 1 and name.startswith("."))
+        or name in RUN_NAMES
+        or name in (".envrc", ".gitattributes", ".gitmodules", ".gitlab-ci.yml")
+        or name.endswith(RUN_ENDINGS)
+        or bool((change.mode or (found.content.mode if found.content is not None else 0)) & 0o111)
+        or change.after.startswith(b"#!")
+        or (found.content is not None and found.content.data.startswith(b"#!"))
+    )
+
+
+def _settle(workspace: Workspace, earlier: Sequence[Earlier]) -> bool:
+    taken: list[tuple[Found, Earlier]] = []
+    for one in earlier:
+        found = look(workspace, one.path)
+        now = digest_of(found.content.data) if found.content is not None else None
+        if now == one.after_digest:
+            taken.append((found, one))
+        elif now != one.before_digest:
+            raise FileChangedMeanwhile(
+                f"{one_line(one.path)} was changed by somebody else since this call was interrupted."
+                " Nothing was done; read it and decide anew."
+            )
+    if len(taken) == len(earlier):
+        return True
+    carry_out(workspace, [Change(found, one.before, one.mode) for found, one in taken])
+    return False

@@ -1,0 +1,94 @@
+"""Differences between texts as unified diffs, exact to the last newline."""
+
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+
+CONTEXT = 3
+MOST_COMPARED = 1_000_000
+"""Lines times lines up to which the smallest difference is looked for; beyond it, the whole is shown as one piece."""
+NO_NEWLINE = "\\ No newline at end of file"
+
+Span = tuple[int, int, int, int]
+"""Lines from and to in the one text, and from and to in the other, which take their place."""
+
+
+def unified(before: str | None, after: str | None, *, name: str) -> str:
+    """Return the difference as a diff of a file of that name; None stands for no file. Nothing if there is none."""
+    if before == after:
+        return ""
+    old, new = lines_of(before or ""), lines_of(after or "")
+    head = [
+        f"--- {'/dev/null' if before is None else f'a/{name}'}",
+        f"+++ {'/dev/null' if after is None else f'b/{name}'}",
+    ]
+    return "\n".join([*head, *(line for group in _groups(_spans(old, new)) for line in _hunk(group, old, new))]) + "\n"
+
+
+def counted(before: str | None, after: str | None) -> tuple[int, int]:
+    """Return how many lines come and how many go."""
+    spans = _spans(lines_of(before or ""), lines_of(after or ""))
+    return sum(span[3] - span[2] for span in spans), sum(span[1] - span[0] for span in spans)
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines, each with its newline; other separators are part of a line."""
+    lines = [line + "\n" for line in text.split("\n")]
+    last = lines.pop()[:-1]
+    return [*lines, last] if last else lines
+
+
+def _spans(old: list[str], new: list[str]) -> list[Span]:
+    start, most = 0, min(len(old), len(new))
+    while start < most and old[start] == new[start]:
+        start += 1
+    end = 0
+    while end < most - start and old[-1 - end] == new[-1 - end]:
+        end += 1
+    left, right = old[start : len(old) - end], new[start : len(new) - end]
+    if not left and not right:
+        return []
+    if len(left) * len(right) > MOST_COMPARED:
+        return [(start, start + len(left), start, start + len(right))]
+    codes = SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
+    return [(start + a, start + b, start + c, start + d) for kind, a, b, c, d in codes if kind != "equal"]
+
+
+def _groups(spans: list[Span]) -> Iterator[list[Span]]:
+    """Yield the spans that are so near to one another that they share a hunk."""
+    group: list[Span] = []
+    for span in spans:
+        if group and span[0] - group[-1][1] > 2 * CONTEXT:
+            yield group
+            group = []
+        group.append(span)
+    if group:
+        yield group
+
+
+def _hunk(group: list[Span], old: list[str], new: list[str]) -> Iterator[str]:
+    first, last = group[0], group[-1]
+    before = min(CONTEXT, first[0])
+    after = min(CONTEXT, len(old) - last[1])
+    yield (f"@@ -{_range(first[0] - before, last[1] + after)} +{_range(first[2] - before, last[3] + after)} @@")
+    place = first[0] - before
+    for a, b, c, d in group:
+        yield from _marked(" ", old[place:a])
+        yield from _marked("-", old[a:b])
+        yield from _marked("+", new[c:d])
+        place = b
+    yield from _marked(" ", old[place : place + after])
+
+
+def _range(start: int, end: int) -> str:
+    length = end - start
+    # Of nothing, the line before it is named.
+    return f"{start + 1 if length else start},{length}"
+
+
+def _marked(mark: str, lines: list[str]) -> Iterator[str]:
+    for line in lines:
+        if line.endswith("\n"):
+            yield mark + line[:-1]
+        else:
+            yield mark + line
+            yield NO_NEWLINE

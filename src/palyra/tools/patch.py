@@ -1,0 +1,224 @@
+"""Unified diffs, read and applied: pure, and strict.
+
+Every line that a patch says is there must be there, exactly. Only the line numbers may be off: a hunk is looked for at
+its place first, then nearby, and refused if two places are equally near. Whatever a patch says that is not understood
+is refused as well, so that nothing is left out in silence.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from palyra.core.errors import Conflict, Invalid
+from palyra.tools.diff import lines_of
+
+MOST_OFF = 500
+"""How many lines a hunk may be off its place."""
+
+_HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
+_PLAIN = ("diff --git ", "diff -", "index ", "new file mode 100644", "deleted file mode ", "=====")
+_REFUSED = {
+    "rename ": "renames",
+    "copy ": "copies",
+    "similarity ": "renames",
+    "old mode": "changes of permissions",
+    "new mode": "changes of permissions",
+    "new file mode": "files with other permissions than 644",
+    "GIT binary patch": "binary files",
+    "Binary files": "binary files",
+}
+
+
+class PatchMalformed(Invalid):
+    """The patch can not be read. Send a unified diff, as `diff -u` or `git diff` writes it."""
+
+
+class PatchMisfit(Conflict):
+    """The patch does not fit the file. Read the file and make the patch anew; nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hunk:
+    """Lines that are there, and lines that take their place, each with its newline unless it has none."""
+
+    start: int
+    """The first of them, counted from 0."""
+    old: tuple[str, ...]
+    new: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FilePatch:
+    """What becomes of one file."""
+
+    path: str
+    creates: bool
+    deletes: bool
+    hunks: tuple[Hunk, ...]
+
+
+def parse(text: str) -> tuple[FilePatch, ...]:
+    """Read a patch of any number of files."""
+    lines = text.split("\n")
+    if lines and lines[-1] == "":
+        lines.pop()
+    patches: list[FilePatch] = []
+    place = 0
+    while place < len(lines):
+        line = lines[place]
+        if line.startswith("--- ") and place + 1 < len(lines) and lines[place + 1].startswith("+++ "):
+            patch, place = _file(lines, place)
+            patches.append(patch)
+            continue
+        _require_idle(line, place)
+        place += 1
+    if not patches:
+        raise PatchMalformed("The patch names no file: it needs `--- a/PATH` and `+++ b/PATH` before its hunks.")
+    twice = {patch.path for patch in patches if [other.path for other in patches].count(patch.path) > 1}
+    if twice:
+        raise PatchMalformed(f"The patch names {min(twice)!r} more than once. Put all its hunks under one head.")
+    return tuple(patches)
+
+
+def apply(patch: FilePatch, text: str | None) -> str | None:
+    """Return the file with the patch applied, None if it is deleted. None stands for no file."""
+    if patch.creates and text is not None:
+        raise PatchMisfit(f"The patch makes {patch.path!r}, which is there already.")
+    if not patch.creates and text is None:
+        raise PatchMisfit(f"There is no {patch.path!r} to be patched.")
+    lines = lines_of(text or "")
+    result: list[str] = []
+    done, off = 0, 0
+    for number, hunk in enumerate(patch.hunks, 1):
+        start = _locate(hunk, lines, after=done, expected=hunk.start + off)
+        if start is None:
+            raise PatchMisfit(_misfit(patch, hunk, number, lines, near=hunk.start + off))
+        off = start - hunk.start
+        result += [*lines[done:start], *hunk.new]
+        done = start + len(hunk.old)
+    result += lines[done:]
+    # Only the last line of a file may lack its newline; a patch could put such a line into the middle.
+    if any(not line.endswith("\n") for line in result[:-1]):
+        raise PatchMisfit(f"The patch leaves a line of {patch.path!r} without its newline in the middle of the file.")
+    if patch.deletes and result:
+        raise PatchMisfit(f"The patch deletes {patch.path!r}, but does not name all of its lines.")
+    return None if patch.deletes else "".join(result)
+
+
+def _require_idle(line: str, place: int) -> None:
+    for start, what in _REFUSED.items():
+        if line.startswith(start) and not line.startswith(_PLAIN):
+            raise PatchMalformed(f"Line {place + 1} of the patch: {what} are not supported here.")
+    if line.strip() and not line.startswith(_PLAIN):
+        raise PatchMalformed(f"Line {place + 1} of the patch is not understood: {line[:60]!r}.")
+
+
+def _file(lines: Sequence[str], place: int) -> tuple[FilePatch, int]:
+    old, new = (_name(lines[place + step][4:]) for step in (0, 1))
+    if old is None and new is None:
+        raise PatchMalformed(f"Line {place + 1} of the patch names no file.")
+    path = _same_path(old, new, place)
+    place += 2
+    hunks: list[Hunk] = []
+    while place < len(lines) and lines[place].startswith("@@"):
+        hunk, place = _hunk(lines, place)
+        hunks.append(hunk)
+    if not hunks:
+        raise PatchMalformed(f"There is no hunk for {path!r}: a line such as `@@ -1,3 +1,4 @@` begins one.")
+    return FilePatch(path, old is None, new is None, tuple(hunks)), place
+
+
+def _name(text: str) -> str | None:
+    name = text.split("\t")[0].rstrip()
+    if not name:
+        raise PatchMalformed("The patch has a head without a path.")
+    return None if name == "/dev/null" else name
+
+
+def _same_path(old: str | None, new: str | None, place: int) -> str:
+    stripped = [name.removeprefix(prefix) if name is not None else None for name, prefix in ((old, "a/"), (new, "b/"))]
+    marked = all(name is None or name.startswith(prefix) for name, prefix in ((old, "a/"), (new, "b/")))
+    first, second = stripped if marked else (old, new)
+    if first is not None and second is not None and first != second:
+        raise PatchMalformed(f"Line {place + 1} of the patch: {first!r} would become {second!r}; renames are not done.")
+    path = first if first is not None else second
+    assert path is not None
+    return path
+
+
+def _hunk(lines: Sequence[str], place: int) -> tuple[Hunk, int]:
+    head = _HUNK.match(lines[place])
+    if head is None:
+        raise PatchMalformed(f"Line {place + 1} of the patch should be like `@@ -1,3 +1,4 @@`: {lines[place][:60]!r}.")
+    start, old_count = int(head[1]), 1 if head[2] is None else int(head[2])
+    new_count = 1 if head[4] is None else int(head[4])
+    at = place
+    old: list[str] = []
+    new: list[str] = []
+    place += 1
+    while place < len(lines) and (len(old) < old_count or len(new) < new_count or lines[place].startswith("\\")):
+        line = lines[place]
+        match line[:1]:
+            # Some programs strip the blank that marks an empty line as unchanged.
+            case " " | "":
+                old.append(line[1:] + "\n")
+                new.append(line[1:] + "\n")
+            case "-":
+                old.append(line[1:] + "\n")
+            case "+":
+                new.append(line[1:] + "\n")
+            case "\\":
+                _strip_newline(lines[place - 1], old, new)
+            case _:
+                break
+        place += 1
+    if (len(old), len(new)) != (old_count, new_count):
+        raise PatchMalformed(
+            f"The hunk at line {at + 1} of the patch says {old_count} old and {new_count} new lines,"
+            f" but has {len(old)} and {len(new)}. Count them anew."
+        )
+    # Of nothing, the line before it is named.
+    return Hunk(start - 1 if old_count else start, tuple(old), tuple(new)), place
+
+
+def _strip_newline(before: str, old: list[str], new: list[str]) -> None:
+    for lines, marks in ((old, " -"), (new, " +")):
+        if before[:1] in marks and lines:
+            lines[-1] = lines[-1].removesuffix("\n")
+
+
+def _locate(hunk: Hunk, lines: Sequence[str], *, after: int, expected: int) -> int | None:
+    """Return where the hunk fits; the nearest place to the expected one, None if there is none or it is not clear."""
+    if not hunk.old:
+        return expected if after <= expected <= len(lines) else None
+    if _fits(hunk, lines, expected, after=after):
+        return expected
+    for distance in range(1, MOST_OFF + 1):
+        near = [at for at in (expected - distance, expected + distance) if _fits(hunk, lines, at, after=after)]
+        if near:
+            return near[0] if len(near) == 1 else None
+    return None
+
+
+def _fits(hunk: Hunk, lines: Sequence[str], at: int, *, after: int) -> bool:
+    return at >= after and tuple(lines[at : at + len(hunk.old)]) == hunk.old
+
+
+def _misfit(patch: FilePatch, hunk: Hunk, number: int, lines: Sequence[str], *, near: int) -> str:
+    told = next(_differences(hunk, lines, near), "its lines are found nowhere near, or in two places equally near")
+    return f"Hunk {number} does not fit {patch.path!r}: {told}. Read the file and make the patch anew."
+
+
+def _differences(hunk: Hunk, lines: Sequence[str], near: int) -> Iterator[str]:
+    for step, wanted in enumerate(hunk.old):
+        at = near + step
+        there = lines[at] if 0 <= at < len(lines) else None
+        if there is None:
+            yield f"the file ends before line {at + 1}, where the patch has {_short(wanted)}"
+        elif there != wanted:
+            yield f"line {at + 1} is {_short(there)}, and the patch has {_short(wanted)}"
+
+
+def _short(line: str) -> str:
+    text = line.removesuffix("\n")
+    return repr(text if len(text) <= 80 else text[:80] + "…") + ("" if line.endswith("\n") else " without a newline")

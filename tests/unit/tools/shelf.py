@@ -1,0 +1,46 @@
+"""A place in memory for what calls keep."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from palyra.journal.artifacts import ArtifactNotFound
+from palyra.journal.blobs import digest_of
+from palyra.sandbox.writing import Change
+from palyra.tools.keeping import Earlier, Slice
+
+KEPT_ID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+
+@dataclass
+class Shelf:
+    """A `Keeping` that a test can look into."""
+
+    spilt: list[bytes] = field(default_factory=list)
+    checkpoints: list[Earlier] = field(default_factory=list)
+    is_repeated: bool = False
+    """The call was interrupted before: what it kept then is told."""
+
+    async def spill(self, data: bytes) -> str:
+        self.spilt.append(data)
+        return KEPT_ID
+
+    async def read(self, artifact_id: str, *, start: int, length: int) -> Slice:
+        if artifact_id != KEPT_ID or not self.spilt:
+            raise ArtifactNotFound
+        return Slice(self.spilt[-1][start : start + length], len(self.spilt[-1]))
+
+    async def checkpoint(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            content = change.found.content
+            self.checkpoints.append(
+                Earlier(
+                    path=change.found.path,
+                    before=content.data if content is not None else None,
+                    mode=content.mode if content is not None else None,
+                    before_digest=digest_of(content.data) if content is not None else None,
+                    after_digest=digest_of(change.after) if change.after is not None else None,
+                )
+            )
+
+    async def earlier(self) -> tuple[Earlier, ...]:
+        return tuple(self.checkpoints) if self.is_repeated else ()

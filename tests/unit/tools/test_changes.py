@@ -1,0 +1,287 @@
+"""Tools that change files: what they say they would do is what they do, once, and it can be brought back."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from palyra.core.effect import Effect
+from palyra.core.tool import JsonObject, Outcome, Risk
+from palyra.sandbox.workspace import Workspace
+from palyra.tools.arguments import BadCall, check
+from palyra.tools.base import ToolContext
+from palyra.tools.catalog import Catalog
+from palyra.tools.execute import Finished, execute
+from tests.unit.tools.shelf import Shelf
+from tests.unit.tools.surroundings import StillClock, a_call
+
+CATALOG = Catalog.of(None)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "notes.txt").write_bytes(b"one\ntwo\nthree\n")
+    (tmp_path / "docs" / "plan.md").write_bytes(b"plan\n")
+    return tmp_path
+
+
+async def act(root: Path, tool: str, shelf: Shelf | None = None, **arguments: object) -> Finished:
+    context = ToolContext(workspace=Workspace((root,)), clock=StillClock(), keeping=shelf or Shelf())
+    finished = await execute(a_call(tool, dict(arguments)), catalog=CATALOG, context=context, timeout_ms=5000)
+    assert isinstance(finished, Finished)
+    return finished
+
+
+async def foresee(root: Path, tool: str, **arguments: object) -> Effect:
+    found = CATALOG.get(tool)
+    assert found is not None
+    given = check(CATALOG, a_call(tool, dict(arguments)))
+    assert not isinstance(given, BadCall), given
+    # A preview is given nowhere to keep things: it changes nothing.
+    return await found.effect(ToolContext(workspace=Workspace((root,)), clock=StillClock()), given)
+
+
+def everything(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+# -- writing and deleting
+
+
+async def test_a_new_file_is_foreseen_kept_and_written(root: Path) -> None:
+    before, shelf = everything(root), Shelf()
+    effect = await foresee(root, "files.write", path="a/b.txt", text="x\ny\n")
+    assert effect == Effect(
+        risk=Risk.MEDIUM,
+        summary="write a/b.txt (2 lines, new)",
+        detail="--- /dev/null\n+++ b/a/b.txt\n@@ -0,0 +1,2 @@\n+x\n+y\n",
+        paths=(str(root / "a" / "b.txt"),),
+        kind=f"folder:{root / 'a'}",
+    )
+    assert everything(root) == before
+    finished = await act(root, "files.write", shelf, path="a/b.txt", text="x\ny\n")
+    assert finished == Finished(Outcome.OK, "a/b.txt is written: 4 bytes.")
+    assert everything(root) == before | {"a/b.txt": b"x\ny\n"}
+    assert [(kept.path, kept.before) for kept in shelf.checkpoints] == [(str(root / "a" / "b.txt"), None)]
+
+
+async def test_creating_never_replaces(root: Path) -> None:
+    finished = await act(root, "files.write", path="notes.txt", text="x")
+    assert finished.outcome is Outcome.ERROR
+    assert "exists already" in finished.text
+    assert (root / "notes.txt").read_bytes() == b"one\ntwo\nthree\n"
+
+
+async def test_replacing_shows_the_exact_difference_and_keeps_what_was_there(root: Path) -> None:
+    shelf = Shelf()
+    arguments = {"path": "notes.txt", "text": "one\n2\nthree\n", "mode": "replace"}
+    effect = await foresee(root, "files.write", **arguments)
+    assert effect.summary == "write notes.txt (+1 -1 lines)"
+    assert effect.detail == "--- a/notes.txt\n+++ b/notes.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n"
+    await act(root, "files.write", shelf, **arguments)
+    assert (root / "notes.txt").read_bytes() == b"one\n2\nthree\n"
+    assert shelf.checkpoints[0].before == b"one\ntwo\nthree\n"
+
+
+async def test_appending_adds_at_the_end(root: Path) -> None:
+    effect = await foresee(root, "files.write", path="notes.txt", text="four", mode="append")
+    assert effect.summary == "append to notes.txt (+1 -0 lines)"
+    await act(root, "files.write", path="notes.txt", text="four", mode="append")
+    assert (root / "notes.txt").read_bytes() == b"one\ntwo\nthree\nfour"
+
+
+async def test_what_is_there_already_is_not_written_again(root: Path) -> None:
+    shelf = Shelf()
+    finished = await act(root, "files.write", shelf, path="docs/plan.md", text="plan\n")
+    assert "nothing was changed" in finished.text
+    assert not shelf.checkpoints
+
+
+async def test_deleting_is_high_risk_and_keeps_what_was_there(root: Path) -> None:
+    shelf = Shelf()
+    effect = await foresee(root, "files.delete", path="docs/plan.md")
+    assert (effect.risk, effect.summary) == (Risk.HIGH, "delete docs/plan.md (5 bytes, deleted)")
+    assert effect.detail.endswith("-plan\n")
+    assert effect.kind == f"folder:{root / 'docs'}"
+    await act(root, "files.delete", shelf, path="docs/plan.md")
+    assert not (root / "docs" / "plan.md").exists()
+    assert shelf.checkpoints[0].before == b"plan\n"
+    assert (await act(root, "files.delete", path="docs/plan.md")).outcome is Outcome.ERROR
+
+
+async def test_without_a_place_to_keep_what_was_there_nothing_is_changed(root: Path) -> None:
+    context = ToolContext(workspace=Workspace((root,)), clock=StillClock())
+    call = a_call("files.delete", {"path": "notes.txt"})
+    finished = await execute(call, catalog=CATALOG, context=context, timeout_ms=5000)
+    assert isinstance(finished, Finished)
+    assert finished.outcome is Outcome.ERROR
+    assert (root / "notes.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (".bashrc", "x"),
+        (".git/config", "x"),
+        ("sub/.git/hooks/pre-commit", "x"),
+        ("hooks/post-merge", "x"),
+        (".github/workflows/ci.yml", "x"),
+        ("sub/run.sh", "x"),
+        ("sub/plain", "#!/bin/sh\n"),
+        ("program", "x"),
+        ("Makefile", "x"),
+    ],
+)
+async def test_what_others_run_is_high_risk_and_asked_about_each_time(root: Path, path: str, text: str) -> None:
+    (root / "program").write_bytes(b"old")
+    (root / "program").chmod(0o755)
+    effect = await foresee(root, "files.write", path=path, text=text, mode="replace")
+    assert (effect.risk, effect.kind) == (Risk.HIGH, "")
+
+
+async def test_a_binary_file_is_told_by_its_size(root: Path) -> None:
+    (root / "image").write_bytes(b"\x89PNG\0")
+    effect = await foresee(root, "files.write", path="image", text="text", mode="replace")
+    assert effect.detail == "image is no text: 5 bytes would become 4 bytes\n"
+
+
+@pytest.mark.parametrize("text", ["a\0b", "half \ud800"])
+async def test_text_that_is_none_is_refused(root: Path, text: str) -> None:
+    finished = await act(root, "files.write", path="x", text=text)
+    assert finished.outcome is Outcome.ERROR
+    assert not (root / "x").exists()
+
+
+# -- patching
+
+PATCH = """\
+diff --git a/notes.txt b/notes.txt
+index 123..456 100644
+--- a/notes.txt
++++ b/notes.txt
+@@ -1,3 +1,3 @@
+ one
+-two
++2
+ three
+--- a/docs/plan.md
++++ /dev/null
+@@ -1 +0,0 @@
+-plan
+--- /dev/null
++++ b/new/x.txt
+@@ -0,0 +1 @@
++x
+\\ No newline at end of file
+"""
+PATCHED = {"notes.txt": b"one\n2\nthree\n", "new/x.txt": b"x"}
+
+
+async def test_a_patch_changes_several_files_together(root: Path) -> None:
+    shelf, before = Shelf(), everything(root)
+    effect = await foresee(root, "files.patch", patch=PATCH)
+    assert effect.summary == ("patch notes.txt (+1 -1 lines), docs/plan.md (5 bytes, deleted), new/x.txt (1 line, new)")
+    assert (effect.risk, effect.kind, len(effect.paths)) == (Risk.HIGH, "", 3)
+    tried = await act(root, "files.patch", shelf, patch=PATCH, dry_run=True)
+    assert tried.text.startswith("The patch fits: notes.txt")
+    assert (everything(root), shelf.checkpoints) == (before, [])
+    await act(root, "files.patch", shelf, patch=PATCH)
+    assert everything(root) == PATCHED
+    assert len(shelf.checkpoints) == 3
+
+
+async def test_a_dry_run_is_low_risk(root: Path) -> None:
+    assert (await foresee(root, "files.patch", patch=PATCH, dry_run=True)).risk is Risk.LOW
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (" three", " drei"),
+        ("-plan", "-other"),
+        ("+++ b/new/x.txt", "+++ b/notes.txt"),
+        ("+++ b/new/x.txt", "+++ b/./notes.txt"),
+        ("+++ b/new/x.txt", "+++ b/../x.txt"),
+        ("@@ -0,0 +1 @@\n+x", "@@ -0,0 +1,2 @@\n+x"),
+        ("--- /dev/null\n+++ b/new", "rename from a\n--- /dev/null\n+++ b/new"),
+        ("index 123", "old mode 100644\nindex 123"),
+    ],
+)
+async def test_a_patch_that_does_not_fit_wholly_is_applied_nowhere(root: Path, old: str, new: str) -> None:
+    before, shelf = everything(root), Shelf()
+    assert old in PATCH
+    finished = await act(root, "files.patch", shelf, patch=PATCH.replace(old, new))
+    assert finished.outcome is Outcome.ERROR
+    assert (everything(root), shelf.checkpoints) == (before, [])
+
+
+async def test_a_patch_whose_lines_have_moved_still_fits(root: Path) -> None:
+    (root / "notes.txt").write_bytes(b"zero\n" * 20 + b"one\ntwo\nthree\n")
+    await act(root, "files.patch", patch=PATCH)
+    assert (root / "notes.txt").read_bytes() == b"zero\n" * 20 + b"one\n2\nthree\n"
+
+
+async def test_a_misfit_tells_what_is_there(root: Path) -> None:
+    finished = await act(root, "files.patch", patch=PATCH.replace("-two", "-deux"))
+    assert "line 2 is 'two', and the patch has 'deux'" in finished.text
+
+
+async def test_a_file_that_is_no_text_is_not_patched(root: Path) -> None:
+    (root / "notes.txt").write_bytes(b"\xff\xfe")
+    assert "no text in UTF-8" in (await act(root, "files.patch", patch=PATCH)).text
+
+
+# -- calls that were interrupted
+
+
+async def test_a_change_that_took_effect_before_the_interruption_is_not_made_again(root: Path) -> None:
+    shelf = Shelf()
+    calls: list[tuple[str, JsonObject]] = [
+        ("files.write", {"path": "notes.txt", "text": "more", "mode": "append"}),
+        ("files.write", {"path": "fresh.txt", "text": "x"}),
+        ("files.delete", {"path": "fresh.txt"}),
+        ("files.patch", {"patch": PATCH.replace(" three\n", " three\n more\n\\ No newline at end of file\n", 1)}),
+    ]
+    calls[3][1]["patch"] = calls[3][1]["patch"].replace("@@ -1,3 +1,3 @@", "@@ -1,4 +1,4 @@")
+    (root / "notes.txt").write_bytes(b"one\ntwo\nthree\n")
+    for tool, arguments in calls:
+        shelf = Shelf()
+        first = await act(root, tool, shelf, **arguments)
+        assert first.outcome is Outcome.OK, first
+        after = everything(root)
+        shelf.is_repeated = True
+        assert (await act(root, tool, shelf, **arguments)).outcome is Outcome.OK
+        assert everything(root) == after
+
+
+async def test_a_change_that_did_not_come_about_is_made(root: Path) -> None:
+    shelf = Shelf()
+    before = everything(root)
+    await act(root, "files.patch", shelf, patch=PATCH)
+    for path, data in before.items():
+        (root / path).write_bytes(data)
+    os.unlink(root / "new" / "x.txt")
+    shelf.is_repeated = True
+    await act(root, "files.patch", shelf, patch=PATCH)
+    assert everything(root) == PATCHED
+
+
+async def test_a_patch_that_was_interrupted_half_way_is_applied_wholly(root: Path) -> None:
+    shelf = Shelf()
+    await act(root, "files.patch", shelf, patch=PATCH)
+    (root / "docs" / "plan.md").write_bytes(b"plan\n")
+    shelf.is_repeated = True
+    await act(root, "files.patch", shelf, patch=PATCH)
+    assert everything(root) == PATCHED
+
+
+async def test_what_somebody_else_changed_since_the_interruption_is_left_alone(root: Path) -> None:
+    shelf = Shelf()
+    await act(root, "files.write", shelf, path="notes.txt", text="mine", mode="replace")
+    (root / "notes.txt").write_bytes(b"by hand")
+    shelf.is_repeated = True
+    finished = await act(root, "files.write", shelf, path="notes.txt", text="mine", mode="replace")
+    assert finished.outcome is Outcome.ERROR
+    assert "changed by somebody else" in finished.text
+    assert (root / "notes.txt").read_bytes() == b"by hand"
