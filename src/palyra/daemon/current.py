@@ -1,4 +1,4 @@
-"""The settings in force: one frozen value at a time, exchanged as a whole."""
+"""The settings in force, and the policies: one frozen value of each at a time, exchanged as a whole."""
 
 import asyncio
 import logging
@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from palyra import config
 from palyra.config import Home, Reloaded, Settings, SettingsInvalid
+from palyra.policy.current import CurrentPolicies
+from palyra.policy.load import PolicyInvalid
 
 log = logging.getLogger(__name__)
 
@@ -16,6 +18,7 @@ class Current:
     def __init__(self, home: Home, settings: Settings) -> None:
         self._home = home
         self._watchers: list[Callable[[Settings], None]] = []
+        self._policies: CurrentPolicies | None = None
         self._reading = asyncio.Lock()
         self._adopt(settings)
 
@@ -23,10 +26,20 @@ class Current:
         """Tell somebody of every exchange."""
         self._watchers.append(changed)
 
+    def include(self, policies: CurrentPolicies) -> None:
+        """Read these again too whenever the settings are."""
+        self._policies = policies
+
     async def reload(self) -> Reloaded:
-        """Read the file and the environment again; take over what may change under a running daemon."""
+        """Read the file, the environment and the policies again; take over what may change under a running daemon."""
         async with self._reading:
             done = await asyncio.to_thread(config.reload, self._home, self.now)
+            if self._policies is not None:
+                # Read before anything is taken over: if one of them is wrong, nothing changes.
+                policies = await asyncio.to_thread(self._policies.read)
+                if policies.hash != self._policies.hash:
+                    self._policies.adopt(policies)
+                    done = done._replace(live=(*done.live, "policy"))
             self._adopt(done.settings)
             for changed in self._watchers:
                 changed(self.now)
@@ -37,8 +50,8 @@ class Current:
         """Read the settings again; say what is wrong if they can not be used."""
         try:
             await self.reload()
-        except SettingsInvalid as error:
-            log.error("settings stay as they were: %s", error)
+        except (SettingsInvalid, PolicyInvalid) as error:
+            log.error("settings and policies stay as they were: %s", error)
 
     def _adopt(self, settings: Settings) -> None:
         self.now = settings

@@ -1,0 +1,258 @@
+"""`palyra policy explain` and `simulate`: what the policies say about calls, past and imagined."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+
+import click
+import msgspec
+
+from palyra.cli.options import Invocation, PalyraCommand
+from palyra.cli.output import Progress, facts, plural, say, show, show_json, table
+from palyra.core import labels
+from palyra.core.call import DecidedCall, decisions
+from palyra.core.clock import to_ms
+from palyra.core.effect import Effect
+from palyra.core.errors import Invalid, NotFound
+from palyra.core.ids import CallId, RunId, SessionId
+from palyra.core.tool import Risk, ToolCall, ToolSpec, Verdict
+from palyra.policy.gate import Gate, Judgement
+from palyra.policy.load import load, load_files
+from palyra.policy.replay import Imagined, judge_again, judge_imagined
+
+SHOWN_FLIPS = 50
+LABELS = (labels.OWNER, labels.TOOL, labels.OTHER, labels.WEB)
+
+
+class NoDecision(NotFound):
+    """No call of this run was put before the policy. `palyra runs tape RUN` shows what happened in it."""
+
+
+class CallUnfit(Invalid):
+    """The arguments do not fit the tool."""
+
+
+@click.command(cls=PalyraCommand)
+@click.argument("run", required=False)
+@click.argument("call", required=False)
+@click.option("--tool", metavar="NAME", help="Explain a call of this tool that nobody made.")
+@click.option("--arguments", metavar="JSON", default="{}", help="The arguments of that call.")
+@click.option("--risk", type=click.Choice([risk.value for risk in Risk]), help="Its risk; else by the arguments.")
+@click.option("--path", "paths", multiple=True, metavar="PATH", help="A path that it touches; may be repeated.")
+@click.option("--host", "hosts", multiple=True, metavar="HOST", help="A host that it reaches; may be repeated.")
+@click.option("--command", metavar="LINE", help="The command line that it runs.")
+@click.option("--label", type=click.Choice(LABELS), default=labels.OWNER, help="Where its arguments come from.")
+@click.option("--agent", metavar="ID", help="Who makes it.")
+@click.option("--no-channel", is_flag=True, help="Nobody can be asked.")
+@click.option("--granted", is_flag=True, help="An earlier answer covers it.")
+@click.pass_obj
+def explain(
+    invocation: Invocation,
+    run: str | None,
+    call: str | None,
+    *,
+    tool: str | None,
+    arguments: str,
+    risk: str | None,
+    paths: tuple[str, ...],
+    hosts: tuple[str, ...],
+    command: str | None,
+    label: str,
+    agent: str | None,
+    no_channel: bool,
+    granted: bool,
+) -> None:
+    """Say what the policies make of a call, and why.
+
+    RUN [CALL] judges the recorded calls of a run again (`last` is the latest run). --tool judges a call that nobody
+    made:
+
+    \b
+      palyra policy explain last
+      palyra policy explain --tool shell.run --command "git push" --label web
+    """
+    if (run is None) == (tool is None):
+        raise click.UsageError("Give a RUN, or --tool for a call that nobody made.")
+    gate = Gate(load(invocation.home))
+    if tool is None:
+        assert run is not None
+        _explain_past(invocation, gate, run, call)
+        return
+    try:
+        given = msgspec.json.decode(arguments, type=dict[str, object])
+    except msgspec.DecodeError as error:
+        raise click.UsageError(f"--arguments must be a JSON object: {error}.") from error
+    imagined = Imagined(
+        tool=tool,
+        arguments=given,
+        risk=Risk(risk) if risk is not None else None,
+        paths=tuple(str(Path(path).absolute()) for path in paths) or None,
+        hosts=hosts or None,
+        command=command,
+        label=label,
+        channel=not no_channel,
+        granted=granted,
+        agent=agent or "imagined",
+    )
+    spec = spec_of(tool)
+    effect = _preview(invocation, tool, given) if given else None
+    judged = judge_imagined(gate, imagined, spec, effect=effect)
+    if invocation.json:
+        show_json(judged)
+    else:
+        show(_facts(judged))
+
+
+@click.command("simulate", cls=PalyraCommand)
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--since",
+    type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]),
+    help="Only calls of runs that were accepted since then.",
+)
+@click.option("--limit", type=click.IntRange(min=1), default=100_000, show_default=True, help="How many calls.")
+@click.pass_obj
+def simulate(invocation: Invocation, files: tuple[Path, ...], *, since: datetime | None, limit: int) -> None:
+    """Decide about recorded calls again, by the policies in FILES instead of the home's, and list what changes.
+
+    Without FILES, by the home's as they are now. The latest runs come first. An answer of yours that covered a call
+    then counts as covering it still. Reads the journal beside a daemon or without one.
+    """
+    from palyra.journal import calls, verify
+
+    gate = Gate(load_files(files) if files else load(invocation.home))
+    specs: dict[str, ToolSpec] = {}
+    flips: list[tuple[DecidedCall, Judgement]] = []
+    verdicts: Counter[str] = Counter()
+    began = time.perf_counter()
+    with verify.opened(invocation.home, invocation.settings) as conn, Progress("Deciding again") as progress:
+        since_ms = to_ms(since.astimezone()) if since is not None else 0
+        for number, past in enumerate(islice(calls.decided(conn, since_ms=since_ms), limit)):
+            name = past.proposed.tool
+            judged = judge_again(gate, past, specs.get(name) or specs.setdefault(name, spec_of(name)))
+            verdicts[judged.verdict.value] += 1
+            if judged.verdict is not past.decided.verdict:
+                flips.append((past, judged))
+            if number % 1000 == 0:
+                progress.tick()
+    took = time.perf_counter() - began
+    if invocation.json:
+        listed = [_flip(past, judged) for past, judged in flips]
+        show_json({"calls": verdicts.total(), "verdicts": verdicts, "hash": gate.policy_hash, "flips": listed})
+        return
+    if flips:
+        rows = [
+            [past.run_id, past.proposed.call_id, past.decided.verdict, judged.verdict, judged.reason, _summary(past)]
+            for past, judged in flips[:SHOWN_FLIPS]
+        ]
+        show(table(["RUN", "CALL", "WAS", "WOULD BE", "WHY", "WHAT"], rows, stretch=4))
+        print()
+    if len(flips) > SHOWN_FLIPS:
+        say(f"Shown are {SHOWN_FLIPS} of {len(flips)}; --json prints them all.")
+    print(f"{plural(verdicts.total(), 'call')} in {took:.1f} s, decided otherwise: {len(flips)}.")
+
+
+def spec_of(name: str) -> ToolSpec:
+    """Return what is known of a tool; one that is not here may do anything that its arguments name."""
+    from palyra.tools.catalog import Catalog
+
+    found = Catalog.of(None).get(name)
+    return found.spec if found is not None else ToolSpec(name=name, description="", parameters={}, risk=Risk.MEDIUM)
+
+
+def _explain_past(invocation: Invocation, gate: Gate, name: str, call: str | None) -> None:
+    found = [past for past in _past(invocation, name) if call in (None, past.proposed.call_id)]
+    if not found:
+        raise NoDecision(f"No call {call!r} of this run was put before the policy." if call else None)
+    judged = [(past, judge_again(gate, past, spec_of(past.proposed.tool))) for past in found]
+    if invocation.json:
+        show_json({"calls": [_flip(past, now) for past, now in judged]})
+        return
+    for place, (past, now) in enumerate(judged):
+        if place:
+            print()
+        show(_facts(now, past))
+
+
+def _past(invocation: Invocation, name: str) -> Iterator[DecidedCall]:
+    """Yield the decisions of a run, as the daemon tells them."""
+    from palyra.cli.runs import find_run
+    from palyra.core.events import RunAccepted
+    from palyra.gateway.follow import read_tape
+
+    client = invocation.client
+    run = find_run(client, name)
+    events = [line.event for line in read_tape(client, f"/runs/{run.run_id}") if line.event is not None]
+    accepted = next(event for event in events if isinstance(event, RunAccepted))
+    for proposed, decided in decisions(events):
+        yield DecidedCall(
+            principal=accepted.principal,
+            agent_id=accepted.agent_id,
+            session_id=SessionId(run.session_id),
+            run_id=RunId(run.run_id),
+            proposed=proposed,
+            decided=decided,
+        )
+
+
+def _preview(invocation: Invocation, tool: str, arguments: dict[str, object]) -> Effect | None:
+    """Return what a tool that is here says that it would do in the home's workspace."""
+    from palyra.daemon.system import SystemClock
+    from palyra.sandbox.workspace import Workspace
+    from palyra.tools.arguments import BadCall, check
+    from palyra.tools.base import ToolContext
+    from palyra.tools.catalog import Catalog
+
+    catalog = Catalog.of(None)
+    found = catalog.get(tool)
+    if found is None:
+        return None
+    given = check(catalog, ToolCall(call_id=CallId("imagined"), tool=tool, arguments=arguments))
+    if isinstance(given, BadCall):
+        raise CallUnfit(given.reason)
+    if found.preview is None:
+        return None
+    root = invocation.settings.workspace.root
+    folder = Path(root).expanduser() if root is not None else invocation.home.workspace
+    return asyncio.run(found.effect(ToolContext(workspace=Workspace((folder,)), clock=SystemClock()), given))
+
+
+def _facts(judged: Judgement, past: DecidedCall | None = None) -> list[str]:
+    colours = {Verdict.ALLOW: "green", Verdict.ASK: "yellow", Verdict.DENY: "red"}
+    return facts(
+        [
+            ("call", f"{past.proposed.call_id}: {_summary(past)}" if past is not None else None),
+            ("verdict", judged.verdict.value),
+            ("recorded", past.decided.verdict.value if past is not None else None),
+            ("risk", judged.risk.value),
+            ("reason", judged.reason),
+            ("policies", ", ".join(judged.policies) or "none"),
+            ("answer", "an earlier one covers it" if judged.grant_id is not None else None),
+            ("hash", judged.policy_hash),
+        ],
+        colours={"verdict": colours[judged.verdict]},
+    )
+
+
+def _flip(past: DecidedCall, judged: Judgement) -> dict[str, object]:
+    return {
+        "run_id": past.run_id,
+        "call_id": past.proposed.call_id,
+        "tool": past.proposed.tool,
+        "summary": _summary(past),
+        "was": past.decided.verdict,
+        "was_by": past.decided.policies,
+        "verdict": judged.verdict,
+        "risk": judged.risk,
+        "reason": judged.reason,
+        "policies": judged.policies,
+        "policy_hash": judged.policy_hash,
+    }
+
+
+def _summary(past: DecidedCall) -> str:
+    return past.decided.effect.summary if past.decided.effect is not None else past.proposed.tool

@@ -1,0 +1,52 @@
+"""Calls that were put before the policy, read back from the tapes."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from palyra.core.call import DecidedCall, decisions
+from palyra.core.events import decode
+from palyra.core.ids import LENGTH, AgentId, PrincipalId, RunId, SessionId
+from palyra.journal.engine import Connection, Row
+
+PAGE_RUNS = 200
+
+
+def decided(conn: Connection, *, since_ms: int = 0) -> Iterator[DecidedCall]:
+    """Yield the calls of every run that was accepted since then, the latest run first.
+
+    A tape that was moved to the archive is not read.
+    """
+    # Ids are given in the order of time, and none sorts behind this one.
+    before = "Z" * (LENGTH + 1)
+    while True:
+        found = conn.fetch(
+            "SELECT run_id, session_id, principal, agent_id FROM runs"
+            " WHERE run_id < :before AND accepted_ms >= :since_ms ORDER BY run_id DESC LIMIT :limit",
+            {"before": before, "since_ms": since_ms, "limit": PAGE_RUNS},
+        )
+        if not found:
+            return
+        yield from _calls(conn, found)
+        before = found[-1][0]
+
+
+def _calls(conn: Connection, runs: Sequence[Row]) -> Iterator[DecidedCall]:
+    names = {f"r{place}": row[0] for place, row in enumerate(runs)}
+    listed = ", ".join(f":{name}" for name in names)
+    rows = conn.fetch(
+        f"SELECT run_id, content FROM tape WHERE run_id IN ({listed})"
+        " AND kind IN ('tool_proposed', 'policy_decided') ORDER BY run_id DESC, tape_seq",
+        names,
+    )
+    of_run = {row[0]: row for row in runs}
+    for run_id, entries in groupby(rows, key=lambda row: row[0]):
+        _, session_id, principal, agent_id = of_run[run_id]
+        for proposed, event in decisions(decode(row[1]) for row in entries):
+            yield DecidedCall(
+                principal=PrincipalId(principal),
+                agent_id=AgentId(agent_id),
+                session_id=SessionId(session_id),
+                run_id=RunId(run_id),
+                proposed=proposed,
+                decided=event,
+            )
