@@ -15,13 +15,15 @@ _ABILITIES = """\
 - read a file: "read notes.txt", "lines 10 to 20 of 'my notes.txt'"
 - find text or files: "search for invoice", "find report.pdf"
 - recall this conversation: "what was my first message?", "did I mention Lisbon?"
+- write a note, after you have agreed: "write a note: buy milk", "add 'call Ana' to todo.txt"
 - small sums: "what is 12 * 7?"
 - hand a task to another agent: "delegate: what time is it in Paris?\""""
 
 _FIXED = {
     Topic.GREETING: (
         "Hello. I am Palyra's built-in helper: a few fixed rules, no language model. "
-        'I can tell the time, look into your files and recall this conversation. Say "help" for the whole list.'
+        'I can tell the time, look into your files and recall this conversation. Say "help" for the whole list.\n'
+        'Shall I write a note? Say "write a note: Palyra works", and you will see how I ask before I change anything.'
     ),
     Topic.MOOD: 'All is well here, thank you. I am a small program, so that is all I can say about it. Try "help".',
     Topic.THANKS: "You are welcome.",
@@ -29,7 +31,7 @@ _FIXED = {
     Topic.CONSENT: 'All right. Say "help" to see what I can do.',
     Topic.HELP: (
         f"I am the built-in helper, with fixed rules instead of a language model. This I can do:\n{_ABILITIES}\n"
-        "I can not write files, run commands or use the web."
+        "I can not run commands or use the web; other models can, if you let them."
     ),
     Topic.IDENTITY: (
         "I am Palyra's built-in helper. I am not a language model and not a person: I follow a few fixed rules, "
@@ -47,16 +49,20 @@ _FIXED = {
         "- palyra up, down, restart, status, logs: the daemon\n"
         "- palyra sessions: your conversations\n"
         "- palyra runs list, show, tape, attach, cancel: what was done, step by step\n"
+        "- palyra approvals: what waits for your word, and your answer to it\n"
         "- palyra journal verify: check that no record was altered\n"
         "- palyra doctor: check the installation"
     ),
-    Topic.WRITE: "Writing, changing and deleting files is not available until Palyra can ask you for approval first.",
+    Topic.WRITE: (
+        'I can add a line to a file, after you have agreed: "write a note: buy milk", "add \'call Ana\' to todo.txt". '
+        "For other changes I am too simple; a language model can make them."
+    ),
     Topic.REMEMBER: (
         "I keep no notes beyond this conversation, but what you write here is recorded. "
         'Ask "did I mention …?" and I will look it up.'
     ),
-    Topic.WEB: "I can not use the web: I have no network tool. I can search the files of your workspace.",
-    Topic.SHELL: "I can not run commands: there is no tool for it in this version.",
+    Topic.WEB: "I can not use the web. I can search the files of your workspace.",
+    Topic.SHELL: "I can not run commands: that is for a language model, and only when you agree.",
     Topic.PLACE: 'I do not know the time zone of that place. Name one like "time in Europe/Berlin".',
     Topic.UNKNOWN: (
         "I am the small built-in helper and only follow fixed rules, so I can not answer that. "

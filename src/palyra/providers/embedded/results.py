@@ -49,6 +49,8 @@ def tell(call: ToolCall, result: str, *, beyond: bool = False) -> str:
             return printable(result)
         case "files.search" if found := _FOUND.fullmatch(head):
             return _found(found, body, call.arguments)
+        case "files.write":
+            return f"Done: {quote(result, limit=MAX_FAULT_CHARS)} `palyra files history` shows it, and can undo it."
         case "agent.delegate":
             return f"The other agent answered:\n{_part(result)}"
         case "time.now" | "files.list" | "files.read" | "files.search":

@@ -5,10 +5,11 @@ import re
 import pytest
 
 from palyra.providers.embedded.answers import calculate, meet, recall, say
-from palyra.providers.embedded.intents import Calculate, Meet, Recall, Say, Topic, Which
+from palyra.providers.embedded.intents import Calculate, Meet, Recall, Say, Topic, Use, Which
+from palyra.providers.embedded.recognise import recognise
 from tests.unit.providers.conversation import ALL_TOOLS, a_prompt, assistant
 
-EXISTING_COMMANDS = {"chat", "run", "up", "sessions", "runs", "journal", "doctor"}
+EXISTING_COMMANDS = {"approvals", "chat", "run", "up", "sessions", "runs", "journal", "doctor"}
 
 
 @pytest.mark.parametrize("topic", Topic)
@@ -28,10 +29,14 @@ def test_it_does_not_pass_for_a_model(topic: Topic) -> None:
     assert "fixed rules" in answer
 
 
-def test_writing_is_refused_in_one_sentence() -> None:
+def test_writing_is_offered_with_words_that_are_understood() -> None:
     answer = say(Say(Topic.WRITE), ALL_TOOLS)
-    assert answer.count(".") == 1
-    assert "approval" in answer
+    assert "after you have agreed" in answer
+    offered = re.findall(r'"([^"]+)"', answer) + re.findall(r'"(write [^"]+)"', say(Say(Topic.GREETING), ALL_TOOLS))
+    assert len(offered) == 3
+    for words in offered:
+        assert isinstance(use := recognise(words), Use)
+        assert use.tool == "files.write"
 
 
 def test_tools_are_listed_as_they_are_offered() -> None:
