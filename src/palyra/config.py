@@ -1,8 +1,9 @@
 """The settings: frozen structs, read from one TOML file and the environment.
 
-Nobody else reads the environment. A variable `PALYRA_<SECTION>_<KEY>` overrides the key of that section. Unknown keys
-are refused with the nearest name that exists. A key that holds a secret may name where the secret is instead
-(`env:NAME`, `file:/path`): it is resolved here, and wherever settings are shown or hashed the reference stands for it.
+Nobody but this module and `references` reads the environment. A variable `PALYRA_<SECTION>_<KEY>` overrides the key of
+that section. Unknown keys are refused with the nearest name that exists. A key that holds a secret may name where the
+secret is instead (`env:NAME`, `file:/path`, `keyring:SERVICE/NAME`): the settings hold the reference, and whoever uses
+the secret resolves it then.
 """
 
 import difflib
@@ -22,12 +23,23 @@ from msgspec import Meta, Struct
 
 from palyra.core.errors import Invalid
 from palyra.core.limits import Limits
+from palyra.references import (
+    Reference,
+    ReferenceInvalid,
+    ReferenceUnresolved,
+    SecretText,
+    parse,
+    redacted,
+    resolve,
+)
 
 DEFAULT_PORT = 7717
 DEFAULT_GRPC_PORT = 7718
 
-SECRETS = frozenset({"journal.database_url"})
+SECRETS = frozenset({"journal.database_url", "vault.key"})
 """The keys whose value may be a reference, and is never shown."""
+BEFORE_THE_VAULT = frozenset({"journal.database_url", "vault.key"})
+"""What it takes to open the vault, and so can not stand in it."""
 LIVE_SECTIONS = frozenset({"limits", "gateway", "approvals"})
 LIVE_KEYS = frozenset({"runs.queued_inputs"})
 """What a running daemon takes over; everything else needs a restart."""
@@ -36,8 +48,6 @@ OTHER_VARIABLES = frozenset({"PALYRA_HOME", "PALYRA_PROFILE", "PALYRA_DEBUG", "P
 
 _PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _LOOPBACK = re.compile(r"localhost|::1|127(\.\d{1,3}){3}")
-_REFERENCE = re.compile(r"(?P<kind>[a-z]+):(?!//)(?P<rest>.*)", re.DOTALL)
-_PASSWORD = re.compile(r"(?P<user>://[^:@/]*):.*@|(?P<word>\bpassword\s*=\s*)('[^']*'|[^&\s]*)", re.DOTALL)
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=1, le=100_000)]
@@ -95,7 +105,16 @@ class JournalSettings(Section, frozen=True, kw_only=True):
     """Where the journal is kept."""
 
     database_url: str | None = None
-    """A PostgreSQL address, or where it stands (`env:NAME`, `file:/path`); SQLite in the home if there is none."""
+    """A PostgreSQL address, or where it stands (`env:NAME`, `file:/path`, `keyring:SERVICE/NAME`); SQLite in the home
+    if there is none."""
+
+
+class VaultSettings(Section, frozen=True, kw_only=True):
+    """How secrets are kept."""
+
+    key: str | None = None
+    """Where the vault's key stands (`env:NAME`, `file:/path`, `keyring:SERVICE/NAME`), as 64 hexadecimal digits; a file
+    of the home, `vault.key`, made at first use, if none is named."""
 
 
 class ModelSettings(Section, frozen=True, kw_only=True):
@@ -147,6 +166,7 @@ class Settings(Section, frozen=True, kw_only=True):
     grpc: GrpcSettings = GrpcSettings()
     gateway: GatewaySettings = GatewaySettings()
     journal: JournalSettings = JournalSettings()
+    vault: VaultSettings = VaultSettings()
     model: ModelSettings = ModelSettings()
     workspace: WorkspaceSettings = WorkspaceSettings()
     runs: RunSettings = RunSettings()
@@ -185,6 +205,11 @@ class Home(Struct, frozen=True):
     def key(self) -> Path:
         """The key that signs the journal's anchors."""
         return self.path / "journal.key"
+
+    @property
+    def vault_key(self) -> Path:
+        """The key that opens the vault; it is in no backup."""
+        return self.path / "vault.key"
 
     @property
     def log(self) -> Path:
@@ -245,20 +270,6 @@ class Reloaded(NamedTuple):
     restart: tuple[str, ...]
 
 
-class SecretText(str):
-    """A secret to be used as text, which shows something else in its place."""
-
-    shown: str
-
-    def __new__(cls, secret: str, *, shown: str) -> "SecretText":
-        made = super().__new__(cls, secret)
-        made.shown = shown
-        return made
-
-    def __repr__(self) -> str:
-        return repr(self.shown)
-
-
 def find_home(*, home: str | None = None, profile: str | None = None, environ: Mapping[str, str] = os.environ) -> Home:
     """Return the home folder: as given, or PALYRA_HOME, or ~/.palyra; a profile is a home beside it."""
     return choose_home(home=home, profile=profile, environ=environ)[0]
@@ -311,8 +322,8 @@ def read(home: Home, *, environ: Mapping[str, str] = os.environ) -> Reading:
             if source is not Source.DEFAULT:
                 value = msgspec.convert(value, field.type, strict=source is Source.FILE)
                 _check_sign(key, value)
-                value = _resolve(str(value), home, environ=environ) if key in SECRETS else value
-        except (msgspec.ValidationError, SettingsInvalid) as error:
+                value = _secret(key, str(value)) if key in SECRETS else value
+        except (msgspec.ValidationError, SettingsInvalid, ReferenceInvalid) as error:
             default = "none" if field.default is None else field.default
             what = f"{key} is wrong: {str(error).removesuffix('.')}."
             problems.append(Problem(where, key, what, f"Mend it, or leave it out; the default is {default}."))
@@ -348,6 +359,23 @@ def crash_after(environ: Mapping[str, str] = os.environ) -> int | None:
 def effective(settings: Settings) -> dict[str, object]:
     """Return every key with its value as it may be shown."""
     return {key: _shown(key, value) for key, value in _flat(settings)}
+
+
+def references(settings: Settings) -> dict[str, Reference]:
+    """Return the keys whose secret stands elsewhere, and where."""
+    given = ((key, value) for key, value in _flat(settings) if key in SECRETS and value is not None)
+    return {key: reference for key, value in given if (reference := parse(value)) is not None}
+
+
+def unresolved(home: Home, reading: Reading, *, environ: Mapping[str, str] = os.environ) -> Iterator[Problem]:
+    """Find references that lead nowhere. What they lead to is looked at, and not kept."""
+    for key, reference in references(reading.settings).items():
+        try:
+            resolve(reference, base=home.path, environ=environ)
+        except ReferenceUnresolved as error:
+            where = str(home.config) if reading.sources[key] is Source.FILE else variable_of(key)
+            what = f"{key} is wrong: {error.detail}"
+            yield Problem(where, key, what, "Put the secret there, or change the reference.")
 
 
 def settings_hash(settings: Settings) -> str:
@@ -447,28 +475,23 @@ def _nearest(name: str, names: list[str]) -> str:
     return f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(names)}."
 
 
-def _resolve(text: str, home: Home, *, environ: Mapping[str, str]) -> SecretText:
-    """Return the secret that is meant: the text itself, or what it refers to."""
-    reference = _REFERENCE.fullmatch(text)
-    if reference is None:
-        return SecretText(text, shown=_redacted(text))
-    kind, rest = reference["kind"], reference["rest"]
-    if kind not in ("env", "file"):
-        raise SettingsInvalid(f"there is no kind of reference {kind!r}; there are env:NAME and file:/path")
-    try:
-        found = environ.get(rest, "") if kind == "env" else (home.path / Path(rest).expanduser()).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsInvalid(f"{text} can not be read ({getattr(error, 'strerror', 'no UTF-8')})") from error
-    if not found.strip():
-        raise SettingsInvalid(f"there is nothing at {text}")
-    return SecretText(found.strip(), shown=text)
+def _secret(key: str, text: str) -> str:
+    """Return a secret that was given: as a reference, or as a text that does not show itself."""
+    reference = parse(text)
+    if reference is not None and reference.kind == "vault" and key in BEFORE_THE_VAULT:
+        raise SettingsInvalid(
+            f"{text} can not be used for it: it is needed to open the vault; use env:NAME, file:/path"
+            " or keyring:SERVICE/NAME"
+        )
+    if reference is None and key == "vault.key":
+        raise SettingsInvalid(
+            "the key itself must not stand in the settings, which are part of every backup; say where it is with"
+            " env:NAME, file:/path or keyring:SERVICE/NAME"
+        )
+    return text if reference is not None else SecretText(text, shown=redacted(text))
 
 
 def _shown(key: str, value: object) -> object:
     if isinstance(value, SecretText):
         return value.shown
-    return _redacted(value) if isinstance(value, str) and key in SECRETS else value
-
-
-def _redacted(text: str) -> str:
-    return _PASSWORD.sub(lambda found: f"{found['user']}:***@" if found["user"] else f"{found['word']}***", text)
+    return redacted(value) if isinstance(value, str) and key in SECRETS else value

@@ -16,7 +16,7 @@ from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from palyra.gateway.grpc.pb import gateway_pb2 as pb
+from palyra.gateway.grpc.pb import gateway_pb2, vault_pb2
 from tests.e2e.conftest import NewDaemon
 from tests.support.daemon import Daemon
 
@@ -27,7 +27,12 @@ _numbers = count(1)
 STRANGE = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 """An id that nothing has."""
 SECRET = "the crown is under the third stone"
-SERVICE = pb.DESCRIPTOR.services_by_name["GatewayService"]
+METHODS = {
+    method.name: method
+    for file in (gateway_pb2.DESCRIPTOR, vault_pb2.DESCRIPTOR)
+    for service in file.services_by_name.values()
+    for method in service.methods
+}
 
 
 class Tenant:
@@ -50,7 +55,7 @@ class Tenant:
         """Make a call and return its status, its detail and everything that it answered."""
         kind = ("stream" if method.client_streaming else "unary") + ("_stream" if method.server_streaming else "_unary")
         stub = getattr(self.channel, kind)(
-            f"/{SERVICE.full_name}/{method.name}",
+            f"/{method.containing_service.full_name}/{method.name}",
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=GetMessageClass(method.output_type).FromString,
         )
@@ -73,11 +78,14 @@ class Stage:
         sent = self.ana.http.post("/console/v1/runs", json={"text": SECRET, "session": {"key": "hers"}}).json()
         self.ana.http.get(f"/console/v1/runs/{sent['run_id']}/events")  # ends with the run
         agent = self.ana.http.post("/console/v1/agents", json={"name": "spy", "instructions": SECRET}).json()["agent"]
+        kept = self.ana.http.post("/console/v1/secrets", json={"name": "crown-key", "value": SECRET})
+        assert kept.status_code == 200
         self.ids = {
             "session_id": sent["session_id"],
             "run_id": sent["run_id"],
             "agent_id": agent["agent_id"],
             "token_id": self.ana.token_id,
+            "secret_name": "crown-key",
         }
         self.document: Json = httpx.get(daemon.address + "/openapi.json").json()
 
@@ -93,6 +101,7 @@ class Stage:
                 f"/console/v1/sessions/{session}/tape",
                 "/console/v1/runs",
                 "/console/v1/agents",
+                "/console/v1/secrets",
                 "/admin/v1/tokens",
             )
         ]
@@ -134,7 +143,7 @@ def test_no_route_tells_a_stranger_anything(stage: Stage) -> None:
 
 def test_no_method_tells_a_stranger_anything(stage: Stage) -> None:
     before = stage.hers()
-    for method in SERVICE.methods:
+    for method in METHODS.values():
         request, named = _request(method, stage.ids)
         status, detail, answer = stage.ben.call(method, request)
         stage.assert_silent(detail + answer, method.name)
@@ -150,8 +159,8 @@ def test_the_owner_of_a_thing_gets_in(stage: Stage) -> None:
     for name in ("session_id", "run_id", "agent_id"):
         kind = name.removesuffix("_id") + "s"
         assert stage.ana.http.get(f"/console/v1/{kind}/{stage.ids[name]}").status_code == 200
-    method = SERVICE.methods_by_name["GetAgent"]
-    assert stage.ana.call(method, _request(method, stage.ids)[0])[0] == "OK"
+    for name in ("GetAgent", "DeleteSecret"):
+        assert stage.ana.call(METHODS[name], _request(METHODS[name], stage.ids)[0])[0] == "OK"
 
 
 # -- requests made from what the doors say of themselves

@@ -20,11 +20,14 @@ from palyra.config import (
     find_home,
     load,
     read,
+    references,
     reload,
     settings_hash,
     stray_variables,
+    unresolved,
 )
 from palyra.core.limits import Limits
+from palyra.references import secret_of
 
 URL = "postgresql://palyra:s3cret@db.example/palyra"
 
@@ -194,10 +197,10 @@ def test_half_a_certificate_is_refused(place: Home) -> None:
 def test_a_secret_may_stand_in_a_variable(place: Home) -> None:
     written(place, "[journal]\ndatabase_url = 'env:DATABASE'\n")
 
-    settings = load(place, environ={"DATABASE": URL})
+    settings = load(place, environ={})
 
-    assert settings.journal.database_url == URL
-    assert effective(settings)["journal.database_url"] == "env:DATABASE"
+    assert effective(settings)["journal.database_url"] == settings.journal.database_url == "env:DATABASE"
+    assert secret_of("env:DATABASE", base=place.path, environ={"DATABASE": URL}) == URL
 
 
 @pytest.mark.parametrize("name", ["{home}/secret", "secret"])
@@ -206,19 +209,45 @@ def test_a_secret_may_stand_in_a_file(place: Home, name: str) -> None:
 
     settings = load(place, environ={"PALYRA_JOURNAL_DATABASE_URL": "file:" + name.format(home=place.path)})
 
-    assert settings.journal.database_url == URL
+    assert settings.journal.database_url is not None
+    assert secret_of(settings.journal.database_url, base=place.path) == URL
+    assert "s3cret" not in repr(settings)
 
 
 @pytest.mark.parametrize(
-    ("reference", "why"),
+    ("key", "reference", "why"),
     [
-        ("env:NOT_THERE", "there is nothing at env:NOT_THERE"),
-        ("file:/not/there", "file:/not/there can not be read (No such file or directory)"),
-        ("vault:database", "there is no kind of reference 'vault'; there are env:NAME and file:/path"),
+        ("JOURNAL_DATABASE_URL", "vaults:database", "there is no kind of reference 'vaults'; there are env:NAME"),
+        (
+            "JOURNAL_DATABASE_URL",
+            "vault:database",
+            "vault:database can not be used for it: it is needed to open the vault",
+        ),
+        ("JOURNAL_DATABASE_URL", "keyring:database", "write it as keyring:SERVICE/NAME"),
+        ("VAULT_KEY", "vault:key", "vault:key can not be used for it"),
+        ("VAULT_KEY", "ab" * 32, "the key itself must not stand in the settings, which are part of every backup"),
     ],
 )
-def test_a_reference_that_leads_nowhere_is_refused(place: Home, reference: str, why: str) -> None:
-    assert why in complaint(place, PALYRA_JOURNAL_DATABASE_URL=reference)
+def test_a_reference_that_can_not_be_meant_is_refused(place: Home, key: str, reference: str, why: str) -> None:
+    said = complaint(place, **{f"PALYRA_{key}": reference})
+    assert why in said
+    assert "ab" * 32 not in said
+
+
+@pytest.mark.parametrize("reference", ["env:NOT_THERE", "file:/not/there", "keyring:not/there"])
+def test_a_reference_that_leads_nowhere_is_found_when_looked_for(place: Home, reference: str) -> None:
+    written(place, f"[journal]\ndatabase_url = '{reference}'\n")
+    reading = read(place, environ={"PALYRA_VAULT_KEY": "env:HERE"})
+
+    (problem,) = unresolved(place, reading, environ={"HERE": "s3cret"})
+
+    assert reading.problems == ()
+    assert (problem.where, problem.key) == (str(place.config), "journal.database_url")
+    assert reference in problem.what
+    assert {key: str(found) for key, found in references(reading.settings).items()} == {
+        "journal.database_url": reference,
+        "vault.key": "env:HERE",
+    }
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ COMMANDS = {
     "approvals": ("palyra.cli.approvals:approvals", "See what waits for your word, and answer."),
     "agents": ("palyra.cli.agents:agents", "List, make, change and bind agents."),
     "tokens": ("palyra.cli.tokens:tokens", "List, make and revoke tokens."),
+    "secrets": ("palyra.cli.secrets:secrets", "Keep, list and delete secrets; their values are never shown."),
     "policy": ("palyra.cli.policy:policy", "See what the policies say about calls; check, try and test them."),
     "config": ("palyra.cli.config:config", "Check and show the settings; which daemon they lead to."),
     "journal": ("palyra.cli.journal:journal", "Prove that nothing recorded was changed; export it."),

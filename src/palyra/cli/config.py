@@ -21,8 +21,10 @@ from palyra.config import (
     effective,
     load,
     read,
+    references,
     settings_hash,
     stray_variables,
+    unresolved,
     variable_of,
 )
 from palyra.gateway.client import ADMIN_ROOT, Client
@@ -47,11 +49,17 @@ def check_config(invocation: Invocation) -> Exit:
     """
     home = invocation.home
     reading = read(home)
-    problems = [*reading.problems, *look_around(home, reading.settings), *stray_variables()]
+    lost = list(unresolved(home, reading))
+    problems = [*reading.problems, *lost, *look_around(home, reading.settings), *stray_variables()]
+    # Whether each leads to something; to what is nobody's business.
+    leading = {key: key not in {problem.key for problem in lost} for key in references(reading.settings)}
     if invocation.json:
-        show_json({"ok": not problems, "file": str(home.config), "problems": problems})
+        show_json({"ok": not problems, "file": str(home.config), "references": leading, "problems": problems})
     else:
         _tell(home, problems)
+        for key, reference in references(reading.settings).items():
+            if leading[key]:
+                print(f"{key}: there is a secret at {printable_line(str(reference))}.")
     return Exit.FAILED if problems else Exit.DONE
 
 

@@ -1,12 +1,17 @@
-"""Secrets taken out of what is written for people: by their shape, and by the exact name of the field they stand in.
+"""Secrets taken out of what is written for people: by their shape, by the exact name of the field they stand in, and by
+their value where it is known.
 
 Names must match as a whole: `prompt_tokens` is a figure, `token` is not.
 """
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from urllib.parse import quote
 
 HIDDEN = "[redacted]"
+SHORTEST_VALUE = 8
+"""A shorter value would also be found where it is not meant, and its place would then tell of it."""
 
 NAMES = frozenset(
     {
@@ -52,6 +57,29 @@ def redact_fields(fields: Mapping[str, object]) -> dict[str, object]:
         name: HIDDEN if _is_telling(name) else redact(value) if isinstance(value, str) else value
         for name, value in fields.items()
     }
+
+
+def redact_values(text: str, known: Mapping[str, bytes]) -> str:
+    """Return the text with `[secret NAME]` in the place of each known value."""
+    return hide_values(text, ((value, name) for name, value in known.items()))
+
+
+def hide_values(text: str, known: Iterable[tuple[bytes, str]]) -> str:
+    """Return the text without the values, each of which has a name; two may have the same."""
+    # The longest first: one value may stand within another, and what is left of the other would be seen.
+    for form, name in sorted(_forms(known), key=lambda pair: len(pair[0]), reverse=True):
+        text = text.replace(form, f"[secret {name}]")
+    return text
+
+
+def _forms(known: Iterable[tuple[bytes, str]]) -> Iterable[tuple[str, str]]:
+    """Yield each value as it may stand in a text: as it is, within JSON, within an address."""
+    for value, name in known:
+        plain = value.decode("utf-8", errors="replace").strip()
+        if len(plain) >= SHORTEST_VALUE:
+            quoted = json.dumps(plain)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1]
+            for form in {plain, *quoted, quote(plain, safe=""), quote(plain)}:
+                yield form, name
 
 
 def _is_telling(name: str) -> bool:

@@ -15,7 +15,9 @@ from palyra.gateway.auth import Auth
 from palyra.gateway.grpc.agents import AgentMethods
 from palyra.gateway.grpc.health import HealthMethods
 from palyra.gateway.grpc.runs import RunMethods
-from palyra.gateway.grpc.server import GrpcServer
+from palyra.gateway.grpc.secrets import SERVICE as VAULT_SERVICE
+from palyra.gateway.grpc.secrets import SecretMethods
+from palyra.gateway.grpc.server import SERVICE, GrpcServer
 from palyra.gateway.grpc.serving import Methods
 from palyra.gateway.grpc.sessions import SessionMethods
 from palyra.gateway.http import app
@@ -26,6 +28,7 @@ from palyra.gateway.http.config import ConfigRoutes
 from palyra.gateway.http.journal import JournalRoutes
 from palyra.gateway.http.protocol import bounded
 from palyra.gateway.http.runs import RunRoutes
+from palyra.gateway.http.secrets import SecretRoutes
 from palyra.gateway.http.sessions import SessionRoutes
 from palyra.gateway.http.tokens import TokenRoutes
 from palyra.gateway.rate import Rate
@@ -37,6 +40,7 @@ from palyra.runs.agents import Agents
 from palyra.runs.approvals import Approvals
 from palyra.runs.control import Control
 from palyra.runs.intake import Intake
+from palyra.runs.secrets import Secrets
 from palyra.runs.sessions import Sessions
 from palyra.runs.tokens import Tokens
 from palyra.runs.watch import Watch
@@ -69,6 +73,7 @@ def build(
     ids: IdSource,
     workspaces: Workspaces,
     inspection: Inspection,
+    secrets: Secrets,
     status: Callable[[], Awaitable[Status]],
     metrics: Callable[[], Awaitable[str]],
     ready: Callable[[], str | None],
@@ -97,6 +102,7 @@ def build(
         *AdminRoutes(status, metrics).operations(),
         *ConfigRoutes(lambda: settings.now, settings.reload).operations(),
         *JournalRoutes(engine, inspection).operations(),
+        *SecretRoutes(secrets).operations(),
         *TokenRoutes(auth, Tokens(engine, clock=clock, ids=ids)).operations(),
     ]
     methods = Methods(auth, streams)
@@ -119,10 +125,13 @@ def build(
         ),
         grpc=GrpcServer(
             {
-                **HealthMethods(auth, status).handlers(),
-                **RunMethods(engine, tail, intake=intake, control=control, patience=patience).handlers(methods),
-                **SessionMethods(engine, doors=sessions).handlers(methods),
-                **AgentMethods(agents).handlers(methods),
+                SERVICE: {
+                    **HealthMethods(auth, status).handlers(),
+                    **RunMethods(engine, tail, intake=intake, control=control, patience=patience).handlers(methods),
+                    **SessionMethods(engine, doors=sessions).handlers(methods),
+                    **AgentMethods(agents).handlers(methods),
+                },
+                VAULT_SERVICE: SecretMethods(secrets).handlers(methods),
             }
         ),
     )

@@ -1,5 +1,6 @@
 """The journal of a daemon: opened, brought up to date, and made to know who this daemon is."""
 
+import asyncio
 import logging
 import os
 import signal
@@ -17,6 +18,7 @@ from palyra.journal import leases, meta, migrate, signing, tokens
 from palyra.journal.engine import Connection, Engine
 from palyra.journal.sqlite import SqliteEngine
 from palyra.journal.tokens import TokenRecord
+from palyra.references import secret_of
 from palyra.runs.tokens import welcome
 
 OWNER = PrincipalId("user:owner")
@@ -47,7 +49,8 @@ async def opened(home: Home, settings: Settings) -> AsyncIterator[Engine]:
                 "journal.database_url is set, but the PostgreSQL driver is missing. Install palyra[postgres]."
             ) from error
 
-        engine = PostgresEngine(settings.journal.database_url, after_commit=crash)
+        address = await asyncio.to_thread(secret_of, settings.journal.database_url, base=home.path)
+        engine = PostgresEngine(address, after_commit=crash)
     else:
         engine = SqliteEngine(home.journal, after_commit=crash)
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import uvloop
 
-from palyra import telemetry
+from palyra import config, telemetry
 from palyra.background import metrics
 from palyra.background.anchoring import Anchoring
 from palyra.background.inspection import Inspection
@@ -33,6 +33,7 @@ from palyra.gateway.grpc.server import GrpcPortTaken, GrpcServer
 from palyra.gateway.records import Part, Status
 from palyra.journal import agents, backup, migrate, runs, tasks
 from palyra.journal.engine import Connection, Engine
+from palyra.journal.sealing import KeyPlace
 from palyra.journal.tail import Tail
 from palyra.policy.current import CurrentPolicies
 from palyra.providers import registry
@@ -40,6 +41,7 @@ from palyra.providers.base import Provider
 from palyra.runs.channels import Channels
 from palyra.runs.judge import Judge
 from palyra.runs.loop import Loop
+from palyra.runs.secrets import Secrets, Used
 from palyra.runs.steps.approval import ApprovalStep
 from palyra.runs.steps.model import ModelStep
 from palyra.runs.steps.policy import PolicyStep
@@ -65,11 +67,12 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
     clock = SystemClock()
     ids = SystemIds(clock)
     current = Current(home, settings)
+    used = Used()
     async with AsyncExitStack() as stack:
         prepare(home)
         stack.enter_context(Lock(home))
         with writing(home):
-            telemetry.log_to(home.log)
+            telemetry.log_to(home.log, hide=used.hide)
         provider = registry.build(settings.model.provider, script=_path(settings.model.script))
         workspaces = Workspaces(home, settings, owner=journal.OWNER)
         policies = await asyncio.to_thread(CurrentPolicies, home)
@@ -100,6 +103,8 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         queue = Queue(JobContext(engine, clock, ids), jobs, owner=identity.owner)
         anchoring = Anchoring(engine, journal_id=identity.journal_id, signer=identity.signer, clock=clock)
         inspection = Inspection(home, settings, clock=clock)
+        vault_key = KeyPlace(home.vault_key, reference=config.references(settings).get("vault.key"))
+        secrets = Secrets(engine, vault_key, clock=clock, used=used)
         started_at = clock.now()
         grpc_at = ""
 
@@ -153,6 +158,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             ids=ids,
             workspaces=workspaces,
             inspection=inspection,
+            secrets=secrets,
             status=status,
             metrics=figures,
             ready=lambda: worker.trouble,

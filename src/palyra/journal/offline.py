@@ -12,6 +12,7 @@ from palyra.journal import sqlite
 from palyra.journal.engine import Unit
 from palyra.journal.verify import NoJournal
 from palyra.journal.whole import written
+from palyra.references import secret_of
 
 T = TypeVar("T")
 
@@ -51,7 +52,7 @@ def writer(home: Home, settings: Settings) -> Iterator[Writer]:
         # Imported here: the driver is an extra that a home on SQLite does not have.
         from palyra.journal import postgres
 
-        with closing(postgres.connect(settings.journal.database_url)) as database:
+        with closing(postgres.connect(secret_of(settings.journal.database_url, base=home.path))) as database:
             yield postgres.PostgresWriter(database)
         return
     if not home.journal.exists():

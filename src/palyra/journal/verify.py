@@ -20,6 +20,7 @@ from palyra.journal.salts import SALT_BYTES
 from palyra.journal.signing import is_signed, public_key
 from palyra.journal.suspect import Strange
 from palyra.journal.tape import GENESIS, Head, entry_hash
+from palyra.references import secret_of
 
 ENTRY = (int, (str, type(None)), int, str, int, str, str, str)
 ANCHOR = (int, int, str, str, str)
@@ -89,7 +90,7 @@ def opened(home: Home, settings: Settings) -> Iterator[Connection]:
         # Imported here: the driver is an extra that a home on SQLite does not have.
         from palyra.journal import postgres
 
-        with postgres.reading(settings.journal.database_url) as database:
+        with postgres.reading(secret_of(settings.journal.database_url, base=home.path)) as database:
             yield database
         return
     if not home.journal.exists():

@@ -17,12 +17,19 @@ from urllib.parse import parse_qsl, urlsplit
 import grpc
 import msgspec
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from palyra.config import Home
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
+from palyra.gateway.grpc.pb import vault_pb2
 
 TOKEN = "palyra_secret"
-SERVICE = pb.DESCRIPTOR.services_by_name["GatewayService"]
+METHODS = {
+    method.name: method
+    for file in (pb.DESCRIPTOR, vault_pb2.DESCRIPTOR)
+    for service in file.services_by_name.values()
+    for method in service.methods
+}
 GRPC = "gRPC"
 """The method of a request that came over gRPC; its path is the name of the call, its body the message."""
 
@@ -204,10 +211,10 @@ class _Calls(grpc.GenericRpcHandler):
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any] | None":
         name = handler_call_details.method.rpartition("/")[2]
-        method = SERVICE.methods_by_name[name]
+        method = METHODS[name]
         metadata: Any = handler_call_details.invocation_metadata
         token = dict(metadata).get("authorization", "").removeprefix("Bearer ") or None
-        read = getattr(pb, method.input_type.name).FromString
+        read = GetMessageClass(method.input_type).FromString
 
         def answer(request: Message, context: grpc.ServicerContext) -> Any:
             given = self._door.answer(Seen(GRPC, name, {}, request, token))

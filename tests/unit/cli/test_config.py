@@ -65,6 +65,30 @@ def test_a_file_that_is_named_must_be_there(cli: Cli, file: Path, key: str) -> N
     assert f"{key} is /not/there, which can not be read." in cli("config", "check").out
 
 
+def test_whether_a_reference_leads_to_a_secret_is_told_and_not_to_which(
+    cli: Cli, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text("[journal]\ndatabase_url = 'env:DATABASE'\n")
+    lost = cli("config", "check")
+    assert lost.code == 1
+    assert "journal.database_url is wrong: there is nothing at env:DATABASE." in lost.out
+    assert json.loads(cli("config", "check", "--json").out)["references"] == {"journal.database_url": False}
+
+    monkeypatch.setenv("DATABASE", SECRET)
+    found = cli("config", "check")
+    assert found.code == 0
+    assert "journal.database_url: there is a secret at env:DATABASE.\n" in found.out
+    as_json = cli("config", "check", "--json").out
+    assert json.loads(as_json)["references"] == {"journal.database_url": True}
+    assert SECRET not in found.out + as_json
+
+
+@pytest.mark.parametrize("reference", ["env:NOT_THERE", "file:/not/there"])
+def test_a_reference_is_shown_whether_it_leads_anywhere_or_not(cli: Cli, file: Path, reference: str) -> None:
+    file.write_text(f"[journal]\ndatabase_url = '{reference}'\n")
+    assert reference in cli("config", "show", "--effective").out
+
+
 # -- show
 
 

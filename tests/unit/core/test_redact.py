@@ -2,7 +2,7 @@
 
 import pytest
 
-from palyra.core.redact import HIDDEN, redact, redact_fields
+from palyra.core.redact import HIDDEN, redact, redact_fields, redact_values
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,29 @@ def test_fields_are_hidden_by_their_exact_names_only() -> None:
 @pytest.mark.parametrize("text", ["", "the task is risky-business", "bearer of news", "http://a.b/c", "user@host:22"])
 def test_ordinary_text_stays_as_it_is(text: str) -> None:
     assert redact(text) == text
+
+
+# -- by value
+
+KNOWN = {"github": b"hunter2-hunter2", "quoted": b'say "hi" & go', "short": b"abc", "longer": b"hunter2-hunter2-longer"}
+
+
+def test_a_known_value_is_hidden_by_name() -> None:
+    assert redact_values("x hunter2-hunter2 y hunter2-hunter2", KNOWN) == "x [secret github] y [secret github]"
+
+
+def test_the_longest_of_two_values_is_hidden_first() -> None:
+    assert redact_values("hunter2-hunter2-longer", KNOWN) == "[secret longer]"
+
+
+@pytest.mark.parametrize("text", ['say "hi" & go', r"say \"hi\" & go", "say%20%22hi%22%20%26%20go"])
+def test_a_known_value_is_hidden_as_json_and_addresses_have_it(text: str) -> None:
+    assert redact_values(f"<{text}>", KNOWN) == "<[secret quoted]>"
+
+
+def test_a_value_of_fewer_than_eight_characters_is_left() -> None:
+    assert redact_values("abc abcdef", KNOWN) == "abc abcdef"
+
+
+def test_bytes_that_are_no_text_hurt_nobody() -> None:
+    assert redact_values("plain text", {"key": b"\xff\xfe" * 10, "nul": b"\0" * 10}) == "plain text"

@@ -36,7 +36,8 @@ import grpc
 if TYPE_CHECKING:
     from ssl import SSLSocket
 
-SERVICE = "palyra.v1.GatewayService"
+PACKAGE = "palyra.v1"
+SERVICE = "GatewayService"
 CONNECT_SECONDS = 10.0
 KEEPALIVE_SECONDS = 15.0
 """How often a stream that says nothing is tried; the server takes offence below 10 s."""
@@ -71,7 +72,7 @@ class Streamed:
         self._target = target
         self._channel = channel
         stub: grpc.UnaryStreamMultiCallable[Message, bytes]
-        stub = channel.unary_stream(f"/{SERVICE}/{method}", request_serializer=_serialize)
+        stub = channel.unary_stream(_path(method), request_serializer=_serialize)
         self._call = stub(request, metadata=_metadata(target))
 
     def read(self, kind: type[M]) -> Iterator[M]:
@@ -90,10 +91,10 @@ class Streamed:
 
 
 def ask(target: Target, method: str, request: Message, *, kind: type[M], seconds: float) -> M:
-    """Call a method that gives one message."""
+    """Call a method that gives one message; one of another service is named with it, as in `VaultService/SetSecret`."""
     with _opened(target, seconds) as channel:
         stub: grpc.UnaryUnaryMultiCallable[Message, bytes]
-        stub = channel.unary_unary(f"/{SERVICE}/{method}", request_serializer=_serialize)
+        stub = channel.unary_unary(_path(method), request_serializer=_serialize)
         try:
             answer = stub(request, metadata=_metadata(target), timeout=seconds)
         except grpc.RpcError as error:
@@ -193,6 +194,10 @@ def _name_of(secure: "SSLSocket") -> str:
         raise DaemonUnreachable("The daemon's certificate has no name. Make one with a name (subjectAltName).")
     # Any name below it will do for one that stands for many.
     return names[0].replace("*", "palyra", 1)
+
+
+def _path(method: str) -> str:
+    return f"/{PACKAGE}.{method}" if "/" in method else f"/{PACKAGE}.{SERVICE}/{method}"
 
 
 def _metadata(target: Target) -> tuple[tuple[str, str], ...]:

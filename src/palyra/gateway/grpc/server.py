@@ -1,5 +1,7 @@
 """The gRPC server: its methods, health and reflection, and the limits of its messages."""
 
+from collections.abc import Mapping
+
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
@@ -18,9 +20,11 @@ class GrpcPortTaken(Unavailable):
 
 
 class GrpcServer:
-    """Serves the handlers on one address, with the standard health service and reflection beside them."""
+    """Serves services on one address, with the standard health service and reflection beside them."""
 
-    def __init__(self, handlers: dict[str, Handler]) -> None:
+    def __init__(self, services: Mapping[str, dict[str, Handler]]) -> None:
+        """`services` has the handlers of each service, by its full name."""
+        self._names = tuple(services)
         self._server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
@@ -30,10 +34,12 @@ class GrpcServer:
                 ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
             ]
         )
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        self._server.add_generic_rpc_handlers(
+            tuple(grpc.method_handlers_generic_handler(name, handlers) for name, handlers in services.items())
+        )
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        names = (*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
 
     async def start(self, host: str, port: int, *, tls: tuple[bytes, bytes] | None = None) -> int:
@@ -50,7 +56,7 @@ class GrpcServer:
                 "or set another as `port` in section [grpc] of the configuration."
             ) from error
         await self._server.start()
-        for name in ("", SERVICE):
+        for name in ("", *self._names):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         return bound
 

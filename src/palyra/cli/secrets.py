@@ -1,0 +1,125 @@
+"""`palyra secrets`: what the daemon may use and nobody may read."""
+
+import sys
+
+import click
+
+from palyra.cli.agents import find_agent
+from palyra.cli.options import Invocation, PalyraGroup
+from palyra.cli.output import date_time, show, show_json, table
+from palyra.cli.printable import printable_line
+from palyra.core.errors import Invalid
+from palyra.core.secret import MAX_VALUE_BYTES, SecretRecord, SecretScope, check_name, check_scope, check_value
+
+USUAL = SecretScope()
+
+
+class SecretInArguments(Invalid):
+    """A value on the command line is seen by every program of this machine, and stays in the shell's history. Nothing
+    was kept. Leave it out and type it when asked, or pipe it in; and have it changed, since it has been seen."""
+
+
+@click.group(cls=PalyraGroup, invoke_without_command=True)
+@click.pass_context
+def secrets(ctx: click.Context) -> None:
+    """Keep, list and delete secrets; without a command, the list. Values go in and are never shown.
+
+    A secret with a host is sent there by the agent's http.fetch, in a header that the model does not see.
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_secrets)
+
+
+@secrets.command("list")
+@click.pass_obj
+def list_secrets(invocation: Invocation) -> None:
+    """List secrets by name, with what each is for and when it was last used."""
+    found = invocation.client.secrets.all()
+    if invocation.json:
+        show_json({"secrets": found})
+    elif not found:
+        print("There are no secrets. `palyra secrets set NAME` keeps one.")
+    else:
+        rows = [[s.name, _use(s), date_time(s.updated_at), date_time(s.last_used_at) or "never"] for s in found]
+        show(table(["NAME", "FOR", "SET", "USED"], rows, stretch=1))
+
+
+@secrets.command("set")
+@click.argument("name")
+@click.argument("value", nargs=-1, type=click.UNPROCESSED, metavar="")
+@click.option("--host", "hosts", multiple=True, metavar="HOST", help="Send it to this host, as in api.example.org.")
+@click.option("--header", default=USUAL.header, show_default=True, help="The header in which it is sent.")
+@click.option(
+    "--format", "form", default=USUAL.format, show_default=True, help="How the header reads; {} is the value."
+)
+@click.option(
+    "--agent", "agents", multiple=True, metavar="AGENT", help="Only for this agent; for all if none is named."
+)
+@click.option("--tool", "tools", multiple=True, metavar="TOOL", help="Only for this tool; for all if none is named.")
+@click.option("--keep-newline", is_flag=True, help="Keep the line break at the end of what is piped in.")
+@click.pass_obj
+def set_secret(
+    invocation: Invocation,
+    name: str,
+    *,
+    value: tuple[str, ...],
+    hosts: tuple[str, ...],
+    header: str,
+    form: str,
+    agents: tuple[str, ...],
+    tools: tuple[str, ...],
+    keep_newline: bool,
+) -> None:
+    """Keep a secret under a name, in the place of an earlier one.
+
+    The value is asked for without being shown, or read from stdin: 64 KiB at most, any bytes. It is never an argument.
+    """
+    if value:
+        raise SecretInArguments
+    check_name(name)
+    # Before the value is asked for: nobody likes to type it twice.
+    scope = check_scope(SecretScope(hosts=hosts, header=header, format=form, tools=tools))
+    chosen = tuple(find_agent(invocation.client, agent).agent_id for agent in agents)
+    scope = check_scope(SecretScope(hosts=scope.hosts, header=header, format=form, agents=chosen, tools=scope.tools))
+    read = check_value(_value(name, keep_newline=keep_newline), scope)
+    kept = invocation.client.secrets.set(name, read, scope)
+    if invocation.json:
+        show_json({"secret": kept})
+    else:
+        print(f"{kept.name} is kept, {_use(kept)}.")
+
+
+@secrets.command("delete")
+@click.argument("name")
+@click.pass_obj
+def delete_secret(invocation: Invocation, name: str) -> None:
+    """Forget a secret. Whatever needs it fails from now on."""
+    invocation.client.secrets.delete(name)
+    if invocation.json:
+        show_json({"deleted": name})
+    else:
+        print(f"The secret {printable_line(name)} is gone.")
+
+
+def _value(name: str, *, keep_newline: bool) -> bytes:
+    if sys.stdin is not None and sys.stdin.isatty():
+        typed: str = click.prompt(
+            f"Value of {name} (not shown)", hide_input=True, default="", show_default=False, err=True
+        )
+        return typed.encode()
+    # A little more than is allowed is enough to know that it is too long.
+    data = sys.stdin.buffer.read(MAX_VALUE_BYTES + 8) if sys.stdin is not None else b""
+    return data if keep_newline else data.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _use(secret: SecretRecord) -> str:
+    """Say what a secret is for."""
+    scope = secret.scope
+    if not scope.hosts:
+        return "for the configuration (vault:NAME)"
+    parts = [f"sent to {', '.join(scope.hosts)} as {scope.header}: {scope.format}"]
+    if scope.agents:
+        parts.append(f"by {len(scope.agents)} agents" if len(scope.agents) > 1 else f"by agent {scope.agents[0]}")
+    if scope.tools:
+        parts.append(f"in {', '.join(scope.tools)}")
+    return ", ".join(parts)

@@ -1,0 +1,164 @@
+"""Secrets: how they are named, what each may be used for, and values that do not print themselves."""
+
+import re
+from datetime import datetime
+
+from msgspec import Struct
+
+from palyra.core.errors import Invalid
+from palyra.core.ids import AgentId, PrincipalId, parse_ulid
+
+MAX_VALUE_BYTES = 64 * 1024
+MAX_HEADER_BYTES = 8 * 1024
+MAX_ENTRIES = 50
+"""How many hosts, agents or tools one secret may name."""
+PLACE = "{}"
+"""Stands for the value in a format."""
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_HOST = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
+_TOOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}")
+_PRINTABLE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
+
+# They say how a message is carried and to whom, not who sends it.
+_CARRIED = frozenset(
+    {"connection", "content-length", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "via"}
+)
+
+
+class SecretNameInvalid(Invalid):
+    """A secret's name has 1 to 64 letters, digits and . _ - only, and begins with a letter or a digit."""
+
+
+class SecretValueInvalid(Invalid):
+    """The value can not be kept as this secret."""
+
+
+class SecretScopeInvalid(Invalid):
+    """What the secret should be used for can not be understood."""
+
+
+class SecretScope(Struct, frozen=True, kw_only=True):
+    """What a secret may be used for. Without a host no tool ever gets it: only the configuration can name it."""
+
+    hosts: tuple[str, ...] = ()
+    """The hosts to which a tool may send it, each by its full name."""
+    header: str = "Authorization"
+    """The header in which it is sent."""
+    format: str = "Bearer {}"
+    """How the header reads; `{}` stands for the value."""
+    agents: tuple[AgentId, ...] = ()
+    """The agents that may use it; every agent of its owner if none is named."""
+    tools: tuple[str, ...] = ()
+    """The tools that may use it; every one that asks for credentials if none is named."""
+
+
+class SecretRecord(Struct, frozen=True, kw_only=True):
+    """A secret without its value."""
+
+    name: str
+    principal: PrincipalId
+    version: int
+    """How often it was set."""
+    scope: SecretScope
+    created_at: datetime
+    updated_at: datetime
+    last_used_at: datetime | None = None
+
+
+class SecretValue:
+    """A value that shows its name instead of itself."""
+
+    __slots__ = ("_value", "name")
+
+    def __init__(self, name: str, value: bytes) -> None:
+        self.name = name
+        self._value = value
+
+    def reveal(self) -> bytes:
+        """Return the value itself. It belongs to whoever sends it, and nowhere else."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return f"SecretValue({self.name!r})"
+
+
+def check_name(name: str) -> str:
+    """Return the name if a secret may have it."""
+    if not NAME.fullmatch(name):
+        raise SecretNameInvalid
+    return name
+
+
+def check_scope(scope: SecretScope) -> SecretScope:
+    """Return the scope in its one form, or raise and say what is wrong with it."""
+    for what, entries in (("hosts", scope.hosts), ("agents", scope.agents), ("tools", scope.tools)):
+        if len(entries) > MAX_ENTRIES:
+            raise SecretScopeInvalid(f"A secret names at most {MAX_ENTRIES} {what}; this one names {len(entries)}.")
+    if not _HEADER.fullmatch(scope.header) or scope.header.lower() in _CARRIED:
+        raise SecretScopeInvalid(f"{scope.header[:64]!r} is no header that a secret can be sent in.")
+    if scope.format.count(PLACE) != 1 or len(scope.format) > 200 or not _PRINTABLE.fullmatch(scope.format):
+        raise SecretScopeInvalid("The format has the place for the value, {}, once, and else printable ASCII only.")
+    for tool in scope.tools:
+        if not _TOOL.fullmatch(tool):
+            raise SecretScopeInvalid(f"{tool[:60]!r} is no name of a tool.")
+    return SecretScope(
+        hosts=tuple(sorted({host_name(host) for host in scope.hosts})),
+        header=scope.header,
+        format=scope.format,
+        agents=tuple(sorted({AgentId(parse_ulid(agent, "agent id")) for agent in scope.agents})),
+        tools=tuple(sorted(set(scope.tools))),
+    )
+
+
+def check_value(value: bytes, scope: SecretScope) -> bytes:
+    """Return the value if it may be kept: any bytes, NUL too, but one that is sent in a header must fit into one."""
+    if not value:
+        raise SecretValueInvalid("The value is empty. Nothing was kept.")
+    if len(value) > MAX_VALUE_BYTES:
+        raise SecretValueInvalid(f"A secret has at most 64 KiB; this one has {len(value)} bytes. Nothing was kept.")
+    if scope.hosts and (len(value) > MAX_HEADER_BYTES or not _PRINTABLE.fullmatch(value.decode("latin-1"))):
+        raise SecretValueInvalid(
+            "What is sent in a header is printable ASCII, 8 KiB at most, with no space at either end and no line break."
+            " Nothing was kept."
+        )
+    return value
+
+
+def host_name(host: str) -> str:
+    """Return a host's name in its one form: small letters, no dot at its end, beyond ASCII as in the DNS."""
+    try:
+        name = host.rstrip(".").encode("idna").decode("ascii").lower()
+    except UnicodeError:
+        name = ""
+    if not _HOST.fullmatch(name):
+        raise SecretScopeInvalid(
+            f"{host[:80]!r} is no host: give its full name alone, as in api.example.org, without scheme, port or path."
+        )
+    return name
+
+
+def may_use(scope: SecretScope, *, host: str, agent_id: AgentId, tool: str) -> bool:
+    """Tell whether an agent's tool may send the secret to a host, whose name is in its one form."""
+    return host in scope.hosts and agent_id in (scope.agents or (agent_id,)) and tool in (scope.tools or (tool,))
+
+
+def collide(one: SecretScope, other: SecretScope) -> bool:
+    """Tell whether some request would have to carry both secrets in one header."""
+    return (
+        one.header.lower() == other.header.lower()
+        and not set(one.hosts).isdisjoint(other.hosts)
+        and _meet(one.agents, other.agents)
+        and _meet(one.tools, other.tools)
+    )
+
+
+def header_value(scope: SecretScope, value: bytes) -> str:
+    """Return what the secret's header says."""
+    return scope.format.replace(PLACE, value.decode("latin-1"))
+
+
+def _meet(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
+    # Who names none means all.
+    return not some or not others or not set(some).isdisjoint(others)

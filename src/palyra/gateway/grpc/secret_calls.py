@@ -1,0 +1,52 @@
+"""What a program may ask of the vault at the gRPC door: values in, records out."""
+
+from datetime import UTC
+
+from palyra.core.ids import AgentId, PrincipalId
+from palyra.core.secret import SecretRecord, SecretScope, check_name
+from palyra.gateway.grpc.calls import GrpcCalls
+from palyra.gateway.grpc.pb import vault_pb2 as pb
+
+
+class SecretCalls:
+    """Asks one daemon about its vault."""
+
+    def __init__(self, calls: GrpcCalls) -> None:
+        self._ask = calls.ask
+
+    def set(self, name: str, value: bytes, scope: SecretScope) -> SecretRecord:
+        """Keep a value under a name, in the place of an earlier one."""
+        wanted = pb.SecretScope(
+            hosts=scope.hosts, header=scope.header, format=scope.format, agents=scope.agents, tools=scope.tools
+        )
+        request = pb.SetSecretRequest(name=check_name(name), value=value, scope=wanted)
+        return _record(self._ask("VaultService/SetSecret", request, pb.SetSecretResponse).secret)
+
+    def all(self) -> tuple[SecretRecord, ...]:
+        """Return the secrets by name, without their values."""
+        answer = self._ask("VaultService/ListSecrets", pb.ListSecretsRequest(), pb.ListSecretsResponse)
+        return tuple(map(_record, answer.secrets))
+
+    def delete(self, name: str) -> None:
+        """Forget a secret."""
+        request = pb.DeleteSecretRequest(secret_name=check_name(name))
+        self._ask("VaultService/DeleteSecret", request, pb.DeleteSecretResponse)
+
+
+def _record(secret: pb.Secret) -> SecretRecord:
+    scope = secret.scope
+    return SecretRecord(
+        name=secret.name,
+        principal=PrincipalId(secret.principal),
+        version=secret.version,
+        scope=SecretScope(
+            hosts=tuple(scope.hosts),
+            header=scope.header,
+            format=scope.format,
+            agents=tuple(map(AgentId, scope.agents)),
+            tools=tuple(scope.tools),
+        ),
+        created_at=secret.created_at.ToDatetime(tzinfo=UTC),
+        updated_at=secret.updated_at.ToDatetime(tzinfo=UTC),
+        last_used_at=secret.last_used_at.ToDatetime(tzinfo=UTC) if secret.HasField("last_used_at") else None,
+    )

@@ -1,0 +1,202 @@
+"""The doors to the vault: who may keep, list and delete which secret, and how one is used without being shown.
+
+There is no way to read a value back. A tool gets the headers of one request (`credentials_for`), the configuration the
+secret that it names (`value_of`); whatever was used or set in this process is known to `Used`, which hides it in texts.
+"""
+
+import asyncio
+import threading
+
+from palyra.core.clock import Clock, to_ms
+from palyra.core.errors import Conflict, NotFound
+from palyra.core.ids import AgentId, PrincipalId
+from palyra.core.redact import hide_values
+from palyra.core.secret import (
+    SecretRecord,
+    SecretScope,
+    SecretScopeInvalid,
+    SecretValue,
+    check_name,
+    check_scope,
+    check_value,
+    collide,
+    header_value,
+    host_name,
+    may_use,
+)
+from palyra.journal import agents, secrets
+from palyra.journal.engine import Connection, Engine
+from palyra.journal.sealing import Bond, KeyPlace, VaultKey
+from palyra.journal.secrets import Sealed
+from palyra.runs.agents import AgentNotFound
+
+MAX_SECRETS = 200
+MOST_KNOWN = 1000
+USE_NOTED_MS = 60_000
+"""Uses within a minute are noted once: a busy agent would write a row for every request."""
+FETCH = "http.fetch"
+
+
+class SecretNotFound(NotFound):
+    """There is no such secret among yours. `palyra secrets` lists them."""
+
+
+class SecretsFull(Conflict):
+    """You have 200 secrets, which is as many as there may be. Delete one first."""
+
+
+class HeaderTaken(Conflict):
+    """Another secret is sent to that host in that header already. Narrow one of the two, or delete the other."""
+
+
+class Used:
+    """The values that this process has seen, so that they can be hidden wherever they turn up. Any thread may ask."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._names: dict[tuple[PrincipalId, bytes], str] = {}
+
+    def add(self, principal: PrincipalId, value: SecretValue) -> None:
+        """Hide this value from now on."""
+        with self._lock:
+            # The latest stands last, so that what is dropped is what was not used for the longest time.
+            self._names.pop((principal, value.reveal()), None)
+            self._names[principal, value.reveal()] = value.name
+            if len(self._names) > MOST_KNOWN:
+                del self._names[next(iter(self._names))]
+
+    def hide(self, text: str) -> str:
+        """Return a text of the daemon's own with `[secret NAME]` in the place of everybody's values."""
+        return hide_values(text, self._known(None)) if self._names else text
+
+    def hide_for(self, principal: PrincipalId, text: str) -> str:
+        """Return a text of a principal's run without the principal's values. Others' must not change what it sees."""
+        return hide_values(text, self._known(principal)) if self._names else text
+
+    def _known(self, principal: PrincipalId | None) -> list[tuple[bytes, str]]:
+        with self._lock:
+            return [(value, name) for (whose, value), name in self._names.items() if principal in (None, whose)]
+
+
+class Secrets:
+    """Keeps secrets for principals, and hands them to what may use them."""
+
+    def __init__(self, engine: Engine, key: KeyPlace, *, clock: Clock, used: Used) -> None:
+        self._engine = engine
+        self._key = key
+        self._clock = clock
+        self._used = used
+
+    async def set(
+        self, principal: PrincipalId, name: str, value: bytes, scope: SecretScope | None = None
+    ) -> SecretRecord:
+        """Keep a value under a name, in the place of an earlier one; return all but the value."""
+        check_name(name)
+        wanted = check_scope(scope or SecretScope())
+        text = secrets.scope_text(wanted)
+        kept = SecretValue(name, check_value(value, wanted))
+        key = await self._key_to_seal()
+        now = self._clock.now()
+
+        def unit(conn: Connection) -> SecretRecord:
+            others = secrets.of(conn, principal)
+            before = next((other.record for other in others if other.record.name == name), None)
+            if before is None and len(others) >= MAX_SECRETS:
+                raise SecretsFull
+            _check_is_free(conn, principal, name, wanted, others=others)
+            record = SecretRecord(
+                name=name,
+                principal=principal,
+                version=before.version + 1 if before is not None else 1,
+                scope=wanted,
+                created_at=before.created_at if before is not None else now,
+                updated_at=now,
+            )
+            sealed = key.seal(kept.reveal(), Bond(principal, name, record.version, text))
+            secrets.put(conn, Sealed(record, text, key.key_id, sealed))
+            return record
+
+        record = await self._engine.write(unit)
+        self._used.add(principal, kept)
+        return record
+
+    async def list(self, principal: PrincipalId) -> list[SecretRecord]:
+        """Return the principal's secrets by name, without their values."""
+        return [kept.record for kept in await self._engine.read(lambda conn: secrets.of(conn, principal))]
+
+    async def delete(self, principal: PrincipalId, name: str) -> None:
+        """Forget a secret. It needs no key, so that a vault whose key is lost can be tidied up."""
+        check_name(name)
+        if not await self._engine.write(lambda conn: secrets.delete(conn, principal, name)):
+            raise SecretNotFound
+
+    async def credentials_for(
+        self, principal: PrincipalId, agent_id: AgentId, host: str, *, tool: str = FETCH
+    ) -> dict[str, str]:
+        """Return the headers that prove who asks at a host; none if no secret is meant for it.
+
+        Whoever sends them must do so over TLS, to that very host and to none that it refers to, and must show them to
+        nobody: neither to the model nor on the tape.
+        """
+        try:
+            wanted = host_name(host)
+        except SecretScopeInvalid:
+            return {}  # an address of numbers in brackets, say: no secret can be meant for it
+        found = await self._engine.read(lambda conn: secrets.of(conn, principal))
+        fitting = [kept for kept in found if may_use(kept.record.scope, host=wanted, agent_id=agent_id, tool=tool)]
+        return {
+            kept.record.scope.header: header_value(kept.record.scope, (await self._opened(kept)).reveal())
+            for kept in fitting
+        }
+
+    async def value_of(self, principal: PrincipalId, name: str) -> SecretValue:
+        """Return a secret for a part of the daemon that the configuration lets use it (`vault:NAME`)."""
+        check_name(name)
+        found = await self._engine.read(lambda conn: secrets.get(conn, principal, name))
+        if found is None:
+            raise SecretNotFound(f"There is no secret {name}. `palyra secrets set {name}` keeps one.")
+        return await self._opened(found)
+
+    async def _opened(self, kept: Sealed) -> SecretValue:
+        record = kept.record
+        key = await asyncio.to_thread(self._key.load)
+        if key is None:
+            raise self._key.missing()
+        if key.key_id != kept.key_id:
+            raise self._key.other(record.name, sealed_with=kept.key_id, found=key)
+        bond = Bond(record.principal, record.name, record.version, kept.scope)
+        value = SecretValue(record.name, key.open(kept.sealed, bond))
+        self._used.add(record.principal, value)
+        await self._note_use(record)
+        return value
+
+    async def _note_use(self, record: SecretRecord) -> None:
+        now_ms = to_ms(self._clock.now())
+        if record.last_used_at is None or now_ms - to_ms(record.last_used_at) >= USE_NOTED_MS:
+            principal, name = record.principal, record.name
+            await self._engine.write(lambda conn: secrets.note_use(conn, principal, name, now_ms=now_ms))
+
+    async def _key_to_seal(self) -> VaultKey:
+        """Return the vault's key, made now if nothing was ever sealed."""
+        key = await asyncio.to_thread(self._key.load)
+        if key is not None:
+            return key
+        if await self._engine.read(secrets.exist):
+            # A new key would make it seem that all is well, and stand in the way of the one that opens the others.
+            raise self._key.missing()
+        return await asyncio.to_thread(self._key.load_or_create)
+
+
+def _check_is_free(
+    conn: Connection, principal: PrincipalId, name: str, scope: SecretScope, *, others: "list[Sealed]"
+) -> None:
+    """Raise unless the agents are the principal's own, and no other secret claims the same header."""
+    for agent_id in scope.agents:
+        if agents.get(conn, agent_id, principal) is None:
+            raise AgentNotFound
+    for other in others:
+        if other.record.name != name and collide(scope, other.record.scope):
+            raise HeaderTaken(
+                f"The secret {other.record.name} is sent to one of these hosts in the header {scope.header} already."
+                " Narrow one of the two to other hosts, agents or tools, or delete the other."
+            )
