@@ -109,7 +109,8 @@ def _from_keyring(reference: Reference) -> str:
         keyring: Any = import_module("keyring")
     except ImportError as error:
         raise ReferenceUnresolved(
-            f"{reference} needs the package keyring, which is not installed. Install palyra[keyring]."
+            f"{reference} needs the package keyring, which is not installed."
+            " Install it beside Palyra: pip install keyring."
         ) from error
     try:
         return keyring.get_password(service, name) or ""

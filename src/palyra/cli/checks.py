@@ -98,7 +98,8 @@ def check_home(home: Home) -> Iterator[Check]:
         yield Check("home", FAIL, f"{home.path} is no folder", "Move it away, or name another home with --home.")
         return
     yield _check_mode("home", home.path, wanted=0o700)
-    for name, path in (("token", home.token), ("key", home.key), ("history", home.history)):
+    private = (("token", home.token), ("key", home.key), ("vault", home.vault_key), ("history", home.history))
+    for name, path in private:
         if path.exists():
             yield _check_mode(name, path, wanted=0o600)
 
