@@ -27,6 +27,7 @@ COMMANDS = {
     "sessions": ("palyra.cli.sessions:sessions", "List, search and tidy up conversations."),
     "runs": ("palyra.cli.runs:runs", "Look at runs and their tapes; attach to one or cancel it."),
     "approvals": ("palyra.cli.approvals:approvals", "See what waits for your word, and answer."),
+    "files": ("palyra.cli.files:files", "See what agents changed in files, and bring a file back."),
     "agents": ("palyra.cli.agents:agents", "List, make, change and bind agents."),
     "tokens": ("palyra.cli.tokens:tokens", "List, make and revoke tokens."),
     "secrets": ("palyra.cli.secrets:secrets", "Keep, list and delete secrets; their values are never shown."),

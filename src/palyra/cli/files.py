@@ -1,0 +1,119 @@
+"""`palyra files`: what agents changed, and bringing a file back."""
+
+import click
+from msgspec import Struct
+
+from palyra.cli.options import Invocation, PalyraGroup
+from palyra.cli.output import date_time, paint, say, show, show_json, table
+from palyra.cli.printable import printable, printable_line
+from palyra.cli.sessions import find_session
+from palyra.core.artifact import Checkpoint
+from palyra.core.ids import parse_ulid
+
+ROOT = "/files/checkpoints"
+MARKS = {"+": "green", "-": "red", "@": "cyan"}
+STANDINGS = {
+    "changed_by_it": "is what that change made of it",
+    "as_before": "is what it was then",
+    "moved_on": "was changed again since; --force brings it back all the same",
+}
+
+
+class CheckpointsPage(Struct, frozen=True, kw_only=True):
+    """A page of checkpoints, the latest first, and where the next one begins."""
+
+    checkpoints: tuple[Checkpoint, ...]
+    next_cursor: str | None = None
+
+
+class ComparedFile(Struct, frozen=True, kw_only=True):
+    """A checkpoint, how its file stands now, and the diff that would bring it back."""
+
+    checkpoint: Checkpoint
+    standing: str
+    diff: str
+
+
+class RestoredFile(Struct, frozen=True, kw_only=True):
+    """What was brought back, and the checkpoint that holds what was there until then."""
+
+    checkpoint: Checkpoint
+    diff: str
+    kept_as: str
+
+
+@click.group(cls=PalyraGroup, invoke_without_command=True)
+@click.pass_context
+def files(ctx: click.Context) -> None:
+    """See what agents changed in files, and bring a file back; without a command, the history."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(history)
+
+
+@files.command("history")
+@click.argument("path", required=False)
+@click.option("--session", metavar="SESSION", help="Only what one conversation changed: its id, its key, or `last`.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 500), help="How many.")
+@click.pass_obj
+def history(invocation: Invocation, path: str | None = None, session: str | None = None, limit: int = 50) -> None:
+    """List changes of files, the latest first; each is a checkpoint of what was there before.
+
+    PATH is absolute, or as the file is called in the workspace.
+    """
+    client = invocation.client
+    session_id = find_session(client, session).session_id if session is not None else None
+    page = client.ask(CheckpointsPage, "GET", ROOT, query={"path": path, "session_id": session_id, "limit": limit})
+    if invocation.json:
+        show_json(page)
+    elif not page.checkpoints:
+        print("Nothing was changed yet.")
+    else:
+        rows = [[one.checkpoint_id, date_time(one.at), one.what, _happened(one), one.path] for one in page.checkpoints]
+        show(table(["CHECKPOINT", "WHEN", "BY", "WHAT", "FILE"], rows))
+        if page.next_cursor:
+            say(f"There are more; --limit shows up to 500, this was {limit}.")
+
+
+@files.command("restore")
+@click.argument("checkpoint")
+@click.option("--force", is_flag=True, help="Also if the file was changed again since.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.pass_obj
+def restore(invocation: Invocation, checkpoint: str, *, force: bool, dry_run: bool) -> None:
+    """Bring a file back to what it was at a checkpoint; what is there now is kept as a checkpoint too."""
+    at = f"{ROOT}/{parse_ulid(checkpoint, 'checkpoint id')}"
+    if dry_run:
+        _compare(invocation, at)
+        return
+    done = invocation.client.ask(RestoredFile, "POST", f"{at}/restore", body={"force": force})
+    if invocation.json:
+        show_json(done)
+        return
+    name = printable_line(done.checkpoint.path)
+    if done.kept_as == done.checkpoint.checkpoint_id:
+        print(f"{name} is what it was then; nothing was changed.")
+        return
+    _show_diff(done.diff)
+    what = "is gone again" if done.checkpoint.before_digest is None else "is what it was before that change"
+    print(f"{name} {what}. To take this back: palyra files restore {done.kept_as}")
+
+
+def _compare(invocation: Invocation, at: str) -> None:
+    compared = invocation.client.ask(ComparedFile, "GET", at)
+    if invocation.json:
+        show_json(compared)
+        return
+    _show_diff(compared.diff)
+    print(f"{printable_line(compared.checkpoint.path)} {STANDINGS.get(compared.standing, compared.standing)}.")
+
+
+def _happened(checkpoint: Checkpoint) -> str:
+    if checkpoint.before_digest is None:
+        return "made"
+    return "deleted" if checkpoint.after_digest is None else "changed"
+
+
+def _show_diff(diff: str) -> None:
+    for line in printable(diff).splitlines():
+        colour = MARKS.get(line[:1])
+        print(paint(line, colour) if colour else line)

@@ -1,0 +1,221 @@
+"""Files that a run changes: asked about first, kept before, changed once, and brought back when a person wants it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from palyra.core.approval import Approval
+from palyra.core.artifact import Checkpoint
+from palyra.core.events import CheckpointRestored, ToolFinished
+from palyra.core.message import Accepted
+from palyra.core.prompt import ModelEvent, Prompt, TextDelta
+from palyra.core.run import RunStatus
+from palyra.core.tool import JsonObject, Outcome
+from palyra.journal import artifacts, checkpoints
+from palyra.journal.artifacts import ArtifactNotFound
+from palyra.journal.checkpoints import CheckpointNotFound
+from palyra.providers.scripted import Call, Script
+from palyra.runs.files import FileMovedOn, Files, Standing
+from palyra.sandbox.workspace import Workspace
+from palyra.sandbox.writing import Change
+from palyra.tools import changes
+from tests.integration.cast import DONE, a_call, first_calls, results, said_by
+from tests.integration.conftest import Begin
+from tests.support.builders import ANA
+from tests.support.eventually import eventually
+from tests.support.world import BEN, Said, World
+
+OLD = "The milk is in the fridge.\n"
+WRITE: JsonObject = {"path": "notes.txt", "text": "The milk is gone.\n", "mode": "replace"}
+
+
+def calls(tool: str, arguments: JsonObject) -> Script:
+    return first_calls(Call(tool=tool, arguments=arguments))
+
+
+async def question(world: World, run: Said) -> Approval:
+    await world.reaches(run, RunStatus.WAITING)
+    (found,) = await world.approvals.page(ANA, only_open=True, before=None, limit=10)
+    return found
+
+
+async def carried_out(world: World) -> Accepted:
+    """Have the run make its call with a yes to it, and wait for its end."""
+    said = await world.say("Do it.")
+    await world.approvals.resolve(ANA, (await question(world, said)).approval_id, allow=True)
+    assert (await world.ended(said)).status is RunStatus.DONE
+    return said
+
+
+async def finished(world: World, run: Said) -> ToolFinished:
+    (event,) = [event for event in await world.events(run) if isinstance(event, ToolFinished)]
+    return event
+
+
+def doors(world: World, workspace: Path) -> Files:
+    return Files(world.engine, workspace=lambda _: Workspace((workspace,)), clock=world.clock, ids=world.ids)
+
+
+async def kept(world: World) -> list[Checkpoint]:
+    return await world.engine.read(lambda conn: checkpoints.page(conn, ANA, limit=100))
+
+
+async def test_a_change_is_shown_as_a_diff_then_made_and_kept(begin: Begin, workspace: Path) -> None:
+    world = await begin(calls("files.write", WRITE))
+    said = await world.say("Do it.")
+    asked = await question(world, said)
+    assert asked.effect.detail.endswith("-The milk is in the fridge.\n+The milk is gone.\n")
+    assert (workspace / "notes.txt").read_text() == OLD
+    assert await kept(world) == []
+
+    await world.approvals.resolve(ANA, asked.approval_id, allow=True)
+
+    await world.ended(said)
+    assert (workspace / "notes.txt").read_text() == WRITE["text"]
+    (checkpoint,) = await kept(world)
+    assert (checkpoint.what, checkpoint.path) == ("files.write", str(workspace / "notes.txt"))
+    assert (checkpoint.run_id, checkpoint.principal) == (said.run_id, ANA)
+    assert await world.engine.read(lambda conn: checkpoints.content(conn, checkpoint)) == OLD.encode()
+
+
+async def test_a_file_that_changed_since_the_question_is_left_alone(begin: Begin, workspace: Path) -> None:
+    world = await begin(calls("files.write", WRITE))
+    said = await world.say("Do it.")
+    asked = await question(world, said)
+    (workspace / "notes.txt").write_text("by hand\n")
+
+    await world.approvals.resolve(ANA, asked.approval_id, allow=True)
+
+    await world.ended(said)
+    assert (await finished(world, said)).outcome is Outcome.DENIED
+    assert (workspace / "notes.txt").read_text() == "by hand\n"
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_a_daemon_that_dies_at_a_change_makes_it_once(
+    begin: Begin, workspace: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies when all is kept and nothing is changed, or when it is changed and not yet recorded."""
+    world = await begin(calls("files.write", {"path": "notes.txt", "text": "more\n", "mode": "append"}))
+    carry_out, line, deaths = changes.carry_out, world.line, [0]
+
+    def dying(where: Workspace, what: list[Change]) -> None:
+        if moment == "after" or deaths[0]:
+            carry_out(where, what)
+        if not deaths[0]:
+            line.cut = True
+        deaths[0] += 1
+
+    monkeypatch.setattr(changes, "carry_out", dying)
+    said = await world.say("Do it.")
+    await world.approvals.resolve(ANA, (await question(world, said)).approval_id, allow=True)
+
+    async def died() -> bool:
+        assert deaths[0]
+        return True
+
+    _: bool = await eventually(died, timeout=10)
+    await world.crash()
+
+    assert (await world.ended(said)).status is RunStatus.DONE
+    assert (await finished(world, said)).outcome is Outcome.OK
+    assert (workspace / "notes.txt").read_text() == OLD + "more\n"
+
+
+async def test_a_long_result_is_kept_and_read_on_by_the_model(begin: Begin, workspace: Path) -> None:
+    for number in range(900):
+        (workspace / f"a-file-with-quite-a-long-name-{number:04}.txt").touch()
+
+    def speak(prompt: Prompt) -> list[ModelEvent]:
+        told = results(prompt)
+        if not told:
+            return [a_call("files.list", {"limit": 1000}), DONE]
+        if len(told) == 1:
+            found = re.search(r"artifact=(\w{26})", told[0])
+            assert found is not None
+            return [a_call("artifact.read", {"artifact": found[1], "byte": 16_000}, call_id="c2"), DONE]
+        return [TextDelta("Read."), DONE]
+
+    world = await begin(said_by(speak))
+    said = await world.say("List them.")
+    await world.ended(said)
+    first, second = [event for event in await world.events(said) if isinstance(event, ToolFinished)]
+    artifact_id = first.artifact
+    assert artifact_id is not None
+    assert "read the whole of" in first.text
+    assert second.outcome is Outcome.OK
+    assert second.text.startswith(f"artifact {artifact_id}, bytes 16000 to ")
+    assert "a-file-with-quite-a-long-name-0400" in second.text
+    with pytest.raises(ArtifactNotFound):
+        await world.engine.read(lambda conn: artifacts.get(conn, artifact_id, BEN))
+
+
+# -- bringing a file back
+
+
+async def test_a_file_is_brought_back_and_that_can_be_taken_back(begin: Begin, workspace: Path) -> None:
+    world = await begin(calls("files.write", WRITE))
+    said = await carried_out(world)
+    files = doors(world, workspace)
+    (checkpoint,) = await files.history(ANA, path="notes.txt", session_id=said.session_id, limit=10)
+    compared = await files.compare(ANA, checkpoint.checkpoint_id)
+    assert compared.standing is Standing.CHANGED_BY_IT
+    assert compared.diff.endswith("-The milk is gone.\n+The milk is in the fridge.\n")
+
+    _, undo = await files.restore(ANA, checkpoint.checkpoint_id, force=False)
+
+    assert (workspace / "notes.txt").read_text() == OLD
+    assert (undo.what, undo.restores) == ("restore", checkpoint.checkpoint_id)
+    events = [event for event in await world.events(said.session_id) if isinstance(event, CheckpointRestored)]
+    assert [(event.checkpoint_id, event.path, event.kept_as, event.actor) for event in events] == [
+        (checkpoint.checkpoint_id, str(workspace / "notes.txt"), undo.checkpoint_id, ANA)
+    ]
+    assert (await files.compare(ANA, checkpoint.checkpoint_id)).standing is Standing.AS_BEFORE
+    _, same = await files.restore(ANA, checkpoint.checkpoint_id, force=False)
+    assert same == checkpoint
+    await files.restore(ANA, undo.checkpoint_id, force=False)
+    assert (workspace / "notes.txt").read_text() == WRITE["text"]
+
+
+async def test_a_new_file_goes_again(begin: Begin, workspace: Path) -> None:
+    world = await begin(calls("files.write", {"path": "sub/new.txt", "text": "x"}))
+    await carried_out(world)
+    files = doors(world, workspace)
+    (checkpoint,) = await files.history(ANA, path="sub/new.txt", limit=10)
+    assert (workspace / "sub" / "new.txt").exists()
+    await files.restore(ANA, checkpoint.checkpoint_id, force=False)
+    assert not (workspace / "sub" / "new.txt").exists()
+
+
+async def test_a_file_that_was_changed_again_is_brought_back_by_force_only(begin: Begin, workspace: Path) -> None:
+    (workspace / "notes.txt").chmod(0o640)
+    world = await begin(calls("files.write", WRITE))
+    await carried_out(world)
+    files = doors(world, workspace)
+    (checkpoint,) = await files.history(ANA, limit=10)
+    (workspace / "notes.txt").unlink()
+    (workspace / "notes.txt").write_text("by hand\n")
+    with pytest.raises(FileMovedOn):
+        await files.restore(ANA, checkpoint.checkpoint_id, force=False)
+    assert (workspace / "notes.txt").read_text() == "by hand\n"
+    assert len(await kept(world)) == 1
+
+    _, undo = await files.restore(ANA, checkpoint.checkpoint_id, force=True)
+
+    assert (workspace / "notes.txt").read_text() == OLD
+    assert (workspace / "notes.txt").stat().st_mode & 0o777 == 0o640
+    assert await world.engine.read(lambda conn: checkpoints.content(conn, undo)) == b"by hand\n"
+
+
+async def test_nobody_else_sees_or_brings_back_a_file(begin: Begin, workspace: Path) -> None:
+    world = await begin(calls("files.write", WRITE))
+    await carried_out(world)
+    files = doors(world, workspace)
+    (checkpoint,) = await kept(world)
+    assert await files.history(BEN, limit=10) == []
+    with pytest.raises(CheckpointNotFound):
+        await files.compare(BEN, checkpoint.checkpoint_id)
+    with pytest.raises(CheckpointNotFound):
+        await files.restore(BEN, checkpoint.checkpoint_id, force=True)
+    assert (workspace / "notes.txt").read_text() == WRITE["text"]
