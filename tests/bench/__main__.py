@@ -6,7 +6,7 @@ import sys
 import tempfile
 from contextlib import ExitStack
 
-from tests.bench import append, growth, overhead, soak, start, stream
+from tests.bench import append, growth, overhead, policy, soak, start, stream
 from tests.bench.figures import Report, as_json, as_table, summarise
 from tests.bench.ground import Ground, Measurement, durable_postgres
 from tests.bench.machine import describe, disk_folder
@@ -17,6 +17,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "stream": stream.MEASUREMENT,
     "start": start.MEASUREMENT,
     "growth": growth.MEASUREMENT,
+    "policy": policy.MEASUREMENT,
     "soak": soak.MEASUREMENT,
 }
 
