@@ -76,6 +76,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         provider = registry.build(settings.model.provider, script=_path(settings.model.script))
         workspaces = Workspaces(home, settings, owner=journal.OWNER)
         policies = await asyncio.to_thread(CurrentPolicies, home)
+        current.include(policies)
         listener = stack.enter_context(listen(settings.http.host, settings.http.port, usual=DEFAULT_PORT))
         kept = await asyncio.to_thread(backup.before_migration, home, settings, made_at=clock.now())
         if kept is not None:
