@@ -1,0 +1,133 @@
+"""Makes ready what starts a program in each tier: a command line, and what it inherits. Everything here blocks."""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from palyra.core.tool import JsonObject
+from palyra.sandbox import seccomp, strict, supervisor
+from palyra.sandbox.base import Job, RootRefused, Tier
+from palyra.sandbox.places import SYSTEM, SYSTEM_FILES, Mount
+from palyra.sandbox.tiers import find
+
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+MORE_SYSTEM_FILES = ("/etc/passwd", "/etc/group", "/etc/hosts", "/etc/nsswitch.conf")
+"""What a program needs that is not given files of its own in their place."""
+
+
+@dataclass(slots=True)
+class Launch:
+    """What to start, and what to tidy up afterwards."""
+
+    argv: list[str]
+    report: int
+    """Where it is said how the program ended: read when it is over."""
+    order: bytes = b""
+    """What is written to the supervisor's input, which then stays open."""
+    passed: list[int] = field(default_factory=list)
+    temporary: Path | None = None
+
+    def pass_on(self, descriptor: int) -> int:
+        """Have the started process inherit a file."""
+        self.passed.append(descriptor)
+        return descriptor
+
+    def let_go(self) -> None:
+        """Close what the started process has taken over."""
+        while self.passed:
+            os.close(self.passed.pop())
+
+    def tidy_up(self) -> None:
+        """Close and remove everything."""
+        self.let_go()
+        with suppress(OSError):
+            os.close(self.report)
+        if self.temporary is not None:
+            shutil.rmtree(self.temporary, ignore_errors=True)
+
+    def read_report(self) -> bytes:
+        """Return what was said about the end. Nobody holds the other end any more."""
+        said = b""
+        while piece := os.read(self.report, 65536):
+            said += piece
+        return said
+
+
+def prepare(tier: Tier, job: Job, mounts: tuple[Mount, ...]) -> Launch:
+    """Make a launch ready: of the supervisor, which starts the program, by way of bubblewrap if the tier is strict."""
+    report, reported = os.pipe()
+    launch = Launch(argv=[], report=report, passed=[reported])
+    try:
+        order = _strict(launch, job, mounts) if tier is Tier.STRICT else _direct(launch, tier, job, mounts)
+    except BaseException:
+        launch.tidy_up()
+        raise
+    order |= {"processes": job.bounds.processes, "memory": job.bounds.memory_bytes}
+    launch.order = json.dumps(order).encode() + b"\n"
+    launch.argv = [sys.executable, "-I", "-S", "-B", supervisor.__file__, str(reported)]
+    return launch
+
+
+def _strict(launch: Launch, job: Job, mounts: tuple[Mount, ...]) -> JsonObject:
+    data_at = {path: launch.pass_on(_memory_file(text.encode())) for path, text in strict.FILES.items()}
+    program = seccomp.build(Tier.STRICT)
+    argv = strict.arguments(
+        job,
+        mounts,
+        bwrap=find("bwrap") or "bwrap",
+        prlimit=find("prlimit") or "prlimit",
+        filter_at=launch.pass_on(_memory_file(program)) if program is not None else None,
+        status_at=launch.pass_on(os.dup(launch.passed[0])),
+        data_at=data_at,
+    )
+    # Its environment stays empty: the program could read it from /proc/1.
+    return {"argv": argv, "folder": "/", "environment": {}, "limits": {}, "confined": False}
+
+
+def _direct(launch: Launch, tier: Tier, job: Job, mounts: tuple[Mount, ...]) -> JsonObject:
+    confined = tier is Tier.GUARDED
+    if confined and (covered := next((mount for mount in mounts if mount.covered), None)):
+        raise RootRefused(
+            f"{covered.path} holds files of Palyra itself and lies inside the workspace; the guarded tier can not"
+            " cover it. Use another workspace, or the strict tier."
+        )
+    launch.temporary = Path(tempfile.mkdtemp(prefix="palyra-job-"))
+    private = str(launch.temporary)
+    limits = {f"RLIMIT_{name.upper()}": value for name, value in strict.limits(job.bounds).items()}
+    # This limit counts whatever the user runs, inside and outside.
+    limits["RLIMIT_NPROC"] += _tasks_of(os.getuid())
+    return {
+        "argv": job.argv,
+        "folder": str(job.folder),
+        "environment": {**strict.ENVIRONMENT, "HOME": private, "TMPDIR": private, **job.environment},
+        "limits": limits,
+        "confined": confined,
+        "readable": [*SYSTEM, *SYSTEM_FILES, *MORE_SYSTEM_FILES],
+        "writable": [private, *(str(mount.path) for mount in mounts if not mount.covered)],
+        "devices": DEVICES,
+        "filter": (seccomp.build(tier) or b"").hex(),
+    }
+
+
+def _tasks_of(user: int) -> int:
+    """Count the processes and threads that a user has, as the kernel's limit on them does."""
+    count = 0
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            # It may end while it is being looked at.
+            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                if os.fstat(file.fileno()).st_uid == user:
+                    count += int(file.read().rpartition(b")")[2].split()[17])
+    return count
+
+
+def _memory_file(content: bytes) -> int:
+    file = os.memfd_create("palyra", os.MFD_CLOEXEC)
+    os.write(file, content)
+    os.lseek(file, 0, os.SEEK_SET)
+    return file

@@ -1,0 +1,87 @@
+"""Which folders a program sees: the system without its secrets, and the roots of its workspace without Palyra's own.
+
+Roots are taken by where they really are. Palyra's folders may lie inside a root (then they are covered), and a root may
+lie in the part of them that is set aside for workspaces. Anything else that touches them, and what touches the system,
+is refused.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from palyra.sandbox.base import RootRefused
+
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
+"""Programs and libraries."""
+SYSTEM_FILES = (
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/debian_version",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/magic",
+    "/etc/mime.types",
+    "/etc/os-release",
+    "/etc/pki/tls/certs",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/timezone",
+)
+"""What programs look for in /etc and nobody keeps secret. The rest is left out: a program of root's could read it."""
+RESERVED = ("/", "/boot", "/dev", "/etc", "/home", "/proc", "/run", "/sys", "/tmp", "/var", *SYSTEM)
+"""No root is one of these or holds one, or lies in one that is not shared."""
+_SHARED = frozenset({"/", "/home", "/run", "/tmp", "/var"})
+"""Those of them that belong to many, in which a root may lie."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A folder that is given, or covered by an empty one."""
+
+    path: Path
+    covered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Private:
+    """What a program must never see: Palyra's own folders, save the ones set aside for workspaces."""
+
+    folders: tuple[Path, ...] = ()
+    open: tuple[Path, ...] = ()
+
+
+def arrange(roots: tuple[Path, ...], private: Private) -> tuple[Mount, ...]:
+    """Return the roots and the covers over what is private, outer ones first. Blocks: it follows links."""
+    hidden = tuple(_real(folder) for folder in private.folders)
+    opened = tuple(_real(folder) for folder in private.open)
+    mounts = {}
+    for root in roots:
+        real = _real(root)
+        _check(real, hidden=hidden, opened=opened)
+        mounts[real] = Mount(real)
+    for folder in hidden:
+        if any(_lies_in(folder, root) for root in mounts):
+            mounts[folder] = Mount(folder, covered=True)
+    return tuple(sorted(mounts.values(), key=lambda mount: len(mount.path.parts)))
+
+
+def _check(root: Path, *, hidden: tuple[Path, ...], opened: tuple[Path, ...]) -> None:
+    if not root.is_dir():
+        raise RootRefused(f"{root} is no folder, so no program can work in it. Make it, or name another.")
+    for name in RESERVED:
+        place = Path(name)
+        if _lies_in(place, root) or (_lies_in(root, place) and name not in _SHARED):
+            raise RootRefused(f"{root} belongs to the system. Give programs a folder of their own to work in.")
+    for folder in hidden:
+        if _lies_in(root, folder) and not any(_lies_in(root, place) for place in opened):
+            raise RootRefused(f"{root} holds files of Palyra itself, which no program may see. Use another folder.")
+
+
+def _lies_in(path: Path, folder: Path) -> bool:
+    return path == folder or folder in path.parents
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))

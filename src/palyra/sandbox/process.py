@@ -1,0 +1,165 @@
+"""Runs programs in the tier that the settings name, and leaves nothing of them behind.
+
+The work is done by a task that is never cancelled from outside: whoever waits and is cancelled says so, the program is
+killed as a whole, and only then the waiting ends. If the daemon dies, the input of the supervisor closes, and it kills
+what it watches over. (Bubblewrap alone would do most of that, but killed while it sets things up it can leave a child.)
+"""
+
+import asyncio
+import json
+import signal
+import time
+from asyncio.subprocess import PIPE, Process
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+
+from palyra.core.tool import JsonObject
+from palyra.sandbox.base import Job, Outcome, ProgramRefused, SandboxFailed, Tier, TierUnavailable
+from palyra.sandbox.capture import Capture
+from palyra.sandbox.launch import Launch, prepare
+from palyra.sandbox.places import Private, arrange
+from palyra.sandbox.tiers import lack, set_up_failed
+
+BLOCK_BYTES = 64 * 1024
+MOST_ARGUMENT_BYTES = 96 * 1024
+
+
+class ProcessSandbox:
+    """Starts programs as processes of one tier, hidden from what is private."""
+
+    def __init__(self, tier: Tier, *, private: Private) -> None:
+        self.tier = tier
+        self._private = private
+
+    async def run(self, job: Job) -> Outcome:
+        """Run a program to its end, and leave none of its processes behind, also when cancelled."""
+        stop = asyncio.Event()
+        # Not in a group: a group would cancel it, and it must see the program's end.
+        work = asyncio.get_running_loop().create_task(self._carry(job, stop))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            stop.set()
+            while not work.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([work])
+            if not work.cancelled():
+                work.exception()  # marks it as seen: nobody waits for it any more
+            raise
+
+    async def _carry(self, job: Job, stop: asyncio.Event) -> Outcome:
+        _check(job)
+        launch = await asyncio.to_thread(self._prepare, job)
+        try:
+            return await self._start(job, launch, stop)
+        finally:
+            await asyncio.to_thread(launch.tidy_up)
+
+    def _prepare(self, job: Job) -> Launch:
+        if missing := lack(self.tier):
+            raise TierUnavailable(f"The {self.tier} sandbox is not to be had: {missing.reason}. {missing.remedy}")
+        return prepare(self.tier, job, arrange(job.roots, self._private))
+
+    async def _start(self, job: Job, launch: Launch, stop: asyncio.Event) -> Outcome:
+        began = time.monotonic()
+        process = await asyncio.create_subprocess_exec(
+            *launch.argv,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            env={},
+            cwd="/",
+            pass_fds=tuple(launch.passed),
+            start_new_session=True,
+        )
+        out, err = (
+            Capture(head_bytes=job.bounds.head_bytes, tail_bytes=job.bounds.tail_bytes) for _ in ("stdout", "stderr")
+        )
+        assert process.stdin is not None
+        running = _Running(process)
+        try:
+            launch.let_go()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_drain(process.stdout, out))
+                group.create_task(_drain(process.stderr, err))
+                guard = group.create_task(running.guard(job, stop))
+                with suppress(BrokenPipeError, ConnectionResetError):
+                    process.stdin.write(launch.order)
+                    await process.stdin.drain()
+                await process.wait()
+                guard.cancel()
+        finally:
+            # Reached with a living process only if the daemon itself breaks off: the supervisor sees this and ends all.
+            process.stdin.close()
+        told = await asyncio.to_thread(launch.read_report)
+        report = {name: value for line in told.splitlines() for name, value in json.loads(line).items()}
+        stopped = running.stopped or report.get("stopped", "")
+        code = self._code(report, process, said=err.output().text, stopped=bool(stopped))
+        return Outcome(
+            tier=self.tier,
+            exit_code=code,
+            stdout=out.output(),
+            stderr=err.output(),
+            took=timedelta(seconds=time.monotonic() - began),
+            timed_out=running.timed_out,
+            stopped=stopped,
+        )
+
+    def _code(self, report: JsonObject, process: Process, *, said: str, stopped: bool) -> int:
+        """Return the exit code, or raise if the program was never started."""
+        if fault := report.get("fault"):
+            raise SandboxFailed(f"Nothing was run: the {self.tier} sandbox could not be set up: {fault}.")
+        # Bubblewrap names this one only if it got as far as running the program.
+        code = report.get("exit-code" if self.tier is Tier.STRICT else "code")
+        if code is not None:
+            return int(code) if code >= 0 else 128 - int(code)
+        if stopped:
+            return 128 + signal.SIGKILL
+        if self.tier is Tier.STRICT and report.get("code"):
+            missing = set_up_failed(self.tier, " ".join(said.split())[:300].removeprefix("bwrap: "))
+            raise TierUnavailable(f"The {self.tier} sandbox is not to be had: {missing.reason}. {missing.remedy}")
+        raise SandboxFailed(f"The supervisor ended without a word (exit code {process.returncode}).")
+
+
+@dataclass(slots=True)
+class _Running:
+    """A program under way, and why it was ended, if it was."""
+
+    process: Process
+    timed_out: bool = False
+    stopped: str = ""
+
+    async def guard(self, job: Job, stop: asyncio.Event) -> None:
+        """End the program when it is told to or when its time is over."""
+        try:
+            async with asyncio.timeout(job.bounds.wall.total_seconds()):
+                await stop.wait()
+            self.stopped = "it was cancelled"
+        except TimeoutError:
+            self.timed_out = True
+            self.stopped = f"it took longer than {job.bounds.wall.total_seconds():g} s"
+        assert self.process.stdin is not None
+        # The supervisor kills what it watches over. It is never killed itself: nobody else would find all of it.
+        self.process.stdin.close()
+
+
+async def _drain(stream: asyncio.StreamReader | None, capture: Capture) -> None:
+    assert stream is not None
+    while piece := await stream.read(BLOCK_BYTES):
+        capture.add(piece)
+
+
+def _check(job: Job) -> None:
+    if not job.argv or not job.argv[0]:
+        raise ProgramRefused("There is nothing to run.")
+    if any("\0" in word for word in job.argv):
+        raise ProgramRefused("The command holds a NUL character. Remove it.")
+    try:
+        longest = max(len(word.encode()) for word in job.argv)
+    except UnicodeEncodeError:
+        raise ProgramRefused("The command is no valid Unicode.") from None
+    if longest > MOST_ARGUMENT_BYTES:
+        raise ProgramRefused(
+            f"The command is longer than {MOST_ARGUMENT_BYTES >> 10} KiB. Put it into a file and run that."
+        )

@@ -1,0 +1,90 @@
+"""The strict tier: what bubblewrap is told."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from palyra.sandbox.base import MIB, Bounds, Job
+from palyra.sandbox.places import SYSTEM, SYSTEM_FILES, Mount
+
+USER, GROUP = "1000", "1000"
+PRIVATE_FOLDER = "/tmp"
+SHARED_MEMORY_BYTES = 64 * MIB
+ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "HOME": "/tmp",
+    "TMPDIR": "/tmp",
+    "LANG": "C.UTF-8",
+    "TERM": "dumb",
+    # Git gives up where it may not read the machine's settings.
+    "GIT_CONFIG_NOSYSTEM": "1",
+}
+"""All that a program is told of its surroundings."""
+
+PASSWD = "agent:x:1000:1000::/tmp:/bin/sh\nnobody:x:65534:65534::/nonexistent:/bin/false\n"
+GROUPS = "agent:x:1000:\nnogroup:x:65534:\n"
+HOSTS = "127.0.0.1 localhost\n::1 localhost\n"
+FILES = {"/etc/passwd": PASSWD, "/etc/group": GROUPS, "/etc/hosts": HOSTS}
+"""What a program finds in the place of the machine's own."""
+
+
+def limits(bounds: Bounds) -> dict[str, int]:
+    """Return the limits that the kernel keeps for each process, by the names of `prlimit` and of RLIMIT.
+
+    Memory is limited as data: programs that reserve much more than they use (Go, Java, V8) still run.
+    """
+    return {
+        "core": 0,
+        "cpu": bounds.cpu_seconds,
+        "data": bounds.memory_bytes,
+        "fsize": bounds.file_bytes,
+        "nofile": bounds.open_files,
+        "nproc": bounds.processes,
+    }
+
+
+def arguments(
+    job: Job,
+    mounts: tuple[Mount, ...],
+    *,
+    bwrap: str,
+    prlimit: str,
+    filter_at: int | None,
+    status_at: int,
+    data_at: Mapping[str, int],
+) -> list[str]:
+    """Return the whole command line. The numbers are file descriptors that the process inherits."""
+    told = [bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--uid", USER, "--gid", GROUP]
+    told += ["--cap-drop", "ALL", "--hostname", "sandbox", "--json-status-fd", str(status_at)]
+    told += _system()
+    # Whatever is in /proc is the caller's own, but root's programs could still write what steers the kernel.
+    told += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
+    told += ["--size", str(SHARED_MEMORY_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+    told += ["--size", str(job.bounds.temporary_bytes), "--perms", "1777", "--tmpfs", PRIVATE_FOLDER]
+    for path, descriptor in data_at.items():
+        told += ["--perms", "0444", "--ro-bind-data", str(descriptor), path]
+    for mount in mounts:
+        if mount.covered:
+            told += ["--perms", "0755", "--size", "65536", "--tmpfs", str(mount.path)]
+        else:
+            told += ["--bind", str(mount.path), str(mount.path)]
+    # Covers last of all become read-only, when what is mounted inside them has its place.
+    told += [word for mount in mounts if mount.covered for word in ("--remount-ro", str(mount.path))]
+    told += ["--remount-ro", "/", "--chdir", str(job.folder), "--clearenv"]
+    for name, value in {**ENVIRONMENT, **job.environment}.items():
+        told += ["--setenv", name, value]
+    if filter_at is not None:
+        told += ["--seccomp", str(filter_at)]
+    told += ["--", prlimit, *(f"--{name}={value}:{value}" for name, value in limits(job.bounds).items())]
+    return [*told, "--", *job.argv]
+
+
+def _system() -> Iterator[str]:
+    for name in SYSTEM:
+        path = Path(name)
+        if path.is_symlink():
+            yield from ("--symlink", str(path.readlink()), name)
+        elif path.is_dir():
+            yield from ("--ro-bind", name, name)
+    for name in SYSTEM_FILES:
+        if Path(name).exists():
+            yield from ("--ro-bind", name, name)

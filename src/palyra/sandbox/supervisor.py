@@ -1,0 +1,252 @@
+"""The program that starts a guarded program, watches over it, and leaves nothing of it behind.
+
+It is started as a script and uses the standard library only. On its input comes one line of JSON, the order; the input
+then stays open for as long as the program may run. When it ends, because the daemon closed it or died, everything is
+killed. Whatever the program starts stays below this process, since orphans are handed to it, and so is found.
+
+It also counts the processes and the memory of all that it watches over. The kernel's own limit on processes does not
+hold for root, so a program that forks without end must be outrun: this process asks for a place before all others, and
+looks often at a number that costs nothing to read before it counts one by one.
+
+The program is confined between fork and exec: limits, no new privileges, no capabilities, Landlock, and the filter on
+system calls last. If any of these fails, nothing is run. What went wrong, or how the program ended, is the one line of
+JSON that is written to the file descriptor that its one argument names.
+"""
+
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import struct
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+PAUSE_SECONDS = 0.01
+GLANCE_SECONDS = 0.02
+"""How often the number of all processes of the machine is read."""
+GLANCES = 10
+"""After how many of them everything is counted."""
+
+_PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_SECCOMP = 1, 24, 22
+_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 36, 38, 47, 4
+_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
+_CAPSET = {"x86_64": 126, "aarch64": 91}
+_MOST_CAPABILITIES = 64
+
+# What a file may be used for, as Landlock counts.
+_EXECUTE, _WRITE, _READ, _LIST, _TRUNCATE, _IOCTL = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14, 1 << 15
+_MAKE_CHARACTER_DEVICE, _MAKE_BLOCK_DEVICE = 1 << 6, 1 << 11
+_EVERYTHING = (1 << 16) - 1
+_ON_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _IOCTL
+_TCP, _SCOPES = 3, 3
+"""Binding and connecting; abstract sockets and signals."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def main() -> None:
+    """Run what the order says, and report."""
+    _call(_libc.prctl, _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # A second way for the daemon's death to be noticed, should somebody else hold the other end of the input.
+    _call(_libc.prctl, _PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    report_at = int(sys.argv[1])
+    os.set_inheritable(report_at, False)
+    order = json.loads(_line())
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    except OSError:
+        pass  # only root may; for everybody else the kernel keeps the limit
+    before = _tasks()
+    wakes, waker = os.pipe()
+    os.set_blocking(waker, False)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    fault, faults = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(fault)
+        _become(order, faults)
+    os.close(faults)
+    problem = b""
+    while piece := os.read(fault, 65536):
+        problem += piece
+    report: dict[str, Any] = {"fault": problem.decode(errors="replace")}
+    if not problem:
+        status, stopped = _watch(child, wakes, before=before, order=order)
+        report = {"code": None if status is None else os.waitstatus_to_exitcode(status), "stopped": stopped}
+    _kill_all(child)
+    os.write(report_at, json.dumps(report).encode() + b"\n")
+
+
+def _line() -> bytes:
+    # Not through a buffer: nothing but the order is to be read.
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = os.read(0, 65536)
+        if not piece:
+            sys.exit(1)
+        line += piece
+    return line
+
+
+def _watch(child: int, wakes: int, *, before: int, order: dict[str, Any]) -> tuple[int | None, str]:
+    """Wait for the program's end: its status, or None if it must be ended, and why if it took too much."""
+    glances = 0
+    while True:
+        ready, _, _ = select.select([0, wakes], [], [], GLANCE_SECONDS)
+        if wakes in ready:
+            if signal.SIGTERM in os.read(wakes, 1024):
+                return None, ""
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == child:
+                    return status, ""
+                if pid == 0:
+                    break
+        if 0 in ready:
+            return None, ""
+        glances += 1
+        if glances % GLANCES == 0 or _tasks() - before > order["processes"]:
+            processes, memory = _taken()
+            if processes > order["processes"]:
+                return None, f"it started more than {order['processes']} processes"
+            if memory > order["memory"]:
+                return None, f"it took more than {order['memory'] >> 20} MiB of memory"
+
+
+def _kill_all(child: int) -> None:
+    """Kill everything below this process, until nothing is left."""
+    while True:
+        # The group first and at once: a fork that is under way fails when its group is being killed.
+        _kill(-child)
+        for pid, parent, _ in _processes():
+            if parent == os.getpid():
+                _kill(pid)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        select.select([], [], [], PAUSE_SECONDS)
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def _tasks() -> int:
+    """Return how many processes and threads the machine has."""
+    with open("/proc/loadavg", "rb") as file:
+        return int(file.read().split()[3].partition(b"/")[2])
+
+
+def _taken() -> tuple[int, int]:
+    """Return the number of processes below this one, and their resident memory in bytes."""
+    below: dict[int, list[tuple[int, int]]] = {}
+    for pid, parent, resident in _processes():
+        below.setdefault(parent, []).append((pid, resident))
+    processes = memory = 0
+    pending = [os.getpid()]
+    while pending:
+        for pid, resident in below.pop(pending.pop(), ()):
+            processes += 1
+            memory += resident
+            pending.append(pid)
+    return processes, memory
+
+
+def _processes() -> Iterator[tuple[int, int, int]]:
+    """Yield every process of the machine with its parent and its resident memory."""
+    page = os.sysconf("SC_PAGESIZE")
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    # The name of the program stands in parentheses, and may hold anything.
+                    fields = file.read().rpartition(b")")[2].split()
+            except OSError:
+                continue  # it has ended meanwhile
+            yield int(name), int(fields[1]), int(fields[21]) * page
+
+
+def _become(order: dict[str, Any], faults: int) -> None:
+    """Confine this process and turn it into the program; never returns."""
+    try:
+        os.setsid()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.chdir(order["folder"])
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        for name, value in order["limits"].items():
+            resource.setrlimit(getattr(resource, name), (value, value))
+        _call(_libc.prctl, _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        if order["confined"]:
+            _drop_capabilities()
+            _landlock(order)
+            _filter(bytes.fromhex(order["filter"]))
+        os.execve(order["argv"][0], order["argv"], order["environment"])
+    except BaseException as error:
+        os.write(faults, f"{type(error).__name__}: {error}".encode())
+    finally:
+        os._exit(127)
+
+
+def _drop_capabilities() -> None:
+    _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    for number in range(_MOST_CAPABILITIES):
+        # Fails for numbers that the kernel lacks, and for those who have no capabilities to drop.
+        _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
+    header = ctypes.create_string_buffer(struct.pack("=II", 0x20080522, 0))
+    _call(_libc.syscall, _CAPSET[os.uname().machine], header, ctypes.create_string_buffer(bytes(24)))
+
+
+def _landlock(order: dict[str, Any]) -> None:
+    attributes = struct.pack("=QQQ", _EVERYTHING, _TCP, _SCOPES)
+    ruleset = _call(_libc.syscall, _LANDLOCK_CREATE, ctypes.create_string_buffer(attributes), len(attributes), 0)
+    for path in order["readable"]:
+        _permit(ruleset, path, _EXECUTE | _READ | _LIST)
+    for path in order["writable"]:
+        _permit(ruleset, path, _EVERYTHING & ~(_MAKE_CHARACTER_DEVICE | _MAKE_BLOCK_DEVICE))
+    for path in order["devices"]:
+        _permit(ruleset, path, _READ | _WRITE | _TRUNCATE | _IOCTL)
+    _call(_libc.syscall, _LANDLOCK_RESTRICT, ruleset, 0)
+    os.close(ruleset)
+
+
+def _permit(ruleset: int, path: str, access: int) -> None:
+    try:
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    if not os.path.isdir(path):
+        access &= _ON_FILES
+    rule = ctypes.create_string_buffer(struct.pack("=Qi", access, place))
+    _call(_libc.syscall, _LANDLOCK_ADD, ruleset, 1, rule, 0)
+    os.close(place)
+
+
+def _filter(program: bytes) -> None:
+    code = ctypes.create_string_buffer(program)
+    header = ctypes.create_string_buffer(struct.pack("@HP", len(program) // 8, ctypes.addressof(code)))
+    _call(_libc.prctl, _PR_SET_SECCOMP, 2, header, 0, 0)
+
+
+def _call(function: Any, *arguments: Any) -> int:
+    """Call what the standard library has no name for, with every number as wide as the kernel takes it."""
+    wide = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
+    result = int(function(*wide))
+    if result == -1:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Which tiers this machine has, and what the others lack."""
+
+import ctypes
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+
+from palyra.sandbox import seccomp
+from palyra.sandbox.base import Tier
+
+SEARCHED = "/usr/local/bin:/usr/bin:/bin"
+"""Where the programs that make a sandbox are looked for: where only root can put some."""
+NEEDED_LANDLOCK = 6
+"""The version that also keeps a program from signalling others, the daemon among them: Linux 6.12."""
+
+_LANDLOCK_CREATE, _ASK_VERSION = 444, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """Why a tier does not work here, and what to do about it."""
+
+    reason: str
+    remedy: str
+
+
+def find(program: str) -> str | None:
+    """Return the path of a program that makes a sandbox."""
+    return shutil.which(program, path=SEARCHED)
+
+
+def lack(tier: Tier) -> Lack | None:
+    """Return what the machine lacks for a tier, as far as can be seen without trying it. Blocks for a moment."""
+    if not sys.platform.startswith("linux"):
+        return Lack(
+            "it needs Linux", "Run Palyra in a Linux machine, or set sandbox.tier to off and see what that means."
+        )
+    match tier:
+        case Tier.STRICT:
+            return _lack_of_strict()
+        case Tier.GUARDED:
+            return _lack_of_guarded()
+        case Tier.OFF:
+            return None
+
+
+def set_up_failed(tier: Tier, said: str) -> Lack:
+    """Return what it means that a sandbox could not be set up, by what was said."""
+    if tier is Tier.STRICT and any(word in said for word in ("namespace", "uid map", "loopback", "not permitted")):
+        return Lack(
+            f"bubblewrap may not make namespaces ({said})",
+            "Allow them: `sysctl kernel.unprivileged_userns_clone=1` (Debian) or"
+            " `sysctl kernel.apparmor_restrict_unprivileged_userns=0` (Ubuntu); in a container they need"
+            " `--security-opt seccomp=unconfined` or the like.",
+        )
+    return Lack(f"it could not be set up ({said})", "See `palyra sandbox check`.")
+
+
+def _lack_of_strict() -> Lack | None:
+    for program, package in (("bwrap", "bubblewrap"), ("prlimit", "util-linux")):
+        if find(program) is None:
+            return Lack(f"{program} is not installed", f"Install it: `apt install {package}`, `dnf install {package}`.")
+    return None
+
+
+def _lack_of_guarded() -> Lack | None:
+    version = landlock_version()
+    if version < NEEDED_LANDLOCK:
+        had = f"has version {version}" if version else "has none, or it is switched off at boot"
+        return Lack(
+            f"it needs Landlock version {NEEDED_LANDLOCK}, and this kernel {had}",
+            "Use Linux 6.12 or newer with `landlock` in its `lsm=` list.",
+        )
+    if seccomp.build(Tier.GUARDED) is None:
+        return Lack(f"the system calls of {os.uname().machine} are not known to it", "Use the strict tier.")
+    return None
+
+
+def landlock_version() -> int:
+    """Return the version of Landlock that the kernel has, 0 for none."""
+    libc = ctypes.CDLL(None)
+    version = int(
+        libc.syscall(ctypes.c_long(_LANDLOCK_CREATE), None, ctypes.c_size_t(0), ctypes.c_uint32(_ASK_VERSION))
+    )
+    return max(version, 0)

@@ -1,0 +1,75 @@
+"""Known ways out of a sandbox: each must fail, in every tier that confines."""
+
+import platform
+from pathlib import Path
+
+import pytest
+
+from palyra.sandbox.base import Job, Tier
+from palyra.sandbox.places import Private
+from palyra.sandbox.process import ProcessSandbox
+from tests.contract.sandbox.conftest import SECRET, Ground
+from tests.contract.sandbox.tricks import KERNEL, TRICKS
+
+WORK_WITHOUT_A_SANDBOX = (
+    "read Palyra's token",
+    "read the token through a link in the workspace",
+    "read a file outside the workspace",
+    "signal a process outside",
+    "read the command lines of others",
+    "connect to loopback",
+    "connect to a socket file of the machine",
+    "connect to an abstract socket of the machine",
+)
+
+
+def filled(trick: str, ground: Ground, *, victim: int, port: int, sockets: tuple[str, str]) -> str:
+    values = {
+        "{home}": str(ground.home),
+        "{outside}": str(ground.outside),
+        "{link}": str(ground.workspace / "link"),
+        "{victim}": str(victim),
+        "{port}": str(port),
+        "{socket}": sockets[0],
+        "{abstract}": sockets[1],
+    }
+    text = TRICKS[trick]
+    for name, value in values.items():
+        text = text.replace(name, value)
+    return text
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+async def test_the_trick_fails(
+    ground: Ground, tier: Tier, trick: str, *, victim: int, listening: int, sockets: tuple[str, str]
+) -> None:
+    if trick in KERNEL and platform.machine() != "x86_64":
+        pytest.skip("the numbers of the system calls are those of x86_64")
+    command = filled(trick, ground, victim=victim, port=listening, sockets=sockets)
+
+    outcome = await ground.run(tier, command)
+
+    said = outcome.stdout.text + outcome.stderr.text
+    assert "TRIED" in said, said
+    assert "ESCAPED" not in said, said
+    assert SECRET not in said
+    assert (ground.outside / "diary.txt").read_text() == SECRET
+    assert [path.name for path in ground.outside.iterdir() if path.name != "s"] == ["diary.txt"]
+
+
+@pytest.mark.parametrize("trick", WORK_WITHOUT_A_SANDBOX)
+async def test_the_trick_is_one(
+    ground: Ground, trick: str, *, victim: int, listening: int, sockets: tuple[str, str]
+) -> None:
+    command = filled(trick, ground, victim=victim, port=listening, sockets=sockets)
+    outcome = await ground.run(Tier.OFF, command)
+    assert "ESCAPED" in outcome.stdout.text, outcome.stderr.text
+
+
+async def test_the_home_is_covered_when_it_lies_in_the_workspace(ground: Ground, tmp_path: Path) -> None:
+    sandbox = ProcessSandbox(Tier.STRICT, private=Private((ground.home,), open=(ground.workspace,)))
+    command = f"ls -A {ground.home}; cat {ground.home}/token {ground.outside}/diary.txt; touch {ground.home}/x"
+    roots = (ground.folder, ground.workspace)
+    outcome = await sandbox.run(Job(argv=("/bin/bash", "-c", command), roots=roots, folder=ground.folder))
+    assert outcome.stdout.text == f"workspace\n{SECRET}", "only what is not Palyra's is seen"
+    assert not (ground.home / "x").exists()

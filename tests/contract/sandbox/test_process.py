@@ -1,0 +1,294 @@
+"""What becomes of a program: how it ends, what it leaves, and what it may take."""
+
+import asyncio
+import os
+import resource
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from palyra.sandbox.base import MIB, Bounds, Job, ProgramRefused, RootRefused, Tier
+from tests.contract.sandbox.conftest import SECRET, Ground
+from tests.support.eventually import eventually
+
+FORK_BOMB = (
+    # Each process forks {depth} times, and so does each of its children: it grows as a bomb does, but is known to end.
+    "/usr/bin/python3 -c 'import os, time\nfor _ in range({depth}): os.fork()\ntime.sleep(60)' {mark}"
+)
+DOUBLE_FORK = (
+    "/usr/bin/python3 -c 'import os,time\n"
+    "for _ in range(2):\n if os.fork(): os._exit(0)\n os.setsid()\n"
+    "os.close(1); os.close(2)\ntime.sleep(600)' {mark}; sleep 0.2"
+)
+
+
+def living(mark: str) -> list[int]:
+    """Return the processes whose command line holds the mark."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if mark.encode() in (entry / "cmdline").read_bytes() and int(entry.name) != os.getpid():
+                    found.append(int(entry.name))
+            except OSError:
+                pass
+    return found
+
+
+def bounds(seconds: float = 10, **more: int) -> Bounds:
+    return Bounds(wall=timedelta(seconds=seconds), **more)
+
+
+@pytest.fixture
+def mark(ground: Ground) -> str:
+    """A word that stands in the command line of what a test starts."""
+    return f"mark-{os.getpid()}-{ground.folder.name}"
+
+
+async def test_it_tells_how_the_program_ended(ground: Ground, any_tier: Tier) -> None:
+    outcome = await ground.run(any_tier, "echo out; echo err >&2; exit 3")
+    assert (outcome.exit_code, outcome.stdout.text, outcome.stderr.text) == (3, "out\n", "err\n")
+    assert (outcome.tier, outcome.timed_out, outcome.stopped, outcome.signal) == (any_tier, False, "", None)
+    assert outcome.took > timedelta(0)
+
+
+async def test_a_signal_is_told(ground: Ground, any_tier: Tier) -> None:
+    outcome = await ground.run(any_tier, "kill -SEGV $$")
+    assert (outcome.exit_code, outcome.signal) == (128 + signal.SIGSEGV, signal.SIGSEGV)
+
+
+async def test_a_program_that_is_not_there_is_an_ordinary_failure(ground: Ground, any_tier: Tier) -> None:
+    outcome = await ground.run(any_tier, "no-such-program")
+    assert outcome.exit_code == 127
+    assert "not found" in outcome.stderr.text
+
+
+async def test_it_works_in_the_workspace(ground: Ground, any_tier: Tier) -> None:
+    outcome = await ground.run(any_tier, 'pwd; echo hello > note.txt; echo x > "$TMPDIR/y"; cat note.txt')
+    assert outcome.stdout.text == f"{ground.workspace}\nhello\n"
+    assert (ground.workspace / "note.txt").read_text() == "hello\n"
+
+
+async def test_common_programs_work(ground: Ground, any_tier: Tier) -> None:
+    command = (
+        "set -e; git init -q . 2>&1; git config user.name a; git config user.email a@b; echo 1 > a; git add a;"
+        " git commit -q -m first; git log --format=%s; /usr/bin/python3 -c 'import asyncio\n"
+        "print(asyncio.run(asyncio.sleep(0, 7)))'; cat <(echo sub)"
+    )
+    outcome = await ground.run(any_tier, command)
+    assert outcome.stdout.text == "first\n7\nsub\n", outcome.stderr.text
+
+
+async def test_strict_has_shared_memory_of_its_own(ground: Ground) -> None:
+    command = (
+        "/usr/bin/python3 -c 'import multiprocessing as m\n"
+        'if __name__ == "__main__":\n p = m.Pool(2); print(p.map(abs, [-1, -2])); p.close(); p.join()\''
+    )
+    outcome = await ground.run(Tier.STRICT, command)
+    assert outcome.stdout.text == "[1, 2]\n", outcome.stderr.text
+
+
+async def test_nothing_of_the_daemons_environment_is_passed_on(
+    ground: Ground, any_tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PALYRA_SECRET", SECRET)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    outcome = await ground.run(any_tier, "env; cat /proc/*/environ 2>/dev/null")
+    names = {line.partition("=")[0] for line in outcome.stdout.text.splitlines() if "=" in line}
+    if any_tier is not Tier.OFF:
+        assert SECRET not in outcome.stdout.text
+        assert names <= {"PATH", "HOME", "TMPDIR", "LANG", "TERM", "PWD", "SHLVL", "_", "OLDPWD", "GIT_CONFIG_NOSYSTEM"}
+
+
+async def test_no_open_file_of_the_daemon_is_passed_on(ground: Ground, any_tier: Tier) -> None:
+    with (ground.home / "token").open() as token:
+        os.set_inheritable(token.fileno(), True)
+        outcome = await ground.run(
+            any_tier, "ls /proc/self/fd 2>/dev/null || echo 0 1 2; cat /dev/fd/[3-9] 2>/dev/null"
+        )
+    assert SECRET not in outcome.stdout.text
+    assert len(outcome.stdout.text.split()) <= 5
+
+
+async def test_a_program_that_ignores_the_word_to_stop_dies_in_time(ground: Ground, any_tier: Tier, mark: str) -> None:
+    command = f"trap '' TERM INT HUP; echo begun; while :; do sleep 0.1; done # {mark}"
+    outcome = await ground.run(any_tier, command, bounds=bounds(0.5))
+    assert outcome.timed_out
+    assert outcome.stdout.text == "begun\n"
+    assert outcome.signal == signal.SIGKILL
+    assert living(mark) == []
+
+
+async def test_a_stopped_program_dies_in_time(ground: Ground, any_tier: Tier, mark: str) -> None:
+    outcome = await ground.run(any_tier, f"kill -STOP $$ # {mark}", bounds=bounds(0.5))
+    assert outcome.timed_out
+    assert living(mark) == []
+
+
+async def test_no_orphan_outlives_the_program(ground: Ground, any_tier: Tier, mark: str) -> None:
+    outcome = await ground.run(any_tier, DOUBLE_FORK.format(mark=mark))
+    assert outcome.exit_code == 0
+    await eventually(lambda: not living(mark))
+
+
+async def test_no_orphan_outlives_a_timeout(ground: Ground, any_tier: Tier, mark: str) -> None:
+    outcome = await ground.run(any_tier, DOUBLE_FORK.format(mark=mark) + "; sleep 60", bounds=bounds(0.7))
+    assert outcome.timed_out
+    await eventually(lambda: not living(mark))
+
+
+async def test_a_cancelled_program_is_gone_when_the_cancelling_is_over(
+    ground: Ground, any_tier: Tier, mark: str
+) -> None:
+    task = asyncio.create_task(ground.run(any_tier, DOUBLE_FORK.format(mark=mark) + "; touch begun; sleep 60"))
+    await eventually((ground.workspace / "begun").exists)
+    assert living(mark)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await eventually(lambda: not living(mark))
+
+
+async def test_a_program_cancelled_before_it_began_leaves_nothing(ground: Ground, any_tier: Tier, mark: str) -> None:
+    for steps in range(6):
+        task = asyncio.create_task(ground.run(any_tier, f"sleep 60 # {mark}"))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    await eventually(lambda: not living(mark))
+
+
+async def test_a_fork_bomb_is_stopped(ground: Ground, any_tier: Tier, mark: str) -> None:
+    command = FORK_BOMB.format(depth=9, mark=mark)
+    outcome = await ground.run(any_tier, command, bounds=bounds(10, processes=64))
+    # The kernel refuses a fork (not to root), or the supervisor ends it all.
+    assert "64 processes" in outcome.stopped or "BlockingIOError" in outcome.stderr.text
+    await eventually(lambda: not living(mark))
+
+
+async def test_memory_is_limited_for_one_process(ground: Ground, any_tier: Tier) -> None:
+    command = "/usr/bin/python3 -c 'x = bytearray(300 << 20); print(len(x))'"
+    assert (await ground.run(any_tier, command)).stdout.text == f"{300 * MIB}\n"
+    outcome = await ground.run(any_tier, command, bounds=bounds(memory_bytes=200 * MIB))
+    assert "MemoryError" in outcome.stderr.text
+
+
+async def test_memory_is_limited_for_all_processes_together(ground: Ground, any_tier: Tier) -> None:
+    command = (
+        "/usr/bin/python3 -c 'import mmap, os, time\n"
+        "m = mmap.mmap(-1, 400 << 20)\nfor at in range(0, 400 << 20, 4096): m[at] = 1\ntime.sleep(60)'"
+    )
+    outcome = await ground.run(any_tier, command, bounds=bounds(memory_bytes=200 * MIB))
+    assert "200 MiB" in outcome.stopped
+
+
+async def test_processor_time_is_limited(ground: Ground, any_tier: Tier) -> None:
+    outcome = await ground.run(any_tier, "ulimit -t; ulimit -n; ulimit -c", bounds=bounds(7, open_files=100))
+    assert outcome.stdout.text.split() == ["8", "100", "0"]
+
+
+async def test_a_disk_is_not_filled_by_one_file(ground: Ground, any_tier: Tier) -> None:
+    limited = bounds(file_bytes=5 * MIB, temporary_bytes=8 * MIB)
+    outcome = await ground.run(any_tier, "head -c 50M /dev/zero > big; ls -s --block-size=1 big", bounds=limited)
+    assert (ground.workspace / "big").stat().st_size <= 5 * MIB
+    assert outcome.exit_code in (0, 153)
+
+
+async def test_memory_is_not_filled_by_files(ground: Ground) -> None:
+    command = (
+        "for n in 1 2 3 4; do head -c 4M /dev/zero > /tmp/$n; done; head -c 80M /dev/zero > /dev/shm/x; du -sm /tmp"
+    )
+    outcome = await ground.run(Tier.STRICT, command, bounds=bounds(temporary_bytes=8 * MIB))
+    assert int(outcome.stdout.text.split()[0]) <= 9
+    assert "No space left" in outcome.stderr.text
+
+
+async def test_endless_output_is_read_without_growing(ground: Ground, any_tier: Tier) -> None:
+    size = 1 << 30 if any_tier is Tier.STRICT else 1 << 26
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    command = f"echo first; head -c {size} /dev/zero; echo; echo last"
+    outcome = await ground.run(any_tier, command, bounds=bounds(18, head_bytes=1000, tail_bytes=100))
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert outcome.exit_code == 0
+    assert outcome.stdout.head.startswith(b"first\n")
+    assert outcome.stdout.tail.endswith(b"\nlast\n")
+    assert len(outcome.stdout.head) == 1000
+    assert len(outcome.stdout.tail) == 100
+    assert outcome.stdout.left_out == size + len("first\n\nlast\n") - 1100
+    assert f"{outcome.stdout.left_out} bytes left out" in outcome.stdout.text
+    assert grown < 32 * 1024, "KiB"
+
+
+@pytest.mark.parametrize("argv", [(), ("",), ("/bin/sh", "-c", "a\0b"), ("/bin/sh", "-c", "x" * 200_000)])
+async def test_what_can_not_be_run_is_refused(ground: Ground, any_tier: Tier, argv: tuple[str, ...]) -> None:
+    with pytest.raises(ProgramRefused):
+        await ground.sandbox(any_tier).run(Job(argv=argv, roots=(ground.workspace,), folder=ground.workspace))
+
+
+@pytest.mark.parametrize("name", ["/", "/etc", "/usr/lib", "/proc", "/tmp", "/home", "/dev/shm"])
+async def test_the_system_is_no_workspace(ground: Ground, tier: Tier, name: str) -> None:
+    with pytest.raises(RootRefused):
+        await ground.sandbox(tier).run(Job(argv=("/bin/true",), roots=(Path(name),), folder=Path(name)))
+
+
+@pytest.mark.parametrize("name", ["home", "home/kept"])
+async def test_palyras_own_folder_is_no_workspace(ground: Ground, tier: Tier, name: str) -> None:
+    root = ground.folder / name
+    root.mkdir(exist_ok=True)
+    with pytest.raises(RootRefused):
+        await ground.sandbox(tier).run(Job(argv=("/bin/true",), roots=(root,), folder=root))
+
+
+async def test_guarded_refuses_a_workspace_around_palyras_own_folder(ground: Ground) -> None:
+    job = Job(argv=("/bin/true",), roots=(ground.folder,), folder=ground.folder)
+    with pytest.raises(RootRefused):
+        await ground.sandbox(Tier.GUARDED).run(job)
+
+
+async def test_nothing_temporary_is_left(ground: Ground, any_tier: Tier, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = ground.folder / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    before = len(os.listdir("/proc/self/fd"))
+    await ground.run(any_tier, "touch $HOME/a; mkdir -p $TMPDIR/b/c")
+    assert list(folder.iterdir()) == []
+    await eventually(lambda: len(os.listdir("/proc/self/fd")) <= before)
+
+
+DAEMON = """
+import asyncio, sys
+from pathlib import Path
+from palyra.sandbox.base import Job, Tier
+from palyra.sandbox.places import Private
+from palyra.sandbox.process import ProcessSandbox
+tier, folder, command = sys.argv[1:]
+job = Job(argv=("/bin/bash", "-c", command), roots=(Path(folder),), folder=Path(folder))
+asyncio.run(ProcessSandbox(Tier(tier), private=Private()).run(job))
+"""
+
+
+async def test_nothing_survives_a_daemon_that_is_killed(ground: Ground, any_tier: Tier, mark: str) -> None:
+    command = DOUBLE_FORK.format(mark=mark) + "; (trap '' TERM; setsid sleep 60) & touch begun; sleep 60"
+    daemon = await asyncio.to_thread(
+        subprocess.Popen, [sys.executable, "-c", DAEMON, any_tier.value, str(ground.workspace), command]
+    )
+    try:
+        await eventually((ground.workspace / "begun").exists)
+        assert len(living(mark)) >= 2
+    finally:
+        daemon.kill()
+        await asyncio.to_thread(daemon.wait)
+    await eventually(lambda: not living(mark))
+
+
+@pytest.mark.parametrize("hostile", ["kill -9 $PPID", "kill -9 -1", "kill -STOP $PPID; sleep 60"])
+async def test_a_program_can_not_end_its_guard(ground: Ground, tier: Tier, mark: str, *, hostile: str) -> None:
+    command = f"{DOUBLE_FORK.format(mark=mark)}; {hostile}; echo still here"
+    await ground.run(tier, command, bounds=bounds(1))
+    await eventually(lambda: not living(mark))
