@@ -48,11 +48,13 @@ def test_what_others_may_look_into_is_a_failure_with_its_remedy(tmp_path: Path) 
     home = Home(tmp_path / "home")
     home.path.mkdir(mode=0o755)
     home.path.chmod(0o755)
-    home.token.touch(mode=0o644)
-    home.token.chmod(0o644)
-    folder, token = check_home(home)
+    for path in (home.token, home.vault_key):
+        path.touch()
+        path.chmod(0o644)
+    folder, token, vault = check_home(home)
     assert (folder.state, folder.remedy) == (FAIL, f"chmod 700 {home.path}")
     assert (token.state, token.remedy) == (FAIL, f"chmod 600 {home.token}")
+    assert (vault.state, vault.remedy) == (FAIL, f"chmod 600 {home.vault_key}")
 
 
 def test_a_home_that_is_the_owners_only_is_well(tmp_path: Path) -> None:
