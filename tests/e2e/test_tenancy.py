@@ -6,6 +6,7 @@ tried without being named here; one whose parameters are of a new kind fails unt
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -27,6 +28,18 @@ _numbers = count(1)
 STRANGE = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 """An id that nothing has."""
 SECRET = "the crown is under the third stone"
+SCRIPT = {
+    "rules": [
+        {
+            "when": {"contains": "write", "tools": True},
+            "turns": [
+                [{"do": "call", "tool": "files.write", "arguments": {"path": "notes.txt", "text": SECRET}}],
+                [{"do": "text", "text": "Written."}],
+            ],
+        }
+    ],
+    "default": [{"do": "text", "text": "You said: {input}"}],
+}
 METHODS = {
     method.name: method
     for file in (gateway_pb2.DESCRIPTOR, vault_pb2.DESCRIPTOR)
@@ -80,14 +93,35 @@ class Stage:
         agent = self.ana.http.post("/console/v1/agents", json={"name": "spy", "instructions": SECRET}).json()["agent"]
         kept = self.ana.http.post("/console/v1/secrets", json={"name": "crown-key", "value": SECRET})
         assert kept.status_code == 200
+        approval, grant, checkpoint = self._write_a_note()
         self.ids = {
             "session_id": sent["session_id"],
             "run_id": sent["run_id"],
             "agent_id": agent["agent_id"],
             "token_id": self.ana.token_id,
             "secret_name": "crown-key",
+            "approval_id": approval,
+            "grant_id": grant,
+            "checkpoint_id": checkpoint,
         }
         self.document: Json = httpx.get(daemon.address + "/openapi.json").json()
+
+    def _write_a_note(self) -> tuple[str, str, str]:
+        """Let ana's agent write a note, with her yes for the session; return question, grant and checkpoint."""
+        ask = self.ana.http
+        asked = {"text": "write a note", "session": {"key": "hers"}}
+        run_id = ask.post("/console/v1/runs", json=asked).json()["run_id"]
+
+        with ask.stream("GET", f"/console/v1/runs/{run_id}/events") as stream:
+            assert any("approval_requested" in line for line in stream.iter_lines())
+        (question,) = ask.get("/console/v1/approvals?open=true").json()["approvals"]
+        approval_id = question["approval_id"]
+        answer = {"decision": "allow", "scope": "session"}
+        assert ask.post(f"/console/v1/approvals/{approval_id}/resolve", json=answer).status_code == 200
+        ask.get(f"/console/v1/runs/{run_id}/events")  # ends with the run
+        (grant,) = ask.get("/console/v1/grants").json()["grants"]
+        (checkpoint,) = ask.get("/console/v1/files/checkpoints").json()["checkpoints"]
+        return approval_id, grant["grant_id"], checkpoint["checkpoint_id"]
 
     def hers(self) -> Json:
         """Everything that ana has, to see that nobody touched it."""
@@ -102,6 +136,9 @@ class Stage:
                 "/console/v1/runs",
                 "/console/v1/agents",
                 "/console/v1/secrets",
+                "/console/v1/approvals",
+                "/console/v1/grants",
+                "/console/v1/files/checkpoints",
                 "/admin/v1/tokens",
             )
         ]
@@ -114,7 +151,7 @@ class Stage:
 
 @pytest.fixture
 def stage(new_sqlite_daemon: NewDaemon) -> Iterator[Stage]:
-    daemon = new_sqlite_daemon()
+    daemon = new_sqlite_daemon(SCRIPT)
     daemon.start()
     stage = Stage(daemon)
     yield stage
@@ -128,6 +165,10 @@ def test_no_route_tells_a_stranger_anything(stage: Stage) -> None:
     for path, methods in stage.document["paths"].items():
         for method, operation in methods.items():
             where = f"{method.upper()} {path}"
+            if "text/event-stream" in json.dumps(operation) and not _names_something(operation):
+                # It goes on for ever; what has been so far comes at once.
+                stage.assert_silent(_beginning(stage, path), where)
+                continue
             known = _try_route(stage, method, path, operation, stage.ids)
             stage.assert_silent(known.text, where)
             tried += 1
@@ -168,6 +209,14 @@ def test_the_owner_of_a_thing_gets_in(stage: Stage) -> None:
 
 def _names_something(operation: Json) -> bool:
     return any(parameter["in"] == "path" for parameter in operation["parameters"])
+
+
+def _beginning(stage: Stage, path: str) -> str:
+    heard = ""
+    with suppress(httpx.ReadTimeout), stage.ben.http.stream("GET", path, timeout=1) as stream:
+        for piece in stream.iter_text():
+            heard += piece
+    return heard
 
 
 def _try_route(stage: Stage, method: str, path: str, operation: Json, ids: dict[str, str]) -> httpx.Response:

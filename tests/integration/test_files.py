@@ -18,7 +18,7 @@ from palyra.journal.checkpoints import CheckpointNotFound
 from palyra.providers.scripted import Call, Script
 from palyra.runs.files import FileMovedOn, Files, Standing
 from palyra.sandbox.workspace import Workspace
-from palyra.sandbox.writing import Change
+from palyra.sandbox.writing import Change, carry_out
 from palyra.tools import changes
 from tests.integration.cast import DONE, a_call, first_calls, results, said_by
 from tests.integration.conftest import Begin
@@ -98,7 +98,7 @@ async def test_a_daemon_that_dies_at_a_change_makes_it_once(
 ) -> None:
     """It dies when all is kept and nothing is changed, or when it is changed and not yet recorded."""
     world = await begin(calls("files.write", {"path": "notes.txt", "text": "more\n", "mode": "append"}))
-    carry_out, line, deaths = changes.carry_out, world.line, [0]
+    line, deaths = world.line, [0]
 
     def dying(where: Workspace, what: list[Change]) -> None:
         if moment == "after" or deaths[0]:
