@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
@@ -143,6 +143,20 @@ class ApprovalSettings(Section, frozen=True, kw_only=True):
     are denied when no client is attached."""
 
 
+class SandboxSettings(Section, frozen=True, kw_only=True):
+    """What the programs that an agent runs are kept from."""
+
+    tier: Literal["strict", "guarded", "off"] = "strict"
+    """`strict` (bubblewrap), `guarded` (Landlock), or `off`, where a program may do what you may do. A tier that this
+    machine lacks is refused, not replaced; `palyra sandbox check` says which ones it has."""
+    memory_mb: Annotated[int, Meta(ge=64, le=1_048_576)] = 4096
+    """Mebibytes of memory for a program and all that it starts."""
+    processes: Annotated[int, Meta(ge=8, le=32_768)] = 256
+    """Processes for a program and all that it starts."""
+    file_mb: Annotated[int, Meta(ge=1, le=1_048_576)] = 512
+    """Mebibytes of the largest file that a program may write."""
+
+
 class RetentionSettings(Section, frozen=True, kw_only=True):
     """How long things are kept."""
 
@@ -169,6 +183,7 @@ class Settings(Section, frozen=True, kw_only=True):
     vault: VaultSettings = VaultSettings()
     model: ModelSettings = ModelSettings()
     workspace: WorkspaceSettings = WorkspaceSettings()
+    sandbox: SandboxSettings = SandboxSettings()
     runs: RunSettings = RunSettings()
     approvals: ApprovalSettings = ApprovalSettings()
     retention: RetentionSettings = RetentionSettings()

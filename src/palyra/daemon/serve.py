@@ -49,6 +49,8 @@ from palyra.runs.steps.tools import ToolsStep
 from palyra.runs.watch import Watch
 from palyra.runs.workbench import Workbench
 from palyra.runs.worker import Worker
+from palyra.sandbox import process as sandbox
+from palyra.sandbox.base import Sandbox
 
 GRPC_PORT = 7718
 COLLECT = (10_000, 20, 20)
@@ -93,6 +95,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             current,
             provider=provider,
             workspaces=workspaces,
+            sandbox=sandbox.build(home, settings.sandbox),
             policies=policies,
             channels=channels,
             clock=clock,
@@ -213,6 +216,7 @@ def _worker(
     *,
     provider: Provider,
     workspaces: Workspaces,
+    sandbox: Sandbox,
     policies: CurrentPolicies,
     channels: Channels,
     clock: Clock,
@@ -220,7 +224,7 @@ def _worker(
     owner: str,
 ) -> Worker:
     judge = Judge(lambda: policies.gate, channels, clock=clock)
-    workbench = Workbench(workspace=workspaces, clock=clock)
+    workbench = Workbench(workspace=workspaces, clock=clock, sandbox=sandbox)
     loop = Loop(
         engine,
         clock=clock,

@@ -7,15 +7,19 @@ from palyra.core.agent import Agent
 from palyra.core.clock import Clock
 from palyra.core.ids import PrincipalId
 from palyra.core.run import RunState
+from palyra.sandbox.base import Sandbox
 from palyra.sandbox.workspace import Workspace
-from palyra.tools.base import ToolContext
+from palyra.tools.base import NO_SANDBOX, ToolContext
 
 
 class Workbench:
     """Makes the context of a run's tools: the same when a call is judged and when it is carried out."""
 
-    def __init__(self, *, workspace: Callable[[PrincipalId], Workspace], clock: Clock) -> None:
+    def __init__(
+        self, *, workspace: Callable[[PrincipalId], Workspace], clock: Clock, sandbox: Sandbox = NO_SANDBOX
+    ) -> None:
         self._workspace = workspace
+        self._sandbox = sandbox
         self._clock = clock
 
     def context(self, state: RunState, agent: Agent | None) -> ToolContext:
@@ -23,4 +27,4 @@ class Workbench:
         workspace = self._workspace(state.principal)
         if agent is not None and agent.workspace_roots:
             workspace = workspace.within(tuple(Path(root) for root in agent.workspace_roots))
-        return ToolContext(workspace=workspace, clock=self._clock)
+        return ToolContext(workspace=workspace, clock=self._clock, sandbox=self._sandbox)

@@ -56,9 +56,9 @@ class Bounds:
     open_files: int = 1024
     temporary_bytes: int = 128 * MIB
     """What fits into /tmp, which is in memory."""
-    head_bytes: int = 48 * 1024
+    head_bytes: int = 256 * 1024
     """How much is kept of the beginning of each output."""
-    tail_bytes: int = 16 * 1024
+    tail_bytes: int = 64 * 1024
     """How much is kept of its end."""
 
     @property
@@ -126,6 +126,11 @@ class Sandbox(Protocol):
         """The tier that it runs every program in."""
         ...
 
+    @property
+    def bounds(self) -> Bounds:
+        """How much a program may take, unless the caller has reasons for something else."""
+        ...
+
     async def run(self, job: Job) -> Outcome:
         """Run a program to its end, and leave none of its processes behind, also when cancelled.
 
@@ -138,6 +143,7 @@ class Nowhere:
     """The sandbox of a place that has none: it refuses."""
 
     tier = Tier.STRICT
+    bounds = Bounds()
 
     async def run(self, job: Job) -> Outcome:
         """Refuse."""

@@ -14,8 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
+from palyra.config import Home, SandboxSettings
 from palyra.core.tool import JsonObject
-from palyra.sandbox.base import Job, Outcome, ProgramRefused, SandboxFailed, Tier, TierUnavailable
+from palyra.sandbox.base import MIB, Bounds, Job, Outcome, ProgramRefused, SandboxFailed, Tier, TierUnavailable
 from palyra.sandbox.capture import Capture
 from palyra.sandbox.launch import Launch, prepare
 from palyra.sandbox.places import Private, arrange
@@ -23,13 +24,24 @@ from palyra.sandbox.tiers import lack, set_up_failed
 
 BLOCK_BYTES = 64 * 1024
 MOST_ARGUMENT_BYTES = 96 * 1024
+BOUNDS = Bounds()
+
+
+def build(home: Home, settings: SandboxSettings) -> "ProcessSandbox":
+    """Return the sandbox that the settings name, with the home hidden from every program."""
+    private = Private((home.path,), open=(home.workspace, home.path / "workspaces"))
+    bounds = Bounds(
+        memory_bytes=settings.memory_mb * MIB, processes=settings.processes, file_bytes=settings.file_mb * MIB
+    )
+    return ProcessSandbox(Tier(settings.tier), private=private, bounds=bounds)
 
 
 class ProcessSandbox:
     """Starts programs as processes of one tier, hidden from what is private."""
 
-    def __init__(self, tier: Tier, *, private: Private) -> None:
+    def __init__(self, tier: Tier, *, private: Private, bounds: Bounds = BOUNDS) -> None:
         self.tier = tier
+        self.bounds = bounds
         self._private = private
 
     async def run(self, job: Job) -> Outcome:

@@ -10,10 +10,13 @@ import msgspec
 from palyra.core.clock import Clock
 from palyra.core.effect import Effect
 from palyra.core.tool import JsonObject, Risk, ToolSpec
+from palyra.sandbox.base import Nowhere, Sandbox
 from palyra.sandbox.workspace import Workspace
 from palyra.tools.keeping import NOWHERE, Keeping
 
 P = ParamSpec("P")
+
+NO_SANDBOX: Sandbox = Nowhere()
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,8 @@ class ToolContext:
     clock: Clock
     keeping: Keeping = NOWHERE
     """Keeps what the call leaves behind."""
+    sandbox: Sandbox = NO_SANDBOX
+    """Runs programs."""
 
 
 @dataclass(frozen=True, slots=True)

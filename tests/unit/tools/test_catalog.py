@@ -14,6 +14,7 @@ BUILT_IN = (
     "files.read",
     "files.search",
     "files.write",
+    "shell.run",
     "time.now",
 )
 
@@ -47,6 +48,7 @@ def test_what_changes_files_is_never_low_risk() -> None:
     risks = {spec.name: spec.risk for spec in Catalog.of(None).specs()}
     assert [risks[name] for name in ("files.write", "files.patch")] == [Risk.MEDIUM, Risk.MEDIUM]
     assert risks["files.delete"] is Risk.HIGH
+    assert risks["shell.run"] is Risk.MEDIUM
 
 
 def test_the_tools_take_little_of_a_prompt() -> None:

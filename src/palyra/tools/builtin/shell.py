@@ -1,0 +1,91 @@
+"""`shell.run`: run a command line in the sandbox."""
+
+import asyncio
+import os
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from palyra.core.effect import Effect
+from palyra.core.tool import Risk
+from palyra.policy.risk import class_of_command, highest, of_command
+from palyra.sandbox.base import Job, Outcome, Output, Tier
+from palyra.sandbox.workspace import NotAFolder, Workspace
+from palyra.tools.base import ToolContext, tool
+
+USUAL_SECONDS = 60
+MOST_SECONDS = 600
+SHELLS = ("/bin/bash", "/bin/sh")
+
+
+async def _preview(context: ToolContext, given: Any) -> Effect:
+    folder = await asyncio.to_thread(_folder, context.workspace, given.folder)
+    tier = context.sandbox.tier
+    line = " ".join(given.command.split())
+    return Effect(
+        # Nothing holds the program back, so that nothing about it is ordinary.
+        risk=highest([of_command(given.command)], at_least=Risk.HIGH if tier is Tier.OFF else Risk.MEDIUM),
+        summary=f"run {line if len(line) <= 100 else line[:100] + '…'}",
+        detail=f"{given.command}\n\nin {folder}, {given.seconds} s at most, sandbox: {_said_of(tier)}",
+        paths=(str(folder),),
+        command=given.command,
+        kind=class_of_command(given.command),
+    )
+
+
+@tool(name="shell.run", risk=Risk.MEDIUM, timeout_ms=(MOST_SECONDS + 30) * 1000, preview=_preview)
+async def run(
+    context: ToolContext,
+    *,
+    command: Annotated[str, Meta(min_length=1)],
+    folder: str = ".",
+    seconds: Annotated[int, Meta(ge=1, le=MOST_SECONDS)] = USUAL_SECONDS,
+) -> str:
+    """Run a shell command in the workspace, without network."""
+    at = await asyncio.to_thread(_folder, context.workspace, folder)
+    shell = await asyncio.to_thread(_shell)
+    job = Job(
+        argv=(shell, "-c", command),
+        roots=tuple(Path(root) for root in context.workspace.roots),
+        folder=at,
+        bounds=replace(context.sandbox.bounds, wall=timedelta(seconds=seconds)),
+    )
+    return _told(await context.sandbox.run(job))
+
+
+def _folder(workspace: Workspace, folder: str) -> Path:
+    """Return where a folder of the workspace really is, since that is where the sandbox shows it."""
+    with workspace.reach(folder or ".") as reached:
+        if reached.name is not None:
+            raise NotAFolder(f"{folder!r} is a file. Name a folder.")
+        return Path(reached.path)
+
+
+def _shell() -> str:
+    return next((shell for shell in SHELLS if os.access(shell, os.X_OK)), SHELLS[-1])
+
+
+def _told(outcome: Outcome) -> str:
+    how = f"exit code {outcome.exit_code}"
+    if outcome.stopped:
+        how = f"stopped: {outcome.stopped} ({how})"
+    parts = [f"{how}, {outcome.took.total_seconds():.1f} s, sandbox {outcome.tier}"]
+    parts += [f"{name}:\n{_shown(output)}" for name, output in (("stdout", outcome.stdout), ("stderr", outcome.stderr))]
+    return "\n".join(parts)
+
+
+def _shown(output: Output) -> str:
+    return output.text.rstrip("\n") or "(empty)"
+
+
+def _said_of(tier: Tier) -> str:
+    match tier:
+        case Tier.STRICT:
+            return "strict (sees the system read-only and the workspace; no network)"
+        case Tier.GUARDED:
+            return "guarded (reads the system and changes the workspace; no network)"
+        case Tier.OFF:
+            return "off (may do whatever you may do)"

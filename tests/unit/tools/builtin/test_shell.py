@@ -1,0 +1,125 @@
+"""What a model is told of a command, and what a person is shown before it runs."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from palyra.core.effect import Effect
+from palyra.core.tool import Outcome, Risk
+from palyra.sandbox.base import Bounds, Job, Output, Tier
+from palyra.sandbox.base import Outcome as Ended
+from palyra.sandbox.workspace import NotAFolder, OutsideWorkspace, Workspace
+from palyra.tools.base import ToolContext
+from palyra.tools.builtin import shell
+from palyra.tools.catalog import Catalog
+from palyra.tools.execute import Finished, execute
+from tests.unit.tools.surroundings import StillClock, a_call, a_context
+
+
+class Recorder:
+    """A sandbox that runs nothing, and remembers what it was asked to."""
+
+    bounds = Bounds(processes=7)
+
+    def __init__(self, tier: Tier = Tier.STRICT, *, ended: Ended | None = None) -> None:
+        self.tier = tier
+        self.jobs: list[Job] = []
+        self._ended = ended or Ended(tier, 0, Output(b"fine\n"), Output(), timedelta(seconds=0.25))
+
+    async def run(self, job: Job) -> Ended:
+        self.jobs.append(job)
+        return self._ended
+
+
+def at(root: Path, sandbox: Recorder) -> ToolContext:
+    return ToolContext(workspace=Workspace((root,)), clock=StillClock(), sandbox=sandbox)
+
+
+async def effect(context: ToolContext, **arguments: object) -> Effect:
+    return await shell.run.effect(context, msgspec.convert(arguments, shell.run.arguments))
+
+
+async def result(context: ToolContext, **arguments: object) -> Finished:
+    call = a_call("shell.run", dict(arguments))
+    finished = await execute(call, catalog=Catalog.of(None), context=context, timeout_ms=1000)
+    assert isinstance(finished, Finished)
+    return finished
+
+
+async def test_a_command_is_run_by_a_shell_in_the_workspace(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    sandbox = Recorder()
+    finished = await result(at(tmp_path, sandbox), command="echo $HOME | wc", folder="sub", seconds=5)
+    assert finished == Finished(Outcome.OK, "exit code 0, 0.2 s, sandbox strict\nstdout:\nfine\nstderr:\n(empty)")
+    [job] = sandbox.jobs
+    assert job.argv[1:] == ("-c", "echo $HOME | wc")
+    assert job.argv[0] in shell.SHELLS
+    assert (job.roots, job.folder) == ((tmp_path,), tmp_path / "sub")
+    assert job.bounds == Bounds(processes=7, wall=timedelta(seconds=5))
+    assert job.environment == {}
+
+
+async def test_a_failure_is_told_with_everything_it_said(tmp_path: Path) -> None:
+    ended = Ended(Tier.STRICT, 2, Output(b"half\n"), Output(b"no such file\n"), timedelta(seconds=1))
+    finished = await result(at(tmp_path, Recorder(ended=ended)), command="x")
+    assert finished.text == "exit code 2, 1.0 s, sandbox strict\nstdout:\nhalf\nstderr:\nno such file"
+
+
+async def test_what_was_stopped_is_told_with_the_reason(tmp_path: Path) -> None:
+    ended = Ended(Tier.STRICT, 137, Output(), Output(), timedelta(seconds=1), timed_out=True, stopped="it was slow")
+    finished = await result(at(tmp_path, Recorder(ended=ended)), command="x")
+    assert finished.text.startswith("stopped: it was slow (exit code 137)")
+
+
+async def test_both_outputs_are_visible_however_long_the_first_is(tmp_path: Path) -> None:
+    ended = Ended(Tier.STRICT, 1, Output(b"x" * 100_000), Output(b"the reason\n"), timedelta(seconds=1))
+    finished = await result(at(tmp_path, Recorder(ended=ended)), command="x")
+    assert finished.text.startswith("exit code 1")
+    assert finished.text.endswith("stderr:\nthe reason")
+
+
+async def test_a_person_is_shown_the_whole_command_and_the_tier(tmp_path: Path) -> None:
+    command = "git push origin main"
+    found = await effect(at(tmp_path, Recorder()), command=command)
+    assert found.command == command
+    assert found.summary == f"run {command}"
+    assert found.detail.startswith(f"{command}\n")
+    assert "strict" in found.detail
+    assert str(tmp_path) in found.detail
+    assert found.kind.startswith("command:git push")
+    assert found.risk is not Risk.LOW
+
+
+async def test_a_long_command_is_shown_whole_in_the_detail(tmp_path: Path) -> None:
+    command = "echo " + "word " * 200 + "; rm -rf /"
+    found = await effect(at(tmp_path, Recorder()), command=command)
+    assert command in found.detail
+    assert len(found.summary) < 120
+
+
+async def test_without_a_sandbox_every_command_is_of_high_risk(tmp_path: Path) -> None:
+    assert (await effect(at(tmp_path, Recorder()), command="ls")).risk is Risk.MEDIUM
+    assert (await effect(at(tmp_path, Recorder(Tier.OFF)), command="ls")).risk is Risk.HIGH
+
+
+async def test_a_folder_outside_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    context = at(tmp_path, Recorder())
+    with pytest.raises(OutsideWorkspace):
+        await effect(context, command="ls", folder="../..")
+    with pytest.raises(NotAFolder):
+        await effect(context, command="ls", folder="file")
+
+
+async def test_where_there_is_no_sandbox_nothing_runs(tmp_path: Path) -> None:
+    finished = await result(a_context(tmp_path), command="touch made")
+    assert finished.outcome is Outcome.ERROR
+    assert "no sandbox" in finished.text
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_command_is_never_repeated_by_itself() -> None:
+    assert not shell.run.spec.repeatable
+    assert not shell.run.spec.read_only
