@@ -3,12 +3,26 @@
 import asyncio
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from palyra.background.jobs import retention as job
 from palyra.background.queue import JobContext
+from palyra.core.artifact import Artifact, Checkpoint
 from palyra.core.clock import to_ms
-from palyra.journal import backup, export, exported, integrity, retention, search, sessions, stats
+from palyra.journal import (
+    artifacts,
+    backup,
+    checkpoints,
+    export,
+    exported,
+    integrity,
+    retention,
+    search,
+    sessions,
+    stats,
+)
+from palyra.journal.blobs import pack
 from palyra.journal.engine import Connection
 from palyra.journal.export import TapeRotated
 from palyra.journal.integrity import Examined
@@ -20,6 +34,7 @@ from palyra.journal.whole import whole_file
 from palyra.runs.transcript import message_of
 from tests.contract.journal.builders import a_session_id
 from tests.contract.journal.homes import DONE, KeptHome
+from tests.contract.journal.test_blobs import a_checkpoint, an_artifact
 from tests.support.builders import ANA, AT, a_turn
 from tests.support.clock import FakeClock
 
@@ -250,3 +265,20 @@ def test_the_statistics_count_what_was_rotated(kept: KeptHome) -> None:
 
     with kept.reading() as conn:
         assert stats.gather(conn, kept.home).rotated == 2
+
+
+def test_what_was_kept_for_a_session_goes_with_it(kept: KeptHome) -> None:
+    for place, session_id in enumerate((OLD, YOUNG), 1):
+        artifact = msgspec.structs.replace(an_artifact(b"long", place), session_id=session_id)
+        checkpoint = msgspec.structs.replace(a_checkpoint(place=place), session_id=session_id)
+
+        def unit(conn: Connection, artifact: Artifact = artifact, checkpoint: Checkpoint = checkpoint) -> None:
+            artifacts.add(conn, artifact, pack(b"long"))
+            checkpoints.add(conn, checkpoint, pack(b"old"))
+
+        kept.write(unit)
+
+    rotate(kept)
+
+    for table in ("artifacts", "checkpoints"):
+        assert kept.rows(f"SELECT session_id FROM {table}") == [(YOUNG,)]
