@@ -13,6 +13,8 @@ from palyra.daemon.current import Current
 from palyra.daemon.home import Workspaces
 from palyra.gateway.auth import Auth
 from palyra.gateway.grpc.agents import AgentMethods
+from palyra.gateway.grpc.approvals import SERVICE as APPROVALS_SERVICE
+from palyra.gateway.grpc.approvals import ApprovalMethods
 from palyra.gateway.grpc.health import HealthMethods
 from palyra.gateway.grpc.runs import RunMethods
 from palyra.gateway.grpc.secrets import SERVICE as VAULT_SERVICE
@@ -25,6 +27,7 @@ from palyra.gateway.http.admin import AdminRoutes
 from palyra.gateway.http.agents import AgentRoutes
 from palyra.gateway.http.approvals import ApprovalRoutes
 from palyra.gateway.http.config import ConfigRoutes
+from palyra.gateway.http.files import FileRoutes
 from palyra.gateway.http.journal import JournalRoutes
 from palyra.gateway.http.protocol import bounded
 from palyra.gateway.http.runs import RunRoutes
@@ -39,6 +42,7 @@ from palyra.journal.tail import Tail
 from palyra.runs.agents import Agents
 from palyra.runs.approvals import Approvals
 from palyra.runs.control import Control
+from palyra.runs.files import Files
 from palyra.runs.intake import Intake
 from palyra.runs.secrets import Secrets
 from palyra.runs.sessions import Sessions
@@ -93,12 +97,14 @@ def build(
         return settings.now.gateway.slow_reader_seconds
 
     sessions = Sessions(engine, clock=clock, ids=ids)
+    approvals = Approvals(engine, clock=clock, ids=ids)
     agents = Agents(engine, clock=clock, ids=ids, workspace=workspaces)
     operations = [
         *RunRoutes(engine, tail, streams=streams, intake=intake, control=control).operations(),
         *SessionRoutes(engine, tail, streams=streams, sessions=sessions).operations(),
         *AgentRoutes(agents).operations(),
-        *ApprovalRoutes(Approvals(engine, clock=clock, ids=ids), watch, streams=streams).operations(),
+        *FileRoutes(Files(engine, workspace=workspaces, clock=clock, ids=ids)).operations(),
+        *ApprovalRoutes(approvals, watch, streams=streams).operations(),
         *AdminRoutes(status, metrics).operations(),
         *ConfigRoutes(lambda: settings.now, settings.reload).operations(),
         *JournalRoutes(engine, inspection).operations(),
@@ -131,6 +137,7 @@ def build(
                     **SessionMethods(engine, doors=sessions).handlers(methods),
                     **AgentMethods(agents).handlers(methods),
                 },
+                APPROVALS_SERVICE: ApprovalMethods(approvals, watch, patience=patience).handlers(methods),
                 VAULT_SERVICE: SecretMethods(secrets).handlers(methods),
             }
         ),

@@ -1,6 +1,5 @@
 """Approvals over HTTP: what is asked, the answer, and what answers allow for longer."""
 
-import hashlib
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack
 from datetime import timedelta
@@ -16,6 +15,7 @@ from palyra.core.approval import Approval, Grant, Scope
 from palyra.core.ids import PrincipalId
 from palyra.core.tool import JsonObject
 from palyra.gateway.cursor import from_approval, to_position
+from palyra.gateway.export import chained
 from palyra.gateway.http.download import Download
 from palyra.gateway.http.operation import CURSOR, LIMIT, Operation, Query
 from palyra.gateway.http.wire import MAX_PAGE, body, number, reply
@@ -169,24 +169,4 @@ class ApprovalRoutes:
 
     async def export(self, request: Request, principal: PrincipalId) -> ASGIApp:
         """Download every approval, each line chained to the one before it."""
-        return Download(self._lines(principal), media=NDJSON, name="approvals.ndjson")
-
-    async def _lines(self, principal: PrincipalId) -> AsyncGenerator[bytes, None]:
-        async for line in chained(self._approvals, principal):
-            yield line
-
-
-async def chained(approvals: Approvals, principal: PrincipalId) -> AsyncGenerator[bytes, None]:
-    """Yield the approvals as lines of JSON, the latest first, and last a line with how many there were.
-
-    Each line holds the hash of all before it: `chain = SHA-256(chain before it + the approval's own JSON)`.
-    """
-    chain, count, before = "0" * 64, 0, None
-    while page := await approvals.page(principal, only_open=False, before=before, limit=200):
-        for one in page:
-            content = _encode.encode(one)
-            chain = hashlib.sha256(chain.encode() + content).hexdigest()
-            yield b'{"approval":' + content + b',"chain":"' + chain.encode() + b'"}\n'
-        count += len(page)
-        before = to_position(from_approval(page[-1]))
-    yield _encode.encode({"end": True, "count": count, "chain": chain}) + b"\n"
+        return Download(chained(self._approvals, principal), media=NDJSON, name="approvals.ndjson")

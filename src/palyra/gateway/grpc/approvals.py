@@ -1,0 +1,177 @@
+"""Approvals over gRPC: what is asked, the answer, and what answers allow for longer."""
+
+from collections.abc import Callable
+from contextlib import aclosing
+from datetime import timedelta
+
+import msgspec
+
+from palyra.core.approval import Approval, Grant, Scope
+from palyra.core.effect import Effect
+from palyra.core.ids import PrincipalId
+from palyra.core.tool import JsonObject
+from palyra.gateway.cursor import from_approval, to_position
+from palyra.gateway.export import chained
+from palyra.gateway.grpc.pb import approvals_pb2 as pb
+from palyra.gateway.grpc.serving import Context, Handler, Methods, send
+from palyra.gateway.status import RequestMalformed
+from palyra.runs.approvals import Approvals
+from palyra.runs.watch import Watch
+
+SERVICE = pb.DESCRIPTOR.services_by_name["ApprovalsService"].full_name
+USUAL_LIMIT = 50
+MAX_LIMIT = 200
+LINES_BYTES = 256 * 1024
+_encode = msgspec.json.Encoder()
+_arguments = msgspec.json.Decoder(JsonObject)
+
+
+class ApprovalMethods:
+    """The methods that concern approvals and grants."""
+
+    def __init__(self, doors: Approvals, watch: Watch, *, patience: Callable[[], float]) -> None:
+        """`patience` says for how many seconds a message may wait for its reader; it is asked each time."""
+        self._doors = doors
+        self._watch = watch
+        self._patience = patience
+
+    def handlers(self, methods: Methods) -> dict[str, Handler]:
+        return {
+            "ListApprovals": methods.unary(self.list_approvals, pb.ListApprovalsRequest),
+            "GetApproval": methods.unary(self.get_approval, pb.GetApprovalRequest),
+            "ResolveApproval": methods.unary(self.resolve_approval, pb.ResolveApprovalRequest, need="write"),
+            "WatchApprovals": methods.stream(self.watch_approvals, pb.WatchApprovalsRequest),
+            "ExportApprovals": methods.stream(self.export_approvals, pb.ExportApprovalsRequest),
+            "ListGrants": methods.unary(self.list_grants, pb.ListGrantsRequest),
+            "RevokeGrant": methods.unary(self.revoke_grant, pb.RevokeGrantRequest, need="write"),
+        }
+
+    async def list_approvals(self, asked: pb.ListApprovalsRequest, principal: PrincipalId) -> pb.ListApprovalsResponse:
+        limit = _limit(asked.limit)
+        before = to_position(asked.cursor) if asked.cursor else None
+        found = await self._doors.page(principal, only_open=asked.only_open, before=before, limit=limit)
+        last = from_approval(found[-1]) if len(found) == limit else ""
+        return pb.ListApprovalsResponse(approvals=map(_approval, found), next_cursor=last)
+
+    async def get_approval(self, asked: pb.GetApprovalRequest, principal: PrincipalId) -> pb.GetApprovalResponse:
+        return pb.GetApprovalResponse(approval=_approval(await self._doors.get(principal, asked.approval_id)))
+
+    async def resolve_approval(
+        self, asked: pb.ResolveApprovalRequest, principal: PrincipalId
+    ) -> pb.ResolveApprovalResponse:
+        resolved = await self._doors.resolve(
+            principal,
+            asked.approval_id,
+            allow=asked.allow,
+            scope=_scope(asked.scope),
+            ttl=_ttl(asked.ttl_seconds),
+            reason=asked.reason,
+            arguments=_object(asked.arguments) if asked.arguments else None,
+        )
+        return pb.ResolveApprovalResponse(approval=_approval(resolved))
+
+    async def watch_approvals(self, asked: pb.WatchApprovalsRequest, context: Context, principal: PrincipalId) -> None:
+        async with aclosing(self._watch.follow(principal)) as news:
+            async for some in news:
+                if some:
+                    answer = pb.WatchApprovalsResponse(approvals=map(_approval, some))
+                    await send(context, answer, seconds=self._patience())
+
+    async def export_approvals(
+        self, asked: pb.ExportApprovalsRequest, context: Context, principal: PrincipalId
+    ) -> None:
+        waiting = b""
+        async with aclosing(chained(self._doors, principal)) as lines:
+            async for line in lines:
+                waiting += line
+                if len(waiting) >= LINES_BYTES:
+                    await send(context, pb.ExportApprovalsResponse(lines=waiting), seconds=self._patience())
+                    waiting = b""
+        await send(context, pb.ExportApprovalsResponse(lines=waiting), seconds=self._patience())
+
+    async def list_grants(self, asked: pb.ListGrantsRequest, principal: PrincipalId) -> pb.ListGrantsResponse:
+        found = await self._doors.grants(principal, limit=_limit(asked.limit))
+        return pb.ListGrantsResponse(grants=map(_grant, found))
+
+    async def revoke_grant(self, asked: pb.RevokeGrantRequest, principal: PrincipalId) -> pb.RevokeGrantResponse:
+        return pb.RevokeGrantResponse(grant=_grant(await self._doors.revoke(principal, asked.grant_id)))
+
+
+def _limit(asked: int) -> int:
+    if not 0 <= asked <= MAX_LIMIT:
+        raise RequestMalformed(f"limit is between 1 and {MAX_LIMIT}; 0 stands for {USUAL_LIMIT}.")
+    return asked or USUAL_LIMIT
+
+
+def _scope(text: str) -> Scope:
+    try:
+        return Scope(text or Scope.ONCE)
+    except ValueError:
+        raise RequestMalformed("scope is once, session, timeboxed or always.") from None
+
+
+def _ttl(seconds: int) -> timedelta | None:
+    if not 0 <= seconds <= 10**9:
+        raise RequestMalformed("ttl_seconds is a number of seconds.")
+    return timedelta(seconds=seconds) if seconds else None
+
+
+def _object(raw: bytes) -> JsonObject:
+    try:
+        return _arguments.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise RequestMalformed("arguments is a JSON object.") from None
+
+
+def _effect(effect: Effect) -> pb.Effect:
+    return pb.Effect(
+        risk=effect.risk.value,
+        summary=effect.summary,
+        detail=effect.detail,
+        paths=effect.paths,
+        hosts=effect.hosts,
+        command=effect.command,
+        kind=effect.kind,
+    )
+
+
+def _approval(one: Approval) -> pb.Approval:
+    return pb.Approval(
+        approval_id=one.approval_id,
+        principal=one.principal,
+        session_id=one.session_id,
+        run_id=one.run_id,
+        call_id=one.call_id,
+        agent_id=one.agent_id,
+        tool=one.tool,
+        arguments=_encode.encode(one.arguments),
+        effect=_effect(one.effect),
+        reason=one.reason,
+        policies=one.policies,
+        policy_hash=one.policy_hash,
+        labels=one.labels,
+        asked_at=one.asked_at,
+        expires_at=one.expires_at,
+        decision=one.decision or "",
+        scope=one.scope.value if one.scope else "",
+        answered_at=one.answered_at,
+        answered_by=one.answered_by or "",
+        answer=one.answer,
+    )
+
+
+def _grant(one: Grant) -> pb.Grant:
+    return pb.Grant(
+        grant_id=one.grant_id,
+        principal=one.principal,
+        agent_id=one.agent_id,
+        tool=one.tool,
+        kind=one.kind,
+        policy_hash=one.policy_hash,
+        label=one.label,
+        scope=one.scope.value,
+        session_id=one.session_id or "",
+        granted_at=one.granted_at,
+        expires_at=one.expires_at,
+        revoked_at=one.revoked_at,
+    )
