@@ -7,16 +7,19 @@ from typing import Any, Concatenate, ParamSpec, get_type_hints
 
 import msgspec
 
+from palyra.core import labels
 from palyra.core.clock import Clock
 from palyra.core.effect import Effect
 from palyra.core.tool import JsonObject, Risk, ToolSpec
 from palyra.sandbox.base import Nowhere, Sandbox
+from palyra.sandbox.egress import Egress
 from palyra.sandbox.workspace import Workspace
 from palyra.tools.keeping import NOWHERE, Keeping
 
 P = ParamSpec("P")
 
 NO_SANDBOX: Sandbox = Nowhere()
+PUBLIC = Egress()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ class ToolContext:
     """Keeps what the call leaves behind."""
     sandbox: Sandbox = NO_SANDBOX
     """Runs programs."""
+    egress: Egress = PUBLIC
+    """Reaches the network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,8 @@ class Tool:
     """How long a call may take; None for what the run allows."""
     preview: Preview | None = None
     """Works out what a call would do, without doing it; None for a tool whose risk never depends on its arguments."""
+    label: str = labels.TOOL
+    """Where its results come from."""
 
     async def effect(self, context: ToolContext, given: msgspec.Struct) -> Effect:
         """Return what the call would do."""
@@ -70,6 +77,7 @@ def tool(
     read_only: bool = False,
     timeout_ms: int | None = None,
     preview: Preview | None = None,
+    label: str = labels.TOOL,
 ) -> Callable[[Callable[Concatenate[ToolContext, P], Awaitable[str | Delegation]]], Tool]:
     """Make a tool of `async def f(context, *, …)`.
 
@@ -92,7 +100,7 @@ def tool(
             repeatable=repeatable,
             read_only=read_only,
         )
-        return Tool(spec=spec, arguments=arguments, run=run, timeout_ms=timeout_ms, preview=preview)
+        return Tool(spec=spec, arguments=arguments, run=run, timeout_ms=timeout_ms, preview=preview, label=label)
 
     return make
 

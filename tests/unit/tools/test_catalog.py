@@ -14,6 +14,7 @@ BUILT_IN = (
     "files.read",
     "files.search",
     "files.write",
+    "http.fetch",
     "shell.run",
     "time.now",
 )

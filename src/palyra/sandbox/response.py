@@ -1,0 +1,113 @@
+"""Reads one HTTP answer from a connection, within limits."""
+
+import asyncio
+import zlib
+from dataclasses import dataclass, field
+
+import httptools
+
+from palyra.core.errors import Unavailable
+
+BLOCK_BYTES = 64 * 1024
+MOST_HEADER_BYTES = 64 * 1024
+MOST_HEADERS = 200
+
+
+class ResponseMalformed(Unavailable):
+    """The other side does not speak proper HTTP."""
+
+
+@dataclass(slots=True)
+class Response:
+    """An answer: its status, its headers with names in lower case, and its body as far as it was read."""
+
+    status: int = 0
+    headers: list[tuple[str, str]] = field(default_factory=list)
+    body: bytes = b""
+    is_whole: bool = True
+    """The body was not cut at the limit."""
+
+    def header(self, name: str) -> str:
+        """Return the first header of that name, or nothing."""
+        return next((value for found, value in self.headers if found == name), "")
+
+
+async def read_response(reader: asyncio.StreamReader, *, head_only: bool, most_bytes: int) -> Response:
+    """Read an answer to its end, or until the body is as long as it may be."""
+    taking = _Taking(most_bytes=most_bytes, head_only=head_only)
+    parser = httptools.HttpResponseParser(taking)
+    taking.parser = parser
+    seen = 0
+    try:
+        while not taking.is_done:
+            piece = await reader.read(BLOCK_BYTES)
+            if not piece:
+                break
+            seen += 0 if taking.has_headers else len(piece)
+            parser.feed_data(piece)
+            if not taking.has_headers and seen > MOST_HEADER_BYTES:
+                raise ResponseMalformed("The headers of the answer are too long.")
+    except httptools.HttpParserUpgrade:
+        raise ResponseMalformed("The other side wants to speak another protocol.") from None
+    except httptools.HttpParserError as error:
+        if not taking.is_done:
+            raise ResponseMalformed(f"The other side does not speak proper HTTP: {error}.") from error
+    if not taking.has_headers:
+        raise ResponseMalformed("The connection ended before there was an answer.")
+    return _unpacked(taking.response, most_bytes)
+
+
+class _Taking:
+    """Takes what the parser finds."""
+
+    parser: httptools.HttpResponseParser
+
+    def __init__(self, *, most_bytes: int, head_only: bool) -> None:
+        self.response = Response()
+        self.has_headers = False
+        self.is_done = False
+        self._most_bytes = most_bytes
+        self._head_only = head_only
+        self._body = bytearray()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.response.headers) < MOST_HEADERS:
+            self.response.headers.append((name.decode("latin-1").lower(), value.decode("latin-1")))
+
+    def on_headers_complete(self) -> None:
+        status = self.parser.get_status_code()
+        if status < 200:
+            # A word on the way; the answer itself follows.
+            self.response.headers.clear()
+            return
+        self.response.status = status
+        self.has_headers = True
+        self.is_done = self._head_only
+
+    def on_body(self, piece: bytes) -> None:
+        room = self._most_bytes - len(self._body)
+        self._body += piece[:room]
+        if len(piece) > room:
+            self.response.is_whole = False
+            self.is_done = True
+        self.response.body = self._body  # type: ignore[assignment]
+
+    def on_message_complete(self) -> None:
+        self.is_done = self.has_headers
+
+
+def _unpacked(response: Response, most_bytes: int) -> Response:
+    """Undo the compression that was not asked for, as far as it is known."""
+    body = bytes(response.body)
+    coding = response.header("content-encoding").strip().lower()
+    if coding in ("gzip", "x-gzip", "deflate") and body:
+        unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+        try:
+            body = unpacker.decompress(body, most_bytes)
+        except zlib.error:
+            raise ResponseMalformed("The answer is compressed in a way that can not be undone.") from None
+        response.is_whole = response.is_whole and not unpacker.unconsumed_tail
+    elif coding not in ("", "identity"):
+        raise ResponseMalformed(f"The answer is compressed as {coding!r}, although that was not asked for.")
+    response.body = body
+    return response

@@ -1,0 +1,98 @@
+"""`http.fetch`: ask a web address for what it has, or send something to it."""
+
+import asyncio
+import codecs
+import re
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from palyra.core import labels
+from palyra.core.effect import Effect
+from palyra.core.tool import Risk
+from palyra.policy.risk import highest, of_host
+from palyra.sandbox.content import SNIFFED_BYTES, binary_kind, one_line
+from palyra.sandbox.egress import Answer, Request
+from palyra.sandbox.readable import read_page
+from palyra.sandbox.url import Target, parse
+from palyra.tools.base import ToolContext, tool
+
+MOST_BODY_CHARS = 64 * 1024
+MOST_HEADERS = 20
+SECONDS = 40
+
+Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+Value = Annotated[str, Meta(max_length=4096)]
+
+_CHARSET = re.compile(r"charset=[\"']?([A-Za-z0-9._:-]{1,40})", re.IGNORECASE)
+
+
+async def _preview(context: ToolContext, given: Any) -> Effect:
+    target = parse(given.url)
+    writing = given.method not in ("GET", "HEAD")
+    at_least = Risk.HIGH if writing else Risk.MEDIUM
+    line = f"{given.method} {target.url}"
+    return Effect(
+        risk=highest([of_host(target.host, writing=writing)], at_least=at_least),
+        summary=line if len(line) <= 120 else line[:120] + "…",
+        detail=_detail(line, given.headers, given.body),
+        hosts=(target.host,),
+        # Leave to read from a host is no leave to send something to it.
+        kind=f"host:{target.host} {given.method}" if writing else f"host:{target.host}",
+    )
+
+
+@tool(name="http.fetch", risk=Risk.MEDIUM, timeout_ms=SECONDS * 1000, preview=_preview, label=labels.WEB)
+async def fetch(
+    context: ToolContext,
+    *,
+    url: str,
+    method: Method = "GET",
+    headers: Annotated[dict[str, Value], Meta(max_length=MOST_HEADERS)] = {},  # noqa: B006
+    body: Annotated[str, Meta(max_length=MOST_BODY_CHARS)] = "",
+) -> str:
+    """Fetch a public web page or call a web API."""
+    target = parse(url)
+    request = Request(target.url, method, headers, body.encode())
+    # What was allowed is this host. Where it redirects elsewhere, that is a call of its own.
+    answer = await context.egress.send(request, allowed=frozenset({target.host}))
+    return await asyncio.to_thread(_told, answer, target)
+
+
+def _detail(line: str, headers: dict[str, str], body: str) -> str:
+    told = [line, *(f"{name}: {value}" for name, value in headers.items())]
+    return "\n".join([*told, "", body] if body else told)
+
+
+def _told(answer: Answer, asked: Target) -> str:
+    response = answer.response
+    kind = response.header("content-type")
+    told = [f"status {response.status}, {one_line(kind) or 'no content type'}, {len(response.body)} bytes"]
+    if answer.url != asked.url:
+        told.append(f"from {answer.url}")
+    if answer.leads_to:
+        told.append(f"It redirects to {answer.leads_to}, which was not followed. Fetch that, if it is wanted.")
+    if not response.is_whole:
+        told.append(f"[only the first {len(response.body)} bytes were read]")
+    if response.body:
+        told += ["", _content(response.body, kind, url=answer.url)]
+    return "\n".join(told)
+
+
+def _content(body: bytes, kind: str, *, url: str) -> str:
+    charset = _charset(kind)
+    if charset == "utf-8" and (binary := binary_kind(body[:SNIFFED_BYTES])):
+        return f"It is {binary}; its content is not shown."
+    text = body.decode(charset, "replace")
+    if "html" not in kind.lower() and not text[:200].lstrip().lower().startswith(("<!doctype html", "<html")):
+        return text
+    title, words = read_page(text, url=url)
+    return f"{title}\n\n{words}" if title else words
+
+
+def _charset(kind: str) -> str:
+    found = _CHARSET.search(kind)
+    try:
+        return codecs.lookup(found[1]).name if found else "utf-8"
+    except LookupError:
+        return "utf-8"

@@ -1,0 +1,400 @@
+"""Nothing gets past the guard: over real connections to a server of this machine, which only a test's judge lets in."""
+
+import asyncio
+import gzip
+import shutil
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from palyra.sandbox import address
+from palyra.sandbox.egress import (
+    AddressRefused,
+    ConnectionFailed,
+    Egress,
+    FetchTooSlow,
+    HeaderRefused,
+    HostNotAllowed,
+    HostUnknown,
+    Reach,
+    Request,
+    TooManyRedirects,
+)
+from palyra.sandbox.response import ResponseMalformed
+from palyra.sandbox.url import HostInside, UrlRefused, parse
+
+Reply = bytes | Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+HELLO = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"
+
+
+class Site:
+    """A web server that says what a test wants, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.replies: dict[str, Reply] = {}
+        self.asked: list[bytes] = []
+        self.port = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next((int(line[16:]) for line in head.split(b"\r\n") if line.startswith(b"Content-Length: ")), 0)
+        self.asked.append(head + await reader.readexactly(length))
+        reply = self.replies.get(head.split()[1].decode(), b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+        try:
+            if isinstance(reply, bytes):
+                writer.write(reply)
+                await writer.drain()
+            else:
+                await reply(reader, writer)
+        except ConnectionError:
+            pass
+        finally:
+            writer.transport.abort()
+
+    def redirect(self, path: str, to: str, *, status: int = 302) -> None:
+        self.replies[path] = f"HTTP/1.1 {status} Found\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n".encode()
+
+
+class Names:
+    """A name server whose answers a test writes down: one list for each time that it is asked."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, list[list[str]]] = {}
+        self.asked: list[str] = []
+
+    async def __call__(self, host: str, port: int) -> list[str]:
+        self.asked.append(host)
+        answers = self.answers.get(host, [])
+        return answers.pop(0) if len(answers) > 1 else answers[0] if answers else []
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    site = Site()
+    server = await asyncio.start_server(site.serve, "127.0.0.1", 0)
+    site.port = server.sockets[0].getsockname()[1]
+    async with server:
+        yield site
+
+
+@pytest.fixture
+def names() -> Names:
+    names = Names()
+    names.answers["site.example"] = [["127.0.0.1"]]
+    return names
+
+
+@pytest.fixture
+def egress(site: Site, names: Names) -> Egress:
+    """A guard that takes the server of the test, and nothing else of this machine, for public."""
+
+    def judge(place: address.Address, port: int) -> str:
+        return "" if (str(place), port) == ("127.0.0.1", site.port) else address.fault(place, port)
+
+    return Egress(resolve=names, judge=judge, reach=Reach(seconds=5, body_bytes=1000))
+
+
+def at(site: Site, path: str = "/", *, host: str = "site.example") -> Request:
+    return Request(f"http://{host}:{site.port}{path}")
+
+
+async def test_the_checked_address_is_asked_under_the_hosts_name(site: Site, names: Names, egress: Egress) -> None:
+    site.replies["/a?b=c"] = HELLO
+    answer = await egress.send(at(site, "/a?b=c"))
+    assert (answer.response.status, answer.response.body) == (200, b"hello")
+    assert answer.response.header("content-type") == "text/plain"
+    assert f"Host: site.example:{site.port}\r\n".encode() in site.asked[0]
+    assert names.asked == ["site.example"]
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        ["127.0.0.1"],
+        ["10.0.0.1"],
+        ["169.254.169.254"],
+        ["fd00:ec2::254"],
+        ["93.184.216.34", "10.0.0.1"],
+        ["10.0.0.1", "93.184.216.34"],
+        ["2606:4700::1111", "::1"],
+        ["::ffff:93.184.216.34"],
+        ["64:ff9b::5db8:d822"],
+        ["2002:5db8:d822::1"],
+        ["fe80::1%eth0"],
+        ["93.184.216.34", "no address"],
+    ],
+)
+async def test_one_bad_answer_of_several_is_enough(names: Names, egress: Egress, answers: list[str]) -> None:
+    names.answers["mixed.example"] = [answers]
+    with pytest.raises(AddressRefused):
+        await egress.send(Request("http://mixed.example/"))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "10.1.2.3", "[::ffff:127.0.0.1]", "169.254.169.254", "0.0.0.0"])
+async def test_a_literal_address_is_judged_and_never_looked_up(names: Names, egress: Egress, host: str) -> None:
+    with pytest.raises(AddressRefused):
+        await egress.send(Request(f"http://{host}/"))
+    assert names.asked == []
+
+
+async def test_the_server_of_this_machine_is_refused_by_the_real_judge(site: Site, names: Names) -> None:
+    site.replies["/"] = HELLO
+    with pytest.raises(AddressRefused):
+        await Egress(resolve=names).send(at(site))
+    assert site.asked == []
+
+
+async def test_a_name_is_asked_for_once_so_that_it_can_not_change(site: Site, names: Names, egress: Egress) -> None:
+    site.replies["/"] = HELLO
+    names.answers["rebind.example"] = [["127.0.0.1"], ["10.0.0.1"]]
+    assert (await egress.send(at(site, host="rebind.example"))).response.status == 200
+    assert names.asked == ["rebind.example"]
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_is_followed(site: Site, egress: Egress, status: int) -> None:
+    site.redirect("/", "/next", status=status)
+    site.replies["/next"] = HELLO
+    answer = await egress.send(at(site))
+    assert answer.url == f"http://site.example:{site.port}/next"
+    assert answer.response.body == b"hello"
+
+
+@pytest.mark.parametrize(
+    ("location", "error"),
+    [
+        ("http://127.0.0.1/", AddressRefused),
+        ("http://127.0.0.1:7717/console/v1/status", AddressRefused),
+        ("http://169.254.169.254/latest/meta-data/", AddressRefused),
+        ("http://[::1]/", AddressRefused),
+        ("http://inside.example/", AddressRefused),
+        ("http://localhost/", HostInside),
+        ("http://2130706433/", UrlRefused),
+        ("http://0x7f.1/", UrlRefused),
+        ("//user@site.example/", UrlRefused),
+        ("file:///etc/passwd", UrlRefused),
+        ("gopher://site.example/", UrlRefused),
+    ],
+)
+async def test_a_redirect_is_checked_from_the_start(
+    site: Site, names: Names, egress: Egress, *, location: str, error: type[Exception]
+) -> None:
+    names.answers["inside.example"] = [["10.0.0.1"]]
+    site.redirect("/", location)
+    with pytest.raises(error):
+        await egress.send(at(site))
+    assert len(site.asked) == 1
+
+
+async def test_a_name_that_turns_inside_between_two_hops_is_caught(site: Site, names: Names, egress: Egress) -> None:
+    names.answers["rebind.example"] = [["127.0.0.1"], ["10.0.0.1"]]
+    site.redirect("/", "/again")
+    with pytest.raises(AddressRefused):
+        await egress.send(at(site, host="rebind.example"))
+
+
+async def test_only_allowed_hosts_are_asked(site: Site, names: Names, egress: Egress) -> None:
+    with pytest.raises(HostNotAllowed):
+        await egress.send(at(site), allowed=frozenset({"other.example"}))
+    assert names.asked == []
+
+
+async def test_a_redirect_to_a_host_that_is_not_allowed_is_told_and_not_followed(
+    site: Site, names: Names, egress: Egress
+) -> None:
+    site.redirect("/", "http://other.example/page?x=1")
+    answer = await egress.send(at(site), allowed=frozenset({"site.example"}))
+    assert answer.leads_to == "http://other.example/page?x=1"
+    assert answer.response.status == 302
+    assert names.asked == ["site.example"]
+
+
+async def test_credentials_stay_with_their_host(site: Site, names: Names, egress: Egress) -> None:
+    names.answers["other.example"] = [["127.0.0.1"]]
+    site.redirect("/", f"http://other.example:{site.port}/next")
+    site.replies["/next"] = HELLO
+    headers = {"Authorization": "Bearer abc", "Cookie": "a=b", "X-Kept": "yes"}
+    await egress.send(Request(at(site).url, headers=headers))
+    first, second = site.asked
+    assert b"Bearer abc" in first
+    assert b"a=b" in first
+    assert b"Bearer abc" not in second
+    assert b"a=b" not in second
+    assert b"X-Kept: yes" in second
+
+
+async def test_what_was_sent_is_not_sent_again_unless_the_redirect_says_so(site: Site, egress: Egress) -> None:
+    site.replies["/next"] = HELLO
+    for status, expected in ((302, b"GET /next"), (303, b"GET /next"), (307, b"POST /next"), (308, b"POST /next")):
+        site.redirect("/", "/next", status=status)
+        await egress.send(Request(at(site).url, "POST", body=b"payload"))
+        assert site.asked[-1].startswith(expected)
+        assert site.asked[-1].endswith(b"payload") == (expected == b"POST /next")
+
+
+async def test_redirects_come_to_an_end(site: Site, egress: Egress) -> None:
+    site.redirect("/", "/")
+    with pytest.raises(TooManyRedirects):
+        await egress.send(at(site))
+    assert len(site.asked) == 6
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "inside"},
+        {"Content-Length": "0"},
+        {"Transfer-Encoding": "chunked"},
+        {"Connection": "upgrade"},
+        {"Proxy-Authorization": "x"},
+        {"X-A": "b\r\nHost: inside"},
+        {"X-A\r\nHost": "b"},
+        {"X A": "b"},
+        {"": "b"},
+        {"X-A": "b\0"},
+    ],
+)
+async def test_no_header_changes_the_request_itself(site: Site, egress: Egress, headers: dict[str, str]) -> None:
+    with pytest.raises(HeaderRefused):
+        await egress.send(Request(at(site).url, headers=headers))
+    assert site.asked == []
+
+
+async def test_a_long_body_is_cut(site: Site, egress: Egress) -> None:
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        while True:
+            writer.write(b"x" * 10_000)
+            await writer.drain()
+
+    site.replies["/"] = endless
+    response = (await egress.send(at(site))).response
+    assert (len(response.body), response.is_whole) == (1000, False)
+
+
+async def test_a_small_body_that_unpacks_to_a_large_one_is_cut(site: Site, egress: Egress) -> None:
+    packed = gzip.compress(b"x" * 500_000)
+    site.replies["/"] = (
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed) + packed
+    )
+    response = (await egress.send(at(site))).response
+    assert (response.body, response.is_whole) == (b"x" * 1000, False)
+
+
+async def test_an_answer_in_pieces_is_put_together(site: Site, egress: Egress) -> None:
+    site.replies["/"] = (
+        b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n"
+    )
+    response = (await egress.send(at(site))).response
+    assert (response.status, response.body, response.header("link")) == (200, b"hello", "")
+
+
+async def test_a_host_that_says_nothing_is_given_up(site: Site, names: Names, egress: Egress) -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    site.replies["/"] = silent
+    hasty = Egress(resolve=names, judge=lambda place, port: "", reach=Reach(seconds=0.2))
+    with pytest.raises(FetchTooSlow):
+        await hasty.send(at(site))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"",
+        b"hello",
+        b"HTTP/1.1 200 OK\r\n" + b"X: " + b"y" * 200_000,
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 2\r\n\r\nxx",
+    ],
+)
+async def test_nonsense_is_refused(site: Site, egress: Egress, reply: bytes) -> None:
+    site.replies["/"] = reply
+    with pytest.raises((ResponseMalformed, ConnectionFailed)):
+        await egress.send(at(site))
+
+
+async def test_a_host_without_an_address_is_unknown(names: Names, egress: Egress) -> None:
+    with pytest.raises(HostUnknown):
+        await egress.send(Request("http://nobody.example/"))
+
+
+def certificate(folder: Path, name: str) -> tuple[str, str]:
+    """Make a certificate for a name, signed by itself."""
+    made, key = str(folder / f"{name}.pem"), str(folder / f"{name}.key")
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += [
+        "-keyout",
+        key,
+        "-out",
+        made,
+        "-days",
+        "2",
+        "-subj",
+        f"/CN={name}",
+        "-addext",
+        f"subjectAltName=DNS:{name}",
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    return made, key
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make certificates")
+@pytest.mark.parametrize(
+    ("name", "trusted"), [("site.example", True), ("site.example", False), ("other.example", True)]
+)
+async def test_a_host_must_prove_its_name(
+    tmp_path: Path, names: Names, monkeypatch: pytest.MonkeyPatch, *, name: str, trusted: bool
+) -> None:
+    made, key = await asyncio.to_thread(certificate, tmp_path, name)
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", made)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made, key)
+    wanted: list[str | None] = []
+    context.sni_callback = lambda _, asked, __: wanted.append(asked)
+    site = Site()
+    site.replies["/"] = HELLO
+    server = await asyncio.start_server(site.serve, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    egress = Egress(resolve=names, judge=lambda place, port: "", reach=Reach(seconds=5))
+    async with server:
+        if trusted and name == "site.example":
+            answer = await egress.send(Request(f"https://site.example:{port}/"))
+            assert answer.response.body == b"hello"
+        else:
+            with pytest.raises(ConnectionFailed, match="can not prove who it is"):
+                await egress.send(Request(f"https://site.example:{port}/"))
+            assert site.asked == []
+    assert wanted == ["site.example"]
+
+
+async def test_a_cancelled_request_leaves_no_connection(site: Site, egress: Egress) -> None:
+    begun, gone = asyncio.Event(), asyncio.Event()
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        begun.set()
+        try:
+            await reader.read()
+        finally:
+            gone.set()
+
+    site.replies["/"] = hold
+    task = asyncio.create_task(egress.send(at(site)))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with asyncio.timeout(5):
+        await gone.wait()
+
+
+async def test_a_pinned_host_can_be_used_by_other_clients(names: Names, egress: Egress, site: Site) -> None:
+    pinned = await egress.pin(parse(f"http://site.example:{site.port}/x"))
+    assert pinned.addresses == ("127.0.0.1",)

@@ -1,0 +1,134 @@
+"""What a person is shown before a request leaves, and what a model is told of the answer."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from palyra.core import labels
+from palyra.core.effect import Effect
+from palyra.core.tool import Outcome, Risk
+from palyra.sandbox.egress import Answer, Egress, Request
+from palyra.sandbox.response import Response
+from palyra.sandbox.url import HostInside, UrlRefused
+from palyra.sandbox.workspace import Workspace
+from palyra.tools.base import ToolContext
+from palyra.tools.builtin import fetch
+from palyra.tools.catalog import Catalog
+from palyra.tools.execute import Finished, execute
+from tests.unit.tools.surroundings import StillClock, a_call, a_context
+
+
+class Canned(Egress):
+    """A way out that leads to one answer."""
+
+    def __init__(
+        self, body: bytes = b"", *, kind: str = "text/plain", leads_to: str = "", is_whole: bool = True
+    ) -> None:
+        super().__init__()
+        self.asked: list[tuple[Request, frozenset[str] | None]] = []
+        self._answer = Response(200, [("content-type", kind)] if kind else [], body, is_whole)
+        self._leads_to = leads_to
+
+    async def send(self, request: Request, *, allowed: frozenset[str] | None = None) -> Answer:
+        self.asked.append((request, allowed))
+        return Answer(request.url, self._answer, self._leads_to)
+
+
+async def effect(**arguments: object) -> Effect:
+    return await fetch.fetch.effect(a_context(), msgspec.convert(arguments, fetch.fetch.arguments))
+
+
+async def told(egress: Egress, arguments: Mapping[str, object]) -> Finished:
+    context = ToolContext(workspace=Workspace((Path("/nonexistent"),)), clock=StillClock(), egress=egress)
+    call = a_call("http.fetch", dict(arguments))
+    finished = await execute(call, catalog=Catalog.of(None), context=context, timeout_ms=1000)
+    assert isinstance(finished, Finished)
+    return finished
+
+
+async def test_reading_is_shown_as_method_and_address() -> None:
+    found = await effect(url="HTTPS://Example.ORG/a?b#c")
+    assert found == Effect(
+        risk=Risk.MEDIUM,
+        summary="GET https://example.org/a?b",
+        detail="GET https://example.org/a?b",
+        hosts=("example.org",),
+        kind="host:example.org",
+    )
+
+
+async def test_sending_is_shown_with_all_that_is_sent_and_is_another_class() -> None:
+    found = await effect(url="https://example.org/", method="POST", headers={"X-A": "b"}, body="secret plans")
+    assert found.risk is Risk.HIGH
+    assert found.detail == "POST https://example.org/\nX-A: b\n\nsecret plans"
+    assert found.kind == "host:example.org POST"
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1/", "http://10.0.0.1/", "http://[::1]/"])
+async def test_an_address_inside_is_of_the_highest_risk(url: str) -> None:
+    assert (await effect(url=url)).risk is Risk.CRITICAL
+
+
+@pytest.mark.parametrize(("url", "error"), [("file:///etc/passwd", UrlRefused), ("http://localhost/", HostInside)])
+async def test_what_can_not_be_fetched_is_refused_before_anybody_is_asked(url: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        await effect(url=url)
+
+
+async def test_only_the_host_that_was_shown_is_asked() -> None:
+    egress = Canned(b"hello")
+    finished = await told(egress, {"url": "https://Example.org/x", "method": "PUT", "body": "ä", "headers": {"A": "b"}})
+    assert egress.asked == [
+        (Request("https://example.org/x", "PUT", {"A": "b"}, "ä".encode()), frozenset({"example.org"}))
+    ]
+    assert finished == Finished(Outcome.OK, "status 200, text/plain, 5 bytes\n\nhello")
+
+
+async def test_a_page_is_given_as_text() -> None:
+    page = b"<html><title>T</title><p>Hello <a href='/x'>there</a></p><script>no()</script>"
+    finished = await told(Canned(page, kind="text/html; charset=utf-8"), {"url": "https://example.org/"})
+    assert finished.text.endswith("\n\nT\n\nHello there <https://example.org/x>")
+
+
+async def test_another_encoding_is_read() -> None:
+    egress = Canned("grün".encode("latin-1"), kind="text/plain; charset=ISO-8859-1")
+    assert (await told(egress, {"url": "https://example.org/"})).text.endswith("grün")
+
+
+async def test_what_is_no_text_is_named_and_not_shown() -> None:
+    finished = await told(Canned(b"\x89PNG\r\n\x1a\n" + b"\0" * 50, kind="image/png"), {"url": "https://example.org/"})
+    assert finished.text.endswith("It is a PNG image; its content is not shown.")
+
+
+async def test_a_redirect_elsewhere_and_a_cut_are_told() -> None:
+    egress = Canned(b"x", leads_to="https://other.example/", is_whole=False)
+    finished = await told(egress, {"url": "https://example.org/"})
+    assert "redirects to https://other.example/, which was not followed" in finished.text
+    assert "only the first 1 bytes were read" in finished.text
+
+
+async def test_an_address_inside_is_refused_by_the_guard_itself() -> None:
+    finished = await told(Egress(), {"url": "http://127.0.0.1:7717/console/v1/status"})
+    assert finished.outcome is Outcome.ERROR
+    assert "this machine" in finished.text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"url": "https://example.org/", "method": "TRACE"},
+        {"url": "https://example.org/", "body": "x" * 70_000},
+        {"url": "https://example.org/", "headers": {str(n): "x" for n in range(30)}},
+    ],
+)
+async def test_too_much_is_refused(arguments: dict[str, object]) -> None:
+    egress = Canned()
+    assert (await told(egress, arguments)).outcome is Outcome.ERROR
+    assert egress.asked == []
+
+
+def test_results_are_known_to_come_from_the_web() -> None:
+    assert fetch.fetch.label == labels.WEB
+    assert not fetch.fetch.spec.repeatable
