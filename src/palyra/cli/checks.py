@@ -12,11 +12,13 @@ from pathlib import Path
 from palyra.cli.failure import describe
 from palyra.cli.journal import walk
 from palyra.cli.options import Invocation
+from palyra.cli.sandbox import try_out
 from palyra.config import Home, Settings
 from palyra.core.errors import PalyraError
 from palyra.core.version import VERSION
 from palyra.gateway.target import find_daemon, is_held
 from palyra.journal import migrate, verify
+from palyra.sandbox.base import Tier
 
 OK = "ok"
 WARN = "warn"
@@ -55,6 +57,7 @@ def check_all(invocation: Invocation) -> list[Check]:
     what = f"read from {invocation.home.config}" if there else "defaults; there is no config.toml"
     checks.append(Check("settings", OK, what))
     checks.append(check_provider(settings))
+    checks.append(check_sandbox(settings))
     checks.append(check_daemon(invocation))
     checks.extend(check_journal(invocation.home, settings))
     return checks
@@ -132,6 +135,17 @@ def check_provider(settings: Settings) -> Check:
             return Check("model", OK, f"scripted: plays {model.script}")
         case unknown:
             return Check("model", FAIL, f"there is no provider {unknown!r}", "Set model.provider to 'embedded'.")
+
+
+def check_sandbox(settings: Settings) -> Check:
+    """Tell whether the sandbox that is set works: without it agents run no programs, everything else goes on."""
+    tier = Tier(settings.sandbox.tier)
+    found = try_out(tier, wanted=tier)
+    if not found.works:
+        return Check("sandbox", WARN, f"{tier} does not work: {found.what}", found.remedy)
+    if tier is Tier.OFF:
+        return Check("sandbox", WARN, "off: programs may do what you may do", "Set sandbox.tier to strict.")
+    return Check("sandbox", OK, f"{tier}: {found.what}")
 
 
 def check_daemon(invocation: Invocation) -> Check:

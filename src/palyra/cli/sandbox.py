@@ -1,0 +1,90 @@
+"""`palyra sandbox`: which sandboxes work on this machine."""
+
+import asyncio
+import tempfile
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from palyra.cli.exits import Exit
+from palyra.cli.options import Invocation, PalyraGroup
+from palyra.cli.output import paint, show_json
+from palyra.cli.printable import printable_line
+from palyra.core.errors import PalyraError
+from palyra.sandbox.base import Bounds, Job, Tier
+from palyra.sandbox.places import Private
+from palyra.sandbox.process import ProcessSandbox
+from palyra.sandbox.tiers import lack
+
+TRIAL = Bounds(wall=timedelta(seconds=10))
+SAID = {
+    Tier.STRICT: "sees the system read-only and its workspace; no network, no other processes",
+    Tier.GUARDED: "reads the system, changes its workspace; no network; can tell whether a file is there",
+    Tier.OFF: "keeps a program from nothing but taking too much",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """How a tier stands on this machine."""
+
+    tier: Tier
+    works: bool
+    is_set: bool
+    what: str
+    remedy: str = ""
+
+
+@click.group(cls=PalyraGroup)
+def sandbox() -> None:
+    """What the programs that an agent runs are kept from."""
+
+
+@sandbox.command()
+@click.pass_obj
+def check(invocation: Invocation) -> Exit:
+    """Try every tier on this machine, and say what the others lack.
+
+    \b
+    Exit codes: 0 the tier that is set works, 1 it does not.
+    """
+    wanted = Tier(invocation.settings.sandbox.tier)
+    found = [try_out(tier, wanted=wanted) for tier in Tier]
+    if invocation.json:
+        show_json({"tier": wanted, "ok": _works(found), "tiers": found})
+    else:
+        _tell(found)
+    return Exit.DONE if _works(found) else Exit.FAILED
+
+
+def try_out(tier: Tier, *, wanted: Tier) -> Found:
+    """Run a program in a tier, and say how it went."""
+    is_set = tier is wanted
+    missing = lack(tier)
+    if missing is not None:
+        return Found(tier, False, is_set, missing.reason, missing.remedy)
+    with tempfile.TemporaryDirectory(prefix="palyra-trial-") as folder:
+        job = Job(argv=("/bin/sh", "-c", "echo works"), roots=(Path(folder),), folder=Path(folder), bounds=TRIAL)
+        try:
+            outcome = asyncio.run(ProcessSandbox(tier, private=Private()).run(job))
+        except PalyraError as error:
+            return Found(tier, False, is_set, error.detail)
+    if outcome.stdout.text != "works\n":
+        what = f"a program did not run: {outcome.stopped or outcome.stderr.text.strip() or outcome.exit_code}"
+        return Found(tier, False, is_set, what)
+    return Found(tier, True, is_set, SAID[tier])
+
+
+def _works(found: list[Found]) -> bool:
+    return any(one.works for one in found if one.is_set)
+
+
+def _tell(found: list[Found]) -> None:
+    for one in found:
+        state = paint("works  ", "green") if one.works else paint("lacking", "red" if one.is_set else "yellow")
+        print(f"{'*' if one.is_set else ' '} {one.tier:<8} {state}  {printable_line(one.what)}")
+        if one.remedy:
+            print(f"{' ' * 20}{printable_line(one.remedy)}")
+    print("\n* is set as sandbox.tier.")

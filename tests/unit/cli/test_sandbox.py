@@ -1,0 +1,97 @@
+"""What the command line says of the sandboxes of this machine."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from palyra.cli.app import palyra, run
+from palyra.cli.checks import OK, WARN, check_sandbox
+from palyra.config import SandboxSettings, Settings
+from palyra.sandbox import tiers
+from palyra.sandbox.base import Job, Tier, TierUnavailable
+from palyra.sandbox.places import Private
+from palyra.sandbox.process import ProcessSandbox
+from tests.contract.sandbox.conftest import require
+
+
+def check(*options: str) -> int:
+    return run(palyra, ["sandbox", "check", *options], prog="palyra")
+
+
+def without_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "SEARCHED", "/nonexistent")
+
+
+def test_every_tier_is_tried(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    require(Tier.STRICT)
+    assert check("--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["tier"], told["ok"]) == ("strict", True)
+    assert [one["tier"] for one in told["tiers"]] == ["strict", "guarded", "off"]
+    assert [one["is_set"] for one in told["tiers"]] == [True, False, False]
+    assert told["tiers"][0]["works"]
+
+
+def test_what_is_missing_is_named_with_what_to_install(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_bubblewrap(monkeypatch)
+    assert check() == 1
+    said = capsys.readouterr().out
+    assert "bwrap is not installed" in said
+    assert "apt install bubblewrap" in said
+
+
+def test_the_tier_that_is_set_decides(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_bubblewrap(monkeypatch)
+    monkeypatch.setenv("PALYRA_SANDBOX_TIER", "off")
+    assert check() == 0
+
+
+def test_an_old_kernel_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "landlock_version", lambda: 4)
+    missing = tiers.lack(Tier.GUARDED)
+    assert missing is not None
+    assert "version 4" in missing.reason
+    assert "6.12" in missing.remedy
+
+
+def test_a_tier_that_is_not_there_is_refused_and_no_other_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_bubblewrap(monkeypatch)
+    sandbox = ProcessSandbox(Tier.STRICT, private=Private())
+    with pytest.raises(TierUnavailable, match="apt install bubblewrap"):
+        asyncio.run(sandbox.run(Job(argv=("/bin/touch", "made"), roots=(tmp_path,), folder=tmp_path)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bubblewrap_that_can_not_do_its_work_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    require(Tier.STRICT)
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    broken = tools / "bwrap"
+    broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2; exit 1\n")
+    broken.chmod(0o755)
+    (tools / "prlimit").symlink_to(tiers.find("prlimit") or "")
+    monkeypatch.setattr(tiers, "SEARCHED", str(tools))
+    root = tmp_path / "root"
+    root.mkdir()
+    sandbox = ProcessSandbox(Tier.STRICT, private=Private())
+    with pytest.raises(TierUnavailable, match="unprivileged_userns_clone"):
+        asyncio.run(sandbox.run(Job(argv=("/bin/touch", "made"), roots=(root,), folder=root)))
+    assert list(root.iterdir()) == []
+
+
+def test_the_doctor_warns_when_programs_can_not_be_run_safely(monkeypatch: pytest.MonkeyPatch) -> None:
+    require(Tier.STRICT)
+    assert check_sandbox(Settings()).state == OK
+    assert check_sandbox(Settings(sandbox=SandboxSettings(tier="off"))).state == WARN
+    without_bubblewrap(monkeypatch)
+    found = check_sandbox(Settings())
+    assert found.state == WARN
+    assert "bubblewrap" in found.remedy
