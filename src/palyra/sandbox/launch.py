@@ -105,6 +105,7 @@ def _direct(launch: Launch, tier: Tier, job: Job, mounts: tuple[Mount, ...]) -> 
         "argv": job.argv,
         "folder": str(job.folder),
         "environment": {**strict.ENVIRONMENT, "HOME": private, "TMPDIR": private, **job.environment},
+        "temporary": private,
         "limits": limits,
         "confined": confined,
         "readable": [*SYSTEM, *SYSTEM_FILES, *MORE_SYSTEM_FILES],

@@ -79,6 +79,11 @@ def main() -> None:
         status, stopped = _watch(child, wakes, before=before, order=order)
         report = {"code": None if status is None else os.waitstatus_to_exitcode(status), "stopped": stopped}
     _kill_all(child)
+    if report.get("code") is None and (folder := order.get("temporary")):
+        # The daemon may be gone, and with it whoever would do this.
+        import shutil
+
+        shutil.rmtree(folder, ignore_errors=True)
     os.write(report_at, json.dumps(report).encode() + b"\n")
 
 

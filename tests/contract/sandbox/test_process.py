@@ -275,9 +275,10 @@ asyncio.run(ProcessSandbox(Tier(tier), private=Private()).run(job))
 
 async def test_nothing_survives_a_daemon_that_is_killed(ground: Ground, any_tier: Tier, mark: str) -> None:
     command = DOUBLE_FORK.format(mark=mark) + "; (trap '' TERM; setsid sleep 60) & touch begun; sleep 60"
-    daemon = await asyncio.to_thread(
-        subprocess.Popen, [sys.executable, "-c", DAEMON, any_tier.value, str(ground.workspace), command]
-    )
+    temporary = ground.folder / "temporary"
+    temporary.mkdir()
+    arguments = [sys.executable, "-c", DAEMON, any_tier.value, str(ground.workspace), command]
+    daemon = await asyncio.to_thread(subprocess.Popen, arguments, env={**os.environ, "TMPDIR": str(temporary)})
     try:
         await eventually((ground.workspace / "begun").exists)
         assert len(living(mark)) >= 2
@@ -285,6 +286,7 @@ async def test_nothing_survives_a_daemon_that_is_killed(ground: Ground, any_tier
         daemon.kill()
         await asyncio.to_thread(daemon.wait)
     await eventually(lambda: not living(mark))
+    await eventually(lambda: not list(temporary.iterdir()))
 
 
 @pytest.mark.parametrize("hostile", ["kill -9 $PPID", "kill -9 -1", "kill -STOP $PPID; sleep 60"])
