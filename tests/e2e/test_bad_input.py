@@ -29,6 +29,7 @@ BODIES = {
     "PATCH /console/v1/sessions/{session_id}": {"title": "x"},
     "PUT /console/v1/agents/{agent_id}": {"name": "x"},
     "POST /console/v1/agents/{agent_id}/bind": {"session_id": KNOWN},
+    "POST /console/v1/approvals/{approval_id}/resolve": {"decision": "deny"},
 }
 """What an operation must be given before it looks at the id in its path."""
 
@@ -120,7 +121,7 @@ def test_a_malformed_id_in_the_path(door: Door, bad: str) -> None:
 
 def test_an_id_of_nothing(door: Door) -> None:
     for operation, request in with_ids(door, KNOWN):
-        missing = request.partition("/")[2].partition("/")[0].removesuffix("s")
+        missing = operation.partition("{")[2].partition("_id}")[0]
         if operation in BODIES and "bind" in operation:
             missing = "session"
         door.refuses(404, f"{missing}_not_found", door.ask(request, body=BODIES.get(operation)))
@@ -565,7 +566,7 @@ def with_ids(door: Door, item_id: str) -> list[tuple[str, str]]:
     return [
         (operation, filled(operation, item_id).replace("/console/v1", ""))
         for operation in door.operations
-        if "{" in operation and "/console/v1" in operation
+        if "_id}" in operation and "/console/v1" in operation
     ]
 
 

@@ -96,6 +96,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             provider=provider,
             workspaces=workspaces,
             sandbox=sandbox.build(home, settings.sandbox),
+            used=used,
             policies=policies,
             channels=channels,
             clock=clock,
@@ -217,6 +218,7 @@ def _worker(
     provider: Provider,
     workspaces: Workspaces,
     sandbox: Sandbox,
+    used: Used,
     policies: CurrentPolicies,
     channels: Channels,
     clock: Clock,
@@ -237,7 +239,7 @@ def _worker(
             clock=clock,
             ids=ids,
         ),
-        tools=ToolsStep(engine, judge=judge, workbench=workbench, clock=clock, ids=ids),
+        tools=ToolsStep(engine, judge=judge, workbench=workbench, clock=clock, ids=ids, hide=used.hide_for),
     )
     return Worker(engine, loop, clock=clock, owner=owner, concurrency=settings.now.runs.concurrency)
 

@@ -138,9 +138,7 @@ def settle(conn: Connection, run_id: RunId, answer: ApprovalResolved, *, ids: Id
     intrude(conn, run_id, decide, ids=ids, now_ms=to_ms(at))
 
 
-def expire(
-    conn: Connection, run_id: RunId, call_id: CallId, approval_id: str, *, clock: Clock, ids: IdSource
-) -> None:
+def expire(conn: Connection, run_id: RunId, call_id: CallId, approval_id: str, *, clock: Clock, ids: IdSource) -> None:
     """Deny a call that nobody answered for; nothing happens if somebody did."""
     at = clock.now()
 

@@ -50,8 +50,12 @@ class Judge:
         context: ToolContext,
         grants: Sequence[Grant],
         origin: tuple[str, ...],
+        answered: bool = False,
     ) -> Judged | BadCall:
-        """Return what may be done about the call; `origin` says where its arguments come from."""
+        """Return what may be done about the call; `origin` says where its arguments come from.
+
+        One that a person has `answered` about needs nobody who could be asked.
+        """
         arguments = check(catalog, call)
         if isinstance(arguments, BadCall):
             return arguments
@@ -62,7 +66,7 @@ class Judge:
         except PalyraError as error:
             # What can not even be looked at can not be carried out either.
             return BadCall(error.detail)
-        has_channel = self._channels.reachable(state.principal, state.session_id)
+        has_channel = answered or self._channels.reachable(state.principal, state.session_id)
         judgement = await self._ask(state, tool, effect, grants, origin, has_channel=has_channel)
         if judgement.verdict is Verdict.DENY and not has_channel:
             # Somebody may be on the way here, and that may be all that is missing.

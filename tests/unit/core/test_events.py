@@ -91,9 +91,9 @@ def test_every_event_is_of_a_run_or_of_a_session_and_never_of_both() -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_what_an_event_leaves_out_never_changes_its_meaning(kind: type[msgspec.Struct]) -> None:
     fields = msgspec.structs.fields(kind)
-    assert {field.name: field.default for field in fields if not field.required} == (
-        COMMON_DEFAULTS | DEFAULTS.get(kind.__name__, {})
-    )
+    made = {field.name: field.default for field in fields if field.default is not msgspec.NODEFAULT}
+    made |= {field.name: field.default_factory() for field in fields if field.default_factory is not msgspec.NODEFAULT}
+    assert made == (COMMON_DEFAULTS | DEFAULTS.get(kind.__name__, {}))
 
 
 # -- there and back

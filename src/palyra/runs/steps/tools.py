@@ -1,12 +1,13 @@
 """Run the calls that are allowed, and record each result when it is there."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 from palyra.core import labels
 from palyra.core.clock import Clock
 from palyra.core.events import ChildStarted, RunEvent, ToolFinished, ToolStarted
-from palyra.core.ids import IdSource, RunId, SessionId
+from palyra.core.ids import IdSource, PrincipalId, RunId, SessionId
 from palyra.core.message import mend_text
 from palyra.core.run import CallState, ExecuteTools, RunState, Stage
 from palyra.core.tool import Outcome, ToolCall, Verdict
@@ -33,7 +34,18 @@ MOST_ATTEMPTS = 3
 class ToolsStep:
     """Carries out `ExecuteTools`."""
 
-    def __init__(self, engine: Engine, *, judge: Judge, workbench: Workbench, clock: Clock, ids: IdSource) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        judge: Judge,
+        workbench: Workbench,
+        clock: Clock,
+        ids: IdSource,
+        hide: Callable[[PrincipalId, str], str] = lambda principal, text: text,
+    ) -> None:
+        """`hide` takes secrets of a principal's out of a text."""
+        self._hide = hide
         self._engine = engine
         self._judge = judge
         self._workbench = workbench
@@ -71,7 +83,9 @@ class ToolsStep:
         if isinstance(result, Delegation):
             await emit([self._delegated(state, call.call, result)])
         else:
-            await emit([self._finished(call.call, result.outcome, result.text, artifact=result.artifact)])
+            text = self._hide(state.principal, result.text)
+            label = tool.label if tool is not None else labels.TOOL
+            await emit([self._finished(call.call, result.outcome, text, artifact=result.artifact, label=label)])
 
     async def _changed(self, state: RunState, call: CallState, catalog: Catalog, context: ToolContext) -> str:
         """Return why an approved call may not run after all: what was approved is this effect and no other."""
@@ -84,6 +98,7 @@ class ToolsStep:
             context=context,
             grants=(),
             origin=asked.labels if asked is not None else (),
+            answered=True,
         )
         if isinstance(judged, BadCall):
             return judged.reason
@@ -107,11 +122,13 @@ class ToolsStep:
             limits=limits_for_child(state),
         )
 
-    def _finished(self, call: ToolCall, outcome: Outcome, text: str, *, artifact: str | None = None) -> ToolFinished:
+    def _finished(
+        self, call: ToolCall, outcome: Outcome, text: str, *, artifact: str | None = None, label: str = labels.TOOL
+    ) -> ToolFinished:
         return ToolFinished(
             at=self._clock.now(),
             actor=f"tool:{call.tool}",
-            labels=(labels.TOOL,),
+            labels=(label,),
             call_id=call.call_id,
             outcome=outcome,
             text=text,
