@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from palyra.core.tool import JsonObject
-from palyra.sandbox import seccomp, strict, supervisor
+from palyra.sandbox import seccomp, strict
 from palyra.sandbox.base import Job, RootRefused, Tier
 from palyra.sandbox.places import SYSTEM, SYSTEM_FILES, Mount
 from palyra.sandbox.tiers import find
 
+SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
+"""Started as a program of its own and not imported here: it holds what the daemon never needs."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 MORE_SYSTEM_FILES = ("/etc/passwd", "/etc/group", "/etc/hosts", "/etc/nsswitch.conf")
 """What a program needs that is not given files of its own in their place."""
@@ -69,7 +71,7 @@ def prepare(tier: Tier, job: Job, mounts: tuple[Mount, ...]) -> Launch:
         raise
     order |= {"processes": job.bounds.processes, "memory": job.bounds.memory_bytes}
     launch.order = json.dumps(order).encode() + b"\n"
-    launch.argv = [sys.executable, "-I", "-S", "-B", supervisor.__file__, str(reported)]
+    launch.argv = [sys.executable, "-I", "-S", "-B", SUPERVISOR, str(reported)]
     return launch
 
 

@@ -1,6 +1,5 @@
 """Which tiers this machine has, and what the others lack."""
 
-import ctypes
 import os
 import shutil
 import sys
@@ -79,6 +78,9 @@ def _lack_of_guarded() -> Lack | None:
 
 def landlock_version() -> int:
     """Return the version of Landlock that the kernel has, 0 for none."""
+    # Imported here: only whoever asks needs it, and the daemon would hold it from its start on.
+    import ctypes
+
     libc = ctypes.CDLL(None)
     version = int(
         libc.syscall(ctypes.c_long(_LANDLOCK_CREATE), None, ctypes.c_size_t(0), ctypes.c_uint32(_ASK_VERSION))

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import cache
 
 from palyra.providers.embedded.intents import Intent, Say, Topic, Use
 from palyra.providers.embedded.phrase import Phrase
@@ -171,7 +172,7 @@ def _topic(topic: Topic) -> Callable[[Phrase, re.Match[str]], Intent]:
 
 # Of two that fit, the earlier counts: what is about the web is not about files, and what changes a file is no search.
 _RULES = tuple(
-    (re.compile(pattern), answer)
+    (pattern, answer)
     for patterns, answer in (
         (_TIME, _time),
         (_DELEGATE, _delegate),
@@ -188,11 +189,17 @@ _RULES = tuple(
 )
 
 
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    # When first needed: with another model it never is, and a daemon that only starts need not wait for it.
+    return re.compile(pattern)
+
+
 def read_request(phrase: Phrase) -> Intent | None:
     """Return what the phrase asks for, if a tool can do it or it is about what tools might do."""
     text = phrase.text
-    for rule, answer in _RULES:
-        if found := rule.fullmatch(text):
+    for pattern, answer in _RULES:
+        if found := _compiled(pattern).fullmatch(text):
             return answer(phrase, found)
     return None
 

@@ -1,6 +1,7 @@
 """The requests that are answered with fixed words, or from the conversation."""
 
 import re
+from functools import cache
 
 from palyra.providers.embedded.intents import Intent, Recall, Say, Topic, Which
 from palyra.providers.embedded.phrase import Phrase
@@ -110,22 +111,20 @@ _NAME = re.compile(
 )
 
 
+@cache
 def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    # When first needed: with another model it never is, and a daemon that only starts need not wait for it.
     return re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
-
-
-_TOPIC_RULES = tuple((topic, _compiled(patterns)) for topic, patterns in _TOPICS.items())
-_RECALL_RULES = tuple((which, _compiled(patterns)) for which, patterns in _RECALLS.items())
 
 
 def read_topic(phrase: Phrase) -> Intent | None:
     """Return what the phrase asks for, if that needs no tool."""
     text = phrase.text
-    for topic, rule in _TOPIC_RULES:
-        if rule.fullmatch(text):
+    for topic, patterns in _TOPICS.items():
+        if _compiled(patterns).fullmatch(text):
             return Say(topic)
-    for which, rule in _RECALL_RULES:
-        if rule.fullmatch(text):
+    for which, patterns in _RECALLS.items():
+        if _compiled(patterns).fullmatch(text):
             return Recall(which)
     if found := _MENTION.fullmatch(text):
         return Recall(Which.MENTION, phrase.value(found, "text"))

@@ -13,7 +13,6 @@ from palyra.core.tool import Risk
 from palyra.policy.risk import highest, of_host
 from palyra.sandbox.content import SNIFFED_BYTES, binary_kind, one_line
 from palyra.sandbox.egress import Answer, Request
-from palyra.sandbox.readable import read_page
 from palyra.sandbox.url import Target, parse
 from palyra.tools.base import ToolContext, tool
 
@@ -86,6 +85,9 @@ def _content(body: bytes, kind: str, *, url: str) -> str:
     text = body.decode(charset, "replace")
     if "html" not in kind.lower() and not text[:200].lstrip().lower().startswith(("<!doctype html", "<html")):
         return text
+    # Imported here, off the event loop: it is large, and few daemons read pages.
+    from palyra.sandbox.readable import read_page
+
     title, words = read_page(text, url=url)
     return f"{title}\n\n{words}" if title else words
 
