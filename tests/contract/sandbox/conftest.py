@@ -20,12 +20,12 @@ SECRET = "keep-this-secret"
 
 
 def require(tier: Tier) -> None:
-    """Skip where the machine lacks a tier; in CI none may be missing."""
+    """Skip where the machine lacks a tier; in CI the strict one may not be missing."""
     missing = lack(tier)
     if missing is None:
         return
     said = f"the {tier} sandbox does not work here: {missing.reason}. {missing.remedy}"
-    if os.environ.get("CI"):
+    if os.environ.get("CI") and tier is Tier.STRICT:
         pytest.fail(said, pytrace=False)
     pytest.skip(said)
 
