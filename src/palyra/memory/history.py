@@ -16,7 +16,7 @@ from palyra.journal import messages, sessions
 from palyra.journal.engine import Connection
 from palyra.journal.messages import Kept
 
-MOST_SESSIONS = 256
+MOST_SESSIONS = 64
 MOST_NEW = 500
 NOT_RUN = "[interrupted] this call was not carried out: its run ended first"
 
