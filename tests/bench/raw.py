@@ -65,21 +65,14 @@ async def raw_writer(ground: Ground, *, heads: bool) -> AsyncIterator[RawWriter]
         writer.close()
 
 
-def direct_rows_per_s(ground: Ground, *, past: int, rows: int, grouped: int) -> float:
-    """Return how fast a plain loop writes behind so many rows, with so many in a commit."""
-
-    def batches(first: int, count: int) -> list[list[TapeRow]]:
-        starts = range(first, first + count, grouped)
-        return [[row(seq % CALLERS, seq) for seq in range(start, start + grouped)] for start in starts]
-
+def direct_rows_per_s(ground: Ground, *, rows: int, grouped: int) -> float:
+    """Return how fast a plain loop writes, with so many rows in a commit."""
+    batches = [[row(seq % CALLERS, seq) for seq in range(start, start + grouped)] for start in range(0, rows, grouped)]
     with _direct(ground) as put:
-        for batch in batches(0, past):
-            put(batch)
-        timed = batches(past + grouped, rows)
         began = perf_counter()
-        for batch in timed:
+        for batch in batches:
             put(batch)
-        return grouped * len(timed) / (perf_counter() - began)
+        return grouped * len(batches) / (perf_counter() - began)
 
 
 @contextmanager
