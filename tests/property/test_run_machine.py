@@ -44,26 +44,19 @@ from palyra.core.events import (
     encode,
 )
 from palyra.core.limits import LimitKind, Limits
-from palyra.core.run import (
+from palyra.core.run import TERMINAL, CallState, IllegalTransition, RunState, RunStatus, Stage, begin, evolve
+from palyra.core.step import (
     LAST_TURN_TRIES,
-    TERMINAL,
     AskApproval,
     CallModel,
-    CallState,
     CheckPolicy,
     ExecuteTools,
     Finish,
-    IllegalTransition,
     NoteLimit,
     RefuseCalls,
     Resume,
-    RunState,
-    RunStatus,
-    Stage,
     Step,
     Suspend,
-    begin,
-    evolve,
     next_step,
 )
 from palyra.core.tool import Outcome, Verdict

@@ -15,7 +15,6 @@ Three ideas carry the rest:
 - *A limit is an event.* From `LimitReached` on no call runs any more, and the model gets one last turn without tools.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
@@ -89,9 +88,6 @@ class Stage(StrEnum):
 SETTLED = frozenset({Stage.DENIED, Stage.FINISHED})
 RUNNABLE = frozenset({Stage.ALLOWED, Stage.INTERRUPTED})
 
-LAST_TURN_TRIES = 3
-"""How often a last turn that crashes is tried again: a run must end even if asking the model kills the daemon."""
-
 
 class CallState(Struct, frozen=True):
     """A call and its stage."""
@@ -141,152 +137,22 @@ class RunState(Struct, frozen=True):
     limit: LimitKind | None = None
     cancel: str | None = None
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether the model has answered, and to everything that was said."""
+        return self.answered and self.inputs == self.inputs_seen
+
+    @property
+    def said_something(self) -> bool:
+        """Whether the present turn holds more than blanks."""
+        return any(not piece.isspace() and piece for piece in self.text)
+
     def call(self, call_id: CallId) -> CallState:
         """Return the call of that id in the present turn."""
         for candidate in self.calls:
             if candidate.call.call_id == call_id:
                 return candidate
         raise IllegalTransition(f"the present turn has no call {call_id}")
-
-
-# -- steps
-
-
-@dataclass(frozen=True, slots=True)
-class CallModel:
-    """Assemble the context and ask the model; without tools if it is the last turn."""
-
-    last: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CheckPolicy:
-    """Decide which of the proposed calls may run."""
-
-    calls: tuple[ToolCall, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AskApproval:
-    """Put the calls before a person."""
-
-    calls: tuple[ToolCall, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ExecuteTools:
-    """Run the calls; those that were interrupted only if their tool may be repeated."""
-
-    calls: tuple[CallState, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RefuseCalls:
-    """Settle calls that a limit leaves no room for."""
-
-    calls: tuple[CallState, ...]
-    limit: LimitKind
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """Close what a carrier that is gone had opened."""
-
-
-@dataclass(frozen=True, slots=True)
-class NoteLimit:
-    """Record that a limit is reached."""
-
-    limit: LimitKind
-
-
-@dataclass(frozen=True, slots=True)
-class Suspend:
-    """Nothing to do until somebody else writes to the run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """End the run."""
-
-    status: RunStatus
-    reason: str = ""
-    limit: LimitKind | None = None
-
-
-Step = CallModel | CheckPolicy | AskApproval | ExecuteTools | RefuseCalls | Resume | NoteLimit | Suspend | Finish
-
-
-def next_step(state: RunState) -> Step:
-    """Say what must be done now, given all that has happened. The run must not have ended."""
-    if not state.started:
-        return Suspend()
-    if state.cancel is not None:
-        return Finish(RunStatus.CANCELLED, reason=state.cancel)
-    if state.turn is not None or any(c.stage is Stage.STARTED for c in state.calls):
-        return Resume()
-    settled = all(c.stage in SETTLED for c in state.calls)
-    if settled and state.last_turn:
-        return _finish_at_limit(state)
-    if settled and _is_answered(state):
-        return Finish(RunStatus.DONE, limit=state.limit)
-    if state.carried_ms >= state.limits.wall_clock_ms + state.limits.last_turn_ms:
-        return Finish(RunStatus.CANCELLED, reason="timeout")
-    if state.limit is None and (kind := _limit_met(state, settled=settled)):
-        return NoteLimit(kind)
-    if not settled:
-        return _next_for_calls(state)
-    if state.last_turns > LAST_TURN_TRIES:
-        return Finish(RunStatus.FAILED, reason="the run reached a limit, and its last turn broke off every time")
-    return CallModel(last=state.limit is not None)
-
-
-def _limit_met(state: RunState, *, settled: bool) -> LimitKind | None:
-    if state.carried_ms >= state.limits.wall_clock_ms:
-        return LimitKind.WALL_CLOCK
-    stages = {c.stage for c in state.calls}
-    if stages & {Stage.ALLOWED, Stage.ASK} and Stage.INTERRUPTED not in stages and _room(state) <= 0:
-        return LimitKind.TOOL_CALLS
-    if settled and state.turns >= state.limits.model_turns:
-        return LimitKind.MODEL_TURNS
-    return None
-
-
-def _room(state: RunState) -> int:
-    """Return how many further calls may begin."""
-    return state.limits.tool_calls - state.executed
-
-
-def _next_for_calls(state: RunState) -> Step:
-    if state.limit is not None:
-        refused = tuple(c for c in state.calls if c.stage not in SETTLED and c.stage is not Stage.WAITING)
-        return RefuseCalls(refused, state.limit) if refused else Suspend()
-    if proposed := tuple(c.call for c in state.calls if c.stage is Stage.PROPOSED):
-        return CheckPolicy(proposed)
-    room = max(0, _room(state))
-    # What was interrupted was counted when it first started.
-    allowed = [c for c in state.calls if c.stage is Stage.ALLOWED][:room]
-    if runnable := tuple(c for c in state.calls if c.stage is Stage.INTERRUPTED or c in allowed):
-        return ExecuteTools(runnable)
-    ask = tuple(c for c in state.calls if c.stage is Stage.ASK)
-    if len(ask) > room:
-        # Nobody is asked about what could not run whatever the answer.
-        return RefuseCalls(ask[room:], LimitKind.TOOL_CALLS)
-    return AskApproval(tuple(c.call for c in ask)) if ask else Suspend()
-
-
-def _is_answered(state: RunState) -> bool:
-    return state.answered and state.inputs == state.inputs_seen
-
-
-def _finish_at_limit(state: RunState) -> Finish:
-    if _said_something(state):
-        return Finish(RunStatus.DONE, limit=state.limit)
-    return Finish(RunStatus.FAILED, reason="the run reached a limit, and the model gave no last answer")
-
-
-def _said_something(state: RunState) -> bool:
-    return any(not piece.isspace() and piece for piece in state.text)
 
 
 # -- the fold
@@ -357,7 +223,7 @@ def _apply(state: RunState, event: RunEvent) -> RunState:
             return replace(state, cancel=state.cancel or reason)
         case RunCompleted():
             settled = state.turn is None and all(c.stage in SETTLED for c in state.calls)
-            answered = _said_something(state) if state.last_turn else _is_answered(state)
+            answered = state.said_something if state.last_turn else state.is_answered
             _require(settled and answered, "there is no answer yet")
             _require(state.cancel is None, "the run is being cancelled")
             return replace(state, status=RunStatus.DONE)

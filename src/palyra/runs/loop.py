@@ -11,19 +11,16 @@ from palyra.core.clock import Clock
 from palyra.core.errors import PalyraError
 from palyra.core.events import RunEvent
 from palyra.core.ids import IdSource, RunId
-from palyra.core.run import (
-    TERMINAL,
+from palyra.core.run import TERMINAL, IllegalTransition, RunState, RunStatus
+from palyra.core.step import (
     AskApproval,
     CallModel,
     CheckPolicy,
     ExecuteTools,
     Finish,
-    IllegalTransition,
     NoteLimit,
     RefuseCalls,
     Resume,
-    RunState,
-    RunStatus,
     Step,
     Suspend,
     next_step,

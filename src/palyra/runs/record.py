@@ -39,8 +39,9 @@ from palyra.core.events import (
 )
 from palyra.core.ids import IdSource, RunId, SessionId, TaskId
 from palyra.core.prompt import Message
-from palyra.core.run import TERMINAL, Finish, IllegalTransition, RunState, RunStatus, Stage, begin, evolve, next_step
+from palyra.core.run import TERMINAL, IllegalTransition, RunState, RunStatus, Stage, begin, evolve
 from palyra.core.session import Session
+from palyra.core.step import Finish, next_step
 from palyra.core.task import NewTask
 from palyra.core.tool import Risk
 from palyra.core.usage import Usage

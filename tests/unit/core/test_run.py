@@ -6,23 +6,18 @@ from palyra.core.errors import Broken
 from palyra.core.events import Decision, Parent, RunEvent
 from palyra.core.ids import CallId, RunId, SessionId
 from palyra.core.limits import LimitKind, Limits
-from palyra.core.run import (
+from palyra.core.run import IllegalTransition, RunState, RunStatus, Stage, begin, evolve
+from palyra.core.step import (
     LAST_TURN_TRIES,
     AskApproval,
     CallModel,
     CheckPolicy,
     ExecuteTools,
     Finish,
-    IllegalTransition,
     NoteLimit,
     RefuseCalls,
     Resume,
-    RunState,
-    RunStatus,
-    Stage,
     Suspend,
-    begin,
-    evolve,
     next_step,
 )
 from palyra.core.tool import Outcome, ToolCall, Verdict

@@ -71,9 +71,9 @@ class Streamed:
     def __init__(self, channel: grpc.Channel, method: str, request: Message, target: Target) -> None:
         self._target = target
         self._channel = channel
-        stub: grpc.UnaryStreamMultiCallable[Message, bytes]
-        stub = channel.unary_stream(_path(method), request_serializer=_serialize)
-        self._call = stub(request, metadata=_metadata(target))
+        invoke: grpc.UnaryStreamMultiCallable[Message, bytes]
+        invoke = channel.unary_stream(_path(method), request_serializer=_serialize)
+        self._call = invoke(request, metadata=_metadata(target))
 
     def read(self, kind: type[M]) -> Iterator[M]:
         """Yield what comes, to the clean end of the stream."""
@@ -93,10 +93,10 @@ class Streamed:
 def ask(target: Target, method: str, request: Message, *, kind: type[M], seconds: float) -> M:
     """Call a method that gives one message; one of another service is named with it, as in `VaultService/SetSecret`."""
     with _opened(target, seconds) as channel:
-        stub: grpc.UnaryUnaryMultiCallable[Message, bytes]
-        stub = channel.unary_unary(_path(method), request_serializer=_serialize)
+        invoke: grpc.UnaryUnaryMultiCallable[Message, bytes]
+        invoke = channel.unary_unary(_path(method), request_serializer=_serialize)
         try:
-            answer = stub(request, metadata=_metadata(target), timeout=seconds)
+            answer = invoke(request, metadata=_metadata(target), timeout=seconds)
         except grpc.RpcError as error:
             raise meaning_of(error, target) from error
         return _parse(answer, kind)

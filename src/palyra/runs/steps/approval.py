@@ -6,7 +6,8 @@ from datetime import timedelta
 from palyra.core.clock import Clock
 from palyra.core.events import ApprovalRequested, Entry, PolicyDecided, RunEvent
 from palyra.core.ids import CallId, IdSource
-from palyra.core.run import AskApproval, RunState
+from palyra.core.run import RunState
+from palyra.core.step import AskApproval
 from palyra.journal import tape
 from palyra.journal.engine import Engine
 from palyra.runs.steps.port import Emit

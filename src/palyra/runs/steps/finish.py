@@ -5,7 +5,8 @@ from datetime import datetime
 from palyra.core.clock import Clock
 from palyra.core.events import LimitReached, RunResumed, ToolFinished
 from palyra.core.limits import LimitKind
-from palyra.core.run import CallState, Finish, NoteLimit, RefuseCalls, Resume, RunState, Stage
+from palyra.core.run import CallState, RunState, Stage
+from palyra.core.step import Finish, NoteLimit, RefuseCalls, Resume
 from palyra.core.tool import Outcome
 from palyra.runs.record import ending
 from palyra.runs.steps.port import Emit

@@ -23,7 +23,8 @@ from palyra.core.events import (
 from palyra.core.ids import CallId, IdSource
 from palyra.core.message import mend_text
 from palyra.core.prompt import CallProposed, ModelEvent, Prompt, TextDelta, TurnDone
-from palyra.core.run import CallModel, RunState
+from palyra.core.run import RunState
+from palyra.core.step import CallModel
 from palyra.journal.engine import Engine
 from palyra.memory.context import Context
 from palyra.providers.base import FailureKind, Provider, ProviderFailed

@@ -6,7 +6,8 @@ from palyra.core.agent import Agent
 from palyra.core.approval import Grant
 from palyra.core.clock import Clock, to_ms
 from palyra.core.events import Entry, PolicyDecided, RunEvent
-from palyra.core.run import CheckPolicy, RunState
+from palyra.core.run import RunState
+from palyra.core.step import CheckPolicy
 from palyra.core.tool import ToolCall, Verdict
 from palyra.journal import agents, grants, tape
 from palyra.journal.engine import Connection, Engine

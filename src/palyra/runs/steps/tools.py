@@ -9,7 +9,8 @@ from palyra.core.clock import Clock
 from palyra.core.events import ChildStarted, RunEvent, ToolFinished, ToolStarted
 from palyra.core.ids import IdSource, PrincipalId, RunId, SessionId
 from palyra.core.message import mend_text
-from palyra.core.run import CallState, ExecuteTools, RunState, Stage
+from palyra.core.run import CallState, RunState, Stage
+from palyra.core.step import ExecuteTools
 from palyra.core.tool import Outcome, ToolCall, Verdict
 from palyra.journal import agents, approvals
 from palyra.journal.engine import Engine

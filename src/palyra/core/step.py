@@ -1,0 +1,139 @@
+"""What a run must do next: a value, worked out from its state and nothing else; the loop carries it out."""
+
+from dataclasses import dataclass
+
+from palyra.core.limits import LimitKind
+from palyra.core.run import SETTLED, CallState, RunState, RunStatus, Stage
+from palyra.core.tool import ToolCall
+
+LAST_TURN_TRIES = 3
+"""How often a last turn that crashes is tried again: a run must end even if asking the model kills the daemon."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallModel:
+    """Assemble the context and ask the model; without tools if it is the last turn."""
+
+    last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPolicy:
+    """Decide which of the proposed calls may run."""
+
+    calls: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AskApproval:
+    """Put the calls before a person."""
+
+    calls: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExecuteTools:
+    """Run the calls; those that were interrupted only if their tool may be repeated."""
+
+    calls: tuple[CallState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseCalls:
+    """Settle calls that a limit leaves no room for."""
+
+    calls: tuple[CallState, ...]
+    limit: LimitKind
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Close what a carrier that is gone had opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoteLimit:
+    """Record that a limit is reached."""
+
+    limit: LimitKind
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """Nothing to do until somebody else writes to the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """End the run."""
+
+    status: RunStatus
+    reason: str = ""
+    limit: LimitKind | None = None
+
+
+Step = CallModel | CheckPolicy | AskApproval | ExecuteTools | RefuseCalls | Resume | NoteLimit | Suspend | Finish
+
+
+def next_step(state: RunState) -> Step:
+    """Say what must be done now, given all that has happened. The run must not have ended."""
+    if not state.started:
+        return Suspend()
+    if state.cancel is not None:
+        return Finish(RunStatus.CANCELLED, reason=state.cancel)
+    if state.turn is not None or any(c.stage is Stage.STARTED for c in state.calls):
+        return Resume()
+    settled = all(c.stage in SETTLED for c in state.calls)
+    if settled and state.last_turn:
+        return _finish_at_limit(state)
+    if settled and state.is_answered:
+        return Finish(RunStatus.DONE, limit=state.limit)
+    if state.carried_ms >= state.limits.wall_clock_ms + state.limits.last_turn_ms:
+        return Finish(RunStatus.CANCELLED, reason="timeout")
+    if state.limit is None and (kind := _limit_met(state, settled=settled)):
+        return NoteLimit(kind)
+    if not settled:
+        return _next_for_calls(state)
+    if state.last_turns > LAST_TURN_TRIES:
+        return Finish(RunStatus.FAILED, reason="the run reached a limit, and its last turn broke off every time")
+    return CallModel(last=state.limit is not None)
+
+
+def _limit_met(state: RunState, *, settled: bool) -> LimitKind | None:
+    if state.carried_ms >= state.limits.wall_clock_ms:
+        return LimitKind.WALL_CLOCK
+    stages = {c.stage for c in state.calls}
+    if stages & {Stage.ALLOWED, Stage.ASK} and Stage.INTERRUPTED not in stages and _room(state) <= 0:
+        return LimitKind.TOOL_CALLS
+    if settled and state.turns >= state.limits.model_turns:
+        return LimitKind.MODEL_TURNS
+    return None
+
+
+def _room(state: RunState) -> int:
+    """Return how many further calls may begin."""
+    return state.limits.tool_calls - state.executed
+
+
+def _next_for_calls(state: RunState) -> Step:
+    if state.limit is not None:
+        refused = tuple(c for c in state.calls if c.stage not in SETTLED and c.stage is not Stage.WAITING)
+        return RefuseCalls(refused, state.limit) if refused else Suspend()
+    if proposed := tuple(c.call for c in state.calls if c.stage is Stage.PROPOSED):
+        return CheckPolicy(proposed)
+    room = max(0, _room(state))
+    # What was interrupted was counted when it first started.
+    allowed = [c for c in state.calls if c.stage is Stage.ALLOWED][:room]
+    if runnable := tuple(c for c in state.calls if c.stage is Stage.INTERRUPTED or c in allowed):
+        return ExecuteTools(runnable)
+    ask = tuple(c for c in state.calls if c.stage is Stage.ASK)
+    if len(ask) > room:
+        # Nobody is asked about what could not run whatever the answer.
+        return RefuseCalls(ask[room:], LimitKind.TOOL_CALLS)
+    return AskApproval(tuple(c.call for c in ask)) if ask else Suspend()
+
+
+def _finish_at_limit(state: RunState) -> Finish:
+    if state.said_something:
+        return Finish(RunStatus.DONE, limit=state.limit)
+    return Finish(RunStatus.FAILED, reason="the run reached a limit, and the model gave no last answer")
