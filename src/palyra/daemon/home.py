@@ -21,8 +21,8 @@ from palyra.sandbox.workspace import Workspace
 
 WELCOME = """# Welcome
 
-This folder is the agent's workspace: what you put here it can list, read and search, and nothing else.
-Try: "list the files", "read welcome.md", "find workspace in the files".
+This is the agent's workspace: what you put here it can list, read and search. It asks before it changes anything.
+Try: "list the files", "read welcome.md", "find workspace in the files", "write a note: Palyra works".
 """
 
 
