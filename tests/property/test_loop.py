@@ -46,6 +46,7 @@ from palyra.providers.base import ProviderFailed
 from palyra.runs import worker
 from palyra.tools import catalog
 from palyra.tools.base import ToolContext, tool
+from palyra.tools.toolbox import BUILTIN_ONLY
 from tests.support.builders import ANA
 from tests.support.world import Model, World
 
@@ -198,7 +199,7 @@ def no_run_fails_but_by_its_model(events: list[TapeEvent]) -> None:
 
 
 def no_call_starts_twice(events: list[TapeEvent]) -> None:
-    repeatable = {spec.name for spec in catalog.Catalog.of(None).specs() if spec.repeatable}
+    repeatable = {spec.name for spec in BUILTIN_ONLY.catalog(None).specs() if spec.repeatable}
     tools = {event.call_id: event.tool for event in events if isinstance(event, ToolProposed)}
     started = Counter(event.call_id for event in events if isinstance(event, ToolStarted))
     for call_id, times in started.items():

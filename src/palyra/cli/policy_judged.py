@@ -158,9 +158,9 @@ def simulate(invocation: Invocation, files: tuple[Path, ...], *, since: datetime
 
 def spec_of(name: str) -> ToolSpec:
     """Return what is known of a tool; one that is not here may do anything that its arguments name."""
-    from palyra.tools.catalog import Catalog
+    from palyra.tools.toolbox import BUILTIN_ONLY
 
-    found = Catalog.of(None).get(name)
+    found = BUILTIN_ONLY.catalog(None).get(name)
     return found.spec if found is not None else ToolSpec(name=name, description="", parameters={}, risk=Risk.MEDIUM)
 
 
@@ -205,9 +205,9 @@ def _preview(invocation: Invocation, tool: str, arguments: dict[str, object]) ->
     from palyra.sandbox.workspace import Workspace
     from palyra.tools.arguments import BadCall, check
     from palyra.tools.base import ToolContext
-    from palyra.tools.catalog import Catalog
+    from palyra.tools.toolbox import BUILTIN_ONLY
 
-    catalog = Catalog.of(None)
+    catalog = BUILTIN_ONLY.catalog(None)
     found = catalog.get(tool)
     if found is None:
         return None

@@ -48,6 +48,7 @@ from palyra.runs.secrets import Secrets
 from palyra.runs.sessions import Sessions
 from palyra.runs.tokens import Tokens
 from palyra.runs.watch import Watch
+from palyra.tools.toolbox import Toolbox
 
 DRAIN_SECONDS = 5.0
 
@@ -83,6 +84,7 @@ def build(
     ready: Callable[[], str | None],
     place: Callable[[], AbstractContextManager[str | None]],
     watch: Watch,
+    toolbox: Toolbox,
 ) -> Doors:
     """Put both doors together."""
     rate = Rate(clock, lambda: (settings.now.gateway.requests_per_second, settings.now.gateway.request_burst))
@@ -98,7 +100,7 @@ def build(
 
     sessions = Sessions(engine, clock=clock, ids=ids)
     approvals = Approvals(engine, clock=clock, ids=ids)
-    agents = Agents(engine, clock=clock, ids=ids, workspace=workspaces)
+    agents = Agents(engine, clock=clock, ids=ids, workspace=workspaces, toolbox=toolbox)
     operations = [
         *RunRoutes(engine, tail, streams=streams, intake=intake, control=control).operations(),
         *SessionRoutes(engine, tail, streams=streams, sessions=sessions).operations(),

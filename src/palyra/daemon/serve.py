@@ -51,6 +51,7 @@ from palyra.runs.workbench import Workbench
 from palyra.runs.worker import Worker
 from palyra.sandbox import process as sandbox
 from palyra.sandbox.base import Sandbox
+from palyra.tools.toolbox import Toolbox
 
 GRPC_PORT = 7718
 COLLECT = (10_000, 20, 20)
@@ -90,6 +91,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         counted = Metrics(engine)
         channels = Channels(tail, inbox=lambda: current.now.approvals.inbox)
         watch = Watch(engine, channels)
+        toolbox = Toolbox()
         worker = _worker(
             engine,
             current,
@@ -97,6 +99,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             workspaces=workspaces,
             sandbox=sandbox.build(home, settings.sandbox),
             used=used,
+            toolbox=toolbox,
             policies=policies,
             channels=channels,
             clock=clock,
@@ -169,6 +172,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             ready=lambda: worker.trouble,
             place=worker.place,
             watch=watch,
+            toolbox=toolbox,
         )
         grpc_at = await _start_grpc(both.grpc, settings)
         stack.push_async_callback(both.grpc.stop, seconds=0.0)
@@ -219,6 +223,7 @@ def _worker(
     workspaces: Workspaces,
     sandbox: Sandbox,
     used: Used,
+    toolbox: Toolbox,
     policies: CurrentPolicies,
     channels: Channels,
     clock: Clock,
@@ -226,12 +231,19 @@ def _worker(
     owner: str,
 ) -> Worker:
     judge = Judge(lambda: policies.gate, channels, clock=clock)
-    workbench = Workbench(workspace=workspaces, clock=clock, sandbox=sandbox)
+    workbench = Workbench(workspace=workspaces, clock=clock, sandbox=sandbox, toolbox=toolbox)
     loop = Loop(
         engine,
         clock=clock,
         ids=ids,
-        model=ModelStep(engine, provider=provider, clock=clock, ids=ids, settings_hash=lambda: settings.hash),
+        model=ModelStep(
+            engine,
+            provider=provider,
+            clock=clock,
+            ids=ids,
+            settings_hash=lambda: settings.hash,
+            toolbox=toolbox,
+        ),
         policy=PolicyStep(engine, judge=judge, workbench=workbench, clock=clock),
         approval=ApprovalStep(
             engine,

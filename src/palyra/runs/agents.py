@@ -20,7 +20,7 @@ from palyra.journal.engine import Connection, Engine
 from palyra.runs.record import Book
 from palyra.runs.sessions import SessionNotFound
 from palyra.sandbox.workspace import Workspace
-from palyra.tools.catalog import Catalog
+from palyra.tools.toolbox import BUILTIN_ONLY, Toolbox
 
 MAX_NAME_CHARS = 80
 MAX_INSTRUCTIONS_BYTES = 32 * 1024
@@ -65,8 +65,15 @@ class Agents:
     """The doors to agents, for whoever speaks for a principal."""
 
     def __init__(
-        self, engine: Engine, *, clock: Clock, ids: IdSource, workspace: Callable[[PrincipalId], Workspace]
+        self,
+        engine: Engine,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        workspace: Callable[[PrincipalId], Workspace],
+        toolbox: Toolbox = BUILTIN_ONLY,
     ) -> None:
+        self._toolbox = toolbox
         self._engine = engine
         self._clock = clock
         self._ids = ids
@@ -188,7 +195,7 @@ class Agents:
             raise AgentInvalid(f"An agent's name has 1 to {MAX_NAME_CHARS} characters; this one has {len(agent.name)}.")
         if len(agent.instructions.encode()) > MAX_INSTRUCTIONS_BYTES:
             raise AgentInvalid("An agent's instructions have at most 32 KiB. Put long material into the workspace.")
-        known = Catalog.of(None).names()
+        known = self._toolbox.catalog(None).names()
         for name in agent.tools or ():
             if name not in known:
                 close = difflib.get_close_matches(name, known, n=1)

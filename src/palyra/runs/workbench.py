@@ -10,17 +10,29 @@ from palyra.core.run import RunState
 from palyra.sandbox.base import Sandbox
 from palyra.sandbox.workspace import Workspace
 from palyra.tools.base import NO_SANDBOX, ToolContext
+from palyra.tools.catalog import Catalog
+from palyra.tools.toolbox import BUILTIN_ONLY, Toolbox
 
 
 class Workbench:
     """Makes the context of a run's tools: the same when a call is judged and when it is carried out."""
 
     def __init__(
-        self, *, workspace: Callable[[PrincipalId], Workspace], clock: Clock, sandbox: Sandbox = NO_SANDBOX
+        self,
+        *,
+        workspace: Callable[[PrincipalId], Workspace],
+        clock: Clock,
+        sandbox: Sandbox = NO_SANDBOX,
+        toolbox: Toolbox = BUILTIN_ONLY,
     ) -> None:
+        self._toolbox = toolbox
         self._workspace = workspace
         self._sandbox = sandbox
         self._clock = clock
+
+    def catalog(self, agent: Agent | None) -> Catalog:
+        """Return the tools that a run of this agent may use; none if the agent is gone."""
+        return self._toolbox.catalog(agent.tools if agent is not None else ())
 
     def context(self, state: RunState, agent: Agent | None) -> ToolContext:
         """Return what the tools of a run may reach: the agent's own folders, or the principal's."""

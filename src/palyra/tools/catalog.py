@@ -1,9 +1,8 @@
-"""Which tools there are, and which of them a run may see."""
+"""The tools of a run, and the built-in ones."""
 
 import pkgutil
 from collections.abc import Iterable
 from importlib import import_module
-from typing import Self
 
 from palyra.core.tool import ToolSpec
 from palyra.tools import builtin
@@ -25,11 +24,6 @@ class Catalog:
 
     def __init__(self, tools: Iterable[Tool]) -> None:
         self._tools = {tool.spec.name: tool for tool in sorted(tools, key=lambda tool: tool.spec.name)}
-
-    @classmethod
-    def of(cls, allowed: tuple[str, ...] | None) -> Self:
-        """Return the built-in tools of these names, all for None. A name that this version lacks is passed over."""
-        return cls(tool for tool in BUILTIN if allowed is None or tool.spec.name in allowed)
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """Return what a model is told, by name."""

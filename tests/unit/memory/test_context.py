@@ -11,11 +11,11 @@ from palyra.journal.engine import Listener, Unit
 from palyra.journal.messages import Kept
 from palyra.memory.context import ANSWER_SHARE, RULES, Assembled, Context, Seen
 from palyra.memory.history import Fresh
-from palyra.tools.catalog import Catalog
+from palyra.tools.toolbox import BUILTIN_ONLY
 from tests.support.builders import AGENT, ANA, RUN, a_limit, a_run
 from tests.support.world import T
 
-TOOLS = Catalog.of(None).specs()
+TOOLS = BUILTIN_ONLY.catalog(None).specs()
 
 
 class NoEngine:

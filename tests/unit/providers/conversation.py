@@ -4,9 +4,9 @@ from palyra.core.ids import CallId
 from palyra.core.prompt import CallProposed, Message, ModelEvent, Prompt, Role, TextDelta, TurnDone
 from palyra.core.tool import JsonObject, ToolCall, ToolSpec
 from palyra.providers.base import Provider
-from palyra.tools.catalog import Catalog
+from palyra.tools.toolbox import BUILTIN_ONLY
 
-ALL_TOOLS = Catalog.of(None).specs()
+ALL_TOOLS = BUILTIN_ONLY.catalog(None).specs()
 
 
 def user(text: str) -> Message:

@@ -9,6 +9,7 @@ from palyra.sandbox.workspace import Workspace
 from palyra.tools.base import Delegation, Tool, ToolContext
 from palyra.tools.catalog import Catalog
 from palyra.tools.execute import Finished, execute
+from palyra.tools.toolbox import BUILTIN_ONLY
 
 
 class StillClock:
@@ -32,7 +33,7 @@ def a_call(tool: str, arguments: JsonObject | None = None, *, malformed: str = "
 async def run(
     call: ToolCall, *, root: Path = Path("/nonexistent"), tools: tuple[Tool, ...] | None = None, timeout_ms: int = 5000
 ) -> Finished | Delegation:
-    catalog = Catalog.of(None) if tools is None else Catalog(tools)
+    catalog = BUILTIN_ONLY.catalog(None) if tools is None else Catalog(tools)
     return await execute(call, catalog=catalog, context=a_context(root), timeout_ms=timeout_ms)
 
 

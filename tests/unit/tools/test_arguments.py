@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from palyra.core.tool import JsonObject
 from palyra.tools.arguments import BadCall, check
 from palyra.tools.catalog import Catalog
+from palyra.tools.toolbox import BUILTIN_ONLY
 from tests.unit.tools.surroundings import a_call
 
-CATALOG = Catalog.of(None)
+CATALOG = BUILTIN_ONLY.catalog(None)
 
 
 def reason(tool: str, arguments: JsonObject | None = None, *, malformed: str = "") -> str:
@@ -53,7 +54,7 @@ def test_an_unknown_tool_is_answered_with_the_nearest() -> None:
 
 
 def test_a_name_like_no_other_is_answered_with_all() -> None:
-    names = ", ".join(Catalog.of(None).names())
+    names = ", ".join(BUILTIN_ONLY.catalog(None).names())
     assert reason("qqq") == f"There is no tool 'qqq'. Available are: {names}."
     assert len(reason("q" * 10_000)) < 200 + len(names)
 

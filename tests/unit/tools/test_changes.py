@@ -10,12 +10,12 @@ from palyra.core.tool import JsonObject, Outcome, Risk
 from palyra.sandbox.workspace import Workspace
 from palyra.tools.arguments import BadCall, check
 from palyra.tools.base import ToolContext
-from palyra.tools.catalog import Catalog
 from palyra.tools.execute import Finished, execute
+from palyra.tools.toolbox import BUILTIN_ONLY
 from tests.unit.tools.shelf import Shelf
 from tests.unit.tools.surroundings import StillClock, a_call
 
-CATALOG = Catalog.of(None)
+CATALOG = BUILTIN_ONLY.catalog(None)
 
 
 @pytest.fixture

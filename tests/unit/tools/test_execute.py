@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from palyra.core.errors import Invalid
 from palyra.core.tool import MAX_RESULT_BYTES, JsonObject, Outcome, Risk
 from palyra.tools.base import Delegation, ToolContext, tool
-from palyra.tools.catalog import Catalog
 from palyra.tools.execute import Finished, fit
+from palyra.tools.toolbox import BUILTIN_ONLY
 from tests.unit.tools.surroundings import a_call, outcome, run
 
 
@@ -130,7 +130,7 @@ anything = odd | st.integers(-(2**70), 2**70) | st.booleans()
 argument = st.sampled_from(["path", "line", "lines", "byte", "folder", "text", "glob", "limit", "zone", "task"])
 
 
-@given(st.sampled_from(Catalog.of(None).names()), st.dictionaries(argument, anything, max_size=4))
+@given(st.sampled_from(BUILTIN_ONLY.catalog(None).names()), st.dictionaries(argument, anything, max_size=4))
 @example("files.read", {"path": "a.txt", "line": "\ud800"})
 def test_no_arguments_make_a_built_in_tool_break(name: str, arguments: JsonObject) -> None:
     with TemporaryDirectory() as folder:

@@ -30,7 +30,7 @@ from palyra.memory.context import Context
 from palyra.providers.base import FailureKind, Provider, ProviderFailed
 from palyra.runs.agents import NoAgent
 from palyra.runs.steps.port import Emit
-from palyra.tools.catalog import Catalog
+from palyra.tools.toolbox import BUILTIN_ONLY, Toolbox
 
 FLUSH_SECONDS = 0.05
 FLUSH_BYTES = 1024
@@ -52,7 +52,9 @@ class ModelStep:
         clock: Clock,
         ids: IdSource,
         settings_hash: Callable[[], str] = lambda: "",
+        toolbox: Toolbox = BUILTIN_ONLY,
     ) -> None:
+        self._toolbox = toolbox
         self._settings_hash = settings_hash
         self._context = Context(engine, window_tokens=provider.window_tokens)
         self._provider = provider
@@ -65,7 +67,9 @@ class ModelStep:
         seen = await self._context.look(state)
         if seen is None:
             raise NoAgent
-        context = self._context.assemble(state, seen, () if step.last else Catalog.of(seen.agent.tools).specs())
+        context = self._context.assemble(
+            state, seen, () if step.last else self._toolbox.catalog(seen.agent.tools).specs()
+        )
         window, turn = context.window, state.turns + 1
         at = self._clock.now()
         await emit(

@@ -15,7 +15,6 @@ from palyra.runs.judge import Judge, Judged, origins
 from palyra.runs.steps.port import Emit
 from palyra.runs.workbench import Workbench
 from palyra.tools.arguments import BadCall
-from palyra.tools.catalog import Catalog
 
 ARGUMENTS_RULE = "arguments"
 OWN_WORDS = "a person wrote these arguments"
@@ -33,7 +32,7 @@ class PolicyStep:
     async def perform(self, state: RunState, step: CheckPolicy, emit: Emit) -> None:
         """Judge every call of the turn, in one commit."""
         agent, allowed, entries = await self._engine.read(lambda conn: self._look(conn, state))
-        catalog = Catalog.of(agent.tools if agent is not None else ())
+        catalog = self._workbench.catalog(agent)
         context = self._workbench.context(state, agent)
         origin = origins(entries, (call.call_id for call in step.calls))
         decided: list[RunEvent] = []

@@ -56,7 +56,7 @@ class ToolsStep:
     async def perform(self, state: RunState, step: ExecuteTools, emit: Emit) -> None:
         """Run the calls: those that only read side by side, every other one alone and in its turn."""
         agent = await self._engine.read(lambda conn: agents.get(conn, state.agent_id, state.principal))
-        catalog = Catalog.of(agent.tools if agent is not None else ())
+        catalog = self._workbench.catalog(agent)
         context = self._workbench.context(state, agent)
         for group in _groups(step.calls, catalog):
             async with asyncio.TaskGroup() as tasks:

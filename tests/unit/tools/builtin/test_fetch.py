@@ -15,8 +15,8 @@ from palyra.sandbox.url import HostInside, UrlRefused
 from palyra.sandbox.workspace import Workspace
 from palyra.tools.base import ToolContext
 from palyra.tools.builtin import fetch
-from palyra.tools.catalog import Catalog
 from palyra.tools.execute import Finished, execute
+from palyra.tools.toolbox import BUILTIN_ONLY
 from tests.unit.tools.surroundings import StillClock, a_call, a_context
 
 
@@ -43,7 +43,7 @@ async def effect(**arguments: object) -> Effect:
 async def told(egress: Egress, arguments: Mapping[str, object]) -> Finished:
     context = ToolContext(workspace=Workspace((Path("/nonexistent"),)), clock=StillClock(), egress=egress)
     call = a_call("http.fetch", dict(arguments))
-    finished = await execute(call, catalog=Catalog.of(None), context=context, timeout_ms=1000)
+    finished = await execute(call, catalog=BUILTIN_ONLY.catalog(None), context=context, timeout_ms=1000)
     assert isinstance(finished, Finished)
     return finished
 

@@ -13,8 +13,8 @@ from palyra.sandbox.base import Outcome as Ended
 from palyra.sandbox.workspace import NotAFolder, OutsideWorkspace, Workspace
 from palyra.tools.base import ToolContext
 from palyra.tools.builtin import shell
-from palyra.tools.catalog import Catalog
 from palyra.tools.execute import Finished, execute
+from palyra.tools.toolbox import BUILTIN_ONLY
 from tests.unit.tools.surroundings import StillClock, a_call, a_context
 
 
@@ -43,7 +43,7 @@ async def effect(context: ToolContext, **arguments: object) -> Effect:
 
 async def result(context: ToolContext, **arguments: object) -> Finished:
     call = a_call("shell.run", dict(arguments))
-    finished = await execute(call, catalog=Catalog.of(None), context=context, timeout_ms=1000)
+    finished = await execute(call, catalog=BUILTIN_ONLY.catalog(None), context=context, timeout_ms=1000)
     assert isinstance(finished, Finished)
     return finished
 
