@@ -40,6 +40,19 @@ class Outcome(StrEnum):
     SKIPPED = "skipped"
 
 
+class Runtime(StrEnum):
+    """What carries a call out."""
+
+    INTERNAL = "internal"
+    """The daemon itself."""
+    SHELL = "shell"
+    """A process in the sandbox."""
+    WASM = "wasm"
+    """A module of a plugin."""
+    MCP = "mcp"
+    """A server that the configuration lists."""
+
+
 class ToolSpec(Struct, frozen=True, kw_only=True):
     """A tool as a model sees it, and as the loop must treat it."""
 

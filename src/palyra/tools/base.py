@@ -10,7 +10,7 @@ import msgspec
 from palyra.core import labels
 from palyra.core.clock import Clock
 from palyra.core.effect import Effect
-from palyra.core.tool import JsonObject, Risk, ToolSpec
+from palyra.core.tool import JsonObject, Risk, Runtime, ToolSpec
 from palyra.sandbox.base import Nowhere, Sandbox
 from palyra.sandbox.egress import Egress
 from palyra.sandbox.workspace import Workspace
@@ -61,6 +61,8 @@ class Tool:
     """Works out what a call would do, without doing it; None for a tool whose risk never depends on its arguments."""
     label: str = labels.TOOL
     """Where its results come from."""
+    runtime: Runtime = Runtime.INTERNAL
+    """What carries it out."""
 
     async def effect(self, context: ToolContext, given: msgspec.Struct) -> Effect:
         """Return what the call would do."""
@@ -78,6 +80,7 @@ def tool(
     timeout_ms: int | None = None,
     preview: Preview | None = None,
     label: str = labels.TOOL,
+    runtime: Runtime = Runtime.INTERNAL,
 ) -> Callable[[Callable[Concatenate[ToolContext, P], Awaitable[str | Delegation]]], Tool]:
     """Make a tool of `async def f(context, *, …)`.
 
@@ -100,7 +103,15 @@ def tool(
             repeatable=repeatable,
             read_only=read_only,
         )
-        return Tool(spec=spec, arguments=arguments, run=run, timeout_ms=timeout_ms, preview=preview, label=label)
+        return Tool(
+            spec=spec,
+            arguments=arguments,
+            run=run,
+            timeout_ms=timeout_ms,
+            preview=preview,
+            label=label,
+            runtime=runtime,
+        )
 
     return make
 

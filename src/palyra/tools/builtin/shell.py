@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from palyra.core.effect import Effect
-from palyra.core.tool import Risk
+from palyra.core.tool import Risk, Runtime
 from palyra.policy.risk import class_of_command, highest, of_command
 from palyra.sandbox.base import Job, Outcome, Output, Tier
 from palyra.sandbox.workspace import NotAFolder, Workspace
@@ -36,7 +36,13 @@ async def _preview(context: ToolContext, given: Any) -> Effect:
     )
 
 
-@tool(name="shell.run", risk=Risk.MEDIUM, timeout_ms=(MOST_SECONDS + 30) * 1000, preview=_preview)
+@tool(
+    name="shell.run",
+    risk=Risk.MEDIUM,
+    timeout_ms=(MOST_SECONDS + 30) * 1000,
+    preview=_preview,
+    runtime=Runtime.SHELL,
+)
 async def run(
     context: ToolContext,
     *,
