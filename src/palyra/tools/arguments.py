@@ -8,6 +8,7 @@ import msgspec
 from palyra.core.tool import ToolCall
 from palyra.tools.base import Tool
 from palyra.tools.catalog import Catalog
+from palyra.tools.schema import Schema
 
 NEAREST = 3
 
@@ -30,6 +31,8 @@ def check(catalog: Catalog, call: ToolCall) -> msgspec.Struct | BadCall:
     if call.malformed:
         return BadCall(f"{call.tool} was not called: {call.malformed}. {_usage(tool)}")
     try:
+        if isinstance(tool.arguments, Schema):
+            return tool.arguments.read(call.arguments)
         return msgspec.convert(call.arguments, type=tool.arguments, strict=False)
     except msgspec.ValidationError as error:
         return BadCall(f"{call.tool} was not called: {error}. {_usage(tool)}")

@@ -15,6 +15,7 @@ from palyra.sandbox.base import Nowhere, Sandbox
 from palyra.sandbox.egress import Egress
 from palyra.sandbox.workspace import Workspace
 from palyra.tools.keeping import NOWHERE, Keeping
+from palyra.tools.schema import Schema
 
 P = ParamSpec("P")
 
@@ -52,9 +53,10 @@ class Tool:
     """A tool that can be run."""
 
     spec: ToolSpec
-    arguments: type[msgspec.Struct]
+    arguments: type[msgspec.Struct] | Schema
+    """What its arguments must be; a schema if they are known at run time only. Those are handed on as `Given`."""
     run: Callable[[ToolContext, msgspec.Struct], Awaitable[str | Delegation]]
-    """Takes an instance of `arguments`."""
+    """Takes an instance of `arguments`, `Given` for a schema."""
     timeout_ms: int | None = None
     """How long a call may take; None for what the run allows."""
     preview: Preview | None = None
