@@ -23,7 +23,7 @@ from palyra.runs import children
 from tests.integration.cast import DONE, Bell, a_call, first_calls, inputs, on_postgres, on_sqlite, results
 from tests.integration.conftest import Begin
 from tests.support.eventually import eventually
-from tests.support.world import Model, World
+from tests.support.world import ATTESTER, Model, World
 
 TASK = "Count the sheep."
 
@@ -303,5 +303,7 @@ async def test_a_result_of_a_child_is_not_reported_twice(begin: Begin) -> None:
     await world.quiet()
     child = await world.child_of(parent)
     before = await world.tape(parent.session_id)
-    await world.engine.write(lambda conn: children.report(conn, child.run_id, clock=world.clock, ids=world.ids))
+    await world.engine.write(
+        lambda conn: children.report(conn, child.run_id, attester=ATTESTER, clock=world.clock, ids=world.ids)
+    )
     assert await world.tape(parent.session_id) == before

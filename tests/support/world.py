@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 import msgspec
+from nacl.signing import SigningKey
 
 from palyra.background.jobs import approvals, children, title, upkeep
 from palyra.background.queue import Job, JobContext, Queue
@@ -30,10 +31,11 @@ from palyra.core.message import Accepted, Inbound
 from palyra.core.prompt import Message, ModelEvent, Prompt
 from palyra.core.run import TERMINAL, RunState, RunStatus
 from palyra.core.session import Session, SessionRef
-from palyra.journal import agents, leases, messages, migrate, runs, sessions, tape, tasks
+from palyra.journal import agents, leases, messages, meta, migrate, runs, sessions, tape, tasks
 from palyra.journal.engine import Connection, Engine, EngineClosed, Fact, Listener, Unit
 from palyra.journal.postgres import PostgresEngine
 from palyra.journal.runs import Run
+from palyra.journal.signing import KeySigner
 from palyra.journal.sqlite import SqliteEngine
 from palyra.journal.tail import Tail
 from palyra.policy.gate import Gate
@@ -41,6 +43,7 @@ from palyra.policy.load import combine
 from palyra.providers.base import Provider
 from palyra.providers.scripted import Script, Scripted
 from palyra.runs.approvals import Approvals
+from palyra.runs.attestations import Attester
 from palyra.runs.channels import Channels
 from palyra.runs.control import Control
 from palyra.runs.intake import Intake
@@ -69,6 +72,8 @@ BEN = PrincipalId("user:ben")
 CONCURRENCY = 64
 SHIPPED = Gate(combine(()))
 QUEUED_INPUTS = 16
+SIGNER = KeySigner(SigningKey(bytes(32)))
+ATTESTER = Attester(SIGNER)
 
 
 class CountedIds:
@@ -237,10 +242,11 @@ class World:
             model=ModelStep(line, provider=self._model, clock=clock, ids=ids),
             policy=PolicyStep(line, judge=judge, workbench=workbench, clock=clock),
             approval=ApprovalStep(line, expires=lambda: self.expires, clock=clock, ids=ids),
-            tools=ToolsStep(line, judge=judge, workbench=workbench, clock=clock, ids=ids),
+            tools=ToolsStep(line, judge=judge, workbench=workbench, attester=ATTESTER, clock=clock, ids=ids),
+            attester=ATTESTER,
         )
         worker = Worker(line, loop, clock=clock, owner=owner, concurrency=CONCURRENCY)
-        jobs = {**approvals.JOBS, **children.JOBS, **title.JOBS, **upkeep.JOBS, **self._jobs}
+        jobs = {**approvals.JOBS, **children.jobs(ATTESTER), **title.JOBS, **upkeep.JOBS, **self._jobs}
         queue = Queue(JobContext(line, clock, ids), jobs, owner=owner)
         self._alive = _Life(engine, line, worker)
         self._alive.tasks = [asyncio.create_task(worker.run()), asyncio.create_task(queue.run())]
@@ -323,6 +329,7 @@ class World:
 
     def _introduce(self, conn: Connection) -> None:
         migrate.migrate(conn, now_ms=to_ms(self.clock.now()))
+        meta.set_once(conn, "public_key", SIGNER.public_key)
         leases.void(conn, leases.RUNS, home=self._house)
         leases.void(conn, leases.TASKS, home=self._house)
         for person in (ANA, BEN):

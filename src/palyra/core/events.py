@@ -14,11 +14,12 @@ import msgspec
 from msgspec import Struct
 
 from palyra.core.approval import Scope
+from palyra.core.attestation import Attestation
 from palyra.core.effect import Effect
 from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
 from palyra.core.limits import LimitKind, Limits
 from palyra.core.prompt import StopReason
-from palyra.core.tool import JsonObject, Outcome, Risk, Verdict
+from palyra.core.tool import JsonObject, Outcome, Risk, Runtime, Verdict
 from palyra.core.usage import Usage
 
 
@@ -207,6 +208,10 @@ class ToolStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="too
 
     call_id: CallId
     attempt: int = 1
+    runtime: Runtime | None = None
+    """What carries it out. An execution that names it is attested when it ends; older ones name none."""
+    spec: str = ""
+    """The digest of the tool as it was described."""
 
 
 class ToolFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tool_finished"):
@@ -217,6 +222,8 @@ class ToolFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="to
     text: str
     artifact: str | None = None
     """Where the whole of it is kept, if the text is only a part."""
+    attestation: Attestation | None = None
+    """What the daemon states about the execution; a call that never started has none."""
 
 
 class ChildStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="child_started"):
@@ -236,6 +243,8 @@ class ChildEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="chil
     child_run_id: RunId
     outcome: Outcome
     text: str
+    attestation: Attestation | None = None
+    """What the daemon states about the execution."""
 
 
 class LimitReached(Event, frozen=True, kw_only=True, omit_defaults=True, tag="limit_reached"):

@@ -51,7 +51,7 @@ from palyra.core.events import (
 )
 from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
 from palyra.core.limits import LimitKind, Limits
-from palyra.core.tool import JsonObject, ToolCall, Verdict
+from palyra.core.tool import ToolCall, Verdict
 
 
 class IllegalTransition(Broken):
@@ -101,6 +101,14 @@ class CallState(Struct, frozen=True):
     """It waits for a child, not for a person."""
     approval_id: str | None = None
     """The approval under which it may run; what it does is compared with what was approved."""
+    policy_hash: str = ""
+    """The policies by which it was decided."""
+    grant_id: str | None = None
+    """The earlier answer that covers it."""
+    answered: str | None = None
+    """The approval with which a person let it run, be it with arguments of his own."""
+    started: ToolStarted | None = None
+    """The beginning of its last attempt."""
     edited: bool = False
     """A person wrote the arguments. They are judged like any others, but nobody is asked about his own words."""
 
@@ -302,7 +310,8 @@ def _apply_decision(state: RunState, event: PolicyDecided | ApprovalRequested | 
     match event:
         case PolicyDecided(call_id=call_id, verdict=verdict):
             stage = {Verdict.ALLOW: Stage.ALLOWED, Verdict.ASK: Stage.ASK, Verdict.DENY: Stage.DENIED}[verdict]
-            return _move(state, call_id, {Stage.PROPOSED}, stage)
+            decided = _move(state, call_id, {Stage.PROPOSED}, stage)
+            return _change(decided, call_id, policy_hash=event.policy_hash, grant_id=event.grant_id)
         case ApprovalRequested(call_id=call_id, approval_id=approval_id):
             _require(state.limit is None and state.cancel is None, "nobody is asked any more")
             return _move(state, call_id, {Stage.ASK}, Stage.WAITING, waits_for=approval_id)
@@ -312,8 +321,11 @@ def _apply_decision(state: RunState, event: PolicyDecided | ApprovalRequested | 
             if decision is not Decision.ALLOWED:
                 return _move(state, call_id, {Stage.WAITING}, Stage.DENIED)
             if event.arguments is None:
-                return _move(state, call_id, {Stage.WAITING}, Stage.ALLOWED, approval_id=approval_id)
-            return _edit(_move(state, call_id, {Stage.WAITING}, Stage.PROPOSED), call_id, event.arguments)
+                allowed = _move(state, call_id, {Stage.WAITING}, Stage.ALLOWED, approval_id=approval_id)
+                return _change(allowed, call_id, answered=approval_id)
+            edited = replace(asked.call, arguments=event.arguments, malformed="")
+            back = _move(state, call_id, {Stage.WAITING}, Stage.PROPOSED)
+            return _change(back, call_id, call=edited, edited=True, answered=approval_id)
         case _ as never:
             assert_never(never)
 
@@ -326,7 +338,8 @@ def _apply_execution(state: RunState, event: ToolStarted | ToolFinished | ChildS
             before = state.call(call_id)
             _require(attempt == before.attempts + 1, "attempts are counted without gaps")
             counted = replace(state, executed=state.executed + (attempt == 1))
-            return _move(counted, call_id, RUNNABLE, Stage.STARTED, attempts=attempt)
+            begun = _move(counted, call_id, RUNNABLE, Stage.STARTED, attempts=attempt)
+            return _change(begun, call_id, started=event)
         case ToolFinished(call_id=call_id):
             # A call that never started is settled this way too: refused at a limit, or not repeatable.
             from_stages = {Stage.PROPOSED, Stage.ALLOWED, Stage.ASK, Stage.STARTED, Stage.INTERRUPTED}
@@ -367,9 +380,9 @@ def _move(
     return replace(state, calls=tuple(after if c is before else c for c in state.calls))
 
 
-def _edit(state: RunState, call_id: CallId, arguments: JsonObject) -> RunState:
+def _change(state: RunState, call_id: CallId, **fields: object) -> RunState:
     before = state.call(call_id)
-    after = replace(before, call=replace(before.call, arguments=arguments, malformed=""), edited=True)
+    after = replace(before, **fields)
     return replace(state, calls=tuple(after if c is before else c for c in state.calls))
 
 

@@ -38,6 +38,7 @@ from palyra.journal.tail import Tail
 from palyra.policy.current import CurrentPolicies
 from palyra.providers import registry
 from palyra.providers.base import Provider
+from palyra.runs.attestations import Attester
 from palyra.runs.channels import Channels
 from palyra.runs.judge import Judge
 from palyra.runs.loop import Loop
@@ -92,6 +93,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         channels = Channels(tail, inbox=lambda: current.now.approvals.inbox)
         watch = Watch(engine, channels)
         toolbox = Toolbox()
+        attester = Attester(identity.signer)
         worker = _worker(
             engine,
             current,
@@ -102,12 +104,13 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             toolbox=toolbox,
             policies=policies,
             channels=channels,
+            attester=attester,
             clock=clock,
             ids=ids,
             owner=identity.owner,
         )
         archiving = retention.jobs(home.path, archived_days=settings.retention.archived_days)
-        jobs = {**approvals.JOBS, **children.JOBS, **title.JOBS, **upkeep.JOBS, **archiving}
+        jobs = {**approvals.JOBS, **children.jobs(attester), **title.JOBS, **upkeep.JOBS, **archiving}
         queue = Queue(JobContext(engine, clock, ids), jobs, owner=identity.owner)
         anchoring = Anchoring(engine, journal_id=identity.journal_id, signer=identity.signer, clock=clock)
         inspection = Inspection(home, settings, clock=clock)
@@ -226,6 +229,7 @@ def _worker(
     toolbox: Toolbox,
     policies: CurrentPolicies,
     channels: Channels,
+    attester: Attester,
     clock: Clock,
     ids: IdSource,
     owner: str,
@@ -251,7 +255,16 @@ def _worker(
             clock=clock,
             ids=ids,
         ),
-        tools=ToolsStep(engine, judge=judge, workbench=workbench, clock=clock, ids=ids, hide=used.hide_for),
+        tools=ToolsStep(
+            engine,
+            judge=judge,
+            workbench=workbench,
+            attester=attester,
+            clock=clock,
+            ids=ids,
+            hide=used.hide_for,
+        ),
+        attester=attester,
     )
     return Worker(engine, loop, clock=clock, owner=owner, concurrency=settings.now.runs.concurrency)
 

@@ -15,8 +15,9 @@ from palyra.core.limits import Limits
 from palyra.core.run import TERMINAL, RunState, RunStatus, Stage
 from palyra.core.session import new_session
 from palyra.core.tool import Outcome
-from palyra.journal import messages, runs, tape
+from palyra.journal import messages, runs, stops, tape
 from palyra.journal.engine import Connection
+from palyra.runs.attestations import Attester
 from palyra.runs.record import Book, intrude, replay
 
 
@@ -50,6 +51,9 @@ def start(conn: Connection, parent_run_id: RunId, call_id: CallId, *, ids: IdSou
     parent = replay(conn, parent_run_id)
     event = _started(conn, parent_run_id, call_id)
     if not _awaited(parent, event) or runs.session_of(conn, event.child_run_id) is not None:
+        return
+    if stops.holds(conn, parent.principal):
+        # The parent, which was active when it was stopped, ends without it.
         return
     above = Parent(
         run_id=parent.run_id,
@@ -85,7 +89,7 @@ def start(conn: Connection, parent_run_id: RunId, call_id: CallId, *, ids: IdSou
     book.close()
 
 
-def report(conn: Connection, child_run_id: RunId, *, clock: Clock, ids: IdSource) -> None:
+def report(conn: Connection, child_run_id: RunId, *, attester: Attester, clock: Clock, ids: IdSource) -> None:
     """Tell the parent how its child ended, unless it knows or does not wait any more."""
     child = replay(conn, child_run_id)
     assert child.parent is not None
@@ -99,7 +103,7 @@ def report(conn: Connection, child_run_id: RunId, *, clock: Clock, ids: IdSource
         waiting = [c for c in state.calls if c.call.call_id == parent.call_id and c.stage is Stage.WAITING]
         if waiting and waiting[0].waits_for == child_run_id:
             done = child.status is RunStatus.DONE
-            yield ChildEnded(
+            event = ChildEnded(
                 at=at,
                 actor=f"run:{child_run_id}",
                 labels=(labels.TOOL,),
@@ -108,6 +112,7 @@ def report(conn: Connection, child_run_id: RunId, *, clock: Clock, ids: IdSource
                 outcome=Outcome.OK if done else Outcome.ERROR,
                 text=answer if done else f"the child run ended {child.status.value}: {reason or 'no reason given'}",
             )
+            yield attester.attest(state, event)
 
     intrude(conn, parent.run_id, decide, ids=ids, now_ms=to_ms(at))
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from palyra.core.artifact import Artifact, Checkpoint
+from palyra.core.attestation import Whole
 from palyra.core.clock import Clock
 from palyra.core.ids import IdSource
 from palyra.core.run import RunState
@@ -25,8 +26,8 @@ class CallKeeping:
         self._state = state
         self._call = call
 
-    async def spill(self, data: bytes) -> str:
-        """Keep a result, and return the id under which it can be read."""
+    async def spill(self, data: bytes) -> Whole:
+        """Keep a result, and return where and what it is."""
         packed = await asyncio.to_thread(blobs.pack, data)
         artifact = Artifact(
             artifact_id=self._ids.new(),
@@ -40,7 +41,7 @@ class CallKeeping:
             made_at=self._clock.now(),
         )
         await self._engine.write(lambda conn: artifacts.add(conn, artifact, packed))
-        return artifact.artifact_id
+        return Whole(artifact_id=artifact.artifact_id, digest=packed.digest, size=packed.size)
 
     async def read(self, artifact_id: str, *, start: int, length: int) -> Slice:
         """Return a slice of one of the principal's artifacts."""

@@ -28,6 +28,7 @@ from palyra.core.step import (
 from palyra.journal import tape
 from palyra.journal.engine import Engine
 from palyra.journal.leases import Lease
+from palyra.runs.attestations import Attester
 from palyra.runs.record import Overtaken, fold, record, replay
 from palyra.runs.steps.approval import ApprovalStep
 from palyra.runs.steps.finish import FinishStep
@@ -105,6 +106,7 @@ class Loop:
         policy: PolicyStep,
         approval: ApprovalStep,
         tools: ToolsStep,
+        attester: Attester,
     ) -> None:
         self._engine = engine
         self._clock = clock
@@ -113,7 +115,7 @@ class Loop:
         self._policy = policy
         self._approval = approval
         self._tools = tools
-        self._finish = FinishStep(clock=clock)
+        self._finish = FinishStep(attester=attester, clock=clock)
 
     async def advance(self, lease: Lease, interruption: Interruption, state: RunState | None = None) -> RunStatus:
         """Carry the run as far as it goes without a person, and say where it stands."""

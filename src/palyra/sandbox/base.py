@@ -66,6 +66,19 @@ class Bounds:
         """Processor time of each process: on one core it can not use more than the wall clock gives."""
         return math.ceil(self.wall.total_seconds()) + 1
 
+    def enforced(self, tier: Tier) -> dict[str, int]:
+        """Return by name what a program of a tier could not take more of."""
+        limits = {
+            "wall_ms": self.wall // timedelta(milliseconds=1),
+            "cpu_seconds": self.cpu_seconds,
+            "memory_bytes": self.memory_bytes,
+            "processes": self.processes,
+            "file_bytes": self.file_bytes,
+            "open_files": self.open_files,
+        }
+        # Only there is /tmp a place of its own.
+        return limits | {"temporary_bytes": self.temporary_bytes} if tier is Tier.STRICT else limits
+
 
 @dataclass(frozen=True, slots=True)
 class Job:

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, get_type_hints
 
 import msgspec
@@ -16,6 +16,7 @@ from palyra.sandbox.egress import Egress
 from palyra.sandbox.workspace import Workspace
 from palyra.tools.keeping import NOWHERE, Keeping
 from palyra.tools.schema import Schema
+from palyra.tools.witness import Witness
 
 P = ParamSpec("P")
 
@@ -35,6 +36,8 @@ class ToolContext:
     """Runs programs."""
     egress: Egress = PUBLIC
     """Reaches the network."""
+    witness: Witness = field(default_factory=Witness)
+    """Sees what the call runs."""
 
 
 @dataclass(frozen=True, slots=True)

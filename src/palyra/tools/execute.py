@@ -5,6 +5,7 @@ import logging
 from dataclasses import dataclass
 
 from palyra.core.artifact import MAX_KEPT_BYTES
+from palyra.core.attestation import Whole
 from palyra.core.errors import PalyraError
 from palyra.core.message import mend_text
 from palyra.core.tool import MAX_RESULT_BYTES, Outcome, ToolCall
@@ -21,8 +22,13 @@ class Finished:
 
     outcome: Outcome
     text: str
-    artifact: str | None = None
-    """Where the whole of it is kept, if the text is only a part."""
+    whole: Whole | None = None
+    """The whole of it, if the text is only a part."""
+
+    @property
+    def artifact(self) -> str | None:
+        """Where the whole is kept."""
+        return self.whole.artifact_id if self.whole is not None else None
 
 
 async def execute(call: ToolCall, *, catalog: Catalog, context: ToolContext, timeout_ms: int) -> Finished | Delegation:
@@ -77,16 +83,16 @@ async def _finished(outcome: Outcome, text: str, context: ToolContext) -> Finish
     if len(text) * 4 <= MAX_RESULT_BYTES or len(whole := mend_text(text).encode()) <= MAX_RESULT_BYTES:
         return Finished(outcome, fit(text))
     try:
-        artifact = await context.keeping.spill(whole[:MAX_KEPT_BYTES])
+        spilt = await context.keeping.spill(whole[:MAX_KEPT_BYTES])
     except PalyraError as error:
         # The part that is given is better than nothing.
         _log.warning("a long result is not kept: %s", error.detail)
-        artifact = None
-    if artifact is None:
+        spilt = None
+    if spilt is None:
         return Finished(outcome, fit(text))
     kept = "the whole" if len(whole) <= MAX_KEPT_BYTES else f"the first {MAX_KEPT_BYTES >> 20} MiB"
-    more = f"; read {kept} of {len(whole)} bytes with artifact.read, artifact={artifact}"
-    return Finished(outcome, fit(text, more=more), artifact)
+    more = f"; read {kept} of {len(whole)} bytes with artifact.read, artifact={spilt.artifact_id}"
+    return Finished(outcome, fit(text, more=more), spilt)
 
 
 def _too_slow(name: str, allowed_ms: int) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from palyra.core.attestation import Whole
 from palyra.core.errors import Broken
 from palyra.sandbox.writing import Change
 
@@ -34,8 +35,8 @@ class Earlier:
 class Keeping(Protocol):
     """Keeps things for one call, as things of its principal; returns when they are durable."""
 
-    async def spill(self, data: bytes) -> str | None:
-        """Keep a result, and return the id under which it can be read; None if nothing is kept here."""
+    async def spill(self, data: bytes) -> Whole | None:
+        """Keep a result, and return where and what it is; None if nothing is kept here."""
         ...
 
     async def read(self, artifact_id: str, *, start: int, length: int) -> Slice:
@@ -54,7 +55,7 @@ class Keeping(Protocol):
 class Nowhere:
     """Keeps nothing: for contexts in which nothing is carried out."""
 
-    async def spill(self, data: bytes) -> str | None:
+    async def spill(self, data: bytes) -> Whole | None:
         return None
 
     async def read(self, artifact_id: str, *, start: int, length: int) -> Slice:

@@ -66,13 +66,14 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "policy_hash": "",
     },
     "ApprovalResolved": {"reason": "", "scope": Scope.ONCE, "arguments": None, "grant_id": None, "until": None},
-    "ToolStarted": {"attempt": 1},
+    "ToolStarted": {"attempt": 1, "runtime": None, "spec": ""},
     "RunCompleted": {"limit_reached": None},
     "SessionAgentBound": {"agent_id": None},
     "SessionCreated": {"agent_id": None, "key": None, "label": None, "parent": None},
     "SessionArchived": {"freed_key": None},
     "CheckpointRestored": {"digest": None},
-    "ToolFinished": {"artifact": None},
+    "ToolFinished": {"artifact": None, "attestation": None},
+    "ChildEnded": {"attestation": None},
 }
 """What a stored event means by leaving a field out. A default that changes would change the past."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from palyra.core.attestation import Whole
 from palyra.journal.artifacts import ArtifactNotFound
 from palyra.journal.blobs import digest_of
 from palyra.sandbox.writing import Change
@@ -20,9 +21,9 @@ class Shelf:
     is_repeated: bool = False
     """The call was interrupted before: what it kept then is told."""
 
-    async def spill(self, data: bytes) -> str:
+    async def spill(self, data: bytes) -> Whole:
         self.spilt.append(data)
-        return KEPT_ID
+        return Whole(artifact_id=KEPT_ID, digest=digest_of(data), size=len(data))
 
     async def read(self, artifact_id: str, *, start: int, length: int) -> Slice:
         if artifact_id != KEPT_ID or not self.spilt:

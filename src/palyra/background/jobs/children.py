@@ -1,10 +1,13 @@
 """What concerns two sessions at once: starting a child run, reporting its end, cancelling it."""
 
-from palyra.background.queue import JobContext
+from functools import partial
+
+from palyra.background.queue import Job, JobContext
 from palyra.core.ids import CallId, RunId
 from palyra.core.tool import JsonObject
 from palyra.journal import runs
 from palyra.runs import children, control, record
+from palyra.runs.attestations import Attester
 
 
 async def start(payload: JsonObject, context: JobContext) -> None:
@@ -14,10 +17,12 @@ async def start(payload: JsonObject, context: JobContext) -> None:
     await context.engine.write(lambda conn: children.start(conn, parent, call_id, ids=context.ids, at=at))
 
 
-async def ended(payload: JsonObject, context: JobContext) -> None:
+async def ended(payload: JsonObject, context: JobContext, *, attester: Attester) -> None:
     """Tell the parent that its child has ended."""
     child = RunId(payload["run_id"])
-    await context.engine.write(lambda conn: children.report(conn, child, clock=context.clock, ids=context.ids))
+    await context.engine.write(
+        lambda conn: children.report(conn, child, attester=attester, clock=context.clock, ids=context.ids)
+    )
 
 
 async def cancel(payload: JsonObject, context: JobContext) -> None:
@@ -32,4 +37,10 @@ async def cancel(payload: JsonObject, context: JobContext) -> None:
     )
 
 
-JOBS = {record.CHILD_START: start, record.CHILD_ENDED: ended, record.CHILD_CANCEL: cancel}
+def jobs(attester: Attester) -> dict[str, Job]:
+    """Return the jobs of children."""
+    return {
+        record.CHILD_START: start,
+        record.CHILD_ENDED: partial(ended, attester=attester),
+        record.CHILD_CANCEL: cancel,
+    }

@@ -8,6 +8,7 @@ from palyra.core.limits import LimitKind
 from palyra.core.run import CallState, RunState, Stage
 from palyra.core.step import Finish, NoteLimit, RefuseCalls, Resume
 from palyra.core.tool import Outcome
+from palyra.runs.attestations import Attester
 from palyra.runs.record import ending
 from palyra.runs.steps.port import Emit
 
@@ -15,7 +16,8 @@ from palyra.runs.steps.port import Emit
 class FinishStep:
     """Carries out `Finish`, `NoteLimit`, `RefuseCalls` and `Resume`: steps that only record."""
 
-    def __init__(self, *, clock: Clock) -> None:
+    def __init__(self, *, attester: Attester, clock: Clock) -> None:
+        self._attester = attester
         self._clock = clock
 
     async def perform(self, state: RunState, step: Finish | NoteLimit | RefuseCalls | Resume, emit: Emit) -> None:
@@ -27,7 +29,7 @@ class FinishStep:
             case Resume():
                 await emit([RunResumed(at=at)])
             case RefuseCalls(calls=calls, limit=limit):
-                await emit([_refused(call, limit, at=at) for call in calls])
+                await emit([self._attester.attest(state, _refused(call, limit, at=at)) for call in calls])
             case Finish():
                 await emit([ending(step, at=at)])
 

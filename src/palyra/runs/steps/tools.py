@@ -5,24 +5,27 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from palyra.core import labels
+from palyra.core.attestation import digest_of_json
 from palyra.core.clock import Clock
 from palyra.core.events import ChildStarted, RunEvent, ToolFinished, ToolStarted
 from palyra.core.ids import IdSource, PrincipalId, RunId, SessionId
 from palyra.core.message import mend_text
 from palyra.core.run import CallState, RunState, Stage
 from palyra.core.step import ExecuteTools
-from palyra.core.tool import Outcome, ToolCall, Verdict
+from palyra.core.tool import Outcome, Runtime, ToolCall, Verdict
 from palyra.journal import agents, approvals
 from palyra.journal.engine import Engine
+from palyra.runs.attestations import Attester
 from palyra.runs.children import limits_for_child, refusal
 from palyra.runs.judge import Judge
 from palyra.runs.keeping import CallKeeping
 from palyra.runs.steps.port import Emit
 from palyra.runs.workbench import Workbench
 from palyra.tools.arguments import BadCall
-from palyra.tools.base import Delegation, ToolContext
+from palyra.tools.base import Delegation, Tool, ToolContext
 from palyra.tools.catalog import Catalog
 from palyra.tools.execute import execute
+from palyra.tools.witness import WatchedSandbox, Witness
 
 INTERRUPTED = (
     "the call was running when the daemon stopped; it may or may not have taken effect, and was not started again"
@@ -41,6 +44,7 @@ class ToolsStep:
         *,
         judge: Judge,
         workbench: Workbench,
+        attester: Attester,
         clock: Clock,
         ids: IdSource,
         hide: Callable[[PrincipalId, str], str] = lambda principal, text: text,
@@ -50,6 +54,7 @@ class ToolsStep:
         self._engine = engine
         self._judge = judge
         self._workbench = workbench
+        self._attester = attester
         self._clock = clock
         self._ids = ids
 
@@ -69,24 +74,26 @@ class ToolsStep:
         tool = catalog.get(call.call.tool)
         repeatable = tool is not None and tool.spec.repeatable and call.attempts < MOST_ATTEMPTS
         if call.stage is Stage.INTERRUPTED and not repeatable:
-            await emit([self._finished(call.call, Outcome.INTERRUPTED, INTERRUPTED)])
+            await emit([self._attester.attest(state, self._finished(call.call, Outcome.INTERRUPTED, INTERRUPTED))])
             return
         keeping = CallKeeping(self._engine, clock=self._clock, ids=self._ids, state=state, call=call.call)
-        context = replace(context, keeping=keeping)
+        witness = Witness()
+        context = replace(context, keeping=keeping, witness=witness, sandbox=WatchedSandbox(context.sandbox, witness))
         # A call that began to change files knows from what it kept whether it may go on; by now they may be changed.
         has_begun = call.stage is Stage.INTERRUPTED and bool(await keeping.earlier())
         if call.approval_id is not None and not has_begun:
             if changed := await self._changed(state, call, catalog, context):
-                await emit([self._finished(call.call, Outcome.DENIED, changed)])
+                await emit([self._attester.attest(state, self._finished(call.call, Outcome.DENIED, changed))])
                 return
-        state = await emit([ToolStarted(at=self._clock.now(), call_id=call.call.call_id, attempt=call.attempts + 1)])
+        state = await emit([self._started(call, tool)])
         result = await execute(call.call, catalog=catalog, context=context, timeout_ms=state.limits.tool_ms)
         if isinstance(result, Delegation):
             await emit([self._delegated(state, call.call, result)])
         else:
             text = self._hide(state.principal, result.text)
             label = tool.label if tool is not None else labels.TOOL
-            await emit([self._finished(call.call, result.outcome, text, artifact=result.artifact, label=label)])
+            finished = self._finished(call.call, result.outcome, text, artifact=result.artifact, label=label)
+            await emit([self._attester.attest(state, finished, ran=witness.ran, whole=result.whole)])
 
     async def _changed(self, state: RunState, call: CallState, catalog: Catalog, context: ToolContext) -> str:
         """Return why an approved call may not run after all: what was approved is this effect and no other."""
@@ -111,7 +118,7 @@ class ToolsStep:
 
     def _delegated(self, state: RunState, call: ToolCall, task: Delegation) -> RunEvent:
         if reason := refusal(state):
-            return self._finished(call, Outcome.ERROR, reason)
+            return self._attester.attest(state, self._finished(call, Outcome.ERROR, reason))
         return ChildStarted(
             at=self._clock.now(),
             labels=(labels.TOOL,),
@@ -121,6 +128,16 @@ class ToolsStep:
             # It becomes an input, and nothing has looked at what the model wrote into its arguments.
             text=mend_text(task.text),
             limits=limits_for_child(state),
+        )
+
+    def _started(self, call: CallState, tool: Tool | None) -> ToolStarted:
+        return ToolStarted(
+            at=self._clock.now(),
+            call_id=call.call.call_id,
+            attempt=call.attempts + 1,
+            # A tool that is gone by now is answered for by the daemon.
+            runtime=tool.runtime if tool is not None else Runtime.INTERNAL,
+            spec=digest_of_json(tool.spec) if tool is not None else "",
         )
 
     def _finished(

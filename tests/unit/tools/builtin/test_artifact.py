@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palyra.core.artifact import MAX_KEPT_BYTES
+from palyra.core.attestation import Whole
 from palyra.core.errors import PalyraError
 from palyra.core.tool import MAX_RESULT_BYTES, Outcome, Risk
 from palyra.journal.engine import StorageFull
@@ -62,7 +63,7 @@ async def test_of_a_huge_result_the_first_part_is_kept() -> None:
 
 async def test_a_result_that_can_not_be_kept_is_given_in_part() -> None:
     class Full(Shelf):
-        async def spill(self, data: bytes) -> str:
+        async def spill(self, data: bytes) -> Whole:
             raise StorageFull
 
     finished = await act(Full(), "test.say", text="x", times=50_000)

@@ -1,0 +1,52 @@
+"""Sees what a call has run, so that it can be stated afterwards. No tool needs to tell, and none can leave it out."""
+
+from dataclasses import dataclass, field
+
+from palyra.core.attestation import Ran
+from palyra.core.errors import PalyraError
+from palyra.sandbox.base import Bounds, Job, Outcome, Sandbox, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """What one call has run so far. Runtimes that are no sandbox of processes note their own."""
+
+    ran: list[Ran] = field(default_factory=list)
+
+    def note(self, ran: Ran) -> None:
+        """Take down how something was held, and how it ended."""
+        self.ran.append(ran)
+
+
+class WatchedSandbox:
+    """A sandbox that a witness looks into."""
+
+    def __init__(self, sandbox: Sandbox, witness: Witness) -> None:
+        self._sandbox = sandbox
+        self._witness = witness
+
+    @property
+    def tier(self) -> Tier:
+        """The tier of the sandbox itself."""
+        return self._sandbox.tier
+
+    @property
+    def bounds(self) -> Bounds:
+        """The bounds of the sandbox itself."""
+        return self._sandbox.bounds
+
+    async def run(self, job: Job) -> Outcome:
+        """Run a program, and note how it was held and how it ended."""
+        try:
+            outcome = await self._sandbox.run(job)
+        except PalyraError:
+            raise  # nothing was run
+        except BaseException:
+            self._note(job, exit_code=None, stopped="it was broken off")
+            raise
+        self._note(job, exit_code=outcome.exit_code, stopped=outcome.stopped)
+        return outcome
+
+    def _note(self, job: Job, *, exit_code: int | None, stopped: str) -> None:
+        limits = job.bounds.enforced(self.tier)
+        self._witness.note(Ran(tier=self.tier.value, limits=limits, exit_code=exit_code, stopped=stopped))
