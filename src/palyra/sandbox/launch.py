@@ -76,14 +76,14 @@ def prepare(tier: Tier, job: Job, mounts: tuple[Mount, ...]) -> Launch:
 
 
 def _strict(launch: Launch, job: Job, mounts: tuple[Mount, ...]) -> JsonObject:
-    data_at = {path: launch.pass_on(_memory_file(text.encode())) for path, text in strict.FILES.items()}
+    data_at = {path: launch.pass_on(memory_file(text.encode())) for path, text in strict.FILES.items()}
     program = seccomp.build(Tier.STRICT)
     argv = strict.arguments(
         job,
         mounts,
         bwrap=find("bwrap") or "bwrap",
         prlimit=find("prlimit") or "prlimit",
-        filter_at=launch.pass_on(_memory_file(program)) if program is not None else None,
+        filter_at=launch.pass_on(memory_file(program)) if program is not None else None,
         status_at=launch.pass_on(os.dup(launch.passed[0])),
         data_at=data_at,
     )
@@ -129,7 +129,8 @@ def _tasks_of(user: int) -> int:
     return count
 
 
-def _memory_file(content: bytes) -> int:
+def memory_file(content: bytes) -> int:
+    """Return a file that is in memory only, to be read from its start."""
     file = os.memfd_create("palyra", os.MFD_CLOEXEC)
     os.write(file, content)
     os.lseek(file, 0, os.SEEK_SET)

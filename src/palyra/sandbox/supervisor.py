@@ -28,7 +28,7 @@ PAUSE_SECONDS = 0.01
 GLANCE_SECONDS = 0.02
 """How often the number of all processes of the machine is read."""
 GLANCES = 10
-"""After how many of them everything is counted."""
+"""After how many of them everything is counted. A program that stays is looked at less often: it must cost nothing."""
 
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_SECCOMP = 1, 24, 22
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 36, 38, 47, 4
@@ -100,9 +100,9 @@ def _line() -> bytes:
 
 def _watch(child: int, wakes: int, *, before: int, order: dict[str, Any]) -> tuple[int | None, str]:
     """Wait for the program's end: its status, or None if it must be ended, and why if it took too much."""
-    glances = 0
+    glances, seconds = 0, order.get("glance_seconds", GLANCE_SECONDS)
     while True:
-        ready, _, _ = select.select([0, wakes], [], [], GLANCE_SECONDS)
+        ready, _, _ = select.select([0, wakes], [], [], seconds)
         if wakes in ready:
             if signal.SIGTERM in os.read(wakes, 1024):
                 return None, ""
@@ -185,7 +185,13 @@ def _become(order: dict[str, Any], faults: int) -> None:
     """Confine this process and turn it into the program; never returns."""
     try:
         os.setsid()
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        if "stream" in order:
+            # The program is spoken to over this one, in both directions.
+            os.dup2(order["stream"], 0)
+            os.dup2(order["stream"], 1)
+            os.close(order["stream"])
+        else:
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.chdir(order["folder"])
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)

@@ -1,0 +1,137 @@
+"""An MCP server that is a program: its messages over pipes, no more of them than anybody needs.
+
+The SDK has such a transport, which reads lines of any length and tells nobody why the program ended.
+"""
+
+import asyncio
+import shutil
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, NoReturn
+
+import anyio
+import mcp_types as types
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+
+from palyra.tools.mcp.wire import (
+    MOST_BYTES,
+    MOST_LINE_BYTES,
+    MOST_MESSAGES,
+    MOST_NONSENSE,
+    WINDOW_SECONDS,
+    Unusable,
+)
+
+BLOCK_BYTES = 64 * 1024
+SAID_BYTES = 400
+ENDING_SECONDS = 1.0
+
+Received = SessionMessage | Exception
+
+
+class Pipe:
+    """Starts the program and carries messages. What ends that is told to `give_up`, which never returns."""
+
+    def __init__(self, order: dict[str, Any], give_up: Callable[[Exception], NoReturn]) -> None:
+        self._order = order
+        self._give_up = give_up
+        self._said = b""
+        self._nonsense = 0
+
+    async def __aenter__(
+        self,
+    ) -> tuple[MemoryObjectReceiveStream[Received], MemoryObjectSendStream[SessionMessage]]:
+        order = self._order
+        program = shutil.which(order["command"], path=order["env"].get("PATH", ""))
+        if program is None:
+            raise Unusable(f"there is no program {order['command']!r} in {order['env'].get('PATH', '')!r}")
+        self._process = await asyncio.create_subprocess_exec(
+            program,
+            *order["args"],
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            env=order["env"],
+            cwd=order["cwd"],
+            limit=MOST_LINE_BYTES,
+        )
+        self._incoming, received = anyio.create_memory_object_stream[Received](0)
+        sending, self._outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+        self._tasks = asyncio.TaskGroup()
+        await self._tasks.__aenter__()
+        self._running = [self._tasks.create_task(part) for part in (self._read(), self._write(), self._listen())]
+        return received, sending
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._running:
+            task.cancel()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ENDING_SECONDS):
+                await self._process.wait()
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._tasks.__aexit__(None, None, None)
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        began, messages, size = time.monotonic(), 0, 0
+        while True:
+            try:
+                line = await self._process.stdout.readuntil(b"\n")
+            except asyncio.IncompleteReadError:
+                self._give_up(await self._end())
+            except asyncio.LimitOverrunError:
+                self._give_up(Unusable(f"it sent a message of over {MOST_LINE_BYTES >> 20} MiB"))
+            messages, size = messages + 1, size + len(line)
+            if messages > MOST_MESSAGES or size > MOST_BYTES:
+                if time.monotonic() - began < WINDOW_SECONDS:
+                    self._give_up(Unusable(f"it floods: {messages} messages, {size} bytes within {WINDOW_SECONDS:g} s"))
+                began, messages, size = time.monotonic(), 0, 0
+            if (message := self._message(line)) is not None:
+                await self._incoming.send(message)
+
+    def _message(self, line: bytes) -> SessionMessage | None:
+        try:
+            return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+        except ValueError:
+            self._nonsense += 1
+            if self._nonsense > MOST_NONSENSE:
+                shown = line[:80].decode(errors="replace").strip()
+                self._give_up(Unusable(f"it does not speak MCP: {self._nonsense} lines like {shown!r}"))
+            return None
+
+    async def _write(self) -> None:
+        assert self._process.stdin is not None
+        async for item in self._outgoing:
+            text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+            # A program that is gone is found out by the reader, which can say why.
+            with suppress(ConnectionError):
+                self._process.stdin.write(text.encode() + b"\n")
+                await self._process.stdin.drain()
+
+    async def _listen(self) -> None:
+        """Keep the end of what it says on its standard error."""
+        assert self._process.stderr is not None
+        while piece := await self._process.stderr.read(BLOCK_BYTES):
+            self._said = (self._said + piece)[-SAID_BYTES:]
+
+    async def _end(self) -> Exception:
+        code = await _code(self._process)
+        said = " ".join(self._said.decode(errors="replace").split())
+        why = f"it ended with exit code {code}" if code is not None else "it closed its output"
+        return Unusable(f"{why}: {said}" if said else why)
+
+
+async def _code(process: Process) -> int | None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ENDING_SECONDS):
+            return await process.wait()
+    return None

@@ -1,0 +1,144 @@
+"""An MCP server behind a URL: reached at the address that was judged, and at no other.
+
+The name is resolved for each connection, every answer is judged by the rules of the egress guard, and the connection
+goes to one of the addresses that were judged. The URL stands in the configuration, so the owner may allow an address
+that is not public, this machine's own among them; Palyra's own doors are never among what may be reached. Redirects
+that leave the host are refused, and so are proxies that the environment names.
+"""
+
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import anyio
+import httpcore2
+import httpx2
+from mcp.client._transport import TransportStreams
+from mcp.client.streamable_http import streamable_http_client
+
+from palyra.sandbox import address
+from palyra.sandbox.egress import AddressRefused, ConnectionFailed, HostNotAllowed, HostUnknown, look_up
+from palyra.tools.mcp.wire import MOST_LINE_BYTES
+
+CONNECT_SECONDS = 10.0
+MOST_ADDRESSES = 4
+
+
+def transport(order: dict[str, Any]) -> AbstractAsyncContextManager[TransportStreams]:
+    """Return the way to the server of the order."""
+    return _reach(order)
+
+
+@asynccontextmanager
+async def _reach(order: dict[str, Any]) -> AsyncIterator[TransportStreams]:
+    url = httpx2.URL(order["url"])
+    way = Way(url.host, allow_private=order["allow_private"], own_ports=frozenset(order["own_ports"]))
+    client = httpx2.AsyncClient(
+        transport=Guarded(way),
+        headers={**order["headers"], "Accept-Encoding": "identity"},
+        timeout=httpx2.Timeout(CONNECT_SECONDS, read=order["seconds"]),
+        trust_env=False,
+    )
+    async with (
+        client,
+        streamable_http_client(order["url"], http_client=client, max_sse_event_size=MOST_LINE_BYTES) as both,
+    ):
+        yield both
+
+
+class Guarded(httpx2.AsyncHTTPTransport):
+    """Sends requests by one way only, and reads no answer that is too long or packed."""
+
+    def __init__(self, way: "Way") -> None:
+        super().__init__(trust_env=False)
+        self._pool = httpcore2.AsyncConnectionPool(ssl_context=ssl.create_default_context(), network_backend=way)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = await super().handle_async_request(request)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            # A small answer could unpack to any size.
+            raise httpx2.RemoteProtocolError("the server packs its answers, which was not asked for")
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            response.stream = Bounded(response.stream)
+        return response
+
+
+class Bounded(httpx2.AsyncByteStream):
+    """An answer up to a size. A stream of events is bounded by the size of each of them."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for piece in self._stream:
+            size += len(piece)
+            if size > MOST_LINE_BYTES:
+                raise httpx2.RemoteProtocolError(f"the server sent an answer of over {MOST_LINE_BYTES >> 20} MiB")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class Way(httpcore2.AsyncNetworkBackend):
+    """Connects to one host, at addresses that may be reached."""
+
+    def __init__(self, host: str, *, allow_private: bool, own_ports: frozenset[int]) -> None:
+        self._host = host
+        self._allow_private = allow_private
+        self._own_ports = own_ports
+        self._network = httpcore2.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 - the port says so
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """Connect to an address that was found good."""
+        if host.strip("[]") != self._host.strip("[]"):
+            raise HostNotAllowed(f"{host} is not the host that the configuration names.")
+        last = "no address"
+        for place in (await self._places(host, port))[:MOST_ADDRESSES]:
+            try:
+                return await self._network.connect_tcp(place, port, timeout, local_address, socket_options)
+            except httpcore2.NetworkError as error:
+                last = str(error) or type(error).__name__
+            except httpcore2.TimeoutException:
+                last = "it does not answer"
+        raise ConnectionFailed(f"{host} can not be reached at port {port}: {last}.")
+
+    async def sleep(self, seconds: float) -> None:
+        await anyio.sleep(seconds)
+
+    async def _places(self, host: str, port: int) -> list[str]:
+        try:
+            found = await look_up(host.strip("[]"), port)
+        except OSError as error:
+            raise HostUnknown(f"{host} has no address: {error.strerror or error}.") from error
+        for text in found:
+            if port in self._own_ports and is_of_this_machine(text):
+                raise AddressRefused(f"{host} leads to Palyra itself. No agent may reach its own control plane.")
+            fault = address.fault(address.read(text), port)
+            if fault and not self._allow_private:
+                raise AddressRefused(
+                    f"{host} leads to {text}, which is {fault}. Set allow_private for this server if you mean it."
+                )
+        return found
+
+
+def is_of_this_machine(text: str) -> bool:
+    """Tell whether an address is one of this machine's own: only those can be listened at."""
+    family = socket.AF_INET6 if ":" in text else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((text, 0))
+        except OSError:
+            return False
+    return True
