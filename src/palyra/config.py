@@ -23,7 +23,9 @@ from msgspec import Meta, Struct
 
 from palyra.core.errors import Invalid
 from palyra.core.limits import Limits
+from palyra.core.mcp import MAX_SERVERS, McpServer, faults
 from palyra.references import (
+    KINDS,
     Reference,
     ReferenceInvalid,
     ReferenceUnresolved,
@@ -40,9 +42,10 @@ SECRETS = frozenset({"journal.database_url", "vault.key"})
 """The keys whose value may be a reference, and is never shown."""
 BEFORE_THE_VAULT = frozenset({"journal.database_url", "vault.key"})
 """What it takes to open the vault, and so can not stand in it."""
-LIVE_SECTIONS = frozenset({"limits", "gateway", "approvals"})
+LIVE_SECTIONS = frozenset({"limits", "gateway", "approvals", "mcp"})
 LIVE_KEYS = frozenset({"runs.queued_inputs"})
 """What a running daemon takes over; everything else needs a restart."""
+SERVERS = "mcp.servers"
 OTHER_VARIABLES = frozenset({"PALYRA_HOME", "PALYRA_PROFILE", "PALYRA_DEBUG", "PALYRA_CRASH_AFTER"})
 """Variables of ours that are no settings."""
 
@@ -157,6 +160,13 @@ class SandboxSettings(Section, frozen=True, kw_only=True):
     """Mebibytes of the largest file that a program may write."""
 
 
+class McpSettings(Section, frozen=True, kw_only=True):
+    """MCP servers, whose tools agents may use once you have accepted them."""
+
+    servers: Annotated[dict[str, McpServer], Meta(max_length=MAX_SERVERS)] = {}
+    """One table for each, `[mcp.servers.NAME]`, with `command` or `url`; `palyra mcp list` shows how they stand."""
+
+
 class RetentionSettings(Section, frozen=True, kw_only=True):
     """How long things are kept."""
 
@@ -184,6 +194,7 @@ class Settings(Section, frozen=True, kw_only=True):
     model: ModelSettings = ModelSettings()
     workspace: WorkspaceSettings = WorkspaceSettings()
     sandbox: SandboxSettings = SandboxSettings()
+    mcp: McpSettings = McpSettings()
     runs: RunSettings = RunSettings()
     approvals: ApprovalSettings = ApprovalSettings()
     retention: RetentionSettings = RetentionSettings()
@@ -211,6 +222,11 @@ class Home(Struct, frozen=True):
     def daemon(self) -> Path:
         """What the running daemon says of itself: its process and its address."""
         return self.path / "daemon.json"
+
+    @property
+    def stop(self) -> Path:
+        """What stops everything while it is there; its text is the reason."""
+        return self.path / "STOP"
 
     @property
     def token(self) -> Path:
@@ -335,19 +351,21 @@ def read(home: Home, *, environ: Mapping[str, str] = os.environ) -> Reading:
         try:
             # A variable is text, whatever the key holds; the file says which kind it means.
             if source is not Source.DEFAULT:
+                value = _without_unknown(value) if key == SERVERS else value
                 value = msgspec.convert(value, field.type, strict=source is Source.FILE)
                 _check_sign(key, value)
                 value = _secret(key, str(value)) if key in SECRETS else value
         except (msgspec.ValidationError, SettingsInvalid, ReferenceInvalid) as error:
-            default = "none" if field.default is None else field.default
+            default = "none" if _default(field) in (None, {}) else field.default
             what = f"{key} is wrong: {str(error).removesuffix('.')}."
             problems.append(Problem(where, key, what, f"Mend it, or leave it out; the default is {default}."))
             source = Source.DEFAULT
-        parts.setdefault(section, {})[name] = field.default if source is Source.DEFAULT else value
+        parts.setdefault(section, {})[name] = _default(field) if source is Source.DEFAULT else value
         sources[key] = source
     kinds = {section.name: section.type for section in msgspec.structs.fields(Settings)}
     settings = Settings(**{name: kinds[name](**fields) for name, fields in parts.items()})
-    return Reading(settings, sources, (*problems, *_exposed(settings, home.config)))
+    problems += [*_exposed(settings, home.config), *_faults_of_servers(settings, home.config)]
+    return Reading(settings, sources, tuple(problems))
 
 
 def stray_variables(environ: Mapping[str, str] = os.environ) -> Iterator[Problem]:
@@ -379,7 +397,18 @@ def effective(settings: Settings) -> dict[str, object]:
 def references(settings: Settings) -> dict[str, Reference]:
     """Return the keys whose secret stands elsewhere, and where."""
     given = ((key, value) for key, value in _flat(settings) if key in SECRETS and value is not None)
-    return {key: reference for key, value in given if (reference := parse(value)) is not None}
+    found = {key: reference for key, value in given if (reference := parse(value)) is not None}
+    for name, server in settings.mcp.servers.items():
+        for part, values in (("env", server.env), ("headers", server.headers)):
+            for key, text in values.items():
+                if (reference := reference_of(text)) is not None and reference.kind != "vault":
+                    found[f"{SERVERS}.{name}.{part}.{key}"] = reference
+    return found
+
+
+def reference_of(text: str) -> Reference | None:
+    """Return the reference that a variable or header of a server is, None for plain text, which may hold a colon."""
+    return parse(text) if text.partition(":")[0] in KINDS else None
 
 
 def unresolved(home: Home, reading: Reading, *, environ: Mapping[str, str] = os.environ) -> Iterator[Problem]:
@@ -388,7 +417,8 @@ def unresolved(home: Home, reading: Reading, *, environ: Mapping[str, str] = os.
         try:
             resolve(reference, base=home.path, environ=environ)
         except ReferenceUnresolved as error:
-            where = str(home.config) if reading.sources[key] is Source.FILE else variable_of(key)
+            in_file = reading.sources.get(key, Source.FILE) is Source.FILE
+            where = str(home.config) if in_file else variable_of(key)
             what = f"{key} is wrong: {error.detail}"
             yield Problem(where, key, what, "Put the secret there, or change the reference.")
 
@@ -459,6 +489,40 @@ def _unknown(table: dict[str, Any], path: Path) -> Iterator[Problem]:
                 if name not in known[section]:
                     what = f"section [{section}] has no key {name!r}."
                     yield Problem(str(path), f"{section}.{name}", what, _nearest(name, known[section]))
+                elif f"{section}.{name}" == SERVERS:
+                    yield from _unknown_in_servers(given[name], path)
+
+
+def _unknown_in_servers(servers: object, path: Path) -> Iterator[Problem]:
+    known = list(McpServer.__struct_fields__)
+    for server, given in servers.items() if isinstance(servers, dict) else ():
+        for name in given if isinstance(given, dict) else ():
+            if name not in known:
+                what = f"section [{SERVERS}.{server}] has no key {name!r}."
+                yield Problem(str(path), f"{SERVERS}.{server}.{name}", what, _nearest(name, known))
+
+
+def _without_unknown(servers: object) -> object:
+    """Return the servers with the keys that there are: the others have been told of, and hide what else is wrong."""
+    if not isinstance(servers, dict):
+        return servers
+    known = McpServer.__struct_fields__
+    return {
+        name: {key: value for key, value in given.items() if key in known} if isinstance(given, dict) else given
+        for name, given in servers.items()
+    }
+
+
+def _faults_of_servers(settings: Settings, path: Path) -> Iterator[Problem]:
+    for name, server in settings.mcp.servers.items():
+        for key, what, remedy in faults(name, server):
+            yield Problem(str(path), f"{SERVERS}.{name}.{key}".removesuffix("."), f"[{SERVERS}.{name}] {what}", remedy)
+        for key, text in (*server.env.items(), *server.headers.items()):
+            try:
+                reference_of(text)
+            except ReferenceInvalid as error:
+                where = f"{SERVERS}.{name}.{key}"
+                yield Problem(str(path), where, f"{where} is wrong: {error.detail}.", "Mend the reference.")
 
 
 def _exposed(settings: Settings, path: Path) -> Iterator[Problem]:
@@ -506,7 +570,25 @@ def _secret(key: str, text: str) -> str:
     return text if reference is not None else SecretText(text, shown=redacted(text))
 
 
+def _default(field: Any) -> Any:
+    return field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+
+
+def _shown_servers(servers: Mapping[str, McpServer]) -> str:
+    def hidden(values: Mapping[str, str]) -> dict[str, str]:
+        return {key: text if reference_of(text) is not None else "***" for key, text in values.items()}
+
+    shown = {
+        name: msgspec.structs.replace(server, env=hidden(server.env), headers=hidden(server.headers))
+        for name, server in servers.items()
+    }
+    return json.dumps(msgspec.to_builtins(shown), sort_keys=True)
+
+
 def _shown(key: str, value: object) -> object:
+    if key == SERVERS:
+        assert isinstance(value, dict)
+        return _shown_servers(value)
     if isinstance(value, SecretText):
         return value.shown
     return redacted(value) if isinstance(value, str) and key in SECRETS else value

@@ -55,6 +55,7 @@ from palyra.runs.steps.approval import ApprovalStep
 from palyra.runs.steps.model import ModelStep
 from palyra.runs.steps.policy import PolicyStep
 from palyra.runs.steps.tools import ToolsStep
+from palyra.runs.stops import StopFile, Stops
 from palyra.runs.workbench import Workbench
 from palyra.runs.worker import Worker
 from palyra.sandbox.workspace import Workspace
@@ -182,6 +183,7 @@ class World:
         clock: MovableClock | None = None,
         ids: IdSource | None = None,
         house: str = "house",
+        stop_file: StopFile | None = None,
     ) -> None:
         self._place = place
         self._model = _Heard(Scripted(model) if isinstance(model, Script) else model)
@@ -189,6 +191,7 @@ class World:
         self._limits = limits or Limits()
         self._jobs = jobs or {}
         self._house = house
+        self._stop_file = stop_file
         self._commits_left: int | None = None
         self._died = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -234,6 +237,8 @@ class World:
         self.tail = Tail(line)
         channels = Channels(self.tail, inbox=lambda: self.inbox)
         judge = Judge(lambda: self.gate, channels, clock=clock)
+        stops = Stops(line, clock=clock, ids=ids, file=self._stop_file, shared=not isinstance(self._place, Path))
+        await stops.load()
         workbench = Workbench(workspace=lambda _: Workspace((self._folder,)), clock=clock)
         loop = Loop(
             line,
@@ -244,15 +249,23 @@ class World:
             approval=ApprovalStep(line, expires=lambda: self.expires, clock=clock, ids=ids),
             tools=ToolsStep(line, judge=judge, workbench=workbench, attester=ATTESTER, clock=clock, ids=ids),
             attester=ATTESTER,
+            stops=stops,
         )
-        worker = Worker(line, loop, clock=clock, owner=owner, concurrency=CONCURRENCY)
+        worker = Worker(line, loop, stops=stops, clock=clock, owner=owner, concurrency=CONCURRENCY)
         jobs = {**approvals.JOBS, **children.jobs(ATTESTER), **title.JOBS, **upkeep.JOBS, **self._jobs}
         queue = Queue(JobContext(line, clock, ids), jobs, owner=owner)
         self._alive = _Life(engine, line, worker)
-        self._alive.tasks = [asyncio.create_task(worker.run()), asyncio.create_task(queue.run())]
+        self._alive.tasks = [asyncio.create_task(part) for part in (worker.run(), stops.watch(), queue.run())]
         self.intake = Intake(
-            engine, clock=clock, ids=ids, limits=self._limits, queued_inputs=QUEUED_INPUTS, place=worker.place
+            engine,
+            clock=clock,
+            ids=ids,
+            limits=self._limits,
+            queued_inputs=QUEUED_INPUTS,
+            stops=stops,
+            place=worker.place,
         )
+        self.stops = stops
         self.control = Control(engine, clock=clock, ids=ids)
         self.approvals = Approvals(engine, clock=clock, ids=ids)
         self.sessions = Sessions(engine, clock=clock, ids=ids)

@@ -46,6 +46,7 @@ from palyra.runs.files import Files
 from palyra.runs.intake import Intake
 from palyra.runs.secrets import Secrets
 from palyra.runs.sessions import Sessions
+from palyra.runs.stops import Stops
 from palyra.runs.tokens import Tokens
 from palyra.runs.watch import Watch
 from palyra.tools.toolbox import Toolbox
@@ -83,6 +84,7 @@ def build(
     metrics: Callable[[], Awaitable[str]],
     ready: Callable[[], str | None],
     place: Callable[[], AbstractContextManager[str | None]],
+    stops: Stops,
     watch: Watch,
     toolbox: Toolbox,
 ) -> Doors:
@@ -91,7 +93,7 @@ def build(
     auth = Auth(engine, clock=clock, rate=rate)
     streams = Streams(lambda: (settings.now.gateway.streams_per_token, settings.now.gateway.streams))
     limits, queued = settings.now.limits, settings.now.runs.queued_inputs
-    intake = Intake(engine, clock=clock, ids=ids, limits=limits, queued_inputs=queued, place=place)
+    intake = Intake(engine, clock=clock, ids=ids, limits=limits, queued_inputs=queued, stops=stops, place=place)
     settings.watch(lambda new: intake.adopt(new.limits, new.runs.queued_inputs))
     control = Control(engine, clock=clock, ids=ids)
 

@@ -28,6 +28,7 @@ from palyra.daemon import doors, journal
 from palyra.daemon.current import Current
 from palyra.daemon.home import Lock, Workspaces, announced, prepare, writing
 from palyra.daemon.listen import address, listen
+from palyra.daemon.stop_file import HomeStopFile
 from palyra.daemon.system import SystemClock, SystemIds
 from palyra.gateway.grpc.server import GrpcPortTaken, GrpcServer
 from palyra.gateway.records import Part, Status
@@ -47,6 +48,7 @@ from palyra.runs.steps.approval import ApprovalStep
 from palyra.runs.steps.model import ModelStep
 from palyra.runs.steps.policy import PolicyStep
 from palyra.runs.steps.tools import ToolsStep
+from palyra.runs.stops import Stops
 from palyra.runs.watch import Watch
 from palyra.runs.workbench import Workbench
 from palyra.runs.worker import Worker
@@ -93,6 +95,9 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         channels = Channels(tail, inbox=lambda: current.now.approvals.inbox)
         watch = Watch(engine, channels)
         toolbox = Toolbox()
+        shared = settings.journal.database_url is not None
+        stops = Stops(engine, clock=clock, ids=ids, file=HomeStopFile(home.stop), shared=shared)
+        await stops.load()
         attester = Attester(identity.signer)
         worker = _worker(
             engine,
@@ -104,6 +109,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             toolbox=toolbox,
             policies=policies,
             channels=channels,
+            stops=stops,
             attester=attester,
             clock=clock,
             ids=ids,
@@ -143,6 +149,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                     Part(name="provider", status="ok", detail=f"{provider.name} {provider.model}"),
                     Part(name="agents", status="ok", detail=f"{agent_count} in all"),
                     Part(name="worker", status="ok", detail=f"carries {worker.carrying} runs"),
+                    _stop_part(stops),
                     Part(
                         name="queue",
                         status="ok" if not task_counts.get("parked") else "tasks_parked",
@@ -174,6 +181,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             metrics=figures,
             ready=lambda: worker.trouble,
             place=worker.place,
+            stops=stops,
             watch=watch,
             toolbox=toolbox,
         )
@@ -189,6 +197,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                 group.create_task(part)
                 for part in (
                     worker.run(),
+                    stops.watch(),
                     queue.run(),
                     anchoring.run(),
                     tail.look_again(),
@@ -229,6 +238,7 @@ def _worker(
     toolbox: Toolbox,
     policies: CurrentPolicies,
     channels: Channels,
+    stops: Stops,
     attester: Attester,
     clock: Clock,
     ids: IdSource,
@@ -265,8 +275,9 @@ def _worker(
             hide=used.hide_for,
         ),
         attester=attester,
+        stops=stops,
     )
-    return Worker(engine, loop, clock=clock, owner=owner, concurrency=settings.now.runs.concurrency)
+    return Worker(engine, loop, stops=stops, clock=clock, owner=owner, concurrency=settings.now.runs.concurrency)
 
 
 async def _start_grpc(server: GrpcServer, settings: Settings) -> str:
@@ -290,6 +301,14 @@ def _tls(settings: Settings) -> tuple[bytes, bytes] | None:
         return Path(settings.http.tls_key).read_bytes(), Path(settings.http.tls_certificate).read_bytes()
     except OSError as error:
         raise SettingsInvalid(f"The TLS certificate or its key can not be read: {error}.") from error
+
+
+def _stop_part(stops: Stops) -> Part:
+    """Say what is stopped. Anybody with a token reads it, so whose work is stopped is told of all only."""
+    for stop in stops.standing:
+        if stop.principal is None:
+            return Part(name="stop", status="stopped", detail=f"{stop.told} `palyra resume` lets work go on.")
+    return Part(name="stop", status="ok", detail=f"{len({stop.principal for stop in stops.standing})} people stopped")
 
 
 def _counts(conn: Connection) -> tuple[str, int, int, dict[str, int], dict[str, int]]:

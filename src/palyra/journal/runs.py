@@ -61,6 +61,15 @@ class Progress:
     reason: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Active:
+    """A run that has begun and not ended, whoever owns it."""
+
+    run_id: RunId
+    principal: PrincipalId
+    cancel_requested: bool
+
+
 def insert(
     conn: Connection,
     run: Run,
@@ -199,6 +208,25 @@ def open_in(conn: Connection, session_id: SessionId) -> list[tuple[RunId, bool]]
         {"session_id": session_id},
     )
     return [(RunId(row[0]), row[0] == row[1]) for row in rows]
+
+
+def active(conn: Connection) -> list[Active]:
+    """Return everybody's runs that are active in their sessions: carried, waiting, or to be taken up."""
+    rows = conn.fetch(
+        "SELECT r.run_id, r.principal, r.cancel_requested FROM runs r"
+        " JOIN sessions s ON s.session_id = r.session_id AND s.active_run_id = r.run_id"
+        " WHERE r.ended_ms IS NULL ORDER BY r.accepted_ms, r.run_id"
+    )
+    return [Active(RunId(row[0]), PrincipalId(row[1]), bool(row[2])) for row in rows]
+
+
+def held(conn: Connection) -> list[tuple[SessionId, PrincipalId]]:
+    """Return the sessions in whose queue runs stand though none is active, and whose they are."""
+    rows = conn.fetch(
+        "SELECT DISTINCT r.session_id, r.principal FROM runs r JOIN sessions s ON s.session_id = r.session_id"
+        " WHERE r.ended_ms IS NULL AND s.active_run_id IS NULL"
+    )
+    return [(SessionId(row[0]), PrincipalId(row[1])) for row in rows]
 
 
 def open_of_agent(conn: Connection, agent_id: AgentId) -> bool:

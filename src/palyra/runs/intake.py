@@ -31,12 +31,14 @@ from palyra.core.message import (
     clean_text,
 )
 from palyra.core.run import RunState, RunStatus, Stage
+from palyra.core.stop import Stop
 from palyra.journal import idempotency, runs
 from palyra.journal.engine import Connection, Engine
 from palyra.journal.idempotency import Claim
 from palyra.runs.agents import choose
 from palyra.runs.record import Book, replay
 from palyra.runs.sessions import Resolved, SessionPutAway, resolve
+from palyra.runs.stops import Stopped, Stops
 
 _encode = msgspec.json.Encoder()
 _answer = msgspec.json.Decoder(Accepted)
@@ -65,10 +67,12 @@ class Intake:
         ids: IdSource,
         limits: Limits,
         queued_inputs: int,
+        stops: Stops,
         place: Callable[[], AbstractContextManager[str | None]] = nullcontext,
     ) -> None:
         """`place` keeps a carrier free while a message is written down, and says who it is; None if all are busy."""
         self._keep_place = place
+        self._stops = stops
         self._engine = engine
         self._clock = clock
         self._ids = ids
@@ -82,6 +86,8 @@ class Intake:
     async def accept(self, inbound: Inbound) -> Accepted:
         """Take a message in: a new run, or a further input of the active one."""
         _check(inbound)
+        if (stop := self._stops.stopped(inbound.principal)) is not None:
+            return await self._refuse(inbound, stop)
         at = self._clock.now()
         run_id = RunId(self._ids.new())
         with self._keep_place() as carrier:
@@ -94,6 +100,15 @@ class Intake:
             except KeyTaken:
                 # The same request came twice at the same time and the other was faster: it has the answer.
                 return await self._engine.write(unit)
+
+    async def _refuse(self, inbound: Inbound, stop: Stop) -> Accepted:
+        """Take nothing in; only who asks again about what was taken in before gets the answer of then."""
+        claim = _claim(inbound)
+        if claim is not None:
+            known = await self._engine.read(lambda conn: idempotency.answer(conn, claim))
+            if known is not None:
+                return msgspec.structs.replace(_answer.decode(known), repeated=True)
+        raise Stopped(f"{stop.told} Nothing new is taken in. `palyra resume` lets work go on.")
 
     def _unit(
         self, conn: Connection, inbound: Inbound, *, run_id: RunId, at: datetime, carrier: str | None

@@ -9,7 +9,7 @@ import msgspec
 
 from palyra.core.clock import Clock
 from palyra.core.errors import PalyraError
-from palyra.core.events import RunEvent
+from palyra.core.events import RunCancelled, RunEvent
 from palyra.core.ids import IdSource, RunId
 from palyra.core.run import TERMINAL, IllegalTransition, RunState, RunStatus
 from palyra.core.step import (
@@ -36,6 +36,7 @@ from palyra.runs.steps.model import ModelStep
 from palyra.runs.steps.policy import PolicyStep
 from palyra.runs.steps.port import Emit
 from palyra.runs.steps.tools import ToolsStep
+from palyra.runs.stops import Stops
 
 
 class StepInterrupted(PalyraError):
@@ -107,7 +108,9 @@ class Loop:
         approval: ApprovalStep,
         tools: ToolsStep,
         attester: Attester,
+        stops: Stops,
     ) -> None:
+        self._stops = stops
         self._engine = engine
         self._clock = clock
         self._ids = ids
@@ -124,13 +127,25 @@ class Loop:
         while state.status not in TERMINAL and not isinstance(step := next_step(state), Suspend):
             carrier.decide_on(state)
             try:
-                async with interruption.within(_seconds_left(state)):
-                    await self._perform(state, step, carrier.emit)
+                if not await self._halt(state, carrier.emit):
+                    async with interruption.within(_seconds_left(state)):
+                        await self._perform(state, step, carrier.emit)
                 state = carrier.state
             except* (Overtaken, StepInterrupted):
                 # Whatever the step had opened is closed by now; what others wrote decides anew.
                 state = await carrier.catch_up()
         return state.status
+
+    async def _halt(self, state: RunState, emit: Emit) -> bool:
+        """End the run instead of taking a further step, if its principal's work is stopped."""
+        # Between this look and the step nothing else has its turn, unless there is something to confirm.
+        if self._stops.stopped(state.principal) is None:
+            return False
+        stop = await self._stops.confirmed(state.principal)
+        if stop is None:
+            return False
+        await emit([RunCancelled(at=self._clock.now(), actor=stop.by, reason=state.cancel or stop.cause)])
+        return True
 
     async def fail(self, lease: Lease, event: RunEvent) -> None:
         """End a run that can not be carried on."""

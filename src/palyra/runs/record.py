@@ -45,7 +45,7 @@ from palyra.core.step import Finish, next_step
 from palyra.core.task import NewTask
 from palyra.core.tool import Risk
 from palyra.core.usage import Usage
-from palyra.journal import approvals, grants, messages, runs, sessions, tape, tasks
+from palyra.journal import approvals, grants, messages, runs, sessions, stops, tape, tasks
 from palyra.journal.engine import Connection, Taken
 from palyra.journal.leases import Lease, LeaseLost
 from palyra.journal.messages import Kept
@@ -169,7 +169,7 @@ class Book:
         if waiting:
             self._accepted[run_id] = (state, event)
             return state
-        state = self._start(state, event)
+        state = self._start(state, event, at=event.at)
         if lease is not None:
             self._conn.publish(Taken(lease.owner, lease.epoch, state))
         return state
@@ -238,9 +238,14 @@ class Book:
             tasks.add(self._conn, TaskId(self._ids.new()), task, now_ms=entries[-1].at_ms)
         return entries
 
-    def _start(self, state: RunState, accepted: RunAccepted) -> RunState:
+    def release(self, *, at: datetime) -> None:
+        """Let the next run of the queue begin, if it was held and is no longer."""
+        if not any(active for _, active in self._open_runs()):
+            self._promote(at=at)
+
+    def _start(self, state: RunState, accepted: RunAccepted, *, at: datetime) -> RunState:
         """Make the run the session's active one; its input joins the conversation here, not where it was accepted."""
-        after = self.add(state, RunStarted(at=self._fresh[-1].event.at))
+        after = self.add(state, RunStarted(at=at))
         self._active = sessions.Active(after.run_id)
         if message := message_of(after, accepted):
             self._keep(after, message, accepted)
@@ -291,18 +296,23 @@ class Book:
             self._tasks.append(NewTask(kind=SESSION_TITLE, key=self._session_id, payload=payload))
         if before.started:
             self._active = sessions.Active(None)
-            self._promote()
+            self._promote(at=event.at)
 
-    def _promote(self) -> None:
-        """Let the next run of the queue begin, in the same commit in which the one before it ended."""
+    def _promote(self, *, at: datetime) -> None:
+        """Let the next run of the queue begin, in the same commit in which the one before it ended.
+
+        What is stopped stays in the queue until somebody resumes it.
+        """
         for run_id, _ in self._open_runs():
-            if run_id in self._accepted:
-                self._start(*self._accepted[run_id])
-                return
-            accepted = tape.first_of_run(self._conn, run_id).event
-            assert isinstance(accepted, RunAccepted)
-            self._start(replay(self._conn, run_id), accepted)
+            state, accepted = self._accepted.get(run_id) or self._queued(run_id)
+            if not stops.holds(self._conn, state.principal):
+                self._start(state, accepted, at=at)
             return
+
+    def _queued(self, run_id: RunId) -> tuple[RunState, RunAccepted]:
+        accepted = tape.first_of_run(self._conn, run_id).event
+        assert isinstance(accepted, RunAccepted)
+        return replay(self._conn, run_id), accepted
 
 
 def record(conn: Connection, state: RunState, events: Sequence[RunEvent], *, lease: Lease, ids: IdSource) -> RunState:

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import Broken, PalyraError, Unavailable
 from palyra.core.events import Entry, RunFailed
-from palyra.core.ids import RunId
+from palyra.core.ids import PrincipalId, RunId
 from palyra.core.run import RunState
 from palyra.journal import leases, meta, runs
 from palyra.journal.engine import Connection, Engine, EngineClosed, Fact, Taken
 from palyra.journal.leases import Lease, LeaseLost
 from palyra.runs.loop import Interruption, Loop
 from palyra.runs.record import replay
+from palyra.runs.stops import Stops
 
 SWEEP_SECONDS = 2.0
 CANCEL_SWEEP_SECONDS = 0.1
@@ -39,13 +40,16 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class _Carried:
     lease: Lease
+    principal: PrincipalId | None
+    """Whose run it is; unknown if its tape can not be read."""
     interruption: Interruption = field(default_factory=Interruption)
 
 
 class Worker:
     """See the module."""
 
-    def __init__(self, engine: Engine, loop: Loop, *, clock: Clock, owner: str, concurrency: int) -> None:
+    def __init__(self, engine: Engine, loop: Loop, *, stops: Stops, clock: Clock, owner: str, concurrency: int) -> None:
+        self._stops = stops
         self._engine = engine
         self._loop = loop
         self._clock = clock
@@ -65,6 +69,7 @@ class Worker:
         self._told: str | None = None
         self._well_since = clock.monotonic()
         engine.subscribe(self._notice)
+        stops.on_stop(self._halt)
 
     @property
     def carrying(self) -> int:
@@ -149,7 +154,7 @@ class Worker:
         before = self._carried.get(run_id)
         # Without a group the worker is at its end, and lets go of everything.
         if self._group is not None and (before is None or before.lease != lease):
-            carried = self._carried[run_id] = _Carried(lease)
+            carried = self._carried[run_id] = _Carried(lease, state.principal if state is not None else None)
             self._group.create_task(self._carry(run_id, carried, state))
 
     def _claim(
@@ -232,6 +237,12 @@ class Worker:
     def _interrupt(self, run_id: RunId) -> None:
         if (carried := self._carried.get(run_id)) is not None:
             carried.interruption.fire()
+
+    def _halt(self) -> None:
+        """End the steps of runs that are stopped; the loop ends the runs."""
+        for carried in self._carried.values():
+            if carried.principal is None or self._stops.stopped(carried.principal) is not None:
+                carried.interruption.fire()
 
     async def _sweep_cancels(self) -> None:
         """Find cancels that no wake-up told of."""

@@ -1,0 +1,36 @@
+"""A stop: nobody's agent works, or one person's does not, until somebody lets it go on."""
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from palyra.core.ids import PrincipalId
+
+MAX_STOP_REASON_CHARS = 500
+
+
+class Stop(Struct, frozen=True, kw_only=True):
+    """Who stopped what, when and why."""
+
+    stop_id: str
+    principal: PrincipalId | None
+    """Whose work is stopped; none if everybody's is."""
+    by: str
+    at: datetime
+    reason: str = ""
+
+    def covers(self, principal: PrincipalId) -> bool:
+        """Tell whether the work of a principal is stopped by it."""
+        return self.principal is None or self.principal == principal
+
+    @property
+    def cause(self) -> str:
+        """Why a run ended, as its tape says it."""
+        return f"stopped by {self.by}" + (f": {self.reason}" if self.reason else "")
+
+    @property
+    def told(self) -> str:
+        """What is stopped, since when, by whom and why, in one sentence."""
+        what = "Everything" if self.principal is None else f"All work of {self.principal}"
+        why = f": {self.reason.rstrip('.')}" if self.reason else ""
+        return f"{what} is stopped since {self.at:%Y-%m-%d %H:%M:%S} UTC by {self.by}{why}."

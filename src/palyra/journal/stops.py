@@ -1,0 +1,62 @@
+"""Stops as rows: what stands still, on every daemon of this journal and over each restart."""
+
+from collections.abc import Iterable
+
+from palyra.core.clock import from_ms, to_ms
+from palyra.core.ids import PrincipalId
+from palyra.core.stop import Stop
+from palyra.journal.engine import Connection, Row, Woken
+
+TOPIC = "stops"
+
+_COLUMNS = "stop_id, principal, stopped_by, reason, stopped_ms"
+
+
+def insert(conn: Connection, stop: Stop) -> None:
+    """Write down a stop; it holds from this commit on."""
+    conn.execute(
+        "INSERT INTO stops (stop_id, principal, stopped_by, reason, stopped_ms)"
+        " VALUES (:stop_id, :principal, :by, :reason, :at_ms)",
+        {
+            "stop_id": stop.stop_id,
+            "principal": stop.principal,
+            "by": stop.by,
+            "reason": stop.reason,
+            "at_ms": to_ms(stop.at),
+        },
+    )
+    conn.publish(Woken(TOPIC))
+
+
+def standing(conn: Connection) -> tuple[Stop, ...]:
+    """Return the stops that hold, the first one first."""
+    rows = conn.fetch(f"SELECT {_COLUMNS} FROM stops WHERE lifted_ms IS NULL ORDER BY stopped_ms, stop_id")
+    return tuple(_stop(row) for row in rows)
+
+
+def holds(conn: Connection, principal: PrincipalId) -> bool:
+    """Tell whether the principal's work is stopped."""
+    row = conn.fetch_one(
+        "SELECT 1 FROM stops WHERE lifted_ms IS NULL AND (principal IS NULL OR principal = :principal) LIMIT 1",
+        {"principal": principal},
+    )
+    return row is not None
+
+
+def lift(conn: Connection, stop_ids: Iterable[str], *, by: str, at_ms: int) -> None:
+    """Let go on what these stops held."""
+    conn.execute_many(
+        "UPDATE stops SET lifted_ms = :at_ms, lifted_by = :by WHERE stop_id = :stop_id AND lifted_ms IS NULL",
+        [{"stop_id": stop_id, "by": by, "at_ms": at_ms} for stop_id in stop_ids],
+    )
+    conn.publish(Woken(TOPIC))
+
+
+def _stop(row: Row) -> Stop:
+    return Stop(
+        stop_id=row[0],
+        principal=None if row[1] is None else PrincipalId(row[1]),
+        by=row[2],
+        reason=row[3],
+        at=from_ms(row[4]),
+    )
