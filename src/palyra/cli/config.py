@@ -90,7 +90,7 @@ def show_config(invocation: Invocation, *, everything: bool) -> None:
 def show_schema() -> None:
     """Print the JSON Schema of config.toml, for editors and for other checks."""
     schema = msgspec.json.schema(Settings)
-    for part in schema["$defs"].values():
+    for part in (part for part in schema["$defs"].values() if "properties" in part):
         # Limits are also stored, and there a later version's keys are let pass; in the file they are not.
         part["additionalProperties"] = False
     show_json({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Palyra settings", **schema})

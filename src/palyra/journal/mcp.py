@@ -1,0 +1,55 @@
+"""Decisions about the tools of MCP servers as rows: one for each tool, with the definition that was decided about."""
+
+import msgspec
+
+from palyra.core.clock import from_ms, to_ms
+from palyra.core.mcp import Definition, Pin
+from palyra.journal.engine import Connection, Row
+
+_COLUMNS = "server, tool, place, digest, definition, accepted, decided_ms, decided_by"
+
+_definition = msgspec.json.Decoder(Definition)
+
+
+def put(conn: Connection, pin: Pin) -> None:
+    """Keep a decision in the place of an earlier one."""
+    conn.execute(
+        f"INSERT INTO mcp_pins ({_COLUMNS}) VALUES (:server, :tool, :place, :digest, :definition, :accepted,"
+        " :decided_ms, :decided_by) ON CONFLICT (server, tool) DO UPDATE SET place = excluded.place,"
+        " digest = excluded.digest, definition = excluded.definition, accepted = excluded.accepted,"
+        " decided_ms = excluded.decided_ms, decided_by = excluded.decided_by",
+        {
+            "server": pin.server,
+            "tool": pin.definition.name,
+            "place": pin.place,
+            "digest": pin.definition.digest,
+            "definition": msgspec.json.encode(pin.definition).decode(),
+            "accepted": int(pin.accepted),
+            "decided_ms": to_ms(pin.decided_at),
+            "decided_by": pin.decided_by,
+        },
+    )
+
+
+def all_pins(conn: Connection) -> list[Pin]:
+    """Return every decision, by server and tool."""
+    return [_pin(row) for row in conn.fetch(f"SELECT {_COLUMNS} FROM mcp_pins ORDER BY server, tool")]
+
+
+def forget(conn: Connection, server: str, tool: str) -> bool:
+    """Take a decision back; tell whether there was one."""
+    return bool(
+        conn.execute("DELETE FROM mcp_pins WHERE server = :server AND tool = :tool", {"server": server, "tool": tool})
+    )
+
+
+def _pin(row: Row) -> Pin:
+    server, _, place, _, definition, accepted, decided_ms, decided_by = row
+    return Pin(
+        server=server,
+        place=place,
+        definition=_definition.decode(definition),
+        accepted=bool(accepted),
+        decided_at=from_ms(decided_ms),
+        decided_by=decided_by,
+    )
