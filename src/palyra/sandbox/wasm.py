@@ -1,0 +1,329 @@
+"""Runs WebAssembly modules: an input, two outputs, the folders that are given, and nothing else.
+
+A module is a WASI command. It is ended by its fuel (steps), its time, its memory or the length of its output, whichever
+is used up first. Modules run in a process of their own, `wasm_worker.py`: compiled code, a fault of the compiler, and a
+module that sleeps where no clock of ours ticks can neither hold nor harm the daemon, and what they took is given back.
+A process that has answered is kept for a while, since starting one takes about fifty times as long as a call.
+
+    outcome = await Modules().run(ModuleJob(module=path.read_bytes(), input=b'{"n": 3}'))
+"""
+
+import asyncio
+import hashlib
+import importlib.util
+import json
+import struct
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+
+from palyra.core.errors import Broken, Denied, Invalid, Unavailable
+from palyra.sandbox import wasm_worker
+from palyra.sandbox.base import MIB, Output
+
+MAGIC = b"\0asm"
+MAX_MODULE_BYTES = 32 * MIB
+MAX_INPUT_BYTES = 16 * MIB
+COMPILE_SECONDS = 60.0
+GRACE_SECONDS = 1.0
+"""A module that has not ended so long after its time is not at a step of its own: its process is killed."""
+AT_ONCE = 4
+"""Modules that run at the same time; more wait."""
+KEPT = 2
+"""Processes that wait for another call."""
+
+NOTHING = b"\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x03\x02\x01\0\x07\x0a\x01\x06_start\0\0\x0a\x04\x01\x02\0\x0b"
+"""A module that does nothing: shows whether modules run at all."""
+
+
+class ModuleInvalid(Invalid):
+    """This is no WebAssembly module that can be run. Build it as a WASI command, with a main function."""
+
+
+class ModuleTooLarge(Invalid):
+    """The module or its input is too large."""
+
+
+class FolderRefused(Denied):
+    """A folder that the module was to be given can not be opened, so it was not run."""
+
+
+class WasmUnavailable(Unavailable):
+    """Modules can not be run on this machine. `palyra doctor` says why."""
+
+
+class WasmBroken(Broken):
+    """The process that runs modules ended without an answer, so nothing is known of the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleBounds:
+    """How much a module may take."""
+
+    fuel: int = 5_000_000_000
+    """Steps, about one for each instruction."""
+    wall: timedelta = timedelta(seconds=10)
+    memory_bytes: int = 64 * MIB
+    output_bytes: int = 256 * 1024
+    """The longest output of either kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFolder:
+    """A folder that a module may look into."""
+
+    path: Path
+    """Absolute and without links: one in it, put there later, leads nowhere."""
+    name: str
+    """As the module sees it: `/data`."""
+    writable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleJob:
+    """A module to run, and all that it gets."""
+
+    module: bytes
+    input: bytes = b""
+    argv: tuple[str, ...] = ("module",)
+    folders: tuple[GivenFolder, ...] = ()
+    bounds: ModuleBounds = ModuleBounds()
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleOutcome:
+    """How a module ended."""
+
+    exit_code: int | None
+    """None if it did not end by itself."""
+    stdout: Output
+    stderr: Output
+    took: timedelta
+    fuel: int = 0
+    memory_bytes: int = 0
+    stopped: str = ""
+    """Why it was ended, or what it failed of."""
+
+    @property
+    def ok(self) -> bool:
+        """It ended by itself, and says that all is well."""
+        return self.exit_code == 0
+
+
+class _Said(msgspec.Struct):
+    """What the process says of a module."""
+
+    fault: str = ""
+    exit_code: int | None = None
+    stopped: str = ""
+    trap: str = ""
+    folder: str = ""
+    fuel: int = 0
+    memory_bytes: int = 0
+    milliseconds: int = 0
+    stdout: tuple[int, int] = (0, 0)
+    stderr: tuple[int, int] = (0, 0)
+
+
+class Modules:
+    """Runs modules, a few at a time."""
+
+    def __init__(self, *, keep: int = 0, at_once: int = AT_ONCE) -> None:
+        """`keep` processes wait for further calls, for half a minute; then `close` must be called in the end."""
+        self._keep = keep
+        self._idle: list[Process] = []
+        self._turn = asyncio.Semaphore(at_once)
+
+    async def run(self, job: ModuleJob) -> ModuleOutcome:
+        """Run a module to its end, and leave nothing of it behind, also when cancelled."""
+        _check(job)
+        return await self._order(job, run=True)
+
+    async def check(self, module: bytes) -> None:
+        """Raise `ModuleInvalid` if a module can not be run; it is compiled, and not run."""
+        job = ModuleJob(module=module)
+        _check(job)
+        await self._order(job, run=False)
+
+    async def close(self) -> None:
+        """End the processes that wait for calls."""
+        while self._idle:
+            await _end(self._idle.pop())
+
+    async def _order(self, job: ModuleJob, *, run: bool) -> ModuleOutcome:
+        async with self._turn:
+            order = await asyncio.to_thread(_written, job, run=run)
+            while True:
+                process, is_new = await self._process()
+                try:
+                    outcome = await _carry(process, order, job, run=run)
+                except _Gone:
+                    await _end(process)
+                    # One that waited may have ended just now, before it saw the order.
+                    if is_new:
+                        raise WasmBroken(_ended(process)) from None
+                except ModuleInvalid:
+                    await self._put_back(process)
+                    raise
+                except BaseException:
+                    await _end(process)
+                    raise
+                else:
+                    await self._put_back(process)
+                    return outcome
+
+    async def _process(self) -> tuple[Process, bool]:
+        while self._idle:
+            process = self._idle.pop()
+            if process.returncode is None:
+                return process, False
+            await _end(process)
+        return await _start(), True
+
+    async def _put_back(self, process: Process) -> None:
+        if len(self._idle) < self._keep and process.returncode is None:
+            self._idle.append(process)
+        else:
+            await _end(process)
+
+
+class _Gone(Exception):
+    """The process ended."""
+
+
+async def _start() -> Process:
+    found = importlib.util.find_spec("wasmtime")
+    if found is None or found.origin is None:
+        raise WasmUnavailable("The package wasmtime is not installed, so modules can not be run. Install Palyra anew.")
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-I",
+        "-S",
+        "-B",
+        wasm_worker.__file__,
+        str(Path(found.origin).parents[1]),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=DEVNULL,
+        env={},
+        cwd="/",
+        start_new_session=True,
+    )
+
+
+async def _end(process: Process) -> None:
+    """Kill the process, whatever it does, and see its end, even if the caller is being cancelled."""
+    with suppress(ProcessLookupError):
+        process.kill()
+    assert process.stdin is not None
+    process.stdin.close()
+    # It is dead already, so that this takes no time to speak of.
+    end = asyncio.get_running_loop().create_task(process.wait())
+    while not end.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([end])
+
+
+async def _carry(process: Process, order: Sequence[bytes], job: ModuleJob, *, run: bool) -> ModuleOutcome:
+    assert process.stdin is not None
+    try:
+        async with asyncio.timeout(COMPILE_SECONDS):
+            process.stdin.writelines(order)
+            await process.stdin.drain()
+            compiled = await _message(process)
+    except TimeoutError:
+        raise ModuleTooLarge(
+            f"The module takes longer than {COMPILE_SECONDS:g} s to compile, so it was not run."
+        ) from None
+    except (BrokenPipeError, ConnectionResetError):
+        raise _Gone from None
+    if compiled.fault:
+        raise ModuleInvalid(f"The module can not be run: {compiled.fault}.")
+    if not run:
+        return ModuleOutcome(0, Output(), Output(), timedelta())
+    try:
+        async with asyncio.timeout(job.bounds.wall.total_seconds() + GRACE_SECONDS):
+            said = await _message(process)
+            out, err = [Output(await _bytes(process, kept), b"", gone) for kept, gone in (said.stdout, said.stderr)]
+    except TimeoutError:
+        await _end(process)
+        return ModuleOutcome(None, Output(), Output(), job.bounds.wall, stopped=_why("time", job.bounds))
+    except _Gone:
+        await _end(process)
+        raise WasmBroken(_ended(process)) from None
+    if said.folder:
+        raise FolderRefused(f"The module was not run: a folder of its can not be opened: {said.folder}.")
+    return ModuleOutcome(
+        exit_code=said.exit_code,
+        stdout=out,
+        stderr=err,
+        took=timedelta(milliseconds=said.milliseconds),
+        fuel=said.fuel,
+        memory_bytes=said.memory_bytes,
+        stopped=_why(said.stopped, job.bounds) if said.stopped else f"it failed: {said.trap}" if said.trap else "",
+    )
+
+
+async def _message(process: Process) -> _Said:
+    (length,) = struct.unpack(wasm_worker.LENGTH.format, await _bytes(process, wasm_worker.LENGTH.size))
+    return msgspec.json.decode(await _bytes(process, length), type=_Said)
+
+
+async def _bytes(process: Process, count: int) -> bytes:
+    assert process.stdout is not None
+    try:
+        return await process.stdout.readexactly(count)
+    except (asyncio.IncompleteReadError, ConnectionResetError):
+        raise _Gone from None
+
+
+def _check(job: ModuleJob) -> None:
+    if not job.module.startswith(MAGIC):
+        raise ModuleInvalid("This is no WebAssembly module: it does not begin as one. Name a .wasm file.")
+    if len(job.module) > MAX_MODULE_BYTES:
+        raise ModuleTooLarge(f"The module has {len(job.module)} bytes; {MAX_MODULE_BYTES} are the most.")
+    if len(job.input) > MAX_INPUT_BYTES:
+        raise ModuleTooLarge(f"The input has {len(job.input)} bytes; {MAX_INPUT_BYTES} are the most.")
+
+
+def _written(job: ModuleJob, *, run: bool) -> Sequence[bytes]:
+    order = json.dumps(
+        {
+            "run": run,
+            "digest": hashlib.sha256(job.module).hexdigest(),
+            "argv": job.argv,
+            "folders": [
+                {"path": str(folder.path), "name": folder.name, "writable": folder.writable} for folder in job.folders
+            ],
+            "seconds": job.bounds.wall.total_seconds(),
+            "fuel": job.bounds.fuel,
+            "memory_bytes": job.bounds.memory_bytes,
+            "output_bytes": job.bounds.output_bytes,
+        }
+    ).encode()
+    return [wasm_worker.HEADER.pack(len(order), len(job.module), len(job.input)), order, job.module, job.input]
+
+
+def _why(stopped: str, bounds: ModuleBounds) -> str:
+    match stopped:
+        case "fuel":
+            return f"it took more than {bounds.fuel} steps (fuel)"
+        case "time":
+            return f"it took longer than {bounds.wall.total_seconds():g} s"
+        case "output":
+            return f"it wrote more than {bounds.output_bytes} bytes"
+        case _:
+            return stopped
+
+
+def _ended(process: Process) -> str:
+    return (
+        f"The process that runs modules ended without an answer (exit code {process.returncode}), so nothing is known"
+        " of the call. Try it with less."
+    )

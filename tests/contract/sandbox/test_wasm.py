@@ -1,0 +1,211 @@
+"""A module gets an input and the folders that it is given, and is ended when it takes too much."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from palyra.sandbox.base import MIB
+from palyra.sandbox.wasm import (
+    FolderRefused,
+    GivenFolder,
+    ModuleBounds,
+    ModuleInvalid,
+    ModuleJob,
+    ModuleOutcome,
+    Modules,
+    ModuleTooLarge,
+)
+from tests.support import modules as made
+from tests.support.eventually import eventually
+
+SHORT = ModuleBounds(wall=timedelta(milliseconds=300), fuel=10**12)
+MAY_NOT = (63, 69, 76)
+"""EPERM, EROFS and ENOTCAPABLE of WASI."""
+
+
+@pytest.fixture
+async def modules() -> AsyncIterator[Modules]:
+    kept = Modules(keep=1)
+    yield kept
+    await kept.close()
+
+
+async def run(modules: Modules, module: bytes, *folders: GivenFolder, bounds: ModuleBounds = SHORT) -> ModuleOutcome:
+    return await modules.run(ModuleJob(module=module, folders=folders, bounds=bounds))
+
+
+async def test_a_module_reads_its_input_and_writes_its_output(modules: Modules) -> None:
+    outcome = await modules.run(ModuleJob(module=made.ECHOES, input='{"größe": 3}'.encode()))
+    assert outcome.ok
+    assert outcome.stdout.text == '{"größe": 3}'
+    assert outcome.fuel > 0
+
+
+async def test_the_exit_code_is_the_modules_own(modules: Modules) -> None:
+    outcome = await run(modules, made.exits(7))
+    assert (outcome.exit_code, outcome.ok, outcome.stopped) == (7, False, "")
+
+
+async def test_a_loop_ends_when_its_fuel_is_used_up(modules: Modules) -> None:
+    outcome = await run(modules, made.LOOPS, bounds=ModuleBounds(fuel=1_000_000))
+    assert outcome.exit_code is None
+    assert outcome.stopped == "it took more than 1000000 steps (fuel)"
+
+
+async def test_a_loop_ends_when_its_time_is_over(modules: Modules) -> None:
+    outcome = await run(modules, made.LOOPS)
+    assert outcome.stopped == "it took longer than 0.3 s"
+    assert (await run(modules, made.ECHOES)).ok
+
+
+async def test_one_that_sleeps_ends_when_its_time_is_over(modules: Modules) -> None:
+    started = time.monotonic()
+    outcome = await run(modules, made.SLEEPS)
+    assert outcome.stopped == "it took longer than 0.3 s"
+    assert time.monotonic() - started < 10
+    assert (await run(modules, made.ECHOES)).ok
+
+
+async def test_memory_grows_up_to_its_bound_only(modules: Modules) -> None:
+    outcome = await run(modules, made.GROWS, bounds=replace(SHORT, memory_bytes=8 * MIB))
+    assert outcome.stopped == "it failed: unreachable"
+    assert 7 * MIB <= outcome.memory_bytes <= 8 * MIB
+
+
+async def test_a_flood_is_cut_off_at_its_bound(modules: Modules) -> None:
+    outcome = await run(modules, made.FLOODS, bounds=ModuleBounds(output_bytes=100_000))
+    assert outcome.stopped == "it wrote more than 100000 bytes"
+    assert len(outcome.stdout.head) == 100_000
+    assert outcome.took < timedelta(seconds=5)
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        (made.TRAPS, "it failed: unreachable"),
+        (made.RECURSES, "it failed: stack overflow"),
+        (made.WIDE_TABLE, "exceeds table limits"),
+        (made.LARGE_MEMORY, "exceeds memory limits"),
+    ],
+)
+async def test_a_module_that_fails_says_of_what(modules: Modules, module: bytes, words: str) -> None:
+    outcome = await run(modules, module)
+    assert outcome.exit_code is None
+    assert words in outcome.stopped
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        (b"", "does not begin as one"),
+        (b'(module (func (export "_start")))', "does not begin as one"),
+        (b"\0asm\1\0\0\0\xff\xff", "malformed section id"),
+        (made.IMPORTS, "it imports env.system, and only wasi_snapshot_preview1 is given"),
+        (made.NO_START, "exports no function _start"),
+    ],
+)
+async def test_what_is_no_wasi_command_is_refused(modules: Modules, module: bytes, words: str) -> None:
+    with pytest.raises(ModuleInvalid) as refused:
+        await modules.run(ModuleJob(module=module))
+    assert words in refused.value.detail
+    with pytest.raises(ModuleInvalid):
+        await modules.check(module)
+
+
+async def test_a_module_is_checked_without_being_run(modules: Modules) -> None:
+    await modules.check(made.LOOPS)
+
+
+async def test_what_is_too_large_is_not_even_sent(modules: Modules) -> None:
+    with pytest.raises(ModuleTooLarge):
+        await modules.run(ModuleJob(module=made.ECHOES + b"\0" * 33 * MIB))
+    with pytest.raises(ModuleTooLarge):
+        await modules.run(ModuleJob(module=made.ECHOES, input=b"\0" * 17 * MIB))
+
+
+async def test_without_a_folder_there_are_no_files(modules: Modules) -> None:
+    # EBADF: there is no folder that a path could start from.
+    assert (await run(modules, made.opens("etc/passwd"))).exit_code == 8
+
+
+async def test_a_folder_is_readable_and_no_way_leads_out_of_it(modules: Modules, tmp_path: Path) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    for folder in (inside, outside):
+        folder.mkdir()
+        (folder / "file").write_text("x")
+    (inside / "link").symlink_to("file")
+    (inside / "away").symlink_to(outside / "file")
+    (inside / "up").symlink_to("../outside")
+    given = GivenFolder(inside, "/data")
+    assert (await run(modules, made.opens("file"), given)).exit_code == 0
+    assert (await run(modules, made.opens("link"), given)).exit_code == 0
+    for path in ("../outside/file", "away", "up/file", "/etc/passwd", "x/../../outside/file", str(outside / "file")):
+        code = (await run(modules, made.opens(path), given)).exit_code
+        assert code not in (0, None), path
+
+
+async def test_a_folder_is_changed_only_if_it_is_given_so(modules: Modules, tmp_path: Path) -> None:
+    refused = await run(modules, made.opens("new", create=True), GivenFolder(tmp_path, "/data"))
+    assert refused.exit_code in MAY_NOT
+    assert os.listdir(tmp_path) == []
+    made_it = await run(modules, made.opens("new", create=True), GivenFolder(tmp_path, "/data", writable=True))
+    assert made_it.exit_code == 0
+    assert os.listdir(tmp_path) == ["new"]
+
+
+async def test_a_folder_that_became_a_link_is_refused(modules: Modules, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "given").symlink_to("real")
+    with pytest.raises(FolderRefused) as refused:
+        await run(modules, made.opens("file"), GivenFolder(tmp_path / "given", "/data"))
+    assert str(tmp_path / "given") in refused.value.detail
+    assert (await run(modules, made.ECHOES)).ok
+
+
+async def test_a_call_that_is_cancelled_leaves_no_process(modules: Modules) -> None:
+    before = children()
+    call = asyncio.create_task(run(modules, made.SLEEPS, bounds=ModuleBounds(wall=timedelta(minutes=5))))
+    await eventually(lambda: children() != before)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert children() == before
+
+
+async def test_a_process_that_answered_is_used_again_and_ends_at_the_close() -> None:
+    before = children()
+    kept = Modules(keep=1)
+    await run(kept, made.ECHOES)
+    first = children() - before
+    await run(kept, made.ECHOES)
+    assert len(first) == 1
+    assert children() - before == first
+    await kept.close()
+    assert children() == before
+
+
+async def test_one_that_was_killed_meanwhile_is_replaced() -> None:
+    before = children()
+    kept = Modules(keep=1)
+    await run(kept, made.ECHOES)
+    for pid in children() - before:
+        os.kill(pid, 9)
+    assert (await run(kept, made.ECHOES)).ok
+    await kept.close()
+
+
+async def test_many_calls_at_once_all_get_their_own_answer(modules: Modules) -> None:
+    jobs = [ModuleJob(module=made.ECHOES, input=str(number).encode()) for number in range(12)]
+    async with asyncio.TaskGroup() as group:
+        calls = [group.create_task(modules.run(job)) for job in jobs]
+    assert [call.result().stdout.text for call in calls] == [str(number) for number in range(12)]
+
+
+def children() -> set[int]:
+    return {int(pid) for listed in Path("/proc/self/task").glob("*/children") for pid in listed.read_text().split()}
