@@ -77,6 +77,7 @@ def sqlite_unit(sqlite_opened: SqliteConnection) -> Iterator[SqliteConnection]:
     sqlite_opened.facts = []
     yield sqlite_opened
     sqlite_opened.execute("ROLLBACK")
+    sqlite_opened.forget()
 
 
 @pytest.fixture
@@ -85,6 +86,7 @@ def postgres_unit(postgres_opened: PostgresConnection) -> Iterator[PostgresConne
     postgres_opened.facts = []
     yield postgres_opened
     postgres_opened.execute("ROLLBACK")
+    postgres_opened.heads = {}
 
 
 @pytest.fixture(scope="session")

@@ -244,10 +244,14 @@ def _tell(report: Report, what: str) -> None:
     walked = ", ".join([f"entries: {report.entries}", f"sessions: {report.sessions}", f"anchors: {report.anchors}"])
     if report.rotated:
         walked += f", moved to the archive: {report.rotated}"
+    if report.attested:
+        walked += f", attested executions: {report.attested}"
     if report.ok:
         print(f"The {what} holds ({walked}).")
         if report.after_anchor:
             print(f"Newer than the last anchor: {report.after_anchor} of them.")
+        if report.unattested:
+            print(f"Executions from before there were attestations: {report.unattested}.")
         return
     first, *others = report.problems
     print(f"The {what} was changed: {_place(first)}{printable_line(first.what)}.")
@@ -275,6 +279,8 @@ def _fields_of(report: Report) -> dict[str, object]:
         "anchors": report.anchors,
         "after_anchor": report.after_anchor,
         "rotated": report.rotated,
+        "attested": report.attested,
+        "unattested": report.unattested,
         "problems": [_fields(problem) for problem in report.problems],
     }
 

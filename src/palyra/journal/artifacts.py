@@ -1,6 +1,7 @@
 """Artifacts: results of tools that were too long to be given whole."""
 
 from palyra.core.artifact import Artifact
+from palyra.core.attestation import Whole
 from palyra.core.clock import from_ms, to_ms
 from palyra.core.errors import NotFound
 from palyra.core.ids import CallId, PrincipalId, RunId, SessionId
@@ -44,6 +45,14 @@ def get(conn: Connection, artifact_id: str, principal: PrincipalId) -> Artifact:
     if row is None:
         raise ArtifactNotFound
     return _artifact(row)
+
+
+def whole(conn: Connection, artifact_id: str) -> Whole | None:
+    """Return what is kept under an id, whosever it is; None if nothing is."""
+    row = conn.fetch_one(
+        "SELECT artifact_id, digest, size FROM artifacts WHERE artifact_id = :artifact_id", {"artifact_id": artifact_id}
+    )
+    return Whole(artifact_id=row[0], digest=row[1], size=row[2]) if row is not None else None
 
 
 def read(

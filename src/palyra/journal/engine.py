@@ -6,12 +6,22 @@ from typing import Any, Protocol, TypeVar
 
 from palyra.core.errors import Broken, Unavailable
 from palyra.core.events import Entry
+from palyra.core.ids import SessionId
 from palyra.core.run import RunState
+from palyra.journal.head import Head
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
 Params = Mapping[str, object]
 NO_PARAMS: Params = {}
+TapeRow = tuple[object, ...]
+"""The columns of an entry, in the order of `APPEND`."""
+
+APPEND = (
+    "INSERT INTO tape (session_id, tape_seq, run_id, run_seq, kind, at_ms, content, salt, hash)"
+    " VALUES (:session_id, :tape_seq, :run_id, :run_seq, :kind, :at_ms, :content, :salt, :hash)"
+)
+MOVE = "UPDATE heads SET tape_seq = :tape_seq, hash = :hash WHERE session_id = :session_id"
 
 
 class StorageFull(Unavailable):
@@ -80,6 +90,8 @@ class Connection(Protocol):
     """
 
     dialect: Dialect
+    heads: dict[SessionId, Head]
+    """The ends of tapes as this transaction has them, as far as they are known."""
 
     def execute(self, sql: str, params: Params = NO_PARAMS) -> int:
         """Run a statement that returns no rows; return how many it changed."""
@@ -95,6 +107,13 @@ class Connection(Protocol):
 
     def fetch_one(self, sql: str, params: Params = NO_PARAMS) -> Row | None:
         """Run a statement that returns one row at the most."""
+        ...
+
+    def append(self, session_id: SessionId, rows: Sequence[TapeRow], *, head: Head) -> None:
+        """Write rows of a tape, and where it ends with them.
+
+        They may be put off until the commit, with those of other units, unless a statement asks for them sooner.
+        """
         ...
 
     def publish(self, fact: Fact) -> None:

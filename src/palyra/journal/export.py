@@ -20,8 +20,9 @@ from palyra.core.version import VERSION
 from palyra.journal import anchors, meta, rotated
 from palyra.journal.anchors import Anchor, AnchorBody
 from palyra.journal.engine import Connection
+from palyra.journal.head import Head
 from palyra.journal.rotated import Rotated
-from palyra.journal.tape import GENESIS, Head
+from palyra.journal.tape import GENESIS
 from palyra.journal.verify import entries_of
 
 FORMAT = 1

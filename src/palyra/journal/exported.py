@@ -12,6 +12,7 @@ from palyra.core.errors import Invalid
 from palyra.core.events import Entry
 from palyra.core.ids import RunId, SessionId
 from palyra.journal.anchors import Anchor
+from palyra.journal.attested import CallWalk, Counts
 from palyra.journal.export import (
     FORMAT,
     AnchorLine,
@@ -22,8 +23,9 @@ from palyra.journal.export import (
     RotatedLine,
     SessionLine,
 )
+from palyra.journal.head import Head
 from palyra.journal.rotated import Rotated
-from palyra.journal.tape import GENESIS, Head
+from palyra.journal.tape import GENESIS
 from palyra.journal.verify import AnchorWalk, Chained, Problem, Report, check_rotated, walk_tape
 
 LONGEST_LINE = 256 * 1024 * 1024
@@ -141,6 +143,7 @@ class _Walk:
     covered_before: dict[SessionId, int] = field(default_factory=dict)
     """How far the anchors up to `since` cover each tape: where an export of what is new must begin."""
     anchors: AnchorWalk = field(init=False)
+    counts: Counts = field(default_factory=Counts)
     rotated: int = 0
     entries: int = 0
     uncovered: int = 0
@@ -152,7 +155,14 @@ class _Walk:
 
     def report(self) -> Report:
         return Report(
-            len(self.heads), self.entries, self.anchors.number, self.uncovered, tuple(self.problems), self.rotated
+            len(self.heads),
+            self.entries,
+            self.anchors.number,
+            self.uncovered,
+            tuple(self.problems),
+            self.rotated,
+            self.counts.attested,
+            self.counts.unattested,
         )
 
 
@@ -219,6 +229,7 @@ def _walk_session(lines: _Lines, walk: _Walk, line: SessionLine) -> None:
         head=Head(line.tape_seq, line.hash),
         claims=claims,
         problems=walk.problems,
+        calls=CallWalk(walk.counts, key=walk.header.public_key, from_start=line.after_seq == 0),
     )
     walk.uncovered += max(0, line.after_seq + seen - max(line.after_seq, walk.anchors.covered.get(session_id, 0)))
     # The walk ends at its first fault; what is left of the tape is passed over.

@@ -33,9 +33,9 @@ from palyra.journal import messages, rotated, sqlite
 from palyra.journal.anchors import Anchor
 from palyra.journal.engine import Connection, Row
 from palyra.journal.exported import verify_file
+from palyra.journal.head import Head
 from palyra.journal.messages import Kept
 from palyra.journal.signing import public_key
-from palyra.journal.tape import Head
 from palyra.journal.verify import Problem, Report, entries_of, opened, verify
 
 MessageOf = Callable[[RunState, RunEvent], Message | None]

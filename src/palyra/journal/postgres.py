@@ -19,7 +19,10 @@ from psycopg import errors as pg
 
 from palyra.core.errors import Invalid, PalyraError
 from palyra.core.events import Entry
+from palyra.core.ids import SessionId
 from palyra.journal.engine import (
+    APPEND,
+    MOVE,
     NO_PARAMS,
     Dialect,
     EngineClosed,
@@ -31,9 +34,11 @@ from palyra.journal.engine import (
     StorageFull,
     StorageReadOnly,
     StorageUnavailable,
+    TapeRow,
     Unit,
     carry_out,
 )
+from palyra.journal.head import Head
 from palyra.journal.outcome import Outcome
 
 T = TypeVar("T")
@@ -62,6 +67,9 @@ def _translate(sql: str) -> str:
     return _PARAMETER.sub(r"%(\1)s", sql.replace("%", "%%"))
 
 
+_APPEND, _MOVE = _PARAMETER.sub("%s", APPEND), _PARAMETER.sub("%s", MOVE)
+
+
 class DatabaseUrlInvalid(Invalid):
     """The database_url can not be understood. It looks like postgresql://user:password@host/database."""
 
@@ -74,6 +82,7 @@ class PostgresConnection:
     def __init__(self, raw: "psycopg.Connection[Any]") -> None:
         self.raw = raw
         self.facts: list[Fact] = []
+        self.heads: dict[SessionId, Head] = {}
 
     def execute(self, sql: str, params: Params = NO_PARAMS) -> int:
         return self.raw.execute(_translate(sql), params).rowcount
@@ -90,6 +99,15 @@ class PostgresConnection:
 
     def fetch_one(self, sql: str, params: Params = NO_PARAMS) -> Row | None:
         return cast("Row | None", self.raw.execute(_translate(sql), params).fetchone())
+
+    def append(self, session_id: SessionId, rows: Sequence[TapeRow], *, head: Head) -> None:
+        if len(rows) == 1:
+            self.raw.execute(_APPEND, rows[0])
+        else:
+            with self.raw.cursor() as cursor:
+                cursor.executemany(_APPEND, rows)
+        self.raw.execute(_MOVE, (head.tape_seq, head.hash, session_id))
+        self.heads[session_id] = head
 
     def publish(self, fact: Fact) -> None:
         self.facts.append(fact)

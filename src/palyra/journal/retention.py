@@ -18,8 +18,8 @@ from palyra.journal import artifacts, checkpoints, export, rotated, tape
 from palyra.journal.backup import digest_of
 from palyra.journal.engine import Connection
 from palyra.journal.exported import verify_file
+from palyra.journal.head import Head
 from palyra.journal.rotated import ARCHIVE, Rotated
-from palyra.journal.tape import Head
 from palyra.journal.whole import whole_file, written
 
 SLICE = 500

@@ -13,18 +13,23 @@ import asyncio
 import logging
 import os
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
 
 from palyra.core.errors import PalyraError
+from palyra.core.ids import SessionId
 from palyra.journal.engine import (
+    APPEND,
+    MOVE,
     NO_PARAMS,
     Connection,
     Dialect,
@@ -38,9 +43,11 @@ from palyra.journal.engine import (
     StorageFull,
     StorageReadOnly,
     StorageUnavailable,
+    TapeRow,
     Unit,
     carry_out,
 )
+from palyra.journal.head import Head
 from palyra.journal.outcome import Outcome
 
 T = TypeVar("T")
@@ -50,6 +57,10 @@ READERS = 2
 LARGEST_GROUP = 512
 BUSY_MS = 5_000
 STATEMENTS_CACHED = 256
+HEADS_KNOWN = 1_024
+LOST = "A unit ended the transaction that it ran in."
+
+_TAPES = re.compile(r"\b(tape|heads)\b")
 
 log = logging.getLogger(__name__)
 
@@ -64,44 +75,83 @@ class SqliteConnection:
         # One for all statements: each is run to its end, and a new cursor costs as much as a small statement.
         self._cursor = raw.cursor()
         self.facts: list[Fact] = []
+        self.heads: dict[SessionId, Head] = {}
+        self._rows: list[TapeRow] = []
+        """Entries that are still to be written,"""
+        self._moved: dict[SessionId, Head] = {}
+        """and the ends of their tapes."""
         self.changed = False
         """Whether something was run that may have changed something."""
 
     def execute(self, sql: str, params: Params = NO_PARAMS) -> int:
-        self.changed = True
+        self._prepare(sql)
         self._cursor.execute(sql, params).fetchall()
         return self.raw.changes()
 
     def execute_many(self, sql: str, rows: Sequence[Params]) -> None:
-        self.changed = True
+        self._prepare(sql)
         self._cursor.executemany(sql, rows).fetchall()
 
     def fetch(self, sql: str, params: Params = NO_PARAMS) -> list[Row]:
-        if not sql.startswith("SELECT"):
-            self.changed = True
+        self._prepare(sql)
         return self._cursor.execute(sql, params).fetchall()
 
     def fetch_one(self, sql: str, params: Params = NO_PARAMS) -> Row | None:
-        if not sql.startswith("SELECT"):
-            self.changed = True
+        self._prepare(sql)
         rows = self._cursor.execute(sql, params).fetchall()
         return rows[0] if rows else None
+
+    def append(self, session_id: SessionId, rows: Sequence[TapeRow], *, head: Head) -> None:
+        self.changed = True
+        self._rows += rows
+        self._moved[session_id] = self.heads[session_id] = head
+
+    def flush(self) -> None:
+        """Write the entries that were put off. Whoever commits calls it before."""
+        if not self._rows:
+            return
+        if not self.raw.in_transaction:
+            # Each row would commit by itself, and some are of units that will run again.
+            raise JournalFault(LOST)
+        rows, moved = self._rows, self._moved
+        self._rows, self._moved = [], {}
+        self._cursor.executemany(APPEND, rows).fetchall()
+        heads = [(head.tape_seq, head.hash, session_id) for session_id, head in moved.items()]
+        self._cursor.executemany(MOVE, heads).fetchall()
+
+    def forget(self) -> None:
+        """Drop what was known or put off: the transaction was undone, or somebody else has written."""
+        self._rows, self._moved, self.heads = [], {}, {}
+
+    def _prepare(self, sql: str) -> None:
+        """Note what the statement may change, and let it see what was put off."""
+        reads, concerned = _kind(sql)
+        if not reads:
+            self.changed = True
+        if concerned:
+            self.flush()
+            if not reads:
+                self.heads.clear()
 
     def publish(self, fact: Fact) -> None:
         self.facts.append(fact)
 
 
+@lru_cache(maxsize=1_024)
+def _kind(sql: str) -> tuple[bool, bool]:
+    """Tell of a statement whether it only reads, and whether entries that were put off concern it."""
+    concerned = _TAPES.search(sql) is not None and not sql.startswith("INSERT INTO heads (")
+    return sql.startswith("SELECT"), concerned
+
+
 class _Job(Outcome[Any]):
-    """A unit on its way, and what came of it. One object and not two: every write makes one."""
+    """A unit on its way, and what came of it. One object and not two, without a constructor: every write makes one."""
 
-    __slots__ = ("answer", "error", "facts", "unit")
+    __slots__ = ("answer", "error", "unit")
 
-    def __init__(self, unit: Unit[Any], loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop=loop)
-        self.unit = unit
-        self.answer: Any = None
-        self.error: BaseException | None = None
-        self.facts: list[Fact] = []
+    unit: Unit[Any]
+    answer: Any
+    error: BaseException | None
 
 
 class SqliteEngine:
@@ -112,6 +162,8 @@ class SqliteEngine:
         self._after_commit = after_commit
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Listener] = []
+        self._version = -1
+        """Of the database as the writer last saw it; another connection's commit changes it."""
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._closed = False
         # Opened here, so that a file that can not be used is an error of the start and not of the first write.
@@ -128,7 +180,8 @@ class SqliteEngine:
     async def write(self, unit: Unit[T]) -> T:
         if self._closed:
             raise EngineClosed
-        job = _Job(unit, self._loop)
+        job = _Job(loop=self._loop)
+        job.unit = unit
         self._jobs.put(job)
         answer: T = await job
         return answer
@@ -190,31 +243,39 @@ class SqliteEngine:
 
     def _try_group(self, group: list[_Job], *, careful: bool) -> list[list[_Job]]:
         """Run the units in one transaction and answer them; return the groups that must be tried again."""
-        raw = self._writer.raw
+        connection, raw = self._writer, self._writer.raw
+        connection.facts = []
         try:
             raw.execute("BEGIN IMMEDIATE")
+            self._remember()
         except apsw.Error as error:
             # Nobody has run, so nobody is to blame; to wait again for each of them would only take longer.
+            if raw.in_transaction:
+                raw.execute("ROLLBACK")
             for job in group:
-                job.error = translated(error)
+                job.answer, job.error = None, translated(error)
             self._answer(group)
             return []
         try:
             for job in group:
                 clean = self._run(job, careful=careful)
                 if not raw.in_transaction:
+                    connection.forget()
                     self._answer([job])
                     return [[other] for other in group if other is not job]
                 if not clean:
                     raw.execute("ROLLBACK")
+                    connection.forget()
                     if len(group) > 1:
                         return [group]
                     self._answer(group)
                     return []
+            connection.flush()
             raw.execute("COMMIT")
         except apsw.Error as error:
             if raw.in_transaction:
                 raw.execute("ROLLBACK")
+            connection.forget()
             if len(group) > 1:
                 return [[job] for job in group]
             group[0].error = translated(error)
@@ -222,40 +283,49 @@ class SqliteEngine:
             return []
         if self._after_commit is not None:
             self._after_commit()
-        self._answer(group)
+        self._answer(group, connection.facts)
         return []
+
+    def _remember(self) -> None:
+        """Keep what is known of the tapes' ends, unless another connection has committed since."""
+        version = int(self._writer.raw.pragma("data_version"))
+        if version != self._version or len(self._writer.heads) > HEADS_KNOWN:
+            self._version = version
+            self._writer.forget()
 
     def _run(self, job: _Job, *, careful: bool) -> bool:
         """Run one unit inside the open transaction; False if it failed and left changes behind."""
         connection, raw = self._writer, self._writer.raw
         connection.changed = False
-        connection.facts = []
-        job.error, job.facts = None, connection.facts
+        told = len(connection.facts)
+        job.error = None
         try:
             if careful:
                 raw.execute("SAVEPOINT unit")
             job.answer = carry_out(job.unit, connection)
-            if careful:
-                raw.execute("RELEASE unit")
             if not raw.in_transaction:
-                raise JournalFault("A unit ended the transaction that it ran in.")
+                raise JournalFault(LOST)
+            if careful:
+                connection.flush()
+                raw.execute("RELEASE unit")
         except BaseException as error:
-            job.error = translated(error) if isinstance(error, apsw.Error) else error
+            job.answer, job.error = None, translated(error) if isinstance(error, apsw.Error) else error
+            del connection.facts[told:]
             if not careful:
                 return not connection.changed
+            connection.forget()
             if raw.in_transaction:
                 raw.execute("ROLLBACK TO unit")
                 raw.execute("RELEASE unit")
         return True
 
-    def _answer(self, group: list[_Job]) -> None:
+    def _answer(self, group: list[_Job], facts: Sequence[Fact] = ()) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._deliver, group)
+            self._loop.call_soon_threadsafe(self._deliver, group, facts)
         except RuntimeError:
             log.warning("the event loop is gone; %d answered writes have no reader", len(group))
 
-    def _deliver(self, group: list[_Job]) -> None:
-        facts = [fact for job in group if job.error is None for fact in job.facts]
+    def _deliver(self, group: list[_Job], facts: Sequence[Fact]) -> None:
         try:
             if facts:
                 for listener in self._listeners:
@@ -263,7 +333,10 @@ class SqliteEngine:
         finally:
             # A listener's fault is no reason to let writers wait for ever.
             for job in group:
-                job.settle(job.answer, job.error)
+                if job.error is None:
+                    job.set_result(job.answer)
+                else:
+                    job.settle(None, job.error)
 
 
 class SqliteWriter:
@@ -276,7 +349,9 @@ class SqliteWriter:
         try:
             self._raw.execute("BEGIN IMMEDIATE")
             try:
-                result = carry_out(unit, SqliteConnection(self._raw))
+                connection = SqliteConnection(self._raw)
+                result = carry_out(unit, connection)
+                connection.flush()
                 self._raw.execute("COMMIT")
             finally:
                 if self._raw.in_transaction:

@@ -12,12 +12,14 @@ from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from palyra.core.clock import to_ms
 from palyra.core.errors import Invalid
 from palyra.core.events import Entry, TapeEvent, encode, kind_of
 from palyra.core.ids import RunId, SessionId
-from palyra.journal.engine import Connection
+from palyra.journal.engine import Connection, TapeRow
+from palyra.journal.head import Head
 from palyra.journal.salts import Salts
 
 GENESIS = "0" * 64
@@ -34,13 +36,6 @@ class BeyondTheEnd(Invalid):
     """after_seq lies beyond the end of the tape."""
 
 
-class Head(Struct, frozen=True):
-    """The end of a tape: how many entries it has, and the hash of the last."""
-
-    tape_seq: int
-    hash: str
-
-
 class Fresh(Struct, frozen=True):
     """An event on its way to the tape: whose it is, and its place in the run."""
 
@@ -51,7 +46,7 @@ class Fresh(Struct, frozen=True):
 
 def entry_hash(before: str, entry: Entry, salt: str) -> str:
     """Return the hash of an entry, given the hash of the entry before it."""
-    content = hashlib.sha256(salt.encode() + entry.content.encode()).hexdigest()
+    content = hashlib.sha256((salt + entry.content).encode()).hexdigest()
     position = (before, entry.session_id, entry.tape_seq, entry.run_id, entry.run_seq, entry.kind, entry.at_ms, content)
     return hashlib.sha256(_position.encode(position)).hexdigest()
 
@@ -67,6 +62,8 @@ def begin(conn: Connection, session_id: SessionId) -> Head:
 
 def lock(conn: Connection, session_id: SessionId) -> Head | None:
     """Hold the head of the session's tape until the unit ends. One unit holds one head, and takes it first."""
+    if (known := conn.heads.get(session_id)) is not None:
+        return known
     row = conn.fetch_one(
         "SELECT tape_seq, hash FROM heads WHERE session_id = :session_id" + conn.dialect.for_update,
         {"session_id": session_id},
@@ -77,39 +74,18 @@ def lock(conn: Connection, session_id: SessionId) -> Head | None:
 def append(conn: Connection, session_id: SessionId, *, head: Head, fresh: Sequence[Fresh]) -> list[Entry]:
     """Write the events behind the head, which the caller holds, and tell the listeners of them."""
     entries: list[Entry] = []
-    rows: list[dict[str, object]] = []
+    rows: list[TapeRow] = []
     seq, chain = head.tape_seq, head.hash
     for item in fresh:
         seq += 1
-        kind, at_ms, content = kind_of(item.event), to_ms(item.event.at), encode(item.event)
-        entry = Entry(session_id, seq, item.run_id, item.run_seq, kind, at_ms, content)
+        event = item.event
+        entry = Entry(session_id, seq, item.run_id, item.run_seq, kind_of(event), to_ms(event.at), encode(event))
         salt = _salts.new()
         chain = entry_hash(chain, entry, salt)
         entries.append(entry)
-        rows.append(
-            {
-                "session_id": session_id,
-                "tape_seq": seq,
-                "run_id": item.run_id,
-                "run_seq": item.run_seq,
-                "kind": kind,
-                "at_ms": at_ms,
-                "content": content,
-                "salt": salt,
-                "hash": chain,
-            }
-        )
-    conn.execute_many(
-        "INSERT INTO tape (session_id, tape_seq, run_id, run_seq, kind, at_ms, content, salt, hash)"
-        " VALUES (:session_id, :tape_seq, :run_id, :run_seq, :kind, :at_ms, :content, :salt, :hash)",
-        rows,
-    )
-    conn.execute(
-        "UPDATE heads SET tape_seq = :tape_seq, hash = :hash WHERE session_id = :session_id",
-        {"session_id": session_id, "tape_seq": seq, "hash": chain},
-    )
-    for entry in entries:
+        rows.append((*astuple(entry), salt, chain))
         conn.publish(entry)
+    conn.append(session_id, rows, head=Head(seq, chain))
     return entries
 
 

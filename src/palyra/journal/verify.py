@@ -6,6 +6,7 @@ The walks take iterators and values, not a database: an export is proved by the 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -13,8 +14,9 @@ from palyra.config import Home, Settings
 from palyra.core.errors import Invalid, NotFound
 from palyra.core.events import Entry
 from palyra.core.ids import SessionId
-from palyra.journal import anchors, meta, rotated, sqlite, suspect
+from palyra.journal import anchors, artifacts, meta, rotated, sqlite, suspect
 from palyra.journal.anchors import Anchor, AnchorBody
+from palyra.journal.attested import CallWalk, Counts
 from palyra.journal.engine import Connection, Row
 from palyra.journal.salts import SALT_BYTES
 from palyra.journal.signing import is_signed, public_key
@@ -57,6 +59,10 @@ class Report:
     problems: tuple[Problem, ...]
     rotated: int = 0
     """Sessions whose tapes were moved to an archive: of them only the end is here."""
+    attested: int = 0
+    """Executions of tools that are attested."""
+    unattested: int = 0
+    """Executions from before there were attestations."""
 
     @property
     def ok(self) -> bool:
@@ -108,7 +114,7 @@ def verify(conn: Connection, *, saved: Anchor | None = None, key: str | None = N
     if key is not None and recorded not in (None, key):
         problems.append(Problem(None, None, "the journal names another signing key than its home has"))
     said = _walk_anchors(conn, problems, saved=saved, key=key or recorded)
-    entries = 0
+    entries, counts = 0, Counts()
     walked: set[SessionId] = set()
     for session_id, chain in _chains(conn, problems):
         if session_id in moved:
@@ -117,7 +123,10 @@ def verify(conn: Connection, *, saved: Anchor | None = None, key: str | None = N
             continue
         walked.add(session_id)
         claims = said.claims.get(session_id, {})
-        entries += walk_tape(chain, session_id, head=heads.get(session_id), claims=claims, problems=problems)
+        calls = CallWalk(counts, key=key or recorded, whole_of=partial(artifacts.whole, conn))
+        entries += walk_tape(
+            chain, session_id, head=heads.get(session_id), claims=claims, problems=problems, calls=calls
+        )
     for session_id, record in moved.items():
         check_rotated(
             session_id, record, head=heads.get(session_id), claims=said.claims.get(session_id, {}), problems=problems
@@ -131,7 +140,16 @@ def verify(conn: Connection, *, saved: Anchor | None = None, key: str | None = N
     covered = sum(
         min(seq, heads[name].tape_seq) for name, seq in said.covered.items() if name in heads and name not in moved
     )
-    return Report(len(walked), entries, said.number, max(0, entries - covered), tuple(problems), len(moved))
+    return Report(
+        len(walked),
+        entries,
+        said.number,
+        max(0, entries - covered),
+        tuple(problems),
+        len(moved),
+        counts.attested,
+        counts.unattested,
+    )
 
 
 Chained = tuple[Entry, str, str]
@@ -200,9 +218,13 @@ def walk_tape(
     head: Head | None,
     claims: dict[int, str],
     problems: list[Problem],
+    calls: CallWalk,
 ) -> int:
-    """Walk one tape to its end, which must be the head, or to its first fault; return how many entries were seen."""
-    walked = walk_links(chain, session_id, after=after, claims=claims, problems=problems)
+    """Walk one tape to its end, which must be the head, or to its first fault; return how many entries were seen.
+
+    `calls` looks at every entry that holds.
+    """
+    walked = walk_links(calls.follow(chain), session_id, after=after, claims=claims, problems=problems)
     seq = walked.end.tape_seq
     if walked.whole:
         what = None
@@ -216,6 +238,8 @@ def walk_tape(
             what = "the tape was cut off here: an anchor knew further entries"
         if what is not None:
             problems.append(Problem(session_id, seq, what))
+    if calls.fault is not None:
+        problems.append(Problem(session_id, *calls.fault))
     return seq - after.tape_seq
 
 

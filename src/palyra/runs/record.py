@@ -47,6 +47,7 @@ from palyra.core.tool import Risk
 from palyra.core.usage import Usage
 from palyra.journal import approvals, grants, messages, runs, sessions, stops, tape, tasks
 from palyra.journal.engine import Connection, Taken
+from palyra.journal.head import Head
 from palyra.journal.leases import Lease, LeaseLost
 from palyra.journal.messages import Kept
 from palyra.runs.transcript import message_of
@@ -81,7 +82,7 @@ class _Touched:
 class Book:
     """A session's tape, held for the length of one unit. Open it first, close it last."""
 
-    def __init__(self, conn: Connection, session_id: SessionId, *, head: tape.Head, ids: IdSource) -> None:
+    def __init__(self, conn: Connection, session_id: SessionId, *, head: Head, ids: IdSource) -> None:
         self._conn = conn
         self._session_id = session_id
         self._head = head

@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 from palyra.core.errors import PalyraError
-from palyra.journal import meta, sqlite
+from palyra.journal import meta, sqlite, tape
 from palyra.journal.engine import (
     Connection,
     Engine,
@@ -27,8 +27,9 @@ from palyra.journal.engine import (
     Woken,
 )
 from palyra.journal.sqlite import SqliteEngine
+from palyra.journal.verify import verify
 from tests.contract.database import SqliteDatabase, closed, migrated
-from tests.contract.journal.builders import occupied, queued
+from tests.contract.journal.builders import a_session_id, a_title, begin, occupied, queued, write_down
 from tests.support.eventually import eventually
 
 DISK_KIB = 2048
@@ -451,3 +452,56 @@ async def test_reading_a_damaged_page_is_reported_as_damage(file: SqliteDatabase
 )
 def test_each_error_of_the_driver_has_a_meaning(driver: type[apsw.Error], ours: type[PalyraError]) -> None:
     assert type(sqlite.translated(driver("so it went"))) is ours
+
+
+# -- the entries of a group are written together
+
+
+class Failure(Exception):
+    """What a unit raises."""
+
+
+async def test_what_a_unit_appends_is_seen_by_the_next_unit_of_its_group(sqlite: SqliteEngine) -> None:
+    await sqlite.write(lambda conn: begin(conn, 1))
+    session_id = a_session_id(1)
+
+    def look(conn: Connection) -> tuple[int, list[int]]:
+        return tape.end(conn, session_id), [entry.tape_seq for entry in tape.page(conn, session_id, after_seq=0)]
+
+    def write(conn: Connection) -> None:
+        write_down(conn, session_id, a_title())
+
+    answers = await queued([write, look, write, write, look], sqlite)
+
+    assert answers[1::3] == [(1, [1]), (3, [1, 2, 3])]
+
+
+async def test_who_appends_after_another_process_goes_on_where_that_one_ended(file: SqliteDatabase) -> None:
+    one, other = await migrated(file), file.engine()
+    await one.write(lambda conn: begin(conn, 1))
+    for engine in (one, other, other, one, one, other):
+        await engine.write(lambda conn: write_down(conn, a_session_id(1), a_title()))
+
+    report = await one.read(verify)
+
+    assert report.ok, report.problems
+    assert report.entries == 6
+
+
+async def test_what_was_put_off_is_gone_with_the_unit_that_put_it_off(sqlite: SqliteEngine) -> None:
+    await sqlite.write(lambda conn: begin(conn, 1))
+
+    def fail(conn: Connection) -> None:
+        write_down(conn, a_session_id(1), a_title("never"))
+        raise Failure
+
+    def write(conn: Connection) -> None:
+        write_down(conn, a_session_id(1), a_title("kept"))
+
+    first, second, third = await queued([write, fail, write], sqlite)
+
+    assert (first, third) == (None, None)
+    assert isinstance(second, Failure)
+    entries = await sqlite.read(lambda conn: tape.page(conn, a_session_id(1), after_seq=0))
+    assert [entry.tape_seq for entry in entries] == [1, 2]
+    assert not any("never" in entry.content for entry in entries)

@@ -10,9 +10,10 @@ from palyra.core.events import Entry, encode
 from palyra.core.ids import RunId, SessionId
 from palyra.journal import tape
 from palyra.journal.engine import Connection
+from palyra.journal.head import Head
 from palyra.journal.postgres import PostgresConnection
 from palyra.journal.sqlite import SqliteConnection
-from palyra.journal.tape import GENESIS, PAGE_BYTES, PAGE_ENTRIES, BeyondTheEnd, Fresh, Head, entry_hash
+from palyra.journal.tape import GENESIS, PAGE_BYTES, PAGE_ENTRIES, BeyondTheEnd, Fresh, entry_hash
 from tests.contract.journal.builders import (
     a_piece,
     a_run_id,

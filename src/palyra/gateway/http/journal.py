@@ -48,6 +48,10 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """Entries that no anchor covers yet."""
     rotated: int
     """Sessions whose tapes were moved to the archive."""
+    attested: int
+    """Executions of tools that are attested."""
+    unattested: int
+    """Executions from before there were attestations."""
     problem_count: int
     problems: list[Finding]
     """The first thousand of them."""
@@ -142,6 +146,8 @@ def _verdict(report: Report) -> Verdict:
         anchors=report.anchors,
         after_anchor=report.after_anchor,
         rotated=report.rotated,
+        attested=report.attested,
+        unattested=report.unattested,
         problem_count=len(report.problems),
         problems=found,
     )
