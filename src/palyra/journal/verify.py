@@ -18,10 +18,11 @@ from palyra.journal import anchors, artifacts, meta, rotated, sqlite, suspect
 from palyra.journal.anchors import Anchor, AnchorBody
 from palyra.journal.attested import CallWalk, Counts
 from palyra.journal.engine import Connection, Row
+from palyra.journal.head import Head
 from palyra.journal.salts import SALT_BYTES
 from palyra.journal.signing import is_signed, public_key
 from palyra.journal.suspect import Strange
-from palyra.journal.tape import GENESIS, Head, entry_hash
+from palyra.journal.tape import GENESIS, entry_hash
 from palyra.references import secret_of
 
 ENTRY = (int, (str, type(None)), int, str, int, str, str, str)
