@@ -171,6 +171,8 @@ class PolicyDecided(Event, frozen=True, kw_only=True, omit_defaults=True, tag="p
     """Whether somebody could have been asked."""
     grant_id: str | None = None
     """The earlier answer that covers the call."""
+    manifest_hash: str | None = None
+    """The manifest of the plugin that the tool belongs to, by which the call was bounded."""
 
 
 class ApprovalRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="approval_requested"):

@@ -14,6 +14,7 @@ from palyra.core import labels
 from palyra.core.approval import Grant, Scope
 from palyra.core.effect import Effect
 from palyra.core.ids import AgentId, PrincipalId, SessionId
+from palyra.core.manifest import Manifest
 from palyra.core.tool import Risk, ToolSpec, Verdict
 from palyra.policy import entities
 from palyra.policy.cedar import Answer, Engine
@@ -21,19 +22,6 @@ from palyra.policy.load import Policies
 
 MANIFEST = "manifest"
 """Stands for the policy when a manifest decides."""
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What the skill or plugin on whose behalf a call is made may do at most."""
-
-    name: str
-    digest: str
-    tools: frozenset[str] = frozenset()
-    hosts: frozenset[str] = frozenset()
-    """`example.org`, or `*.example.org` for everything below it."""
-    paths: frozenset[str] = frozenset()
-    """Folders; what lies in them is included."""
 
 
 @dataclass(frozen=True, slots=True)

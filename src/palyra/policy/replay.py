@@ -13,7 +13,7 @@ from palyra.core.effect import Effect
 from palyra.core.ids import AgentId, PrincipalId, SessionId
 from palyra.core.tool import JsonObject, Risk, ToolSpec
 from palyra.policy import risk
-from palyra.policy.gate import Gate, Judgement, Question
+from palyra.policy.gate import MANIFEST, Gate, Judgement, Question
 
 IMAGINED = "imagined"
 """Stands where an imagined call has no id, or no class of arguments."""
@@ -43,6 +43,10 @@ def judge_again(gate: Gate, call: DecidedCall, spec: ToolSpec) -> Judgement:
     An earlier answer that covered it then covers it now: what is asked is what the policies make of the same facts.
     """
     decided = call.decided
+    if decided.policies == (MANIFEST,):
+        # No policy had a say, and none would have now.
+        risk_then = decided.risk or spec.risk
+        return Judgement(decided.verdict, risk_then, decided.reason, decided.policies, gate.policy_hash)
     effect = decided.effect
     if effect is None:
         # Recorded before effects were: the arguments tell what they can.

@@ -13,6 +13,7 @@ from palyra.core.effect import Effect
 from palyra.core.errors import PalyraError
 from palyra.core.events import Entry, InputSteered, RunAccepted, ToolProposed
 from palyra.core.ids import CallId
+from palyra.core.manifest import Manifest
 from palyra.core.run import RunState
 from palyra.core.tool import ToolCall, Verdict
 from palyra.policy.gate import Gate, Judgement, Question
@@ -30,6 +31,7 @@ class Judged:
     judgement: Judgement
     labels: tuple[str, ...]
     has_channel: bool
+    manifest_hash: str | None = None
 
 
 class Judge:
@@ -66,16 +68,17 @@ class Judge:
         except PalyraError as error:
             # What can not even be looked at can not be carried out either.
             return BadCall(error.detail)
+        manifest = tool.manifest(context) if tool.manifest is not None else None
         has_channel = answered or self._channels.reachable(state.principal, state.session_id)
-        judgement = await self._ask(state, tool, effect, grants, origin, has_channel=has_channel)
+        judgement = await self._ask(state, tool, effect, grants, origin, manifest, has_channel=has_channel)
         if judgement.verdict is Verdict.DENY and not has_channel:
             # Somebody may be on the way here, and that may be all that is missing.
-            with_channel = await self._ask(state, tool, effect, grants, origin, has_channel=True)
+            with_channel = await self._ask(state, tool, effect, grants, origin, manifest, has_channel=True)
             if with_channel.verdict is not Verdict.DENY and await self._channels.wait_for(
                 state.principal, state.session_id
             ):
                 has_channel, judgement = True, with_channel
-        return Judged(effect, judgement, origin, has_channel)
+        return Judged(effect, judgement, origin, has_channel, manifest.digest if manifest is not None else None)
 
     async def _ask(
         self,
@@ -84,6 +87,7 @@ class Judge:
         effect: Effect,
         grants: Sequence[Grant],
         origin: tuple[str, ...],
+        manifest: Manifest | None,
         *,
         has_channel: bool,
     ) -> Judgement:
@@ -96,6 +100,7 @@ class Judge:
             labels=origin,
             has_channel=has_channel,
             now=self._clock.now(),
+            manifest=manifest,
         )
         # Off the event loop: the first judgement loads the engine.
         return await asyncio.to_thread(self._gate().judge, question, grants)

@@ -10,6 +10,7 @@ import msgspec
 from palyra.core import labels
 from palyra.core.clock import Clock
 from palyra.core.effect import Effect
+from palyra.core.manifest import Manifest
 from palyra.core.tool import JsonObject, Risk, Runtime, ToolSpec
 from palyra.sandbox.base import Nowhere, Sandbox
 from palyra.sandbox.egress import Egress
@@ -68,6 +69,8 @@ class Tool:
     """Where its results come from."""
     runtime: Runtime = Runtime.INTERNAL
     """What carries it out."""
+    manifest: Callable[[ToolContext], Manifest] | None = None
+    """Returns what its calls in a run are bounded by; None for a tool that is no plugin's."""
 
     async def effect(self, context: ToolContext, given: msgspec.Struct) -> Effect:
         """Return what the call would do."""

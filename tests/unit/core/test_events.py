@@ -56,7 +56,14 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "InputSteered": {"idempotency_key": None},
     "ModelTurnStarted": {"reason": "", "last": False, "settings_hash": ""},
     "ToolProposed": {"malformed": ""},
-    "PolicyDecided": {"policies": (), "policy_hash": "", "effect": None, "has_channel": False, "grant_id": None},
+    "PolicyDecided": {
+        "policies": (),
+        "policy_hash": "",
+        "effect": None,
+        "has_channel": False,
+        "grant_id": None,
+        "manifest_hash": None,
+    },
     "ApprovalRequested": {
         "tool": "",
         "arguments": {},

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from palyra.core import labels
 from palyra.core.approval import Scope
 from palyra.core.ids import AgentId, PrincipalId, SessionId
+from palyra.core.manifest import Manifest
 from palyra.core.tool import Risk, Verdict
-from palyra.policy.gate import Gate, Manifest, covers
+from palyra.policy.gate import Gate, covers
 from tests.unit.policy.asking import NOW, SESSION, a_gate, a_grant, a_question
 
 SHIPPED = a_gate()

@@ -78,4 +78,5 @@ class PolicyStep:
             effect=judged.effect,
             has_channel=judged.has_channel,
             grant_id=judgement.grant_id,
+            manifest_hash=judged.manifest_hash,
         )
