@@ -11,7 +11,7 @@ from palyra.core.events import ChildEnded, ToolFinished
 from palyra.core.run import RunState
 from palyra.journal.anchors import Signer
 
-Ended = TypeVar("Ended", ToolFinished, ChildEnded)
+Ended = TypeVar("Ended", bound=ToolFinished | ChildEnded)
 
 
 class Attester:
