@@ -39,4 +39,4 @@ class Workbench:
         workspace = self._workspace(state.principal)
         if agent is not None and agent.workspace_roots:
             workspace = workspace.within(tuple(Path(root) for root in agent.workspace_roots))
-        return ToolContext(workspace=workspace, clock=self._clock, sandbox=self._sandbox)
+        return ToolContext(workspace=workspace, clock=self._clock, sandbox=self._sandbox, principal=state.principal)

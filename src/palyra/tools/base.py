@@ -10,6 +10,7 @@ import msgspec
 from palyra.core import labels
 from palyra.core.clock import Clock
 from palyra.core.effect import Effect
+from palyra.core.ids import PrincipalId
 from palyra.core.manifest import Manifest
 from palyra.core.tool import JsonObject, Risk, Runtime, ToolSpec
 from palyra.sandbox.base import Nowhere, Sandbox
@@ -39,6 +40,8 @@ class ToolContext:
     """Reaches the network."""
     witness: Witness = field(default_factory=Witness)
     """Sees what the call runs."""
+    principal: PrincipalId | None = None
+    """Whose run it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,120 @@
+"""Every MCP server of the configuration: started and stopped with it, and the tools of theirs that were accepted."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from palyra.core.errors import NotFound, PalyraError
+from palyra.core.ids import PrincipalId
+from palyra.core.mcp import McpServer, McpStanding, Pin, ToolState
+from palyra.journal import mcp
+from palyra.journal.engine import Engine
+from palyra.tools.base import Tool
+from palyra.tools.mcp.server import Server, Surroundings
+from palyra.tools.mcp.tool import make
+
+Pins = dict[str, dict[str, Pin]]
+
+RETRY_SECONDS = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class McpServerNotFound(NotFound):
+    """There is no MCP server of that name in the settings. `palyra mcp list` lists them."""
+
+
+class Servers:
+    """Keeps servers as the settings want them."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        wanted: Mapping[str, McpServer],
+        *,
+        around: Surroundings,
+        owner: PrincipalId,
+    ) -> None:
+        self._engine = engine
+        self._wanted = dict(wanted)
+        self._around = around
+        self._owner = owner
+        self._servers: dict[str, Server] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._pins: Pins = {}
+        self._tools: tuple[Tool, ...] | None = None
+        self._changed = asyncio.Event()
+        self._changed.set()
+
+    def adopt(self, wanted: Mapping[str, McpServer]) -> None:
+        """Take over other settings."""
+        if wanted != self._wanted:
+            self._wanted = dict(wanted)
+            self._changed.set()
+
+    def tools(self) -> tuple[Tool, ...]:
+        """Return the tools that were accepted and are what they were then."""
+        if self._tools is None:
+            self._tools = tuple(
+                make(tool, server.settings, owner=self._owner, call=server.call)
+                for server in self._servers.values()
+                if server.settings.enabled
+                for tool in server.tools
+                if tool.state is ToolState.ACCEPTED
+            )
+        return self._tools
+
+    def standing(self) -> list[McpStanding]:
+        """Say how each server stands, by name."""
+        return [self._servers[name].standing() for name in sorted(self._servers)]
+
+    def get(self, name: str) -> Server:
+        """Return the server of that name."""
+        if (found := self._servers.get(name)) is None:
+            raise McpServerNotFound
+        return found
+
+    async def read_decisions(self) -> None:
+        """Take over what was decided about tools, here or elsewhere."""
+        pins: Pins = {}
+        for pin in await self._engine.read(mcp.all_pins):
+            pins.setdefault(pin.server, {})[pin.definition.name] = pin
+        self._pins = pins
+        for name, server in self._servers.items():
+            server.decided(pins.get(name, {}))
+
+    async def run(self) -> None:
+        """Keep every server running until cancelled; then end them all."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                if not self._wanted and not self._servers:
+                    continue
+                try:
+                    await self.read_decisions()
+                except PalyraError as error:
+                    # Without the decisions nothing could be offered; the journal will be back.
+                    log.warning("mcp servers wait for the journal: %s", error.detail)
+                    await asyncio.sleep(RETRY_SECONDS)
+                    self._changed.set()
+                    continue
+                await self._arrange(group)
+
+    async def _arrange(self, group: asyncio.TaskGroup) -> None:
+        for name in list(self._servers):
+            server, wanted = self._servers[name], self._wanted.get(name)
+            if wanted is None or not server.adopt(wanted):
+                task = self._tasks.pop(name)
+                del self._servers[name]
+                task.cancel()
+                await asyncio.wait([task])
+        for name, settings in self._wanted.items():
+            if name not in self._servers:
+                server = self._servers[name] = Server(name, settings, self._around, told=self._forget_tools)
+                server.decided(self._pins.get(name, {}))
+                self._tasks[name] = group.create_task(server.keep())
+        self._forget_tools()
+
+    def _forget_tools(self) -> None:
+        self._tools = None

@@ -1,0 +1,69 @@
+"""A tool of a server as agents have it: judged by its arguments, asked about, and its results not trusted."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from palyra.core import labels
+from palyra.core.effect import Effect
+from palyra.core.errors import Denied
+from palyra.core.ids import PrincipalId
+from palyra.core.mcp import McpServer, McpTool
+from palyra.core.tool import JsonObject, Runtime, ToolSpec
+from palyra.policy.risk import of_call
+from palyra.tools.base import Tool, ToolContext
+from palyra.tools.schema import Given, Schema
+
+MOST_SUMMARY_CHARS = 120
+
+Call = Callable[[McpTool, JsonObject], Awaitable[str]]
+
+
+class McpNotYours(Denied):
+    """This MCP server is the owner's: `principals` of its settings says who else may use it."""
+
+
+def make(tool: McpTool, server: McpServer, *, owner: PrincipalId, call: Call) -> Tool:
+    """Return what agents are offered of a tool that was accepted."""
+    spec = ToolSpec(name=tool.name, description=tool.description, parameters=tool.parameters, risk=tool.risk)
+
+    def check(context: ToolContext) -> None:
+        if context.principal != owner and not {"*", context.principal} & set(server.principals):
+            raise McpNotYours
+
+    async def preview(context: ToolContext, given: Any) -> Effect:
+        check(context)
+        return msgspec.structs.replace(
+            of_call(spec, given.values),
+            summary=_summary(tool, given.values),
+            detail=_detail(tool, server, given.values),
+        )
+
+    async def run(context: ToolContext, given: msgspec.Struct) -> str:
+        check(context)
+        assert isinstance(given, Given)
+        return await call(tool, given.values)
+
+    return Tool(
+        spec=spec,
+        arguments=Schema(tool.parameters),
+        run=run,
+        timeout_ms=server.timeout_seconds * 1000,
+        preview=preview,
+        label=labels.WEB,
+        runtime=Runtime.MCP,
+    )
+
+
+def _summary(tool: McpTool, arguments: JsonObject) -> str:
+    line = f"{tool.name} {msgspec.json.encode(arguments).decode()}"
+    return line if len(line) <= MOST_SUMMARY_CHARS else line[:MOST_SUMMARY_CHARS] + "…"
+
+
+def _detail(tool: McpTool, server: McpServer, arguments: JsonObject) -> str:
+    kind = server.url if server.url is not None else f"the program {server.command}"
+    return (
+        f"tool {tool.tool} of {kind}\narguments:\n{json.dumps(arguments, indent=2, ensure_ascii=False, sort_keys=True)}"
+    )
