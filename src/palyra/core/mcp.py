@@ -125,6 +125,8 @@ class McpTool(Struct, frozen=True, kw_only=True):
     risk: Risk = Risk.HIGH
     description: str = ""
     parameters: JsonObject = {}
+    reads_only: bool = False
+    """What the server claims; it never lowers the risk below medium."""
     diff: tuple[str, ...] = ()
     """From what was accepted to what it is now, line by line."""
 

@@ -29,6 +29,7 @@ from palyra.gateway.http.approvals import ApprovalRoutes
 from palyra.gateway.http.config import ConfigRoutes
 from palyra.gateway.http.files import FileRoutes
 from palyra.gateway.http.journal import JournalRoutes
+from palyra.gateway.http.mcp import McpRoutes
 from palyra.gateway.http.protocol import bounded
 from palyra.gateway.http.runs import RunRoutes
 from palyra.gateway.http.secrets import SecretRoutes
@@ -44,6 +45,7 @@ from palyra.runs.approvals import Approvals
 from palyra.runs.control import Control
 from palyra.runs.files import Files
 from palyra.runs.intake import Intake
+from palyra.runs.mcp import Mcp
 from palyra.runs.secrets import Secrets
 from palyra.runs.sessions import Sessions
 from palyra.runs.stops import Stops
@@ -87,6 +89,7 @@ def build(
     stops: Stops,
     watch: Watch,
     toolbox: Toolbox,
+    mcp: Mcp,
 ) -> Doors:
     """Put both doors together."""
     rate = Rate(clock, lambda: (settings.now.gateway.requests_per_second, settings.now.gateway.request_burst))
@@ -113,6 +116,7 @@ def build(
         *ConfigRoutes(lambda: settings.now, settings.reload).operations(),
         *JournalRoutes(engine, inspection).operations(),
         *SecretRoutes(secrets).operations(),
+        *McpRoutes(mcp).operations(),
         *TokenRoutes(auth, Tokens(engine, clock=clock, ids=ids)).operations(),
     ]
     methods = Methods(auth, streams)

@@ -24,7 +24,7 @@ from palyra.core.clock import Clock
 from palyra.core.errors import Unavailable
 from palyra.core.ids import IdSource
 from palyra.core.version import VERSION
-from palyra.daemon import doors, journal
+from palyra.daemon import doors, journal, mcp
 from palyra.daemon.current import Current
 from palyra.daemon.home import Lock, Workspaces, announced, prepare, writing
 from palyra.daemon.listen import address, listen
@@ -43,6 +43,7 @@ from palyra.runs.attestations import Attester
 from palyra.runs.channels import Channels
 from palyra.runs.judge import Judge
 from palyra.runs.loop import Loop
+from palyra.runs.mcp import Mcp
 from palyra.runs.secrets import Secrets, Used
 from palyra.runs.steps.approval import ApprovalStep
 from palyra.runs.steps.model import ModelStep
@@ -94,7 +95,20 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         counted = Metrics(engine)
         channels = Channels(tail, inbox=lambda: current.now.approvals.inbox)
         watch = Watch(engine, channels)
-        toolbox = Toolbox()
+        vault_key = KeyPlace(home.vault_key, reference=config.references(settings).get("vault.key"))
+        secrets = Secrets(engine, vault_key, clock=clock, used=used)
+        grpc_at = ""
+        mcp_servers = mcp.build(
+            engine,
+            home,
+            current,
+            secrets=secrets,
+            used=used,
+            clock=clock,
+            folder=workspaces(journal.OWNER).roots[0],
+            own_ports=lambda: (listener.getsockname()[1], int(grpc_at.rpartition(":")[2] or 0)),
+        )
+        toolbox = Toolbox(mcp_servers.tools)
         shared = settings.journal.database_url is not None
         stops = Stops(engine, clock=clock, ids=ids, file=HomeStopFile(home.stop), shared=shared)
         await stops.load()
@@ -120,10 +134,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         queue = Queue(JobContext(engine, clock, ids), jobs, owner=identity.owner)
         anchoring = Anchoring(engine, journal_id=identity.journal_id, signer=identity.signer, clock=clock)
         inspection = Inspection(home, settings, clock=clock)
-        vault_key = KeyPlace(home.vault_key, reference=config.references(settings).get("vault.key"))
-        secrets = Secrets(engine, vault_key, clock=clock, used=used)
         started_at = clock.now()
-        grpc_at = ""
 
         async def status() -> Status:
             engine_name, schema, agent_count, run_counts, task_counts = await engine.read(_counts)
@@ -155,6 +166,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                         status="ok" if not task_counts.get("parked") else "tasks_parked",
                         detail=f"{task_counts.get('pending', 0)} pending, {task_counts.get('parked', 0)} parked",
                     ),
+                    *mcp.parts(mcp_servers),
                 ],
             )
 
@@ -184,6 +196,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             stops=stops,
             watch=watch,
             toolbox=toolbox,
+            mcp=Mcp(engine, mcp_servers, clock=clock),
         )
         grpc_at = await _start_grpc(both.grpc, settings)
         stack.push_async_callback(both.grpc.stop, seconds=0.0)
@@ -197,6 +210,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                 group.create_task(part)
                 for part in (
                     worker.run(),
+                    mcp_servers.run(),
                     stops.watch(),
                     queue.run(),
                     anchoring.run(),

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 from palyra.core.clock import Clock
@@ -60,7 +60,7 @@ class Surroundings:
 
     order: Callable[[McpServer], Awaitable[JsonObject]]
     """Makes the worker's order: secrets put in their places."""
-    cover: Cover
+    cover: Callable[[], Cover]
     bounds: Bounds
     clock: Clock
 
@@ -187,10 +187,9 @@ class Server:
             raise McpMissing
         order = await self._around.order(self.settings)
         confined = self.settings.command is not None and self.settings.sandbox == "strict"
-        cover = self._around.cover
         staying = Staying(
             argv=(sys.executable, *WORKER),
-            cover=Cover(cover.folders, cover.open, cover.files, self.settings.network) if confined else None,
+            cover=replace(self._around.cover(), network=self.settings.network) if confined else None,
             bounds=self._around.bounds,
         )
         resident = await start(staying, most_bytes=MOST_LINE_BYTES)

@@ -71,5 +71,6 @@ def _tool(
         risk=risk_of(server, definition),
         description=definition.description,
         parameters=definition.parameters,
+        reads_only=definition.reads_only,
         diff=() if left_out else diff,
     )

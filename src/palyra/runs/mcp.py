@@ -1,0 +1,180 @@
+"""The doors to MCP servers: their settings made ready to start them, and the owner's word on their tools.
+
+A tool is decided about by its digest: the definition that was looked at is the one that is accepted, and no other.
+"""
+
+import asyncio
+import os
+import pwd
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from palyra.config import Home, Settings, reference_of, references
+from palyra.core.clock import Clock
+from palyra.core.errors import Conflict, NotFound
+from palyra.core.ids import PrincipalId
+from palyra.core.mcp import Definition, McpServer, McpStanding, McpTool, Pin, ToolState, place_digest
+from palyra.core.secret import SecretValue
+from palyra.core.tool import JsonObject
+from palyra.journal import mcp
+from palyra.journal.engine import Connection, Engine
+from palyra.references import resolve
+from palyra.runs.secrets import Secrets, Used
+from palyra.sandbox.resident import Cover
+from palyra.tools.mcp.servers import Servers
+
+PATH = "/usr/local/bin:/usr/bin:/bin"
+DECIDABLE = frozenset({ToolState.NEW, ToolState.CHANGED, ToolState.ACCEPTED, ToolState.REFUSED})
+LEAST_SECRET = 6
+"""Shorter values are not hidden in texts: they would turn up by chance."""
+
+
+class McpToolNotFound(NotFound):
+    """The MCP server has no such tool that could be decided about. `palyra mcp show` lists its tools."""
+
+
+class McpDefinitionChanged(Conflict):
+    """The tool is not the one that you have looked at any more. Look at it again with `palyra mcp show`."""
+
+
+class Orders:
+    """Makes of a server's settings what its worker is told, with secrets in their places."""
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        owner: PrincipalId,
+        secrets: Secrets,
+        used: Used,
+        folder: Path,
+        own_ports: Callable[[], Iterable[int]],
+    ) -> None:
+        """`folder` is where programs start if nothing else is said; `own_ports` are Palyra's, which none may reach."""
+        self._home = home
+        self._owner = owner
+        self._secrets = secrets
+        self._used = used
+        self._folder = folder
+        self._own_ports = own_ports
+
+    async def __call__(self, server: McpServer) -> JsonObject:
+        """Return the order."""
+        if server.url is not None:
+            return {
+                "url": server.url,
+                "headers": await self._values(server.headers),
+                "allow_private": server.allow_private,
+                "own_ports": sorted(self._own_ports()),
+                "seconds": server.timeout_seconds,
+            }
+        return {
+            "command": _expanded(server.command or ""),
+            "args": server.args,
+            "env": {**_usual_environment(), **await self._values(server.env)},
+            "cwd": _expanded(server.cwd) if server.cwd is not None else str(self._folder),
+        }
+
+    async def _values(self, given: Mapping[str, str]) -> dict[str, str]:
+        return {key: await self._value(key, text) for key, text in given.items()}
+
+    async def _value(self, key: str, text: str) -> str:
+        reference = reference_of(text)
+        if reference is None:
+            return text
+        if reference.kind == "vault":
+            return (await self._secrets.value_of(self._owner, reference.rest)).reveal().decode(errors="replace")
+        found = await asyncio.to_thread(resolve, reference, base=self._home.path)
+        if len(found) >= LEAST_SECRET:
+            self._used.add(self._owner, SecretValue(key, found.encode()))
+        return found
+
+
+class Mcp:
+    """What the owner may ask and decide."""
+
+    def __init__(self, engine: Engine, servers: Servers, *, clock: Clock) -> None:
+        self._engine = engine
+        self._servers = servers
+        self._clock = clock
+
+    async def all(self) -> list[McpStanding]:
+        """Return how every server stands."""
+        return self._servers.standing()
+
+    async def one(self, name: str) -> McpStanding:
+        """Return how a server stands."""
+        return self._servers.get(name).standing()
+
+    async def decide(
+        self, principal: PrincipalId, name: str, digests: Mapping[str, str], *, accept: bool
+    ) -> McpStanding:
+        """Accept or refuse tools of a server, each with the digest of the definition that was looked at."""
+        server = self._servers.get(name)
+        known = {tool.tool: tool for tool in server.tools if tool.state in DECIDABLE}
+        pins = [
+            Pin(
+                server=name,
+                place=place_digest(server.settings),
+                definition=_definition(known, tool, digest),
+                accepted=accept,
+                decided_at=self._clock.now(),
+                decided_by=principal,
+            )
+            for tool, digest in digests.items()
+        ]
+
+        def unit(conn: Connection) -> None:
+            for pin in pins:
+                mcp.put(conn, pin)
+
+        await self._engine.write(unit)
+        await self._servers.read_decisions()
+        return server.standing()
+
+    async def restart(self, name: str) -> McpStanding:
+        """Start a server anew."""
+        server = self._servers.get(name)
+        server.restart()
+        return server.standing()
+
+    async def test(self, name: str) -> McpStanding:
+        """Ask a server for its tools; raise what is wrong if it does not answer."""
+        server = self._servers.get(name)
+        await server.look_again()
+        return server.standing()
+
+
+def cover(home: Home, settings: Settings) -> Cover:
+    """Return what no program of a server may see: Palyra's home but the agent's workspace, and files with its keys."""
+    keys = [
+        Path(reference.rest).expanduser() for reference in references(settings).values() if reference.kind == "file"
+    ]
+    if settings.http.tls_key is not None:
+        keys.append(Path(settings.http.tls_key).expanduser())
+    return Cover(folders=(home.path,), open=(home.workspace,), files=tuple(home.path / key for key in keys))
+
+
+def _definition(known: Mapping[str, McpTool], tool: str, digest: str) -> Definition:
+    found = known.get(tool)
+    if found is None:
+        raise McpToolNotFound
+    if found.digest != digest:
+        raise McpDefinitionChanged
+    return Definition(
+        name=found.tool,
+        description=found.description,
+        parameters=found.parameters,
+        reads_only=found.reads_only,
+        digest=found.digest,
+    )
+
+
+def _expanded(path: str) -> str:
+    return str(Path(path).expanduser()) if path.startswith("~") else path
+
+
+def _usual_environment() -> dict[str, str]:
+    """Return what every program needs, taken from the machine and not from the daemon's own environment."""
+    person = pwd.getpwuid(os.getuid())
+    return {"PATH": PATH, "HOME": person.pw_dir, "USER": person.pw_name, "LANG": "C.UTF-8", "TMPDIR": "/tmp"}
