@@ -32,6 +32,7 @@ COMMANDS = {
     "tokens": ("palyra.cli.tokens:tokens", "List, make and revoke tokens."),
     "secrets": ("palyra.cli.secrets:secrets", "Keep, list and delete secrets; their values are never shown."),
     "policy": ("palyra.cli.policy:policy", "See what the policies say about calls; check, try and test them."),
+    "mcp": ("palyra.cli.mcp:mcp", "See MCP servers, and decide which of their tools agents may use."),
     "sandbox": ("palyra.cli.sandbox:sandbox", "See what programs are kept from on this machine."),
     "config": ("palyra.cli.config:config", "Check and show the settings; which daemon they lead to."),
     "journal": ("palyra.cli.journal:journal", "Prove that nothing recorded was changed; export it."),

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from palyra.cli.failure import describe
@@ -59,6 +60,7 @@ def check_all(invocation: Invocation) -> list[Check]:
     checks.append(check_provider(settings))
     checks.append(check_sandbox(settings))
     checks.append(check_daemon(invocation))
+    checks.extend(check_mcp(invocation, settings))
     checks.extend(check_journal(invocation.home, settings))
     return checks
 
@@ -165,6 +167,24 @@ def check_daemon(invocation: Invocation) -> Check:
         what = f"runs version {told.version}, this command is {VERSION}"
         return Check("daemon", WARN, what, "`palyra restart` brings them together.")
     return Check("daemon", OK, f"process {daemon.pid} answers at {daemon.address}")
+
+
+def check_mcp(invocation: Invocation, settings: Settings) -> Iterator[Check]:
+    """Tell whether MCP servers, if there are any, can be used, and whether one waits for the owner's word."""
+    if not settings.mcp.servers:
+        return
+    if find_spec("mcp") is None:
+        remedy = "Install it: pip install 'palyra[mcp]'."
+        yield Check("mcp", FAIL, "servers are named, but the package mcp is not installed", remedy)
+        return
+    try:
+        told = invocation.ask_status() if find_daemon(invocation.home) is not None else None
+    except PalyraError:
+        told = None  # why it does not answer is told already
+    for part in told.parts if told is not None else ():
+        if part.name == "mcp":
+            state = OK if part.status == "ok" else WARN
+            yield Check("mcp", state, part.detail, "" if state == OK else "`palyra mcp list` says more.")
 
 
 def check_journal(home: Home, settings: Settings) -> Iterator[Check]:

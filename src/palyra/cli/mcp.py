@@ -1,0 +1,217 @@
+"""`palyra mcp`: the MCP servers of the settings, and your word on what they offer."""
+
+import json
+import sys
+import time
+
+import click
+
+from palyra.cli.options import Invocation, PalyraGroup
+from palyra.cli.output import facts, paint, show, show_json, table
+from palyra.cli.printable import printable, printable_line
+from palyra.core.errors import Invalid
+from palyra.core.mcp import McpStanding, McpTool, ServerState, ToolState
+from palyra.gateway.client import ADMIN_ROOT, Client
+from palyra.gateway.target import find_target
+
+ANSWER_SECONDS = 90.0
+"""A server that is being started, and has to fetch itself first, may take its time to be asked."""
+UNDECIDED = (ToolState.NEW, ToolState.CHANGED)
+_COLOURS = {
+    ToolState.ACCEPTED: "green",
+    ToolState.NEW: "yellow",
+    ToolState.CHANGED: "red",
+    ToolState.UNUSABLE: "red",
+}
+
+
+class NotConfirmed(Invalid):
+    """Nothing was accepted: nobody is at the terminal to confirm it. `--yes` says that you have looked at it."""
+
+
+class NothingToDecide(Invalid):
+    """The server has no such tool to decide about. `palyra mcp show` lists its tools."""
+
+
+@click.group(cls=PalyraGroup, invoke_without_command=True)
+@click.pass_context
+def mcp(ctx: click.Context) -> None:
+    """See MCP servers and decide which of their tools agents may use; without a command, the list.
+
+    Servers stand in config.toml as [mcp.servers.NAME]. A tool is offered to agents once you have accepted it, and only
+    for as long as the server does not change it.
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_servers)
+
+
+@mcp.command("list")
+@click.pass_obj
+def list_servers(invocation: Invocation) -> None:
+    """List servers with how they stand and how many tools they have."""
+    found = _client(invocation).ask(tuple[McpStanding, ...], "GET", "/mcp", field="servers")
+    if invocation.json:
+        show_json({"servers": found})
+        return
+    if not found:
+        print("There are no MCP servers. Name one in config.toml as [mcp.servers.NAME], then `palyra config reload`.")
+        return
+    rows = [[one.name, _state(one), _counts(one), one.place] for one in found]
+    show(table(["SERVER", "STATE", "TOOLS", "WHERE"], rows, stretch=3))
+    for one in found:
+        if one.reason:
+            print(f"{one.name}: {printable_line(one.reason)}")
+        if one.count(*UNDECIDED):
+            print(f"{one.name}: `palyra mcp show {one.name}`, then `palyra mcp accept {one.name}` or `refuse`.")
+
+
+@mcp.command("show")
+@click.argument("server")
+@click.argument("tools", nargs=-1, metavar="[TOOL]...")
+@click.pass_obj
+def show_server(invocation: Invocation, server: str, *, tools: tuple[str, ...]) -> None:
+    """Show a server and its tools: what each says of itself, and what has changed since you accepted it."""
+    found = _ask(invocation, "GET", server)
+    if invocation.json:
+        show_json(found)
+        return
+    show(_about(found))
+    for tool in found.tools:
+        if not tools or tool.tool in tools or tool.name in tools:
+            print()
+            _show_tool(tool)
+
+
+@mcp.command("accept")
+@click.argument("server")
+@click.argument("tools", nargs=-1, metavar="[TOOL]...")
+@click.option("--yes", is_flag=True, help="Do not ask: you have looked at them.")
+@click.pass_obj
+def accept(invocation: Invocation, server: str, *, tools: tuple[str, ...], yes: bool) -> None:
+    """Let agents use tools of a server, as they are now; without TOOL, all that are new or changed."""
+    chosen = _chosen(_ask(invocation, "GET", server), tools)
+    if not yes:
+        for tool in chosen:
+            _show_tool(tool)
+            print()
+        if sys.stdin is None or not sys.stdin.isatty():
+            raise NotConfirmed
+        click.confirm(f"Let agents use these {len(chosen)} tools", abort=True, err=True)
+    _decide(invocation, server, "accept", chosen)
+
+
+@mcp.command("refuse")
+@click.argument("server")
+@click.argument("tools", nargs=-1, metavar="[TOOL]...")
+@click.pass_obj
+def refuse(invocation: Invocation, server: str, *, tools: tuple[str, ...]) -> None:
+    """Keep agents from tools of a server, whatever becomes of them; without TOOL, from all that are new or changed."""
+    _decide(invocation, server, "refuse", _chosen(_ask(invocation, "GET", server), tools))
+
+
+@mcp.command("restart")
+@click.argument("server")
+@click.pass_obj
+def restart(invocation: Invocation, server: str) -> None:
+    """Start a server anew, without waiting for its next try."""
+    found = _ask(invocation, "POST", server, "/restart")
+    if invocation.json:
+        show_json(found)
+    else:
+        print(f"{found.name} is being started. `palyra mcp test {found.name}` waits for it.")
+
+
+@mcp.command("test")
+@click.argument("server")
+@click.pass_obj
+def test(invocation: Invocation, server: str) -> None:
+    """Ask a server what its tools are, and say how long it took.
+
+    \b
+    Exit codes: 0 it answers, 1 it does not.
+    """
+    began = time.monotonic()
+    found = _ask(invocation, "POST", server, "/test")
+    took_ms = round((time.monotonic() - began) * 1000)
+    if invocation.json:
+        show_json({"took_ms": took_ms, "server": found})
+    else:
+        said = f" as {printable_line(found.says)}" if found.says else ""
+        print(f"{found.name} answers{said} within {took_ms} ms: {_counts(found)}.")
+
+
+def _client(invocation: Invocation) -> Client:
+    return Client(lambda: find_target(invocation.home), root=ADMIN_ROOT, answer_seconds=ANSWER_SECONDS)
+
+
+def _ask(invocation: Invocation, method: str, server: str, verb: str = "", *, body: object = None) -> McpStanding:
+    given = {} if method == "POST" and body is None else body
+    return _client(invocation).ask(McpStanding, method, f"/mcp/{server}{verb}", body=given, field="server")
+
+
+def _chosen(found: McpStanding, names: tuple[str, ...]) -> list[McpTool]:
+    """Return the tools that are meant, by either of their names."""
+    if not names:
+        chosen = [tool for tool in found.tools if tool.state in UNDECIDED]
+    else:
+        known = {name: tool for tool in found.tools if tool.digest for name in (tool.tool, tool.name)}
+        if unknown := [name for name in names if name not in known]:
+            raise NothingToDecide(f"{found.name} has no tool {unknown[0]!r} to decide about. See `palyra mcp show`.")
+        chosen = [known[name] for name in names]
+    if not chosen:
+        raise NothingToDecide(f"{found.name} has no tool that is new or changed. Name the tools that you mean.")
+    return chosen
+
+
+def _decide(invocation: Invocation, server: str, verb: str, chosen: list[McpTool]) -> None:
+    body = {"tools": {tool.tool: tool.digest for tool in chosen}}
+    found = _ask(invocation, "POST", server, f"/{verb}", body=body)
+    if invocation.json:
+        show_json(found)
+        return
+    names = ", ".join(printable_line(tool.name) for tool in chosen)
+    print(f"Accepted: {names}." if verb == "accept" else f"Refused: {names}.")
+
+
+def _about(found: McpStanding) -> list[str]:
+    return facts(
+        [
+            ("server", found.name),
+            ("where", found.place),
+            ("state", _state(found)),
+            ("trouble", found.reason),
+            ("calls itself", found.says),
+            ("protocol", f"{found.protocol} over {found.transport}" if found.protocol else found.transport),
+            ("tools", _counts(found)),
+        ],
+        colours={"trouble": "red"},
+    )
+
+
+def _show_tool(tool: McpTool) -> None:
+    state = paint(tool.state.value.replace("_", " "), _COLOURS.get(tool.state, "dim"))
+    print(f"{printable_line(tool.name)}  {state}  risk {tool.risk}")
+    if tool.reason:
+        print(f"  {printable_line(tool.reason)}")
+    for line in printable(tool.description).splitlines():
+        print(f"  {line}")
+    if tool.diff:
+        print("  what has changed since it was accepted:")
+        for line in tool.diff:
+            colour = "green" if line.startswith("+") else "red" if line.startswith("-") else "dim"
+            print(f"    {paint(printable_line(line), colour)}")
+    elif tool.parameters:
+        for line in json.dumps(tool.parameters.get("properties", {}), indent=2, ensure_ascii=False).splitlines():
+            print(f"  {printable_line(line)}")
+
+
+def _state(one: McpStanding) -> str:
+    if one.state is ServerState.FAILED and one.retry_in_seconds is not None:
+        return f"down, next try in {one.retry_in_seconds:.0f} s"
+    return one.state.value
+
+
+def _counts(one: McpStanding) -> str:
+    counts = {state: one.count(state) for state in ToolState}
+    said = [f"{count} {state.value.replace('_', ' ')}" for state, count in counts.items() if count]
+    return ", ".join(said) or "none"
