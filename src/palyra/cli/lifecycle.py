@@ -105,6 +105,7 @@ def _table(daemon: Daemon, told: Status) -> list[str]:
         ("workspace", told.workspace),
         ("runs", counts(told.runs)),
         ("tasks", counts(told.tasks)),
+        ("mcp", next((part.detail for part in told.parts if part.name == "mcp"), None)),
         ("settings", told.settings_hash),
     ]
     return facts(shown, colours={"daemon": "green"} if told.storage == "ok" else {"storage": "red"})
