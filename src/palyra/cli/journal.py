@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from palyra.cli.attestations import show_attestations
 from palyra.cli.exits import Exit
 from palyra.cli.failure import describe
 from palyra.cli.options import Invocation, PalyraGroup
@@ -29,6 +30,9 @@ class NoAnchor(NotFound):
 @click.group(cls=PalyraGroup)
 def journal() -> None:
     """Prove that nothing recorded was changed, and look after the journal. Works beside a daemon and without one."""
+
+
+journal.add_command(show_attestations)
 
 
 @journal.command("verify")

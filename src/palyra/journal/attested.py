@@ -138,14 +138,15 @@ class CallWalk:
             if link[0].kind in _LOOKED_AT:
                 self.take(link[0])
 
-    def take(self, entry: Entry) -> None:
-        """Take the next entry in."""
+    def take(self, entry: Entry) -> str | None:
+        """Take the next entry in, and return what is wrong with it."""
         try:
             what = self._take(entry)
         except (msgspec.DecodeError, UnicodeError):
             what = "this entry of a call can not be read"
         if what is not None and self.fault is None:
             self.fault = entry.tape_seq, what
+        return what
 
     def _take(self, entry: Entry) -> str | None:
         run = self._runs.setdefault(entry.run_id or "", _Run())
@@ -170,8 +171,10 @@ class CallWalk:
             case "tool_finished" | "child_ended":
                 ended = _ended.decode(entry.content)
                 return self._end(entry, run, run.calls.pop(ended.call_id, _Call()), ended)
-            case _:
+            case "run_completed" | "run_failed" | "run_cancelled":
                 del self._runs[entry.run_id or ""]
+            case _:
+                pass
         return None
 
     def _end(self, entry: Entry, run: _Run, call: _Call, ended: _Ended) -> str | None:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -64,8 +65,27 @@ def verify_file(path: Path, *, saved: Anchor | None = None) -> Proof:
         raise FileUnreadable(f"{path} can not be read: {error.strerror}.") from error
 
 
-def _verify(file: BinaryIO, path: Path, *, saved: Anchor | None) -> Proof:
-    lines = _Lines(file)
+@contextmanager
+def entries_in(path: Path) -> Iterator[tuple[HeaderLine, Iterator[Entry]]]:
+    """Read an export without proving it: its header, and its entries as far as it can be read."""
+    try:
+        with path.open("rb") as file:
+            lines = _Lines(file)
+            yield _header(lines, path), _entries(lines)
+    except OSError as error:
+        raise FileUnreadable(f"{path} can not be read: {error.strerror}.") from error
+
+
+def _entries(lines: "_Lines") -> Iterator[Entry]:
+    try:
+        while not isinstance(line := lines.take(), FooterLine):
+            if isinstance(line, EntryLine):
+                yield _entry(line)
+    except _Fault:
+        return
+
+
+def _header(lines: "_Lines", path: Path) -> HeaderLine:
     try:
         header = lines.take()
     except _Fault:
@@ -76,6 +96,12 @@ def _verify(file: BinaryIO, path: Path, *, saved: Anchor | None) -> Proof:
         raise ExportNewer(
             f"{path} has format {header.format}; this version of Palyra knows {FORMAT}. Verify it with a newer version."
         )
+    return header
+
+
+def _verify(file: BinaryIO, path: Path, *, saved: Anchor | None) -> Proof:
+    lines = _Lines(file)
+    header = _header(lines, path)
     walk = _Walk(header, saved)
     try:
         _walk_lines(lines, walk)
@@ -240,9 +266,12 @@ def _walk_session(lines: _Lines, walk: _Walk, line: SessionLine) -> None:
 
 def _chained(lines: _Lines) -> Iterator[Chained]:
     for line in lines.entries():
-        run_id = RunId(line.run_id) if line.run_id is not None else None
-        entry = Entry(line.session_id, line.tape_seq, run_id, line.run_seq, line.kind, line.at_ms, line.content)
-        yield entry, line.salt, line.hash
+        yield _entry(line), line.salt, line.hash
+
+
+def _entry(line: EntryLine) -> Entry:
+    run_id = RunId(line.run_id) if line.run_id is not None else None
+    return Entry(line.session_id, line.tape_seq, run_id, line.run_seq, line.kind, line.at_ms, line.content)
 
 
 def _check_footer(lines: _Lines, walk: _Walk) -> None:
