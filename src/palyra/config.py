@@ -252,6 +252,11 @@ class Home(Struct, frozen=True):
         return self.path / "policy"
 
     @property
+    def plugins(self) -> Path:
+        """The folder with the installed plugins and their pins."""
+        return self.path / "plugins"
+
+    @property
     def workspace(self) -> Path:
         return self.path / "workspace"
 

@@ -1,4 +1,4 @@
-"""The settings in force, and the policies: one frozen value of each at a time, exchanged as a whole."""
+"""The settings in force, the policies and the plugins: one frozen value of each at a time, exchanged as a whole."""
 
 import asyncio
 import logging
@@ -8,6 +8,7 @@ from palyra import config
 from palyra.config import Home, Reloaded, Settings, SettingsInvalid
 from palyra.policy.current import CurrentPolicies
 from palyra.policy.load import PolicyInvalid
+from palyra.tools.plugins.current import CurrentPlugins
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +20,7 @@ class Current:
         self._home = home
         self._watchers: list[Callable[[Settings], None]] = []
         self._policies: CurrentPolicies | None = None
+        self._plugins: CurrentPlugins | None = None
         self._reading = asyncio.Lock()
         self._adopt(settings)
 
@@ -26,12 +28,13 @@ class Current:
         """Tell somebody of every exchange."""
         self._watchers.append(changed)
 
-    def include(self, policies: CurrentPolicies) -> None:
+    def include(self, policies: CurrentPolicies, plugins: CurrentPlugins) -> None:
         """Read these again too whenever the settings are."""
         self._policies = policies
+        self._plugins = plugins
 
     async def reload(self) -> Reloaded:
-        """Read the file, the environment and the policies again; take over what may change under a running daemon."""
+        """Read the settings, the policies and the plugins again; take over what may change under a running daemon."""
         async with self._reading:
             done = await asyncio.to_thread(config.reload, self._home, self.now)
             if self._policies is not None:
@@ -40,6 +43,10 @@ class Current:
                 if policies.hash != self._policies.hash:
                     self._policies.adopt(policies)
                     done = done._replace(live=(*done.live, "policy"))
+            if self._plugins is not None:
+                plugins = await asyncio.to_thread(self._plugins.read)
+                if self._plugins.adopt(plugins):
+                    done = done._replace(live=(*done.live, "plugins"))
             self._adopt(done.settings)
             for changed in self._watchers:
                 changed(self.now)

@@ -55,6 +55,8 @@ from palyra.runs.workbench import Workbench
 from palyra.runs.worker import Worker
 from palyra.sandbox import process as sandbox
 from palyra.sandbox.base import Sandbox
+from palyra.sandbox.wasm import KEPT, Modules
+from palyra.tools.plugins.current import CurrentPlugins
 from palyra.tools.toolbox import Toolbox
 
 GRPC_PORT = 7718
@@ -83,7 +85,8 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         provider = registry.build(settings.model.provider, script=_path(settings.model.script))
         workspaces = Workspaces(home, settings, owner=journal.OWNER)
         policies = await asyncio.to_thread(CurrentPolicies, home)
-        current.include(policies)
+        plugins = await asyncio.to_thread(CurrentPlugins, home)
+        current.include(policies, plugins)
         listener = stack.enter_context(listen(settings.http.host, settings.http.port, usual=DEFAULT_PORT))
         kept = await asyncio.to_thread(backup.before_migration, home, settings, made_at=clock.now())
         if kept is not None:
@@ -108,7 +111,9 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             folder=workspaces(journal.OWNER).roots[0],
             own_ports=lambda: (listener.getsockname()[1], int(grpc_at.rpartition(":")[2] or 0)),
         )
-        toolbox = Toolbox(mcp_servers.tools)
+        toolbox = Toolbox(plugins.tools, mcp_servers.tools)
+        modules = Modules(keep=KEPT)
+        stack.push_async_callback(modules.close)
         shared = settings.journal.database_url is not None
         stops = Stops(engine, clock=clock, ids=ids, file=HomeStopFile(home.stop), shared=shared)
         await stops.load()
@@ -119,6 +124,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             provider=provider,
             workspaces=workspaces,
             sandbox=sandbox.build(home, settings.sandbox),
+            modules=modules,
             used=used,
             toolbox=toolbox,
             policies=policies,
@@ -248,6 +254,7 @@ def _worker(
     provider: Provider,
     workspaces: Workspaces,
     sandbox: Sandbox,
+    modules: Modules,
     used: Used,
     toolbox: Toolbox,
     policies: CurrentPolicies,
@@ -259,7 +266,7 @@ def _worker(
     owner: str,
 ) -> Worker:
     judge = Judge(lambda: policies.gate, channels, clock=clock)
-    workbench = Workbench(workspace=workspaces, clock=clock, sandbox=sandbox, toolbox=toolbox)
+    workbench = Workbench(workspace=workspaces, clock=clock, sandbox=sandbox, modules=modules, toolbox=toolbox)
     loop = Loop(
         engine,
         clock=clock,

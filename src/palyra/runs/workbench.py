@@ -8,6 +8,7 @@ from palyra.core.clock import Clock
 from palyra.core.ids import PrincipalId
 from palyra.core.run import RunState
 from palyra.sandbox.base import Sandbox
+from palyra.sandbox.wasm import ModuleRunner, Modules
 from palyra.sandbox.workspace import Workspace
 from palyra.tools.base import NO_SANDBOX, ToolContext
 from palyra.tools.catalog import Catalog
@@ -23,11 +24,13 @@ class Workbench:
         workspace: Callable[[PrincipalId], Workspace],
         clock: Clock,
         sandbox: Sandbox = NO_SANDBOX,
+        modules: ModuleRunner | None = None,
         toolbox: Toolbox = BUILTIN_ONLY,
     ) -> None:
         self._toolbox = toolbox
         self._workspace = workspace
         self._sandbox = sandbox
+        self._modules = modules or Modules()
         self._clock = clock
 
     def catalog(self, agent: Agent | None) -> Catalog:
@@ -39,4 +42,10 @@ class Workbench:
         workspace = self._workspace(state.principal)
         if agent is not None and agent.workspace_roots:
             workspace = workspace.within(tuple(Path(root) for root in agent.workspace_roots))
-        return ToolContext(workspace=workspace, clock=self._clock, sandbox=self._sandbox, principal=state.principal)
+        return ToolContext(
+            workspace=workspace,
+            clock=self._clock,
+            sandbox=self._sandbox,
+            modules=self._modules,
+            principal=state.principal,
+        )

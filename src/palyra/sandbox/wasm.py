@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -27,6 +28,8 @@ from palyra.core.errors import Broken, Denied, Invalid, Unavailable
 from palyra.sandbox import wasm_worker
 from palyra.sandbox.base import MIB, Output
 
+TIER = "wasm"
+"""What stands for the tier of the sandbox where a module ran."""
 MAGIC = b"\0asm"
 MAX_MODULE_BYTES = 32 * MIB
 MAX_INPUT_BYTES = 16 * MIB
@@ -73,6 +76,15 @@ class ModuleBounds:
     output_bytes: int = 256 * 1024
     """The longest output of either kind."""
 
+    def enforced(self) -> dict[str, int]:
+        """Return by name what a module could not take more of."""
+        return {
+            "fuel": self.fuel,
+            "wall_ms": self.wall // timedelta(milliseconds=1),
+            "memory_bytes": self.memory_bytes,
+            "output_bytes": self.output_bytes,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class GivenFolder:
@@ -114,6 +126,14 @@ class ModuleOutcome:
     def ok(self) -> bool:
         """It ended by itself, and says that all is well."""
         return self.exit_code == 0
+
+
+class ModuleRunner(Protocol):
+    """Runs modules."""
+
+    async def run(self, job: ModuleJob) -> ModuleOutcome:
+        """Run a module to its end, and leave nothing of it behind, also when cancelled."""
+        ...
 
 
 class _Said(msgspec.Struct):

@@ -15,6 +15,7 @@ from palyra.core.manifest import Manifest
 from palyra.core.tool import JsonObject, Risk, Runtime, ToolSpec
 from palyra.sandbox.base import Nowhere, Sandbox
 from palyra.sandbox.egress import Egress
+from palyra.sandbox.wasm import ModuleRunner, Modules
 from palyra.sandbox.workspace import Workspace
 from palyra.tools.keeping import NOWHERE, Keeping
 from palyra.tools.schema import Schema
@@ -36,6 +37,8 @@ class ToolContext:
     """Keeps what the call leaves behind."""
     sandbox: Sandbox = NO_SANDBOX
     """Runs programs."""
+    modules: ModuleRunner = field(default_factory=Modules)
+    """Runs WebAssembly modules."""
     egress: Egress = PUBLIC
     """Reaches the network."""
     witness: Witness = field(default_factory=Witness)

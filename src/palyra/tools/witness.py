@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from palyra.core.attestation import Ran
 from palyra.core.errors import PalyraError
 from palyra.sandbox.base import Bounds, Job, Outcome, Sandbox, Tier
+from palyra.sandbox.wasm import TIER, ModuleJob, ModuleOutcome, ModuleRunner
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +51,26 @@ class WatchedSandbox:
     def _note(self, job: Job, *, exit_code: int | None, stopped: str) -> None:
         limits = job.bounds.enforced(self.tier)
         self._witness.note(Ran(tier=self.tier.value, limits=limits, exit_code=exit_code, stopped=stopped))
+
+
+class WatchedModules:
+    """Runs modules while a witness looks on."""
+
+    def __init__(self, modules: ModuleRunner, witness: Witness) -> None:
+        self._modules = modules
+        self._witness = witness
+
+    async def run(self, job: ModuleJob) -> ModuleOutcome:
+        """Run a module, and note how it was held and how it ended."""
+        try:
+            outcome = await self._modules.run(job)
+        except PalyraError:
+            raise  # nothing was run
+        except BaseException:
+            self._note(job, exit_code=None, stopped="it was broken off")
+            raise
+        self._note(job, exit_code=outcome.exit_code, stopped=outcome.stopped)
+        return outcome
+
+    def _note(self, job: ModuleJob, *, exit_code: int | None, stopped: str) -> None:
+        self._witness.note(Ran(tier=TIER, limits=job.bounds.enforced(), exit_code=exit_code, stopped=stopped))

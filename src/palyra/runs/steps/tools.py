@@ -25,7 +25,7 @@ from palyra.tools.arguments import BadCall
 from palyra.tools.base import Delegation, Tool, ToolContext
 from palyra.tools.catalog import Catalog
 from palyra.tools.execute import execute
-from palyra.tools.witness import WatchedSandbox, Witness
+from palyra.tools.witness import WatchedModules, WatchedSandbox, Witness
 
 INTERRUPTED = (
     "the call was running when the daemon stopped; it may or may not have taken effect, and was not started again"
@@ -78,7 +78,13 @@ class ToolsStep:
             return
         keeping = CallKeeping(self._engine, clock=self._clock, ids=self._ids, state=state, call=call.call)
         witness = Witness()
-        context = replace(context, keeping=keeping, witness=witness, sandbox=WatchedSandbox(context.sandbox, witness))
+        context = replace(
+            context,
+            keeping=keeping,
+            witness=witness,
+            sandbox=WatchedSandbox(context.sandbox, witness),
+            modules=WatchedModules(context.modules, witness),
+        )
         # A call that began to change files knows from what it kept whether it may go on; by now they may be changed.
         has_begun = call.stage is Stage.INTERRUPTED and bool(await keeping.earlier())
         if call.approval_id is not None and not has_begun:

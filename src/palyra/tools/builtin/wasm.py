@@ -1,0 +1,89 @@
+"""`wasm.run`: run a WebAssembly module of the workspace."""
+
+import asyncio
+import hashlib
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from palyra.core.effect import Effect
+from palyra.core.tool import JsonObject, Risk, Runtime
+from palyra.sandbox.wasm import (
+    COMPILE_SECONDS,
+    MAX_MODULE_BYTES,
+    ModuleBounds,
+    ModuleJob,
+    ModuleOutcome,
+    ModuleTooLarge,
+)
+from palyra.sandbox.workspace import Workspace
+from palyra.tools.base import ToolContext, tool
+
+USUAL_SECONDS = 10
+MOST_SECONDS = 300
+FUEL_PER_SECOND = 2_000_000_000
+"""More than any machine burns in a second, so that the time is what ends a module."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    path: str
+    module: bytes
+
+
+async def _preview(context: ToolContext, given: Any) -> Effect:
+    read = await asyncio.to_thread(_module, context.workspace, given.module)
+    digest = hashlib.sha256(read.module).hexdigest()
+    shown = msgspec.json.format(msgspec.json.encode(given.input), indent=2).decode()
+    return Effect(
+        risk=Risk.MEDIUM,
+        summary=f"run the module {given.module[:100]} ({len(read.module)} bytes)",
+        detail=f"{read.path}\nsha256 {digest}\n\ninput:\n{shown}\n\n{given.seconds} s at most, no files, no network",
+        paths=(read.path,),
+        kind=f"module:{digest[:32]}",
+    )
+
+
+@tool(
+    name="wasm.run",
+    risk=Risk.MEDIUM,
+    repeatable=True,
+    timeout_ms=round((MOST_SECONDS + COMPILE_SECONDS + 10) * 1000),
+    preview=_preview,
+    runtime=Runtime.WASM,
+)
+async def run(
+    context: ToolContext,
+    *,
+    module: str,
+    input: JsonObject = {},  # noqa: B006
+    seconds: Annotated[int, Meta(ge=1, le=MOST_SECONDS)] = USUAL_SECONDS,
+) -> str:
+    """Run a .wasm file of the workspace, a WASI command that reads the input as JSON; no files, no network."""
+    read = await asyncio.to_thread(_module, context.workspace, module)
+    bounds = ModuleBounds(fuel=seconds * FUEL_PER_SECOND, wall=timedelta(seconds=seconds))
+    outcome = await context.modules.run(
+        ModuleJob(module=read.module, input=msgspec.json.encode(input), argv=(module,), bounds=bounds)
+    )
+    return _told(outcome)
+
+
+def _module(workspace: Workspace, path: str) -> _Read:
+    with workspace.reach(path) as reached:
+        where = reached.path
+    with workspace.open_read(path) as file:
+        content = file.read(MAX_MODULE_BYTES + 1)
+    if len(content) > MAX_MODULE_BYTES:
+        raise ModuleTooLarge(f"{path} is larger than {MAX_MODULE_BYTES >> 20} MiB.")
+    return _Read(where, content)
+
+
+def _told(outcome: ModuleOutcome) -> str:
+    how = f"exit code {outcome.exit_code}" if outcome.exit_code is not None else f"stopped: {outcome.stopped}"
+    parts = [f"{how}, {outcome.took.total_seconds():.1f} s, {outcome.fuel} steps"]
+    for name, output in (("stdout", outcome.stdout), ("stderr", outcome.stderr)):
+        parts.append(f"{name}:\n{output.text.rstrip()}" if output.text.strip() else f"{name}:\n(empty)")
+    return "\n".join(parts)

@@ -1,0 +1,298 @@
+"""The plugins of a home: copied in, pinned by their content, and never used if they are not what was pinned.
+
+`plugins/NAME.json` is the pin. It names the folder that holds the plugin, the digests of its two files, and the folders
+that it was given. Replacing that one file is what installs, upgrades and removes, so each happens at once or not at
+all, and a daemon that reads meanwhile sees one state or the other. Everything here blocks.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from palyra.config import Home
+from palyra.core.errors import Broken, Denied, Invalid, NotFound, PalyraError
+from palyra.sandbox.wasm import MAX_MODULE_BYTES
+from palyra.tools.plugins import manifest as manifests
+from palyra.tools.plugins.manifest import WORKSPACE, PluginManifest
+
+FORMAT = 1
+MAX_PIN_BYTES = 64 * 1024
+
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_PIN = re.compile(r"([a-z][a-z0-9-]{0,39})\.json")
+
+
+class PluginNotFound(NotFound):
+    """There is no plugin of that name. `palyra plugins list` lists them."""
+
+
+class PluginUnreadable(Invalid):
+    """The plugin can not be read. Name a folder with a plugin.toml and the module that it names."""
+
+
+class PluginMismatch(Invalid):
+    """The module is not the one that the manifest describes."""
+
+
+class PluginChanged(Denied):
+    """The plugin is not what was installed, so it is not run. Install it again if the change is yours."""
+
+
+class PluginFolderNeeded(Invalid):
+    """The plugin asks for a folder, and was not given one."""
+
+
+class PluginFolderRefused(Denied):
+    """A plugin can not be given this folder."""
+
+
+class PluginsBroken(Broken):
+    """The folder of plugins can not be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A plugin as somebody offers it."""
+
+    manifest: PluginManifest
+    text: bytes
+    module: bytes
+
+
+class Pin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What was installed, and what it was given."""
+
+    format: int = FORMAT
+    name: str
+    version: str
+    place: str
+    """The folder with its files, below `plugins`."""
+    manifest_sha256: str
+    module_sha256: str
+    folders: dict[str, str] = {}
+    """By the names that the manifest has for them."""
+    installed_at: datetime
+
+    @property
+    def digest(self) -> str:
+        """What tells this plugin, with what it was given, from any other."""
+        decides = [self.name, self.manifest_sha256, self.module_sha256, sorted(self.folders.items())]
+        return hashlib.sha256(msgspec.json.encode(decides)).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """An installed plugin whose manifest is the pinned one."""
+
+    manifest: PluginManifest
+    pin: Pin
+    path: Path
+    """The folder with its files."""
+
+    @property
+    def digest(self) -> str:
+        """See `Pin`."""
+        return self.pin.digest
+
+    def module(self) -> bytes:
+        """Return the module; raise `PluginChanged` if it or the manifest is not the pinned one."""
+        _pinned(self.path / manifests.FILE, self.pin.manifest_sha256, self.pin, limit=manifests.MAX_BYTES)
+        return _pinned(self.path / self.manifest.module, self.pin.module_sha256, self.pin, limit=MAX_MODULE_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Faulty:
+    """A plugin that is there and can not be used."""
+
+    name: str
+    error: PalyraError
+
+
+def offered(folder: Path) -> Source:
+    """Read a plugin that is to be installed; raise if it is not in order."""
+    try:
+        text = _read(folder / manifests.FILE, limit=manifests.MAX_BYTES)
+    except OSError as error:
+        raise PluginUnreadable(
+            f"{folder / manifests.FILE} can not be read: {error.strerror}. Name a folder with a {manifests.FILE}."
+        ) from error
+    manifest = manifests.read(text, where=str(folder / manifests.FILE))
+    path = folder / manifest.module
+    try:
+        module = _read(path, limit=MAX_MODULE_BYTES)
+    except OSError as error:
+        raise PluginUnreadable(f"The module {path} can not be read: {error.strerror}.") from error
+    found = _digest(module)
+    if found != manifest.sha256:
+        raise PluginMismatch(
+            f"{path} has the sha256 {found}, and the manifest says {manifest.sha256}."
+            " Get the plugin anew; if you built it yourself, put the new digest into the manifest."
+        )
+    return Source(manifest, text, module)
+
+
+def folders_for(
+    home: Home, manifest: PluginManifest, given: Mapping[str, str], *, before: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the folders that a plugin gets: those `given` by name, else those that it had before."""
+    wanted = {folder.name for folder in manifest.folders if folder.name != WORKSPACE}
+    if unknown := sorted(set(given) - wanted):
+        asked = f"asks for {', '.join(sorted(wanted))}" if wanted else "asks for no folder that you could choose"
+        raise PluginFolderNeeded(f"{manifest.name} has no folder {unknown[0]!r}: it {asked}.")
+    found: dict[str, str] = {}
+    for name in sorted(wanted):
+        path = given.get(name) or before.get(name)
+        if path is None:
+            raise PluginFolderNeeded(
+                f"{manifest.name} asks for a folder {name!r}. Say which: --folder {name}=/path/to/it."
+            )
+        found[name] = _free_folder(home, path)
+    return found
+
+
+def install(home: Home, source: Source, folders: Mapping[str, str], *, at: datetime) -> Plugin:
+    """Put a plugin in place of the one of its name, if there is one."""
+    name = source.manifest.name
+    pin = Pin(
+        name=name,
+        version=source.manifest.version,
+        place=f"{name}@{_digest(source.text + source.module)[:16]}",
+        manifest_sha256=_digest(source.text),
+        module_sha256=_digest(source.module),
+        folders=dict(folders),
+        installed_at=at,
+    )
+    path = home.plugins / pin.place
+    try:
+        home.plugins.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
+        _write(path / manifests.FILE, source.text)
+        _write(path / source.manifest.module, source.module)
+        _write(_pin_of(home, name), msgspec.json.format(msgspec.json.encode(pin), indent=2) + b"\n")
+    except OSError as error:
+        raise PluginsBroken(f"The plugin can not be written to {home.plugins}: {error.strerror}.") from error
+    _sweep(home, name, spare=pin.place)
+    return Plugin(source.manifest, pin, path)
+
+
+def remove(home: Home, name: str) -> None:
+    """Take a plugin away, whatever state it is in."""
+    try:
+        _pin_of(home, name).unlink()
+    except FileNotFoundError:
+        raise PluginNotFound(f"There is no plugin {name!r}. `palyra plugins list` lists them.") from None
+    except OSError as error:
+        raise PluginsBroken(f"The plugin can not be removed from {home.plugins}: {error.strerror}.") from error
+    _sweep(home, name, spare=None)
+
+
+def load(home: Home, name: str) -> Plugin:
+    """Return a plugin; raise `PluginNotFound`, or `PluginChanged` if its manifest is not the pinned one."""
+    try:
+        pin = msgspec.json.decode(_read(_pin_of(home, name), limit=MAX_PIN_BYTES), type=Pin)
+    except FileNotFoundError:
+        raise PluginNotFound(f"There is no plugin {name!r}. `palyra plugins list` lists them.") from None
+    except (OSError, msgspec.DecodeError, PluginUnreadable) as error:
+        raise PluginChanged(f"The pin of plugin {name} can not be read: {error}. Install the plugin again.") from error
+    if pin.name != name or pin.format != FORMAT or pin.place != Path(pin.place).name:
+        raise PluginChanged(f"The pin of plugin {name} is not its own. Install the plugin again.")
+    path = home.plugins / pin.place
+    text = _pinned(path / manifests.FILE, pin.manifest_sha256, pin, limit=manifests.MAX_BYTES)
+    return Plugin(manifests.read(text, where=str(path / manifests.FILE)), pin, path)
+
+
+def load_all(home: Home) -> Iterator[Plugin | Faulty]:
+    """Return every plugin by name, and of those that can not be used why."""
+    with suppress(FileNotFoundError):
+        for name in sorted(found[1] for found in map(_PIN.fullmatch, os.listdir(home.plugins)) if found):
+            try:
+                yield load(home, name)
+            except PalyraError as error:
+                yield Faulty(name, error)
+
+
+def _pin_of(home: Home, name: str) -> Path:
+    if not _PIN.fullmatch(f"{name}.json"):
+        raise PluginNotFound(f"There is no plugin {name[:60]!r}. `palyra plugins list` lists them.")
+    return home.plugins / f"{name}.json"
+
+
+def _free_folder(home: Home, text: str) -> str:
+    """Return where a folder really is; refuse one that Palyra's own home lies in, or that lies in that."""
+    path = Path(text).expanduser()
+    if not path.is_absolute():
+        raise PluginFolderRefused(f"{text!r} is no absolute path. Write it in full.")
+    real = Path(os.path.realpath(path))
+    if not real.is_dir():
+        raise PluginFolderRefused(f"{text} is no folder. Make it, or name another.")
+    own = Path(os.path.realpath(home.path))
+    if own.is_relative_to(real):
+        raise PluginFolderRefused(f"{text} holds Palyra's own home, which no plugin may see. Name a smaller folder.")
+    shared = tuple(Path(os.path.realpath(spared)) for spared in (home.workspace,))
+    if real.is_relative_to(own) and not any(real.is_relative_to(spared) for spared in shared):
+        raise PluginFolderRefused(f"{text} lies in Palyra's own home, which no plugin may see. Name another folder.")
+    return str(real)
+
+
+def _pinned(path: Path, digest: str, pin: Pin, *, limit: int) -> bytes:
+    try:
+        content = _read(path, limit=limit)
+    except (OSError, PluginUnreadable) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no plain file, or too large"
+        raise PluginChanged(
+            f"Plugin {pin.name} is not run: {path.name} can not be read ({why}). Install the plugin again."
+        ) from error
+    if _digest(content) != digest:
+        raise PluginChanged(
+            f"Plugin {pin.name} is not run: {path.name} is not what was installed (sha256 {_digest(content)[:16]}…,"
+            f" pinned {digest[:16]}…). If the change is yours, install the plugin again; if not, find out whose it is."
+        )
+    return content
+
+
+def _read(path: Path, *, limit: int) -> bytes:
+    descriptor = os.open(path, _FILE)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise PluginUnreadable(f"{path} is no plain file.")
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise PluginUnreadable(f"{path} is larger than {limit >> 10} KiB.")
+    return content
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file so that it is there whole or not at all."""
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(new, path)
+    except BaseException:
+        with suppress(OSError):
+            new.unlink()
+        raise
+
+
+def _sweep(home: Home, name: str, *, spare: str | None) -> None:
+    """Delete the files of earlier versions; what can not be deleted does no harm."""
+    for path in home.plugins.glob(f"{name}@*"):
+        if path.name != spare:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

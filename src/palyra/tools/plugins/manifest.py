@@ -1,0 +1,186 @@
+"""`plugin.toml`: what a plugin is, which tools it has, and what it asks for. Pure: text in, a value or a fault out."""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterator
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from palyra.core.errors import Denied, Invalid
+from palyra.core.tool import JsonObject, Risk
+from palyra.sandbox.base import MIB
+from palyra.sandbox.wasm import ModuleBounds
+from palyra.tools.schema import Schema, SchemaUnusable
+
+FILE = "plugin.toml"
+MAX_BYTES = 256 * 1024
+WORKSPACE = "workspace"
+"""The folder of this name is the workspace of the run that calls."""
+RESERVED = frozenset(
+    "agent artifact files http journal mcp memory message palyra plugin plugins policy schedule session shell skill"
+    " skills time wasm web".split()
+)
+"""First parts of names that belong to Palyra."""
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_TOOL = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+_MODULE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.wasm")
+_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]{0,39}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class PluginInvalid(Invalid):
+    """The manifest of the plugin can not be used."""
+
+
+class PluginWantsNetwork(Denied):
+    """The plugin asks for hosts, and modules have no network."""
+
+
+class Access(StrEnum):
+    """What may be done in a folder."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+class PluginFolder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A folder that the plugin asks for. Which one it gets is said when it is installed."""
+
+    name: str
+    access: Access = Access.READ
+    purpose: str = ""
+
+    @property
+    def seen_as(self) -> str:
+        """The path by which the module knows it."""
+        return f"/{self.name}"
+
+
+class PluginTool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A tool as its author describes it."""
+
+    name: str
+    description: Annotated[str, Meta(min_length=1, max_length=2000)]
+    parameters: JsonObject = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
+    risk: Risk = Risk.LOW
+    read_only: bool = False
+    """It changes nothing: while it runs, the module can change nothing either."""
+    repeatable: bool = False
+    """A second run after an interruption does no harm."""
+
+
+class PluginLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much one call may take."""
+
+    fuel: Annotated[int, Meta(ge=1_000, le=10**13)] = 5_000_000_000
+    seconds: Annotated[int, Meta(ge=1, le=600)] = 10
+    memory_mb: Annotated[int, Meta(ge=1, le=2048)] = 64
+    output_kb: Annotated[int, Meta(ge=1, le=4096)] = 256
+
+    @property
+    def bounds(self) -> ModuleBounds:
+        """The same for a module."""
+        return ModuleBounds(
+            fuel=self.fuel,
+            wall=timedelta(seconds=self.seconds),
+            memory_bytes=self.memory_mb * MIB,
+            output_bytes=self.output_kb * 1024,
+        )
+
+
+class PluginManifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All that `plugin.toml` says."""
+
+    name: str
+    version: str
+    description: Annotated[str, Meta(min_length=1, max_length=2000)]
+    module: str
+    """The file with the module, beside the manifest."""
+    sha256: str
+    """Of that file."""
+    tools: Annotated[tuple[PluginTool, ...], Meta(min_length=1, max_length=64)]
+    folders: Annotated[tuple[PluginFolder, ...], Meta(max_length=16)] = ()
+    hosts: tuple[str, ...] = ()
+    limits: PluginLimits = PluginLimits()
+
+    def full_name(self, tool: PluginTool) -> str:
+        """Return the name by which agents and policies know a tool."""
+        return f"{self.name}.{tool.name}"
+
+
+def read(content: bytes, *, where: str = FILE) -> PluginManifest:
+    """Return what a manifest says; raise if anything about it is wrong."""
+    if len(content) > MAX_BYTES:
+        raise PluginInvalid(f"{where} is longer than {MAX_BYTES >> 10} KiB.")
+    try:
+        table = tomllib.loads(content.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise PluginInvalid(f"{where} is no TOML: {error}.") from error
+    if problem := next(_unknown_keys(table), None):
+        raise PluginInvalid(f"{where}: {problem}")
+    try:
+        manifest = msgspec.convert(table, PluginManifest)
+    except msgspec.ValidationError as error:
+        raise PluginInvalid(f"{where}: {error}.") from error
+    if problem := next(_faults(manifest), None):
+        raise PluginInvalid(f"{where}: {problem}")
+    if manifest.hosts:
+        raise PluginWantsNetwork(
+            f"{where} asks for hosts ({', '.join(manifest.hosts)[:200]}), and modules have no network."
+            " Let the agent fetch what is needed with http.fetch, and leave `hosts` out."
+        )
+    return manifest
+
+
+def _faults(manifest: PluginManifest) -> Iterator[str]:
+    if not _NAME.fullmatch(manifest.name) or len(manifest.name) > 40:
+        yield f"the name {manifest.name[:60]!r} must be small letters, digits and single dashes, 40 at most."
+    if manifest.name in RESERVED:
+        yield f"the name {manifest.name!r} belongs to Palyra itself. Choose another."
+    if not _VERSION.fullmatch(manifest.version):
+        yield f"the version {manifest.version[:60]!r} must be like 1.2.0."
+    if not _MODULE.fullmatch(manifest.module):
+        yield f"the module {manifest.module[:60]!r} must be the name of a .wasm file beside {FILE}."
+    if not _DIGEST.fullmatch(manifest.sha256):
+        yield "sha256 must be 64 hexadecimal digits, as `sha256sum` prints them."
+    yield from _twice("tool", [tool.name for tool in manifest.tools])
+    yield from _twice("folder", [folder.name for folder in manifest.folders])
+    for folder in manifest.folders:
+        if not _NAME.fullmatch(folder.name) or len(folder.name) > 40:
+            yield f"the folder {folder.name[:60]!r} must be small letters, digits and single dashes, 40 at most."
+    for tool in manifest.tools:
+        if not _TOOL.fullmatch(tool.name) or len(tool.name) > 40:
+            yield f"the tool {tool.name[:60]!r} must be small letters, digits and single underscores, 40 at most."
+        try:
+            Schema(tool.parameters)
+        except SchemaUnusable as error:
+            yield f"the parameters of {tool.name}: {error.detail}"
+
+
+def _twice(what: str, names: list[str]) -> Iterator[str]:
+    yield from (f"there are two {what}s {name!r}." for name in names if names.count(name) > 1)
+
+
+def _unknown_keys(table: dict[str, Any]) -> Iterator[str]:
+    """Find keys that nobody knows, with the nearest that somebody does."""
+    yield from _unknown(table, PluginManifest, "")
+    for key, kind in (("tools", PluginTool), ("folders", PluginFolder)):
+        listed = table.get(key)
+        for place, entry in enumerate(listed if isinstance(listed, list) else (), 1):
+            yield from _unknown(entry, kind, f" in {key} number {place}")
+    yield from _unknown(table.get("limits"), PluginLimits, " in limits")
+
+
+def _unknown(given: object, kind: type[Struct], where: str) -> Iterator[str]:
+    known = kind.__struct_fields__
+    for name in given if isinstance(given, dict) else ():
+        if name not in known:
+            near = difflib.get_close_matches(name[:60], known, n=1)
+            remedy = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known)}."
+            yield f"there is no key {name[:60]!r}{where}. {remedy}"

@@ -1,0 +1,189 @@
+"""Makes tools of a plugin: what a call would do, and the call itself.
+
+The module is started for each call with the name of the tool as its argument. It reads the arguments as JSON on its
+standard input and writes its result to its standard output.
+"""
+
+import asyncio
+import os
+import posixpath
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from palyra.core.effect import Effect
+from palyra.core.errors import Denied, Unavailable
+from palyra.core.manifest import Manifest
+from palyra.core.tool import JsonObject, Risk, Runtime, ToolSpec
+from palyra.policy.risk import highest
+from palyra.sandbox.wasm import COMPILE_SECONDS, GivenFolder, ModuleJob, ModuleOutcome
+from palyra.tools.base import Tool, ToolContext
+from palyra.tools.plugins.installed import Plugin
+from palyra.tools.plugins.manifest import WORKSPACE, Access, PluginTool
+from palyra.tools.schema import Given, Schema
+
+PATH = "path"
+"""The format of a text that names a file: it is looked up among the folders of the plugin."""
+
+
+class PluginFailed(Unavailable):
+    """The plugin could not do what it was asked."""
+
+
+class WorkspaceTooWide(Denied):
+    """No plugin may see this workspace: Palyra's own home lies in it. Set workspace.root to a smaller folder."""
+
+
+def tools_of(plugin: Plugin) -> Iterator[Tool]:
+    """Return the tools of a plugin."""
+    for entry in plugin.manifest.tools:
+        yield _tool(plugin, entry)
+
+
+def spec_of(plugin: Plugin, entry: PluginTool) -> ToolSpec:
+    """Return a tool as a model sees it. Its author's word never lowers what its powers imply."""
+    may_write = _may_write(plugin, entry)
+    return ToolSpec(
+        name=plugin.manifest.full_name(entry),
+        description=" ".join(entry.description.split()),
+        parameters=entry.parameters,
+        risk=highest([entry.risk], at_least=Risk.MEDIUM if may_write else Risk.LOW),
+        repeatable=entry.repeatable,
+        read_only=entry.read_only,
+    )
+
+
+def _tool(plugin: Plugin, entry: PluginTool) -> Tool:
+    spec = spec_of(plugin, entry)
+    return Tool(
+        spec=spec,
+        arguments=Schema(entry.parameters),
+        run=_run(plugin, entry),
+        timeout_ms=round((plugin.manifest.limits.seconds + COMPILE_SECONDS + 10) * 1000),
+        preview=_preview(plugin, entry, spec),
+        runtime=Runtime.WASM,
+        manifest=lambda context: _bounds_of(plugin, context),
+    )
+
+
+def _run(plugin: Plugin, entry: PluginTool) -> Callable[[ToolContext, msgspec.Struct], Awaitable[str]]:
+    async def run(context: ToolContext, given: msgspec.Struct) -> str:
+        assert isinstance(given, Given)
+        folders = await asyncio.to_thread(_folders, plugin, entry, context)
+        # Read and compared with its pin for each call: what is run is what was installed.
+        module = await asyncio.to_thread(plugin.module)
+        job = ModuleJob(
+            module=module,
+            input=msgspec.json.encode(_placed(entry, given.values, folders)),
+            argv=(plugin.manifest.name, entry.name),
+            folders=folders,
+            bounds=plugin.manifest.limits.bounds,
+        )
+        outcome = await context.modules.run(job)
+        return _told(plugin.manifest.full_name(entry), outcome)
+
+    return run
+
+
+def _preview(
+    plugin: Plugin, entry: PluginTool, spec: ToolSpec
+) -> Callable[[ToolContext, msgspec.Struct], Awaitable[Effect]]:
+    async def preview(context: ToolContext, given: msgspec.Struct) -> Effect:
+        assert isinstance(given, Given)
+        folders = await asyncio.to_thread(_folders, plugin, entry, context)
+        line = msgspec.json.encode(given.values).decode()
+        return Effect(
+            risk=spec.risk,
+            summary=f"{spec.name} {line if len(line) <= 100 else line[:100] + '…'}",
+            detail="\n".join((msgspec.json.format(line, indent=2), "", *_powers(plugin, folders))),
+            # It may touch whatever lies in its folders, whatever its arguments name.
+            paths=tuple(dict.fromkeys((*(str(one.path) for one in folders), *_named(entry, given.values, folders)))),
+            kind=f"plugin:{plugin.manifest.name} {plugin.manifest.version} {plugin.digest[:16]}",
+        )
+
+    return preview
+
+
+def _powers(plugin: Plugin, folders: tuple[GivenFolder, ...]) -> Iterator[str]:
+    manifest = plugin.manifest
+    yield f"by the plugin {manifest.name} {manifest.version} ({plugin.digest[:16]}), without network"
+    for folder in folders:
+        yield f"{'may change' if folder.writable else 'may read'} {folder.path}"
+    if not folders:
+        yield "sees no files"
+
+
+def _may_write(plugin: Plugin, entry: PluginTool) -> bool:
+    return not entry.read_only and any(folder.access is Access.WRITE for folder in plugin.manifest.folders)
+
+
+def _bounds_of(plugin: Plugin, context: ToolContext) -> Manifest:
+    """Return what calls of the plugin's tools may reach at most: in this run, if it asked for the workspace."""
+    paths = set(plugin.pin.folders.values())
+    if any(folder.name == WORKSPACE for folder in plugin.manifest.folders):
+        paths.update(map(os.path.realpath, context.workspace.roots))
+    return Manifest(
+        name=plugin.manifest.name,
+        digest=plugin.digest,
+        tools=frozenset(plugin.manifest.full_name(tool) for tool in plugin.manifest.tools),
+        paths=frozenset(paths),
+    )
+
+
+def _folders(plugin: Plugin, entry: PluginTool, context: ToolContext) -> tuple[GivenFolder, ...]:
+    """Return the folders that the module sees: to look into only, while a tool runs that says it changes nothing."""
+    found: list[GivenFolder] = []
+    for folder in plugin.manifest.folders:
+        writable = folder.access is Access.WRITE and not entry.read_only
+        if folder.name != WORKSPACE:
+            found.append(GivenFolder(Path(plugin.pin.folders[folder.name]), folder.seen_as, writable))
+            continue
+        for place, root in enumerate(context.workspace.roots, 1):
+            real = Path(os.path.realpath(root))
+            if any(Path(os.path.realpath(own)).is_relative_to(real) for own in context.workspace.forbidden.folders):
+                raise WorkspaceTooWide
+            found.append(GivenFolder(real, folder.seen_as if place == 1 else f"{folder.seen_as}-{place}", writable))
+    return tuple(found)
+
+
+def _placed(entry: PluginTool, values: JsonObject, folders: tuple[GivenFolder, ...]) -> JsonObject:
+    """Return the arguments with each path as the module knows it."""
+    return {
+        name: _inside(value, folders)[0] if _is_path(entry, name, value) else value for name, value in values.items()
+    }
+
+
+def _named(entry: PluginTool, values: JsonObject, folders: tuple[GivenFolder, ...]) -> Iterator[str]:
+    """Return the paths that the arguments name, as they are outside of the module."""
+    return (_inside(value, folders)[1] for name, value in values.items() if _is_path(entry, name, value))
+
+
+def _is_path(entry: PluginTool, name: str, value: object) -> bool:
+    schema = entry.parameters.get("properties", {}).get(name)
+    return isinstance(schema, dict) and schema.get("format") == PATH and isinstance(value, str)
+
+
+def _inside(text: str, folders: tuple[GivenFolder, ...]) -> tuple[str, str]:
+    """Return a path as the module knows it and as it is outside. One in no folder is the same on both sides.
+
+    A relative path is meant in the first folder; one of the system is understood if it lies in a folder.
+    """
+    path = posixpath.normpath(posixpath.join(folders[0].name if folders else "/", text))
+    for folder in folders:
+        for start, other in ((folder.name, str(folder.path)), (str(folder.path), folder.name)):
+            if path == start or path.startswith(f"{start}/"):
+                there = other + path[len(start) :]
+                return (path, there) if start == folder.name else (there, path)
+    return path, path
+
+
+def _told(name: str, outcome: ModuleOutcome) -> str:
+    said = outcome.stdout.text.rstrip("\n")
+    remarks = outcome.stderr.text.rstrip("\n")
+    if outcome.ok:
+        return f"{said}\nstderr:\n{remarks}" if remarks else said or "(it said nothing)"
+    how = outcome.stopped if outcome.exit_code is None else f"exit code {outcome.exit_code}"
+    parts = [f"{name} did not succeed: {how}."]
+    parts += [f"{stream}:\n{text}" for stream, text in (("stderr", remarks), ("stdout", said)) if text]
+    raise PluginFailed("\n".join(parts))
