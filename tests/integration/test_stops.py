@@ -1,14 +1,15 @@
 """Who pulls the brake is obeyed: what runs ends, what waits is held, what is new is refused, until it is let go."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from palyra.core.approval import Scope
-from palyra.core.events import Mode, RunCancelled
+from palyra.core.events import CancelRequested, Mode, RunCancelled
 from palyra.core.message import Accepted, TextUnclean
 from palyra.core.prompt import ModelEvent, Prompt, TextDelta
 from palyra.core.run import RunStatus
@@ -21,9 +22,9 @@ from palyra.runs.stops import (
     BY_FILE,
     NotStopped,
     PrincipalUnknown,
-    Stopped,
     StopFileThere,
     StopNotYours,
+    Stopped,
 )
 from tests.integration.cast import DONE, ECHO, Door, a_call, first_calls, held, inputs, on_postgres, said_by
 from tests.integration.conftest import Begin
@@ -49,9 +50,10 @@ async def resume(world: World, **asked: Any) -> None:
 async def assert_stopped(world: World, said: Accepted) -> None:
     run = await world.ended(said, seconds=SOON)
     assert (run.status, run.reason) == (RunStatus.CANCELLED, "stopped by user:ben: smoke in the kitchen")
-    end = (await world.events(said))[-1]
-    assert isinstance(end, RunCancelled)
-    assert (end.actor, end.reason) == (BEN, run.reason)
+    # By the stop itself, or by the carrier that heard of it first: either way the tape knows who it was.
+    ends = [event for event in await world.events(said) if isinstance(event, CancelRequested | RunCancelled)]
+    assert BEN in {event.actor for event in ends}
+    assert {event.reason for event in ends} == {run.reason}
 
 
 # -- what is active ends
@@ -81,15 +83,14 @@ async def test_every_run_of_everybody_ends(begin: Begin) -> None:
     world = await begin(ENDLESS)
     said = [await world.say("Sing.", key=f"s{number}", who=who) for number in range(20) for who in (ANA, BEN)]
     for one in said:
-        await eventually(lambda one=one: _has_begun(world, one))
+        await world.seen(one, "model_text")
     assert await stop(world) == 40
-    for one in said:
-        who = ANA if said.index(one) % 2 == 0 else BEN
-        await eventually(lambda one=one, who=who: _is_cancelled(world, one, who), timeout=SOON)
+    for place, one in enumerate(said):
+        await becomes(partial(_is_cancelled, world, one, BEN if place % 2 else ANA))
 
 
-async def _has_begun(world: World, said: Accepted) -> bool:
-    return "model_text" in await world.kinds(said)
+async def becomes(condition: Callable[[], Awaitable[bool]]) -> None:
+    _: bool = await eventually(condition, timeout=SOON)
 
 
 async def _is_cancelled(world: World, said: Accepted, who: Any) -> bool:
@@ -104,10 +105,10 @@ async def test_one_person_is_stopped_and_the_others_go_on(begin: Begin) -> None:
     await world.seen(his, "model_text")
     assert await stop(world, principal=ANA) == 1
     await assert_stopped(world, hers)
-    with pytest.raises(Stopped, match="All work of user:ana is stopped since .* by user:ben: smoke in the kitchen"):
+    with pytest.raises(Stopped, match=r"All work of user:ana is stopped since .* by user:ben: smoke in the kitchen"):
         await world.say("Again.")
     gate.set()
-    await eventually(lambda: _is_done(world, his), timeout=SOON)
+    await becomes(lambda: _is_done(world, his))
     # Its turn was not begun anew: nothing of it was touched.
     assert (await world.kinds(his)).count("model_turn_started") == 1
 
@@ -247,6 +248,7 @@ async def test_death_in_the_middle_of_stopping_leaves_nothing_going(begin: Begin
     stopping = asyncio.create_task(stop(world))
     await asyncio.wait([stopping], timeout=SOON)
     await world.crash()
+    await asyncio.gather(stopping, return_exceptions=True)
     for one in said:
         await assert_stopped(world, one)
     assert await world.kinds(queued) == ["run_accepted"]
@@ -285,13 +287,13 @@ async def test_another_daemon_on_the_same_journal_obeys_within_a_second(begin: B
     before = asyncio.get_running_loop().time()
     await stop(here)
     await assert_stopped(there, said)
-    await eventually(lambda: _refuses(there), timeout=SOON)
+    await becomes(lambda: _refuses(there))
     assert asyncio.get_running_loop().time() - before < SOON
     assert await there.kinds(waiting) == ["run_accepted"]
     gate.set()
     await resume(here)
     assert (await there.ended(waiting)).status is RunStatus.DONE
-    await eventually(lambda: _takes_in(there), timeout=SOON)
+    await becomes(lambda: _takes_in(there))
 
 
 class Offset:
@@ -309,7 +311,7 @@ class Offset:
 
 async def _refuses(world: World) -> bool:
     try:
-        await world.say("Hello.", key="fresh")
+        await world.say("Hello.", key=None)
     except Stopped:
         return True
     return False
@@ -402,7 +404,7 @@ async def test_letting_everything_go_on_leaves_alone_what_people_stopped_of_thei
     with pytest.raises(Stopped, match="user:ana"):
         await world.say("Hello.")
     his = await world.say("Hello.", who=BEN)
-    await eventually(lambda: _is_done(world, his), timeout=SOON)
+    await becomes(lambda: _is_done(world, his))
 
 
 async def test_a_second_stop_of_the_same_kind_is_the_first(begin: Begin) -> None:
@@ -437,7 +439,7 @@ async def test_a_file_stops_everything_and_holds_when_it_is_gone(begin: Begin, t
     assert (run.status, run.reason) == (RunStatus.CANCELLED, f"stopped by {BY_FILE}: the cat is on the keyboard")
     with pytest.raises(StopFileThere):
         await resume(world)
-    await eventually(lambda: _is_kept(world), timeout=SOON)
+    await becomes(lambda: _is_kept(world))
     path.unlink()
     await world.crash()
     with pytest.raises(Stopped, match="the cat is on the keyboard"):

@@ -21,6 +21,8 @@ COMMANDS = {
     "down": ("palyra.cli.lifecycle:down", "Stop the daemon; unfinished runs go on at the next start."),
     "restart": ("palyra.cli.lifecycle:restart", "Stop the daemon and start it again."),
     "status": ("palyra.cli.lifecycle:status", "Show how the daemon stands."),
+    "stop": ("palyra.cli.stop:stop", "Stop all work at once, until it is resumed."),
+    "resume": ("palyra.cli.stop:resume", "Let work go on that was stopped."),
     "logs": ("palyra.cli.logs:logs", "Show what the daemon has logged."),
     "chat": ("palyra.cli.chat:chat", "Talk to the agent; a piped-in message gets its answer on stdout."),
     "run": ("palyra.cli.run:run", "Send one message and print the answer."),

@@ -14,6 +14,7 @@ from palyra.core.errors import Conflict, PalyraError
 from palyra.core.events import Mode
 from palyra.core.message import Accepted
 from palyra.core.session import Session, SessionRef
+from palyra.core.stop import Stop
 from palyra.gateway.client import Client
 from palyra.gateway.follow import read_tape
 from palyra.gateway.records import Said
@@ -145,9 +146,13 @@ class Conversation:
                 return Reply(leave=True)
             case "/model":
                 return Reply((f"Answers come from {model_in_words(self._client)}.",))
-            case "/cancel" if active is None:
+            case "/stop" if slash.argument:
+                return Reply((self._stop(slash.argument),))
+            case "/resume":
+                return Reply((self._resume(),))
+            case "/cancel" | "/stop" if active is None:
                 return Reply(("Nothing is running.",))
-            case "/cancel":
+            case "/cancel" | "/stop":
                 self.cancel(active or "")
                 return Reply()
             case "/allow" | "/deny" if not self._questions:
@@ -169,6 +174,16 @@ class Conversation:
                 return self._sessions(slash.argument)
             case _:
                 return Reply((unknown(slash),))
+
+    def _stop(self, argument: str) -> str:
+        if argument != "all":
+            return "Use /stop for the run under way, or /stop all for all of your work."
+        stop = self._client.ask(Stop, "POST", "/stop", body={"reason": "stopped in the chat"}, field="stop")
+        return f"{printable_line(stop.told)} /resume lets it go on."
+
+    def _resume(self) -> str:
+        left = self._client.ask(tuple[Stop, ...], "POST", "/resume", body={}, field="stops")
+        return "Your work goes on." if not left else " ".join(printable_line(stop.told) for stop in left)
 
     def _sessions(self, argument: str) -> Reply:
         if not argument:

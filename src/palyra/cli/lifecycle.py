@@ -9,8 +9,10 @@ from palyra.cli.failure import describe
 from palyra.cli.options import Invocation, PalyraCommand
 from palyra.cli.output import counts, date_time, facts, model_name, say, show, show_json
 from palyra.core.errors import PalyraError
+from palyra.core.stop import Stop
 from palyra.core.version import VERSION
 from palyra.gateway.records import Status
+from palyra.gateway.remote import RemoteError
 from palyra.gateway.target import Daemon, find_daemon
 
 
@@ -70,10 +72,19 @@ def status(invocation: Invocation) -> None:
             show(facts([("daemon", f"process {daemon.pid}, not answering"), ("address", daemon.address)]))
         say(f"palyra: {describe(error)}")
         raise click.exceptions.Exit(Exit.UNREACHABLE) from None
+    stops = _stops(invocation)
     if invocation.json:
-        show_json({"running": True, "address": daemon.address, **msgspec.structs.asdict(told)})
+        show_json({"running": True, "address": daemon.address, **msgspec.structs.asdict(told), "stops": stops})
     else:
-        show(_table(daemon, told))
+        show(_table(daemon, told, stops))
+
+
+def _stops(invocation: Invocation) -> tuple[Stop, ...]:
+    """Return what stops the caller's work; a daemon of an earlier version does not know of stops."""
+    try:
+        return invocation.client.ask(tuple[Stop, ...], "GET", "/stops", field="stops")
+    except RemoteError:
+        return ()
 
 
 def _start(invocation: Invocation) -> None:
@@ -89,12 +100,13 @@ def _start(invocation: Invocation) -> None:
         print(f"The daemon runs already at {daemon.address} (process {daemon.pid}).")
 
 
-def _table(daemon: Daemon, told: Status) -> list[str]:
+def _table(daemon: Daemon, told: Status, stops: tuple[Stop, ...]) -> list[str]:
     version = told.version
     if version != VERSION:
         version += f" (this command is {VERSION}; `palyra restart` brings them together)"
     shown = [
         ("daemon", f"running, process {daemon.pid}, since {date_time(daemon.started_at)}"),
+        ("stopped", f"{' '.join(stop.told for stop in stops)} `palyra resume` lets work go on." if stops else None),
         ("address", daemon.address),
         ("grpc", daemon.grpc),
         ("version", version),
@@ -108,4 +120,6 @@ def _table(daemon: Daemon, told: Status) -> list[str]:
         ("mcp", next((part.detail for part in told.parts if part.name == "mcp"), None)),
         ("settings", told.settings_hash),
     ]
-    return facts(shown, colours={"daemon": "green"} if told.storage == "ok" else {"storage": "red"})
+    if told.storage != "ok":
+        return facts(shown, colours={"storage": "red", "stopped": "red"})
+    return facts(shown, colours={"stopped": "red"} if stops else {"daemon": "green"})

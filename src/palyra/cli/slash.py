@@ -11,6 +11,8 @@ HELP = {
     "/allow": "answer yes to the open question; `/allow session`, `/allow 30m` or `/allow always` last longer",
     "/deny": "answer no; what stands behind it is told to the agent",
     "/cancel": "stop the run under way",
+    "/stop": "the same; `/stop all` stops all of your work, until `/resume`",
+    "/resume": "let your work go on",
     "/quit": "leave; the daemon goes on",
 }
 

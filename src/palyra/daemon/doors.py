@@ -34,6 +34,7 @@ from palyra.gateway.http.protocol import bounded
 from palyra.gateway.http.runs import RunRoutes
 from palyra.gateway.http.secrets import SecretRoutes
 from palyra.gateway.http.sessions import SessionRoutes
+from palyra.gateway.http.stops import StopRoutes
 from palyra.gateway.http.tokens import TokenRoutes
 from palyra.gateway.rate import Rate
 from palyra.gateway.records import Status
@@ -112,6 +113,7 @@ def build(
         *AgentRoutes(agents).operations(),
         *FileRoutes(Files(engine, workspace=workspaces, clock=clock, ids=ids)).operations(),
         *ApprovalRoutes(approvals, watch, streams=streams).operations(),
+        *StopRoutes(stops).operations(),
         *AdminRoutes(status, metrics).operations(),
         *ConfigRoutes(lambda: settings.now, settings.reload).operations(),
         *JournalRoutes(engine, inspection).operations(),
@@ -123,7 +125,7 @@ def build(
     return Doors(
         http=HttpServer(
             uvicorn.Config(
-                app.build(operations, auth=auth, ready=ready),
+                app.build(operations, auth=auth, ready=ready, stopped=lambda: stops.everything),
                 loop="none",
                 http=bounded(patience),
                 ws="none",

@@ -326,10 +326,12 @@ def _tls(settings: Settings) -> tuple[bytes, bytes] | None:
 
 def _stop_part(stops: Stops) -> Part:
     """Say what is stopped. Anybody with a token reads it, so whose work is stopped is told of all only."""
-    for stop in stops.standing:
-        if stop.principal is None:
-            return Part(name="stop", status="stopped", detail=f"{stop.told} `palyra resume` lets work go on.")
-    return Part(name="stop", status="ok", detail=f"{len({stop.principal for stop in stops.standing})} people stopped")
+    if (stop := stops.everything) is not None:
+        return Part(name="stop", status="stopped", detail=f"{stop.told} `palyra resume` lets work go on.")
+    people = len({stop.principal for stop in stops.standing})
+    return Part(
+        name="stop", status="ok", detail=f"the work of {people} principals is stopped" if people else "nothing is"
+    )
 
 
 def _counts(conn: Connection) -> tuple[str, int, int, dict[str, int], dict[str, int]]:

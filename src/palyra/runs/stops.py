@@ -141,6 +141,11 @@ class Stops:
         """All that holds, the first one first."""
         return self._holding
 
+    @property
+    def everything(self) -> Stop | None:
+        """What stops everybody, None if nothing does."""
+        return next((stop for stop in self._holding if stop.principal is None), None)
+
     def on_stop(self, tell: Callable[[], None]) -> None:
         """Have somebody told at once whenever something is stopped."""
         self._listeners.append(tell)
@@ -189,7 +194,7 @@ class Stops:
             # What a stop has found active ends, however soon it is lifted: that is written down first.
             await self._end_active(found)
             at_ms = to_ms(self._clock.now())
-            if await self._engine.write(lambda conn: self._lift(conn, found, by=by, at_ms=at_ms)):  # noqa: B023
+            if await self._engine.write(partial(self._lift, found=found, by=by, at_ms=at_ms)):
                 await self._read()
                 log.warning("%s let work go on", by, extra={"stop_ids": [stop.stop_id for stop in found]})
                 await self._release()
@@ -201,7 +206,7 @@ class Stops:
         if self._file.text() is not None:
             if not asked:
                 raise StopFileThere
-            self._file.remove()
+            await asyncio.to_thread(self._file.remove)
         if self._by_file is not None:
             # Lifted like any other: what it has found active must end first.
             await self._keep_file(self._by_file)
@@ -307,27 +312,31 @@ class Stops:
             if stop is not None and run.run_id not in self._beyond:
                 ending.append((run.run_id, stop))
         for start in range(0, len(ending), AT_ONCE):
-            try:
-                async with asyncio.TaskGroup() as group:
-                    for run_id, stop in ending[start : start + AT_ONCE]:
-                        group.create_task(self._end(run_id, stop))
-            except* Unavailable as trouble:
-                raise trouble.exceptions[0] from None
+            async with asyncio.TaskGroup() as group:
+                part = [group.create_task(self._end(run_id, stop)) for run_id, stop in ending[start : start + AT_ONCE]]
+            for task in part:
+                if (trouble := task.result()) is not None:
+                    raise trouble
         return len(ending)
 
-    async def _end(self, run_id: RunId, stop: Stop) -> None:
+    async def _end(self, run_id: RunId, stop: Stop) -> Unavailable | None:
+        """End a run; return what keeps the journal from being written, since the others are to be tried all the same.
+
+        Nothing is raised: before Python 3.13 a task group with a task that fails forgets that it was cancelled.
+        """
         try:
             await self._engine.write(
                 lambda conn: control.cancel(
                     conn, run_id, actor=stop.by, reason=stop.cause, clock=self._clock, ids=self._ids
                 )
             )
-        except Unavailable:
-            raise
+        except Unavailable as error:
+            return error
         except PalyraError:
             # Said once; that one run must not keep the others from being ended.
             log.exception("run %s could not be ended", run_id, extra={"run_id": run_id})
             self._beyond.add(run_id)
+        return None
 
     async def _release(self) -> None:
         """Start what was held in a queue and is no longer stopped."""

@@ -10,6 +10,7 @@ from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palyra.core.errors import Invalid, NotFound, PalyraError
+from palyra.core.stop import Stop
 from palyra.core.version import VERSION
 from palyra.gateway.auth import Auth
 from palyra.gateway.http.openapi import document
@@ -24,11 +25,20 @@ class RouteNotFound(NotFound):
     """There is nothing at this address."""
 
 
-def build(operations: Sequence[Operation], *, auth: Auth, ready: Callable[[], str | None]) -> ASGIApp:
-    """Put the application together. `ready` says what is missing, None if nothing is."""
+def build(
+    operations: Sequence[Operation],
+    *,
+    auth: Auth,
+    ready: Callable[[], str | None],
+    stopped: Callable[[], Stop | None] = lambda: None,
+) -> ASGIApp:
+    """Put the application together. `ready` says what is missing, `stopped` what stops everything; None if nothing."""
 
     async def healthz(request: Request) -> Response:
-        return reply({"status": "ok", "version": VERSION})
+        stop = stopped()
+        # Anybody may ask: who stopped it and why is for those with a token.
+        halt = {} if stop is None else {"stopped_since": stop.at}
+        return reply({"status": "ok" if stop is None else "stopped", "version": VERSION, **halt})
 
     async def readyz(request: Request) -> Response:
         missing = ready()

@@ -1,0 +1,162 @@
+"""`palyra stop` and `palyra resume`: the brake, also where no daemon answers."""
+
+import os
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+from msgspec import Struct
+
+from palyra.cli.failure import describe
+from palyra.cli.options import Invocation, PalyraCommand
+from palyra.cli.output import plural, say, show_json
+from palyra.cli.printable import printable_line
+from palyra.core.errors import Invalid, PalyraError, Unavailable
+from palyra.core.ids import PrincipalId
+from palyra.core.stop import MAX_STOP_REASON_CHARS, Stop
+
+if TYPE_CHECKING:
+    from palyra.gateway.client import Client
+
+T = TypeVar("T")
+
+ANSWER_SECONDS = 5.0
+OWNER = PrincipalId("user:owner")
+HOW_TO_GO_ON = "`palyra resume` lets work go on."
+
+
+class StopNeedsDaemon(Unavailable):
+    """No daemon answers, so that only everything can be stopped: `palyra stop` without --principal does."""
+
+
+class StopFileUnwritable(Unavailable):
+    """The file that would stop everything can not be written."""
+
+
+class StopTwice(Invalid):
+    """--all and --principal contradict one another."""
+
+
+class Halted(Struct, frozen=True, kw_only=True):
+    """The stop that holds now, and how many active runs it ended."""
+
+    stop: Stop
+    runs: int
+
+
+class Resumed(Struct, frozen=True, kw_only=True):
+    """What was lifted, and what still holds."""
+
+    lifted: tuple[Stop, ...]
+    stops: tuple[Stop, ...]
+
+
+@click.command(cls=PalyraCommand)
+@click.option("--all", "everything", is_flag=True, help="Everybody's work; what is done without --principal too.")
+@click.option("--principal", metavar="PRINCIPAL", help="The work of one principal only, as in user:ana.")
+@click.option("--reason", metavar="TEXT", default="", help="What everybody is told about it.")
+@click.pass_obj
+def stop(invocation: Invocation, *, everything: bool, principal: str | None, reason: str) -> None:
+    """Stop all work at once, until `palyra resume`.
+
+    Active runs end with their tools, queued ones wait, new messages are refused; so it stays over a restart. Where no
+    daemon answers, a file STOP is put into the home folder, which a daemon heeds within a second and before it starts
+    anything. A token that is no administrator's stops its own work only.
+    """
+    if everything and principal is not None:
+        raise StopTwice
+    from palyra.gateway.remote import DaemonUnreachable
+
+    reason = " ".join(reason.split())[:MAX_STOP_REASON_CHARS]
+    try:
+        halted = _ask(invocation, "stop", Halted, {"principal": principal, "reason": reason}, own={"reason": reason})
+    except DaemonUnreachable as error:
+        if principal is not None:
+            raise StopNeedsDaemon from error
+        _stop_by_file(invocation, reason)
+        return
+    if invocation.json:
+        show_json(halted)
+    else:
+        ended = plural(halted.runs, "active run")
+        print(f"{printable_line(halted.stop.told)} It ended {ended}. {HOW_TO_GO_ON}")
+
+
+@click.command(cls=PalyraCommand)
+@click.option("--principal", metavar="PRINCIPAL", help="What was stopped for one principal, as in user:ana.")
+@click.option("--remove-file", is_flag=True, help="Take the file STOP out of the home folder first, if it is there.")
+@click.pass_obj
+def resume(invocation: Invocation, *, principal: str | None, remove_file: bool) -> None:
+    """Let work go on that `palyra stop` has stopped: queued runs start, new messages are taken in again."""
+    asked = {"principal": principal, "remove_file": remove_file}
+    done = _ask(invocation, "resume", Resumed, asked, own={})
+    if invocation.json:
+        show_json(done)
+        return
+    for one in done.lifted:
+        what = "Everything" if one.principal is None else f"The work of {one.principal}"
+        print(f"{printable_line(what)} goes on.")
+    for one in done.stops:
+        say(f"Still: {printable_line(one.told)}")
+
+
+def _ask(invocation: Invocation, verb: str, kind: type[T], asked: object, *, own: object) -> T:
+    """Ask as an administrator; with a token that is none, for its own work."""
+    from palyra.gateway.client import ADMIN_ROOT, ROOT
+    from palyra.gateway.remote import RemoteError
+
+    try:
+        return _client(invocation, ADMIN_ROOT).ask(kind, "POST", f"/{verb}", body=asked)
+    except RemoteError as error:
+        named = isinstance(asked, dict) and asked.get("principal") is not None
+        if error.code != "scope_missing" or named:
+            raise
+        return _client(invocation, ROOT).ask(kind, "POST", f"/{verb}", body=own)
+
+
+def _client(invocation: Invocation, root: str) -> "Client":
+    from palyra.gateway.client import Client
+    from palyra.gateway.target import find_target
+
+    return Client(lambda: find_target(invocation.home), root=root, answer_seconds=ANSWER_SECONDS)
+
+
+def _stop_by_file(invocation: Invocation, reason: str) -> None:
+    path = invocation.home.stop
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Added to, not replaced: whoever was here first has a reason too.
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as file:
+            file.write(f"{reason}\n")
+    except OSError as error:
+        raise StopFileUnwritable(
+            f"{path} can not be written ({error.strerror}), and no daemon answers: nothing was stopped. "
+            f"`touch {path}` as the home's owner stops everything."
+        ) from error
+    shared = _stop_in_database(invocation, reason)
+    if invocation.json:
+        show_json({"file": str(path), "database": shared})
+        return
+    print(
+        f"No daemon answers. {path} stops everything: one that runs heeds it within a second, one that starts, first."
+    )
+    if shared:
+        print("Other daemons on the same database are stopped too.")
+    print("`palyra resume --remove-file` lets work go on.")
+
+
+def _stop_in_database(invocation: Invocation, reason: str) -> bool:
+    """Write the stop into a database that other daemons may share; they do not see the file of this home."""
+    try:
+        if invocation.settings.journal.database_url is None:
+            return False
+        from palyra.daemon.system import SystemClock, SystemIds
+        from palyra.journal import offline, stops
+
+        clock = SystemClock()
+        fresh = Stop(stop_id=SystemIds(clock).new(), principal=None, by=OWNER, at=clock.now(), reason=reason)
+        with offline.writer(invocation.home, invocation.settings) as writer:
+            writer.write(lambda conn: stops.insert(conn, fresh))
+    except PalyraError as error:
+        say(f"palyra: other daemons on the same database could not be told: {describe(error)}")
+        return False
+    return True
