@@ -35,6 +35,7 @@ COMMANDS = {
     "secrets": ("palyra.cli.secrets:secrets", "Keep, list and delete secrets; their values are never shown."),
     "policy": ("palyra.cli.policy:policy", "See what the policies say about calls; check, try and test them."),
     "mcp": ("palyra.cli.mcp:mcp", "See MCP servers, and decide which of their tools agents may use."),
+    "plugins": ("palyra.cli.plugins:plugins", "Install and remove plugins: tools that are WebAssembly modules."),
     "sandbox": ("palyra.cli.sandbox:sandbox", "See what programs are kept from on this machine."),
     "config": ("palyra.cli.config:config", "Check and show the settings; which daemon they lead to."),
     "journal": ("palyra.cli.journal:journal", "Prove that nothing recorded was changed; export it."),

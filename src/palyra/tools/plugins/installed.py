@@ -174,8 +174,9 @@ def install(home: Home, source: Source, folders: Mapping[str, str], *, at: datet
     )
     path = home.plugins / pin.place
     try:
-        home.plugins.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.mkdir(mode=0o700, exist_ok=True)
+        # One by one: the mode is for the last folder only, not for those above it.
+        for folder in (home.path, home.plugins, path):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(path / manifests.FILE, source.text)
         _write(path / source.manifest.module, source.module)
         _write(_pin_of(home, name), msgspec.json.format(msgspec.json.encode(pin), indent=2) + b"\n")

@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 
 from palyra.core.errors import Denied, Invalid
 from palyra.core.tool import JsonObject, Risk
+from palyra.policy.risk import highest
 from palyra.sandbox.base import MIB
 from palyra.sandbox.wasm import ModuleBounds
 from palyra.tools.schema import Schema, SchemaUnusable
@@ -112,6 +113,14 @@ class PluginManifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def full_name(self, tool: PluginTool) -> str:
         """Return the name by which agents and policies know a tool."""
         return f"{self.name}.{tool.name}"
+
+    def may_write(self, tool: PluginTool) -> bool:
+        """Tell whether the module can change a folder while this tool runs."""
+        return not tool.read_only and any(folder.access is Access.WRITE for folder in self.folders)
+
+    def risk_of(self, tool: PluginTool) -> Risk:
+        """Return how risky a call is. The author's word never lowers what its powers imply."""
+        return highest([tool.risk], at_least=Risk.MEDIUM if self.may_write(tool) else Risk.LOW)
 
 
 def read(content: bytes, *, where: str = FILE) -> PluginManifest:

@@ -15,8 +15,7 @@ import msgspec
 from palyra.core.effect import Effect
 from palyra.core.errors import Denied, Unavailable
 from palyra.core.manifest import Manifest
-from palyra.core.tool import JsonObject, Risk, Runtime, ToolSpec
-from palyra.policy.risk import highest
+from palyra.core.tool import JsonObject, Runtime, ToolSpec
 from palyra.sandbox.wasm import COMPILE_SECONDS, GivenFolder, ModuleJob, ModuleOutcome
 from palyra.tools.base import Tool, ToolContext
 from palyra.tools.plugins.installed import Plugin
@@ -42,13 +41,12 @@ def tools_of(plugin: Plugin) -> Iterator[Tool]:
 
 
 def spec_of(plugin: Plugin, entry: PluginTool) -> ToolSpec:
-    """Return a tool as a model sees it. Its author's word never lowers what its powers imply."""
-    may_write = _may_write(plugin, entry)
+    """Return a tool as a model sees it."""
     return ToolSpec(
         name=plugin.manifest.full_name(entry),
         description=" ".join(entry.description.split()),
         parameters=entry.parameters,
-        risk=highest([entry.risk], at_least=Risk.MEDIUM if may_write else Risk.LOW),
+        risk=plugin.manifest.risk_of(entry),
         repeatable=entry.repeatable,
         read_only=entry.read_only,
     )
@@ -112,10 +110,6 @@ def _powers(plugin: Plugin, folders: tuple[GivenFolder, ...]) -> Iterator[str]:
         yield f"{'may change' if folder.writable else 'may read'} {folder.path}"
     if not folders:
         yield "sees no files"
-
-
-def _may_write(plugin: Plugin, entry: PluginTool) -> bool:
-    return not entry.read_only and any(folder.access is Access.WRITE for folder in plugin.manifest.folders)
 
 
 def _bounds_of(plugin: Plugin, context: ToolContext) -> Manifest:

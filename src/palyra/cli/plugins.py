@@ -1,0 +1,254 @@
+"""`palyra plugins`: tools that are WebAssembly modules. Everything here works with the daemon up or down."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from palyra.cli.exits import Exit
+from palyra.cli.options import Invocation, PalyraGroup
+from palyra.cli.output import date_time, facts, paint, plural, show, show_json, table
+from palyra.cli.printable import printable_line
+from palyra.core.errors import Invalid, PalyraError
+from palyra.tools.plugins import installed
+from palyra.tools.plugins.installed import Faulty, Plugin, PluginChanged, PluginNotFound, Source
+from palyra.tools.plugins.powers import Difference, difference, powers
+
+
+class PluginNotConfirmed(Invalid):
+    """Nothing was installed: nobody is at the terminal to confirm it. `--yes` says that you have looked at it."""
+
+
+@click.group(cls=PalyraGroup, invoke_without_command=True)
+@click.pass_context
+def plugins(ctx: click.Context) -> None:
+    """Install, look at and remove plugins: tools that are WebAssembly modules; without a command, the list.
+
+    A plugin has a manifest that says what it may do at most. It is pinned by its content when it is installed: one that
+    was changed afterwards is not run.
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_plugins)
+
+
+@plugins.command("install")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--folder", "given", multiple=True, metavar="NAME=PATH", help="The folder that it gets for NAME.")
+@click.option("--yes", is_flag=True, help="Do not ask: you have looked at what it may do.")
+@click.pass_obj
+def install(invocation: Invocation, folder: Path, *, given: tuple[str, ...], yes: bool) -> None:
+    """Install the plugin in FOLDER, or upgrade to it, after showing what it may do."""
+    from palyra.daemon.system import SystemClock
+    from palyra.sandbox.wasm import Modules
+
+    source = installed.offered(folder)
+    before = _before(invocation, source.manifest.name)
+    earlier = before.pin.folders if before is not None else {}
+    folders = installed.folders_for(invocation.home, source.manifest, _given(given), before=earlier)
+    asyncio.run(Modules().check(source.module))
+    changes = difference(source.manifest, folders, before)
+    if not yes:
+        _tell_powers(source, before, changes)
+        if sys.stdin is None or not sys.stdin.isatty():
+            raise PluginNotConfirmed
+        click.confirm("Install it", abort=True, err=True)
+    plugin = installed.install(invocation.home, source, folders, at=SystemClock().now())
+    taken = _have_taken_over(invocation)
+    if invocation.json:
+        show_json(
+            {"plugin": _fields(plugin), "added": changes.added, "removed": changes.removed, "daemon": taken or "down"}
+        )
+        return
+    print(f"{plugin.manifest.name} {plugin.manifest.version} is installed. {_said_of(taken)}")
+    if yes:
+        show(_lines(changes, is_new=before is None))
+
+
+@plugins.command("list")
+@click.pass_obj
+def list_plugins(invocation: Invocation) -> None:
+    """List the installed plugins."""
+    found = [_examined(one) for one in installed.load_all(invocation.home)]
+    if invocation.json:
+        show_json({"plugins": [_state(one) for one in found]})
+    elif not found:
+        print("There are no plugins. `palyra plugins install FOLDER` installs one.")
+    else:
+        rows = [
+            [one.name, "", "not run", one.error.detail]
+            if isinstance(one, Faulty)
+            else [
+                one.manifest.name,
+                one.manifest.version,
+                plural(len(one.manifest.tools), "tool"),
+                one.manifest.description,
+            ]
+            for one in found
+        ]
+        show(table(["NAME", "VERSION", "HAS", "DESCRIPTION"], rows))
+
+
+@plugins.command("show")
+@click.argument("name")
+@click.pass_obj
+def show_plugin(invocation: Invocation, name: str) -> None:
+    """Show a plugin: its tools, what it may do, and what it is pinned to."""
+    plugin = installed.load(invocation.home, name)
+    if invocation.json:
+        show_json({"plugin": _fields(plugin)})
+        return
+    manifest, pin = plugin.manifest, plugin.pin
+    show(
+        facts(
+            [
+                ("name", f"{manifest.name} {manifest.version}"),
+                ("description", manifest.description),
+                ("installed", date_time(pin.installed_at)),
+                ("module", f"{manifest.module}, sha256 {pin.module_sha256}"),
+                ("pinned as", plugin.digest),
+            ]
+        )
+    )
+    print("\nMay do:")
+    show(f"  {printable_line(line)}" for line in powers(manifest, pin.folders))
+    print("\nTools:")
+    show(f"  {manifest.full_name(tool)}  {printable_line(tool.description)}" for tool in manifest.tools)
+
+
+@plugins.command("remove")
+@click.argument("name")
+@click.pass_obj
+def remove(invocation: Invocation, name: str) -> None:
+    """Take a plugin away; agents can not use its tools any more."""
+    installed.remove(invocation.home, name)
+    taken = _have_taken_over(invocation)
+    if invocation.json:
+        show_json({"removed": name, "daemon": taken or "down"})
+    else:
+        print(f"The plugin {printable_line(name)} is gone. {_said_of(taken)}")
+
+
+@plugins.command("verify")
+@click.argument("name", required=False)
+@click.pass_obj
+def verify(invocation: Invocation, name: str | None) -> Exit:
+    """Check that plugins are what was installed: NAME, or all.
+
+    \b
+    Exit codes: 0 all are, 1 one is not.
+    """
+    found = [_examined(one) for one in installed.load_all(invocation.home) if name in (None, _name(one))]
+    if name is not None and not found:
+        raise PluginNotFound(f"There is no plugin {name!r}. `palyra plugins list` lists them.")
+    faulty = [one for one in found if isinstance(one, Faulty)]
+    if invocation.json:
+        show_json({"ok": not faulty, "plugins": [_state(one) for one in found]})
+    else:
+        for one in found:
+            if isinstance(one, Faulty):
+                print(f"{paint('changed', 'red')}  {one.name}: {printable_line(one.error.detail)}")
+            else:
+                print(f"{paint('ok', 'green')}       {one.manifest.name} {one.manifest.version}, {one.digest}")
+        if not found:
+            print("There are no plugins.")
+    return Exit.FAILED if faulty else Exit.DONE
+
+
+def _before(invocation: Invocation, name: str) -> Plugin | None:
+    """Return the plugin that is replaced; one that was changed counts as none, so that all is shown anew."""
+    try:
+        return installed.load(invocation.home, name)
+    except (PluginNotFound, PluginChanged):
+        return None
+
+
+def _given(pairs: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, sign, path = pair.partition("=")
+        if not name or not sign or not path:
+            raise click.BadParameter(f"{pair!r} is not like NAME=/path/to/folder", param_hint="--folder")
+        found[name] = path
+    return found
+
+
+def _tell_powers(source: Source, before: Plugin | None, changes: Difference) -> None:
+    manifest = source.manifest
+    print(f"{manifest.name} {manifest.version}: {printable_line(manifest.description)}")
+    if before is not None:
+        print(f"It takes the place of {before.manifest.name} {before.manifest.version}.")
+    print("\nIt may do:" if before is None else "\nWhat it may do, next to before:")
+    show(_lines(changes, is_new=before is None))
+    print()
+
+
+def _lines(changes: Difference, *, is_new: bool) -> list[str]:
+    if is_new:
+        return [f"  {printable_line(line)}" for line in changes.added]
+    lines = [paint(f"  + {printable_line(line)}", "yellow") for line in changes.added]
+    lines += [paint(f"  - {printable_line(line)}", "dim") for line in changes.removed]
+    return [*lines, *(f"    {printable_line(line)}" for line in changes.kept)]
+
+
+def _examined(one: Plugin | Faulty) -> Plugin | Faulty:
+    """Look at the module too."""
+    if isinstance(one, Faulty):
+        return one
+    try:
+        one.module()
+    except PalyraError as error:
+        return Faulty(one.manifest.name, error)
+    return one
+
+
+def _name(one: Plugin | Faulty) -> str:
+    return one.name if isinstance(one, Faulty) else one.manifest.name
+
+
+def _state(one: Plugin | Faulty) -> dict[str, Any]:
+    if isinstance(one, Faulty):
+        return {"name": one.name, "ok": False, "code": one.error.code, "detail": one.error.detail}
+    return {**_fields(one), "ok": True}
+
+
+def _fields(plugin: Plugin) -> dict[str, Any]:
+    manifest, pin = plugin.manifest, plugin.pin
+    return {
+        "name": manifest.name,
+        "version": manifest.version,
+        "description": manifest.description,
+        "digest": plugin.digest,
+        "module_sha256": pin.module_sha256,
+        "manifest_sha256": pin.manifest_sha256,
+        "installed_at": pin.installed_at,
+        "tools": [manifest.full_name(tool) for tool in manifest.tools],
+        "folders": pin.folders,
+        "powers": list(powers(manifest, pin.folders)),
+    }
+
+
+def _have_taken_over(invocation: Invocation) -> str:
+    """Have a running daemon read its plugins again; return how that went, nothing if there is no daemon."""
+    from palyra.gateway.client import ADMIN_ROOT, Client
+    from palyra.gateway.target import find_daemon, find_target
+
+    if find_daemon(invocation.home) is None:
+        return ""
+    client = Client(lambda: find_target(invocation.home), root=ADMIN_ROOT)
+    try:
+        client.ask(dict[str, Any], "POST", "/config/reload", body={})
+    except PalyraError as error:
+        return f"not yet: {error.detail}"
+    return "in force"
+
+
+def _said_of(taken: str) -> str:
+    match taken:
+        case "":
+            return "No daemon is running; the next one has it so."
+        case "in force":
+            return "The daemon has taken it over."
+        case _:
+            return f"The daemon has not taken it over ({taken}); `palyra config reload` tries again."
