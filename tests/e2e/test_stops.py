@@ -1,0 +1,291 @@
+"""The brake on a real daemon: what sleeps, speaks or delegates ends within a second, however it is pulled."""
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+
+from palyra.gateway.grpc.pb import gateway_pb2 as pb
+from tests.e2e.conftest import NewDaemon
+from tests.e2e.proof import prove
+from tests.support.daemon import Daemon, NotServing, Refused, until
+from tests.support.postgres import new_schema
+
+Json = Any
+
+NAP = "sleep 61.7"
+"""A length that no other program on this machine sleeps for."""
+CALL = {"do": "call", "tool": "shell.run", "arguments": {"command": NAP, "seconds": 90}}
+SCRIPT = {
+    "rules": [
+        {"when": {"contains": "endless"}, "actions": [{"do": "endless", "text": "la ", "delay_ms": 5}]},
+        {"when": {"equals": "silent"}, "actions": [{"do": "delay", "ms": 60_000}]},
+        {"when": {"equals": "sleep", "tools": True}, "turns": [[CALL], [{"do": "text", "text": "Awake."}]]},
+        {
+            "when": {"equals": "delegate"},
+            "turns": [
+                [{"do": "call", "tool": "agent.delegate", "arguments": {"task": "endless work"}}],
+                [{"do": "text", "text": "Never said."}],
+            ],
+        },
+    ],
+    "default": [{"do": "text", "text": "You said: {input}"}],
+}
+
+
+def palyra(daemon: Daemon, *args: str, code: int = 0) -> str:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PALYRA_")}
+    if daemon.database_url is not None:
+        environ["PALYRA_JOURNAL_DATABASE_URL"] = daemon.database_url
+    done = subprocess.run(
+        [sys.executable, "-m", "palyra", "--home", str(daemon.home.path), *args],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+        env=environ,
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout + done.stderr
+
+
+def admin(daemon: Daemon, verb: str, body: Json = None) -> Json:
+    headers = {"authorization": f"Bearer {daemon.token}"}
+    answer = httpx.post(f"{daemon.address}/admin/v1/{verb}", headers=headers, json=body or {}, timeout=10)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def sleepers() -> list[int]:
+    """Return the processes that take our nap."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"61.7" in words:
+                found.append(int(folder.name))
+    return found
+
+
+def begun(daemon: Daemon, text: str, *, kind: str, **options: Any) -> Json:
+    run = daemon.send(text, **options)
+    until(lambda: any(line.kind == kind for line in daemon.tape(f"/runs/{run['run_id']}")))
+    return run
+
+
+def asleep(daemon: Daemon) -> Json:
+    """Begin a run whose shell command sleeps for a minute in the strict sandbox."""
+    run = daemon.send("sleep")
+    question = until(lambda: daemon.get("/approvals", open="true")["approvals"])[0]
+    assert "sandbox: strict" in question["effect"]["detail"]
+    daemon.post(f"/approvals/{question['approval_id']}/resolve", {"decision": "allow"})
+    until(sleepers)
+    return run
+
+
+def assert_stopped(daemon: Daemon, run: Json, *, since: float, reason: str) -> float:
+    ended = daemon.finished(run["run_id"], seconds=5)
+    took = monotonic() - since
+    assert (ended["status"], ended["reason"]) == ("cancelled", reason)
+    assert took < 1.0, f"it took {took:.2f} s"
+    return took
+
+
+def test_a_program_that_sleeps_and_a_model_that_speaks_end_within_a_second(new_daemon: NewDaemon) -> None:
+    daemon = new_daemon(SCRIPT).start()
+    runs = [
+        begun(daemon, "endless", kind="model_text"),
+        begun(daemon, "silent", kind="model_turn_started"),
+        asleep(daemon),
+    ]
+    before = monotonic()
+    answer = admin(daemon, "stop", {"reason": "smoke"})
+    for run in runs:
+        assert_stopped(daemon, run, since=before, reason="stopped by user:owner: smoke")
+    assert answer["runs"] == 3
+    until(lambda: not sleepers(), seconds=1.0)
+
+    with pytest.raises(Refused) as refused:
+        daemon.send("hello")
+    assert (refused.value.status, refused.value.code) == (409, "stopped")
+    assert "by user:owner: smoke" in refused.value.problem["detail"]
+    assert "palyra resume" in refused.value.problem["detail"]
+    health = httpx.get(f"{daemon.address}/healthz").json()
+    assert health["status"] == "stopped"
+    assert "smoke" not in json.dumps(health)
+    part = next(part for part in daemon.get("/status")["parts"] if part["name"] == "stop")
+    assert (part["status"], "smoke" in part["detail"]) == ("stopped", True)
+
+    admin(daemon, "resume")
+    assert daemon.finished(daemon.send("hello")["run_id"])["status"] == "done"
+    assert httpx.get(f"{daemon.address}/healthz").json()["status"] == "ok"
+    prove(daemon)
+
+
+def test_grpc_refuses_with_the_same_code(new_sqlite_daemon: NewDaemon) -> None:
+    daemon = new_sqlite_daemon(SCRIPT).start()
+    admin(daemon, "stop")
+    meta = (("authorization", f"Bearer {daemon.token}"),)
+    with grpc.insecure_channel(daemon.get("/status")["grpc"]) as channel:
+        route = channel.unary_unary(
+            "/palyra.v1.GatewayService/RouteMessage",
+            pb.RouteMessageRequest.SerializeToString,
+            pb.RouteMessageResponse.FromString,
+        )
+        with pytest.raises(grpc.RpcError) as refused:
+            route(pb.RouteMessageRequest(message=pb.InboundMessage(text="hello")), metadata=meta, timeout=10)
+    assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert ("palyra-error-code", "stopped") in [(key, value) for key, value in refused.value.trailing_metadata()]
+
+
+def test_it_holds_over_a_kill_and_queued_runs_start_when_it_is_over(new_daemon: NewDaemon) -> None:
+    daemon = new_daemon(SCRIPT).start()
+    session = {"key": "one"}
+    active = begun(daemon, "endless", kind="model_text", session=session)
+    queued = daemon.send("at last", session=session)
+    parent = daemon.send("delegate")
+    child = until(lambda: next((run for run in daemon.runs() if run["parent_run_id"]), None))
+    until(lambda: daemon.run(child["run_id"])["status"] == "in_progress")
+    admin(daemon, "stop", {"reason": "smoke"})
+    daemon.kill()
+    daemon.start()
+
+    for run in (active, parent, child):
+        assert daemon.finished(run["run_id"], seconds=15)["status"] == "cancelled"
+    assert [line.kind for line in daemon.tape(f"/runs/{queued['run_id']}")] == ["run_accepted"]
+    with pytest.raises(Refused):
+        daemon.send("hello")
+    admin(daemon, "resume")
+    assert daemon.finished(queued["run_id"])["status"] == "done"
+    prove(daemon)
+
+
+@pytest.mark.parametrize("commits", range(4, 10))
+def test_a_kill_in_the_middle_of_stopping_leaves_nothing_going(new_sqlite_daemon: NewDaemon, commits: int) -> None:
+    daemon = new_sqlite_daemon(SCRIPT).start()
+    runs = [begun(daemon, "silent", kind="model_turn_started") for _ in range(3)]
+    daemon.kill()
+    # The file is heeded from the start on: among the first commits are its row and the ends of the runs.
+    daemon.home.stop.write_text("smoke\n")
+    with suppress(NotServing):
+        daemon.start(crash_after=commits)
+        daemon.wait()
+    assert not daemon.alive
+    daemon.start()
+    for run in runs:
+        ended = daemon.finished(run["run_id"], seconds=15)
+        assert (ended["status"], ended["reason"]) == ("cancelled", "stopped by file:STOP: smoke")
+        kinds = [line.kind for line in daemon.tape(f"/runs/{run['run_id']}")]
+        assert (kinds.count("run_cancelled"), kinds.count("model_turn_started")) == (1, 1)
+    prove(daemon)
+
+
+def test_the_command_line_stops_and_resumes(new_daemon: NewDaemon) -> None:
+    daemon = new_daemon(SCRIPT).start()
+    run = begun(daemon, "endless", kind="model_text")
+    before = monotonic()
+    said = palyra(daemon, "stop", "--reason", "the cat is on the keyboard")
+    assert "by user:owner: the cat is on the keyboard. It ended 1 active run." in said
+    assert daemon.finished(run["run_id"])["status"] == "cancelled"
+    assert monotonic() - before < 5
+    assert "the cat is on the keyboard" in palyra(daemon, "status")
+    assert "[stopped]" in palyra(daemon, "run", "-m", "hello", code=1)
+    assert "Everything goes on." in palyra(daemon, "resume")
+    assert "You said: hello" in palyra(daemon, "run", "-m", "hello")
+    assert "[not_stopped]" in palyra(daemon, "resume", code=1)
+    shown = json.loads(palyra(daemon, "stop", "--principal", "user:owner", "--json"))
+    assert (shown["stop"]["principal"], shown["runs"]) == ("user:owner", 0)
+    assert "[principal_unknown]" in palyra(daemon, "stop", "--principal", "user:nobody", code=1)
+    assert "The work of user:owner goes on." in palyra(daemon, "resume")
+
+
+def test_a_file_stops_a_daemon_that_runs_and_holds_one_that_starts(new_daemon: NewDaemon) -> None:
+    daemon = new_daemon(SCRIPT).start()
+    run = begun(daemon, "endless", kind="model_text")
+    before = monotonic()
+    daemon.home.stop.write_text("nobody can log in\n")
+    assert_stopped(daemon, run, since=before, reason="stopped by file:STOP: nobody can log in")
+    assert "[stop_file_there]" in palyra(daemon, "resume", code=1)
+    assert "goes on" in palyra(daemon, "resume", "--remove-file")
+    assert not daemon.home.stop.exists()
+    assert daemon.finished(daemon.send("hello")["run_id"])["status"] == "done"
+
+    daemon.stop()
+    said = palyra(daemon, "stop", "--reason", "before the holidays")
+    assert str(daemon.home.stop) in said
+    assert ("Other daemons on the same database" in said) is (daemon.database_url is not None)
+    assert "[stop_needs_daemon]" in palyra(daemon, "stop", "--principal", "user:owner", code=1)
+    daemon.start()
+    with pytest.raises(Refused) as refused:
+        daemon.send("hello")
+    assert "before the holidays" in refused.value.problem["detail"]
+    palyra(daemon, "resume", "--remove-file")
+    assert daemon.finished(daemon.send("hello")["run_id"])["status"] == "done"
+
+
+def test_everybody_stops_their_own_and_only_an_administrator_all(new_sqlite_daemon: NewDaemon) -> None:
+    daemon = new_sqlite_daemon(SCRIPT).start()
+    made = httpx.post(
+        f"{daemon.address}/admin/v1/tokens",
+        headers={"authorization": f"Bearer {daemon.token}"},
+        json={"principal": "user:ana", "name": "ana"},
+    ).json()
+    ana = httpx.Client(base_url=daemon.address, headers={"authorization": f"Bearer {made['secret']}"})
+    mine = begun(daemon, "endless", kind="model_text")
+    hers = ana.post("/console/v1/runs", json={"text": "endless"}).json()
+
+    assert ana.post("/admin/v1/stop", json={}).json()["code"] == "scope_missing"
+    assert ana.post("/admin/v1/resume", json={}).json()["code"] == "scope_missing"
+    stopped = ana.post("/console/v1/stop", json={"reason": "tired"}).json()
+    assert (stopped["stop"]["principal"], stopped["runs"]) == ("user:ana", 1)
+    assert until(lambda: ana.get(f"/console/v1/runs/{hers['run_id']}").json()["ended_at"])
+    assert ana.post("/console/v1/runs", json={"text": "hello"}).json()["code"] == "stopped"
+    assert daemon.run(mine["run_id"])["status"] == "in_progress"
+    # Of what others stopped of their own nobody learns, who it was in particular.
+    assert daemon.get("/stops") == {"stops": []}
+    assert "ana" not in json.dumps(daemon.get("/status"))
+
+    admin(daemon, "stop", {"principal": "user:ana", "reason": "too loud"})
+    left = ana.post("/console/v1/resume", json={}).json()
+    assert [stop["by"] for stop in left["stops"]] == ["user:owner"]
+    assert ana.post("/console/v1/resume", json={}).json()["code"] == "stop_not_yours"
+    admin(daemon, "resume", {"principal": "user:ana"})
+    assert ana.post("/console/v1/runs", json={"text": "hello"}).status_code == 202
+    ana.close()
+
+
+def test_a_second_daemon_on_the_same_database_obeys_within_a_second(
+    new_sqlite_daemon: NewDaemon, postgres_server: str
+) -> None:
+    one, other = new_sqlite_daemon(SCRIPT), new_sqlite_daemon(SCRIPT)
+    one.database_url = other.database_url = new_schema(postgres_server)
+    one.start()
+    other.start()
+    run = begun(other, "endless", kind="model_text")
+    before = monotonic()
+    admin(one, "stop", {"reason": "smoke"})
+    assert_stopped(other, run, since=before, reason="stopped by user:owner: smoke")
+
+    def refuses() -> bool:
+        try:
+            other.send("hello")
+        except Refused as refused:
+            return refused.code == "stopped"
+        return False
+
+    until(refuses, seconds=2)
+    assert monotonic() - before < 1.5
+    admin(one, "resume")
+    until(lambda: not refuses(), seconds=2)
