@@ -13,6 +13,7 @@ from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.output import counts, date_time, facts, plural, say, show, show_json
 from palyra.cli.printable import printable_line
 from palyra.config import Home, Settings
+from palyra.core.clock import to_ms
 from palyra.core.errors import NotFound, PalyraError
 from palyra.core.ids import SessionId, parse_ulid
 from palyra.journal import export, exported, integrity, offline, rebuild, stats, verify
@@ -143,20 +144,22 @@ def show_stats(invocation: Invocation) -> None:
 @journal.command("rebuild")
 @click.pass_obj
 def rebuild_journal(invocation: Invocation) -> Exit:
-    """Make anew what follows from the tapes: messages, the search index, the sums of sessions and runs.
+    """Make anew what follows from the tapes: messages, the search index, sums of sessions and runs, questions, grants.
 
-    The daemon must not run. What is right already is left alone.
+    The daemon must not run. What is right already is left alone. A grant that was missing or wrong is taken back.
 
     \b
     Exit codes: 0 all is right now, 1 a tape can not be replayed.
     """
+    from palyra.daemon.system import SystemClock
     from palyra.runs.transcript import message_of
 
     settings = invocation.settings
+    now_ms = to_ms(SystemClock().now())
     with verify.opened(invocation.home, settings):
         pass  # Holding a home makes it; one without a journal must not come into being here.
     with offline.held(invocation.home), offline.writer(invocation.home, settings) as units:
-        done = rebuild.rebuild(units, message_of)
+        done = rebuild.rebuild(units, message_of, folder=invocation.home.path, now_ms=now_ms)
     if invocation.json:
         show_json({**msgspec.to_builtins(done), "differed": done.differed})
     else:
@@ -235,6 +238,8 @@ def _tell_rebuilt(done: Rebuilt) -> None:
             (done.conversations, "conversations"),
             (done.counts, "sums of sessions"),
             (done.runs, "rows of runs"),
+            (done.questions, "questions"),
+            (done.grants, "grants, which are taken back now"),
             (done.words, "messages of the search index"),
         ]
         print(f"Set right: {', '.join(f'{what}: {number}' for number, what in parts if number)}.")

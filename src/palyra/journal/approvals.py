@@ -5,9 +5,14 @@ import msgspec
 from palyra.core.approval import Approval, Scope
 from palyra.core.clock import from_ms, to_ms
 from palyra.core.effect import Effect
+from palyra.core.events import ApprovalRequested
 from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
-from palyra.core.tool import JsonObject
+from palyra.core.run import RunState
+from palyra.core.tool import JsonObject, Risk
 from palyra.journal.engine import Connection, Row
+
+FIRST_SCHEMA = 5
+RUN_ENDED = "the run has ended"
 
 _COLUMNS = (
     "approval_id, principal, session_id, run_id, call_id, agent_id, tool, arguments, effect, reason, policies,"
@@ -18,31 +23,36 @@ _effect = msgspec.json.Decoder(Effect)
 _arguments = msgspec.json.Decoder(JsonObject)
 
 
+def question(state: RunState, event: ApprovalRequested) -> Approval:
+    """Return the question that an event of a run puts to a person."""
+    return Approval(
+        approval_id=event.approval_id,
+        principal=state.principal,
+        session_id=state.session_id,
+        run_id=state.run_id,
+        call_id=event.call_id,
+        agent_id=state.agent_id,
+        tool=event.tool,
+        arguments=event.arguments,
+        effect=event.effect or Effect(risk=Risk.HIGH, summary=event.tool),
+        reason=event.reason,
+        policies=event.policies,
+        policy_hash=event.policy_hash,
+        labels=event.labels,
+        asked_at=event.at,
+        expires_at=event.expires_at,
+    )
+
+
 def insert(conn: Connection, approval: Approval) -> None:
     """Write down a question."""
-    conn.execute(
-        "INSERT INTO approvals (approval_id, principal, session_id, run_id, call_id, agent_id, tool, arguments, effect,"
-        " reason, policies, policy_hash, labels, asked_ms, expires_ms) VALUES (:approval_id, :principal, :session_id,"
-        " :run_id, :call_id, :agent_id, :tool, :arguments, :effect, :reason, :policies, :policy_hash, :labels,"
-        " :asked_ms, :expires_ms)",
-        {
-            "approval_id": approval.approval_id,
-            "principal": approval.principal,
-            "session_id": approval.session_id,
-            "run_id": approval.run_id,
-            "call_id": approval.call_id,
-            "agent_id": approval.agent_id,
-            "tool": approval.tool,
-            "arguments": _encode.encode(approval.arguments).decode(),
-            "effect": _encode.encode(approval.effect).decode(),
-            "reason": approval.reason,
-            "policies": ",".join(approval.policies),
-            "policy_hash": approval.policy_hash,
-            "labels": ",".join(approval.labels),
-            "asked_ms": to_ms(approval.asked_at),
-            "expires_ms": to_ms(approval.expires_at),
-        },
-    )
+    values = ", ".join(f":{name.strip()}" for name in _COLUMNS.split(","))
+    conn.execute(f"INSERT INTO approvals ({_COLUMNS}) VALUES ({values})", _row(approval))
+
+
+def remove(conn: Connection, approval_id: str) -> None:
+    """Forget a question that no tape knows."""
+    conn.execute("DELETE FROM approvals WHERE approval_id = :approval_id", {"approval_id": approval_id})
 
 
 def settle(
@@ -67,8 +77,8 @@ def withdraw_of_run(conn: Connection, run_id: RunId, *, at_ms: int) -> None:
     """End the questions that a run leaves open: nothing could follow from an answer any more."""
     conn.execute(
         "UPDATE approvals SET decision = 'withdrawn', answered_ms = :at_ms, answered_by = 'system',"
-        " answer = 'the run has ended' WHERE run_id = :run_id AND decision IS NULL",
-        {"run_id": run_id, "at_ms": at_ms},
+        " answer = :answer WHERE run_id = :run_id AND decision IS NULL",
+        {"run_id": run_id, "at_ms": at_ms, "answer": RUN_ENDED},
     )
 
 
@@ -106,6 +116,50 @@ def page(
         params,
     )
     return [_approval(row) for row in rows]
+
+
+def of_session(conn: Connection, session_id: SessionId) -> dict[str, Approval | None]:
+    """Return the questions of a session by their ids; None for one that can not be read."""
+    rows = conn.fetch(f"SELECT {_COLUMNS} FROM approvals WHERE session_id = :session_id", {"session_id": session_id})
+    return {row[0]: _approval_or_none(row) for row in rows}
+
+
+def as_stored(approval: Approval) -> Approval:
+    """Return an approval as it comes back when it was stored."""
+    row = _row(approval)
+    return _approval(tuple(row[name.strip()] for name in _COLUMNS.split(",")))
+
+
+def _row(approval: Approval) -> dict[str, object]:
+    return {
+        "approval_id": approval.approval_id,
+        "principal": approval.principal,
+        "session_id": approval.session_id,
+        "run_id": approval.run_id,
+        "call_id": approval.call_id,
+        "agent_id": approval.agent_id,
+        "tool": approval.tool,
+        "arguments": _encode.encode(approval.arguments).decode(),
+        "effect": _encode.encode(approval.effect).decode(),
+        "reason": approval.reason,
+        "policies": ",".join(approval.policies),
+        "policy_hash": approval.policy_hash,
+        "labels": ",".join(approval.labels),
+        "asked_ms": to_ms(approval.asked_at),
+        "expires_ms": to_ms(approval.expires_at),
+        "decision": approval.decision,
+        "scope": approval.scope.value if approval.scope is not None else None,
+        "answered_ms": to_ms(approval.answered_at) if approval.answered_at is not None else None,
+        "answered_by": approval.answered_by,
+        "answer": approval.answer,
+    }
+
+
+def _approval_or_none(row: Row) -> Approval | None:
+    try:
+        return _approval(row)
+    except (msgspec.DecodeError, ValueError, TypeError, AttributeError, OverflowError):
+        return None
 
 
 def _approval(row: Row) -> Approval:

@@ -1,7 +1,9 @@
 """Grants as rows: what a person has allowed beyond one call."""
 
-from palyra.core.approval import Grant, Scope
+from palyra.core import labels
+from palyra.core.approval import Approval, Grant, Scope
 from palyra.core.clock import from_ms, to_ms
+from palyra.core.events import ApprovalResolved
 from palyra.core.ids import AgentId, PrincipalId, SessionId
 from palyra.journal.engine import Connection, Row
 
@@ -11,26 +13,32 @@ _COLUMNS = (
 )
 
 
+def allowance(asked: Approval, event: ApprovalResolved, grant_id: str) -> Grant:
+    """Return the grant that an answer to a question leaves behind."""
+    return Grant(
+        grant_id=grant_id,
+        principal=asked.principal,
+        agent_id=asked.agent_id,
+        tool=asked.tool,
+        kind=asked.effect.kind,
+        policy_hash=asked.policy_hash,
+        label=labels.least_trusted(asked.labels),
+        scope=event.scope,
+        session_id=asked.session_id if event.scope is Scope.SESSION else None,
+        granted_at=event.at,
+        expires_at=event.until,
+    )
+
+
 def insert(conn: Connection, grant: Grant) -> None:
     """Write down an allowance."""
-    conn.execute(
-        "INSERT INTO grants (grant_id, principal, agent_id, tool, kind, policy_hash, label, scope, session_id,"
-        " granted_ms, expires_ms) VALUES (:grant_id, :principal, :agent_id, :tool, :kind, :policy_hash, :label,"
-        " :scope, :session_id, :granted_ms, :expires_ms)",
-        {
-            "grant_id": grant.grant_id,
-            "principal": grant.principal,
-            "agent_id": grant.agent_id,
-            "tool": grant.tool,
-            "kind": grant.kind,
-            "policy_hash": grant.policy_hash,
-            "label": grant.label,
-            "scope": grant.scope.value,
-            "session_id": grant.session_id,
-            "granted_ms": to_ms(grant.granted_at),
-            "expires_ms": to_ms(grant.expires_at) if grant.expires_at else None,
-        },
-    )
+    values = ", ".join(f":{name.strip()}" for name in _COLUMNS.split(","))
+    conn.execute(f"INSERT INTO grants ({_COLUMNS}) VALUES ({values})", _row(grant))
+
+
+def remove(conn: Connection, grant_id: str) -> None:
+    """Forget an allowance that nobody gave."""
+    conn.execute("DELETE FROM grants WHERE grant_id = :grant_id", {"grant_id": grant_id})
 
 
 def valid(conn: Connection, principal: PrincipalId, agent_id: AgentId, *, now_ms: int) -> list[Grant]:
@@ -68,6 +76,43 @@ def revoke(conn: Connection, grant_id: str, *, at_ms: int) -> None:
         "UPDATE grants SET revoked_ms = :at_ms WHERE grant_id = :grant_id AND revoked_ms IS NULL",
         {"grant_id": grant_id, "at_ms": at_ms},
     )
+
+
+def stored(conn: Connection, grant_id: str) -> Grant | None:
+    """Return a grant by its id, whosever it is; None if there is none, or one that can not be read."""
+    row = conn.fetch_one(f"SELECT {_COLUMNS} FROM grants WHERE grant_id = :grant_id", {"grant_id": grant_id})
+    try:
+        return _grant(row) if row is not None else None
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def ids(conn: Connection) -> set[str]:
+    """Return the ids of all grants."""
+    return {row[0] for row in conn.fetch("SELECT grant_id FROM grants")}
+
+
+def as_stored(grant: Grant) -> Grant:
+    """Return a grant as it comes back when it was stored."""
+    row = _row(grant)
+    return _grant(tuple(row[name.strip()] for name in _COLUMNS.split(",")))
+
+
+def _row(grant: Grant) -> dict[str, object]:
+    return {
+        "grant_id": grant.grant_id,
+        "principal": grant.principal,
+        "agent_id": grant.agent_id,
+        "tool": grant.tool,
+        "kind": grant.kind,
+        "policy_hash": grant.policy_hash,
+        "label": grant.label,
+        "scope": grant.scope.value,
+        "session_id": grant.session_id,
+        "granted_ms": to_ms(grant.granted_at),
+        "expires_ms": to_ms(grant.expires_at) if grant.expires_at is not None else None,
+        "revoked_ms": to_ms(grant.revoked_at) if grant.revoked_at is not None else None,
+    }
 
 
 def _grant(row: Row) -> Grant:

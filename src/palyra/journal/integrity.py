@@ -29,8 +29,17 @@ from palyra.core.events import (
 from palyra.core.ids import PrincipalId, RunId, SessionId
 from palyra.core.prompt import Message
 from palyra.core.run import RunState, RunStatus, begin, evolve
-from palyra.journal import messages, rotated, sqlite
+from palyra.journal import blobs, messages, migrate, rotated, sqlite
 from palyra.journal.anchors import Anchor
+from palyra.journal.asked import (
+    Asked,
+    archived,
+    has_rows,
+    lost_questions,
+    strange_grants,
+    wrong_grants,
+    wrong_questions,
+)
 from palyra.journal.engine import Connection, Row
 from palyra.journal.exported import verify_file
 from palyra.journal.head import Head
@@ -183,7 +192,7 @@ class Examined:
     report: Report
     """Its tapes and anchors."""
     file: tuple[Problem, ...]
-    """What the database finds wrong with its own file."""
+    """What the database finds wrong with its own file, and content that is not what it was when it was kept."""
     rows: tuple[Problem, ...]
     """Rows that are not what the tapes add up to; they can be rebuilt."""
     archive: tuple[Problem, ...]
@@ -197,26 +206,38 @@ class Examined:
 def examine(home: Home, settings: Settings, *, saved: Anchor | None = None, message_of: MessageOf) -> Examined:
     """Verify a home's journal, and check the file, the rows that follow from the tapes, and the archive."""
     with opened(home, settings) as conn:
-        file = [Problem(None, None, fault) for fault in sqlite.faults(conn)] if conn.dialect.name == "sqlite" else []
+        file = [Problem(None, None, fault) for fault in _faults(conn)]
         report = verify(conn, saved=saved, key=public_key(home.key))
         # A tape that does not hold adds up to nothing that rows could be compared with.
-        rows = check(conn, message_of) if report.ok else []
+        rows = check(conn, message_of, folder=home.path) if report.ok else []
         return Examined(report, tuple(file), tuple(rows), tuple(check_archive(conn, home.path)))
 
 
-def check(conn: Connection, message_of: MessageOf) -> list[Problem]:
-    """Compare the rows of every session with its tape; name the first difference of each kind in each."""
+def _faults(conn: Connection) -> Iterator[str]:
+    if conn.dialect.name == "sqlite":
+        yield from sqlite.faults(conn)
+    if migrate.current(conn) >= blobs.SINCE_SCHEMA:
+        yield from blobs.check(conn)
+
+
+def check(conn: Connection, message_of: MessageOf, *, folder: Path) -> list[Problem]:
+    """Compare the rows of every session with its tape; name the first difference of each kind in each.
+
+    The archive is below the folder: rows of questions and grants outlive the tapes that they follow from.
+    """
     problems = [Problem(session_id, None, "the session has a tape, but no row") for session_id in _without_row(conn)]
     for session_id in sessions_of(conn):
         problems.extend(check_session(conn, session_id, message_of))
     problems.extend(check_words(conn))
+    if has_rows(conn):
+        problems.extend(_check_asked(conn, folder))
     return problems
 
 
 def check_session(conn: Connection, session_id: SessionId, message_of: MessageOf) -> Iterator[Problem]:
     """Compare one session's rows with its tape."""
-    replay = Replay(session_id)
-    entries = (entry for entry, _, _ in entries_of(conn, session_id))
+    replay, asked = Replay(session_id), Asked(session_id)
+    entries = asked.follow(entry for entry, _, _ in entries_of(conn, session_id))
     stored = messages_of(conn, session_id)
     differs: int | None = None
     try:
@@ -234,6 +255,25 @@ def check_session(conn: Connection, session_id: SessionId, message_of: MessageOf
         yield Problem(session_id, None, "the session's counts are not those of its tape")
     for run_id, place in differing_runs(conn, replay):
         yield Problem(session_id, place, f"the row of run {run_id} is not what its tape adds up to")
+    if has_rows(conn):
+        yield from _differing(conn, asked)
+
+
+def _differing(conn: Connection, asked: Asked) -> Iterator[Problem]:
+    for approval_id, _ in wrong_questions(conn, asked):
+        yield Problem(asked.session_id, None, f"the row of question {approval_id} is not what its tape adds up to")
+    for grant in wrong_grants(conn, asked):
+        yield Problem(asked.session_id, None, f"the row of grant {grant.grant_id} is not what was answered")
+
+
+def _check_asked(conn: Connection, folder: Path) -> Iterator[Problem]:
+    for _, asked in archived(conn, folder):
+        if asked is not None:
+            yield from _differing(conn, asked)
+    for approval_id, session_id in lost_questions(conn):
+        yield Problem(session_id, None, f"question {approval_id} is of a session that never was")
+    for grant_id in sorted(strange_grants(conn, folder)):
+        yield Problem(None, None, f"nobody has given grant {grant_id}")
 
 
 def differing_runs(conn: Connection, replay: Replay) -> Iterator[tuple[RunId, int | None]]:

@@ -1,15 +1,18 @@
-"""Rebuild what follows from the tape: messages, the search index, the sums of sessions and runs.
+"""Rebuild what follows from the tape: messages, the search index, the sums of sessions and runs, questions, grants.
 
 Session by session, each a unit of its own. What is interrupted is done by the next rebuild: it compares before it
-writes. Leases, places in the queue and tasks do not follow from the tape and stay.
+writes. Leases, places in the queue and tasks do not follow from the tape and stay. That a grant was taken back does not
+either: `asked.py` says how it is kept.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from palyra.core.ids import PrincipalId, RunId, SessionId
-from palyra.journal import dump, messages
+from palyra.journal import approvals, dump, grants, messages
+from palyra.journal.asked import Asked, archived, has_rows, lost_questions, mend, strange_grants
 from palyra.journal.engine import Connection
 from palyra.journal.integrity import (
     RUN_COLUMNS,
@@ -39,6 +42,9 @@ class Rebuilt:
     counts: int = 0
     """Sessions whose own sums were wrong."""
     runs: int = 0
+    questions: int = 0
+    grants: int = 0
+    """Those that were missing or wrong are taken back now; those that nobody gave are gone."""
     words: int = 0
     """Messages in the search index, if it had to be made anew."""
     problems: list[Problem] = field(default_factory=list)
@@ -46,7 +52,7 @@ class Rebuilt:
 
     @property
     def differed(self) -> int:
-        return self.conversations + self.runs + self.counts + self.words
+        return self.conversations + self.runs + self.counts + self.questions + self.grants + self.words
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,48 +60,81 @@ class _Mended:
     conversations: int
     counts: int
     runs: int
+    questions: int
+    grants: int
 
 
-def rebuild(writer: Writer, message_of: MessageOf) -> Rebuilt:
-    """Bring every row that follows from the tape in line with it. Nobody else may write meanwhile."""
+def rebuild(writer: Writer, message_of: MessageOf, *, folder: Path, now_ms: int) -> Rebuilt:
+    """Bring every row that follows from the tape in line with it. Nobody else may write meanwhile.
+
+    The archive is below the folder.
+    """
     rebuilt = Rebuilt()
     for session_id in writer.write(lambda conn: list(sessions_of(conn))):
         rebuilt.sessions += 1
         try:
-            mended = writer.write(partial(_mend, session_id=session_id, message_of=message_of))
+            mended = writer.write(partial(_mend, session_id=session_id, message_of=message_of, now_ms=now_ms))
         except Unreplayable as error:
             rebuilt.problems.append(Problem(session_id, error.tape_seq, str(error)))
             continue
         rebuilt.conversations += mended.conversations
         rebuilt.counts += mended.counts
         rebuilt.runs += mended.runs
+        rebuilt.questions += mended.questions
+        rebuilt.grants += mended.grants
+    if writer.write(has_rows):
+        _mend_asked(writer, rebuilt, folder=folder, now_ms=now_ms)
     if rebuilt.conversations or writer.write(lambda conn: list(check_words(conn))):
         rebuilt.words = writer.write(_rebuild_words)
     return rebuilt
 
 
-def _mend(conn: Connection, session_id: SessionId, message_of: MessageOf) -> _Mended:
+def _mend_asked(writer: Writer, rebuilt: Rebuilt, *, folder: Path, now_ms: int) -> None:
+    """Set right what was asked in sessions that are not here any more, and remove what was asked in none."""
+    for _, asked in writer.write(lambda conn: list(archived(conn, folder))):
+        if asked is not None:
+            questions, given = writer.write(partial(mend, asked=asked, now_ms=now_ms))
+            rebuilt.questions += questions
+            rebuilt.grants += given
+
+    def remove(conn: Connection) -> tuple[int, int]:
+        lost, strange = lost_questions(conn), strange_grants(conn, folder)
+        for approval_id, _ in lost:
+            approvals.remove(conn, approval_id)
+        for grant_id in strange:
+            grants.remove(conn, grant_id)
+        return len(lost), len(strange)
+
+    lost, strange = writer.write(remove)
+    rebuilt.questions += lost
+    rebuilt.grants += strange
+
+
+def _mend(conn: Connection, session_id: SessionId, message_of: MessageOf, now_ms: int) -> _Mended:
     """Set one session right."""
-    replay = Replay(session_id)
+    replay, asked = Replay(session_id), Asked(session_id)
     stored = messages_of(conn, session_id)
     holds = True
-    for wanted in _replayed(conn, replay, message_of):
+    for wanted in _replayed(conn, replay, message_of, asked):
         # Replayed to the end all the same: it adds up the runs too, and a tape that does not replay must lose nothing.
         holds = holds and next(stored, None) == wanted
     holds = holds and next(stored, None) is None
     if not holds:
         _refill(conn, session_id, message_of)
-    return _Mended(int(not holds), _mend_session(conn, replay), _mend_runs(conn, replay))
+    questions, given = mend(conn, asked, now_ms=now_ms) if has_rows(conn) else (0, 0)
+    return _Mended(int(not holds), _mend_session(conn, replay), _mend_runs(conn, replay), questions, given)
 
 
-def _replayed(conn: Connection, replay: Replay, message_of: MessageOf) -> Iterator[tuple[PrincipalId, Kept]]:
-    entries = (entry for entry, _, _ in entries_of(conn, replay.session_id))
+def _replayed(
+    conn: Connection, replay: Replay, message_of: MessageOf, asked: Asked
+) -> Iterator[tuple[PrincipalId, Kept]]:
+    entries = asked.follow(entry for entry, _, _ in entries_of(conn, replay.session_id))
     return replay.messages(entries, message_of)
 
 
 def _refill(conn: Connection, session_id: SessionId, message_of: MessageOf) -> None:
     conn.execute("DELETE FROM messages WHERE session_id = :session_id", {"session_id": session_id})
-    for principal, kept in _replayed(conn, Replay(session_id), message_of):
+    for principal, kept in _replayed(conn, Replay(session_id), message_of, Asked(session_id)):
         messages.put(conn, session_id, principal, kept=[kept])
 
 

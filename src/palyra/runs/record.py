@@ -15,10 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from palyra.core import labels
-from palyra.core.approval import Approval, Grant, Scope
 from palyra.core.clock import to_ms
-from palyra.core.effect import Effect
 from palyra.core.errors import Broken, Conflict
 from palyra.core.events import (
     ApprovalRequested,
@@ -43,7 +40,6 @@ from palyra.core.run import TERMINAL, IllegalTransition, RunState, RunStatus, St
 from palyra.core.session import Session
 from palyra.core.step import Finish, next_step
 from palyra.core.task import NewTask
-from palyra.core.tool import Risk
 from palyra.core.usage import Usage
 from palyra.journal import approvals, grants, messages, runs, sessions, stops, tape, tasks
 from palyra.journal.engine import Connection, Taken
@@ -192,7 +188,7 @@ class Book:
             case ChildStarted():
                 self._tasks.append(_child_start(after, event))
             case ApprovalRequested():
-                approvals.insert(self._conn, _question(after, event))
+                approvals.insert(self._conn, approvals.question(after, event))
                 self._tasks.append(_expiry(after, event))
             case ApprovalResolved():
                 self._settle(after, event)
@@ -276,7 +272,7 @@ class Book:
             at_ms=to_ms(event.at),
         )
         if event.grant_id is not None:
-            grants.insert(self._conn, _grant(asked, event, event.grant_id))
+            grants.insert(self._conn, grants.allowance(asked, event, event.grant_id))
 
     def _end(self, before: RunState, after: RunState, event: RunCompleted | RunFailed | RunCancelled) -> None:
         if any(call.stage is Stage.WAITING and not call.for_child for call in before.calls):
@@ -386,42 +382,6 @@ def fold(state: RunState, entries: Iterable[Entry]) -> RunState:
         assert not isinstance(event, SessionEvent)
         state = evolve(state, event)
     return state
-
-
-def _question(state: RunState, event: ApprovalRequested) -> Approval:
-    return Approval(
-        approval_id=event.approval_id,
-        principal=state.principal,
-        session_id=state.session_id,
-        run_id=state.run_id,
-        call_id=event.call_id,
-        agent_id=state.agent_id,
-        tool=event.tool,
-        arguments=event.arguments,
-        effect=event.effect or Effect(risk=Risk.HIGH, summary=event.tool),
-        reason=event.reason,
-        policies=event.policies,
-        policy_hash=event.policy_hash,
-        labels=event.labels,
-        asked_at=event.at,
-        expires_at=event.expires_at,
-    )
-
-
-def _grant(asked: Approval, event: ApprovalResolved, grant_id: str) -> Grant:
-    return Grant(
-        grant_id=grant_id,
-        principal=asked.principal,
-        agent_id=asked.agent_id,
-        tool=asked.tool,
-        kind=asked.effect.kind,
-        policy_hash=asked.policy_hash,
-        label=labels.least_trusted(asked.labels),
-        scope=event.scope,
-        session_id=asked.session_id if event.scope is Scope.SESSION else None,
-        granted_at=event.at,
-        expires_at=event.until,
-    )
 
 
 def _expiry(state: RunState, event: ApprovalRequested) -> NewTask:

@@ -24,7 +24,7 @@ from palyra.core.events import (
 from palyra.core.ids import CallId, RunId
 from palyra.core.run import RunState
 from palyra.core.tool import JsonObject, Outcome, Risk, Runtime, Verdict
-from palyra.journal import artifacts, export, exported, tape
+from palyra.journal import artifacts, export, exported, integrity, tape
 from palyra.journal.anchors import Anchor
 from palyra.journal.blobs import pack
 from palyra.journal.engine import Connection
@@ -35,6 +35,7 @@ from palyra.journal.verify import Problem
 from palyra.journal.whole import whole_file
 from palyra.runs.attestations import Attester
 from palyra.runs.record import intrude
+from palyra.runs.transcript import message_of
 from tests.contract.journal.builders import a_run_id, a_session_id
 from tests.contract.journal.homes import DONE, KeptHome
 from tests.contract.journal.test_blobs import an_artifact
@@ -303,6 +304,16 @@ def test_the_whole_of_a_result_is_held_against_what_was_attested(kept: KeptHome,
     (problem,) = problems(kept)
 
     assert problem.what == "the whole of this result, as it is kept, is not what was attested"
+
+
+def test_content_that_was_changed_is_found_by_a_deep_look(kept: KeptHome) -> None:
+    assert integrity.examine(kept.home, kept.settings, message_of=message_of).ok
+    kept.change("UPDATE blob_parts SET content = 'nothing'")
+
+    found = integrity.examine(kept.home, kept.settings, message_of=message_of)
+
+    assert found.report.ok
+    assert ["is missing or was changed" in problem.what for problem in found.file] == [True]
 
 
 def test_executions_from_before_are_counted_and_not_held_against_anybody(kept: KeptHome) -> None:

@@ -16,6 +16,8 @@ from tests.support.builders import ANA, a_turn
 
 T = TypeVar("T")
 
+NOW_MS = 1_800_000_000_000
+
 FIRST, SECOND, THIRD = a_session_id(1), a_session_id(2), a_session_id(3)
 DERIVED = (
     "SELECT * FROM sessions",
@@ -51,7 +53,7 @@ def _small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rebuilt(kept: KeptHome) -> Rebuilt:
     with writer(kept.home, kept.settings) as units:
-        return rebuild(units, message_of)
+        return rebuild(units, message_of, folder=kept.home.path, now_ms=NOW_MS)
 
 
 def examined(kept: KeptHome) -> Examined:
@@ -163,7 +165,7 @@ def test_a_rebuild_that_is_broken_off_is_finished_by_the_next(kept: KeptHome) ->
     kept.change("DELETE FROM message_words")
 
     with writer(kept.home, kept.settings) as units, pytest.raises(KeyboardInterrupt):
-        rebuild(Mortal(units, lives=3), message_of)
+        rebuild(Mortal(units, lives=3), message_of, folder=kept.home.path, now_ms=NOW_MS)
     assert not examined(kept).ok
 
     rebuilt(kept)
