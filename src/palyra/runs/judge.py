@@ -68,7 +68,7 @@ class Judge:
         except PalyraError as error:
             # What can not even be looked at can not be carried out either.
             return BadCall(error.detail)
-        manifest = tool.manifest(context) if tool.manifest is not None else None
+        manifest = await asyncio.to_thread(tool.manifest, context) if tool.manifest is not None else None
         has_channel = answered or self._channels.reachable(state.principal, state.session_id)
         judgement = await self._ask(state, tool, effect, grants, origin, manifest, has_channel=has_channel)
         if judgement.verdict is Verdict.DENY and not has_channel:

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -217,17 +218,24 @@ class _Gone(Exception):
     """The process ended."""
 
 
-async def _start() -> Process:
+@cache
+def _packages() -> str:
+    """Return the folder that wasmtime is installed in."""
     found = importlib.util.find_spec("wasmtime")
     if found is None or found.origin is None:
         raise WasmUnavailable("The package wasmtime is not installed, so modules can not be run. Install Palyra anew.")
+    return str(Path(found.origin).parents[1])
+
+
+async def _start() -> Process:
+    packages = await asyncio.to_thread(_packages)
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-I",
         "-S",
         "-B",
         wasm_worker.__file__,
-        str(Path(found.origin).parents[1]),
+        packages,
         stdin=PIPE,
         stdout=PIPE,
         stderr=DEVNULL,

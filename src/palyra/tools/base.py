@@ -76,7 +76,7 @@ class Tool:
     runtime: Runtime = Runtime.INTERNAL
     """What carries it out."""
     manifest: Callable[[ToolContext], Manifest] | None = None
-    """Returns what its calls in a run are bounded by; None for a tool that is no plugin's."""
+    """Returns what its calls in a run are bounded by; None for a tool that is no plugin's. Blocks."""
 
     async def effect(self, context: ToolContext, given: msgspec.Struct) -> Effect:
         """Return what the call would do."""

@@ -54,6 +54,7 @@ def test_what_the_loop_must_know_is_kept() -> None:
 
 
 async def test_a_tool_runs_with_its_arguments() -> None:
+    assert isinstance(echo.arguments, type)
     assert await echo.run(a_context(), echo.arguments(text="a", times=3)) == "aaasoft"
 
 
