@@ -5,8 +5,9 @@ from palyra.core.ids import RunId, SessionId
 from palyra.core.prompt import Message
 from palyra.core.run import TERMINAL, RunState, RunStatus, begin, evolve
 from palyra.journal import messages, tape
+from palyra.journal.asked import Asked, wrong_grants, wrong_questions
 from palyra.journal.engine import Connection
-from palyra.journal.verify import verify
+from palyra.journal.verify import entries_of, verify
 from palyra.runs.transcript import message_of
 
 
@@ -23,6 +24,7 @@ def check_books(conn: Connection) -> None:
         assert open_runs == ([active] if active is not None else []), "a session has one active run, or none"
         for state in states.values():
             _check_run(conn, state)
+        _check_asked(conn, session_id)
 
 
 def _fold(conn: Connection, session_id: SessionId) -> tuple[dict[RunId, RunState], list[tuple[int, Message]]]:
@@ -44,6 +46,14 @@ def _fold(conn: Connection, session_id: SessionId) -> tuple[dict[RunId, RunState
             message = None if isinstance(event, RunAccepted) else message_of(states[run_id], spoken)
             said += [(entry.tape_seq, message)] if message is not None else []
     return states, sorted(said, key=lambda item: item[0])
+
+
+def _check_asked(conn: Connection, session_id: SessionId) -> None:
+    asked = Asked(session_id)
+    for entry, _, _ in entries_of(conn, session_id):
+        asked.take(entry)
+    assert not list(wrong_questions(conn, asked)), "a question's row is not what its tape adds up to"
+    assert not list(wrong_grants(conn, asked)), "a grant's row is not what was answered"
 
 
 def _check_run(conn: Connection, state: RunState) -> None:
