@@ -26,7 +26,6 @@ BLOCK_BYTES = 64 * 1024
 SAID_BYTES = 4 * 1024
 """How much is kept of the end of what a program says on its standard error."""
 GLANCE_SECONDS = 0.1
-KILL_SECONDS = 5.0
 BOUNDS = Bounds(memory_bytes=2048 * MIB)
 
 
@@ -100,8 +99,9 @@ class Resident:
 async def start(staying: Staying, *, most_bytes: int) -> Resident:
     """Start a program; `most_bytes` is the longest line that is read from it."""
     ours, theirs = socket.socketpair()
-    try:
-        with theirs:
+    with theirs:
+        reader, writer = await asyncio.open_connection(sock=ours, limit=most_bytes)
+        try:
             launch = await asyncio.to_thread(_prepare, staying, theirs.fileno())
             try:
                 process = await asyncio.create_subprocess_exec(
@@ -117,14 +117,14 @@ async def start(staying: Staying, *, most_bytes: int) -> Resident:
             except BaseException:
                 launch.tidy_up()
                 raise
-            launch.let_go()
-        assert process.stdin is not None
-        with suppress(BrokenPipeError, ConnectionResetError):
-            process.stdin.write(launch.order)
-        reader, writer = await asyncio.open_connection(sock=ours, limit=most_bytes)
-    except BaseException:
-        ours.close()
-        raise
+        except BaseException:
+            writer.close()
+            raise
+    # From here on nothing waits: whoever is cancelled has a program in hand that can be stopped.
+    launch.let_go()
+    assert process.stdin is not None
+    with suppress(BrokenPipeError, ConnectionResetError):
+        process.stdin.write(launch.order)
     return Resident(process, launch, reader, writer)
 
 

@@ -14,6 +14,7 @@ from palyra.sandbox.resident import Resident
 LET_GO_SECONDS = 3.0
 """How long a worker may take to let go of a call that was cancelled."""
 ENDING_SECONDS = 2.0
+KILL_SECONDS = 5.0
 
 
 class McpServerDown(Unavailable):
@@ -91,11 +92,23 @@ class Connection:
             if not waiting.done():
                 waiting.set_exception(McpServerDown(f"The MCP server is gone: {self._reason or 'it was stopped'}."))
         self._waiting.clear()
+        ending = asyncio.get_running_loop().create_task(self._finish(kindly=kindly))
+        cancelled = False
+        while not ending.done():
+            # Whoever is cancelled meanwhile still sees the end: nothing is to be left behind.
+            try:
+                await asyncio.wait([ending])
+            except asyncio.CancelledError:
+                cancelled = True
+        if cancelled:
+            raise asyncio.CancelledError
+
+    async def _finish(self, *, kindly: bool) -> None:
         self._resident.writer.close()
         if kindly:
             await asyncio.wait([self._end], timeout=ENDING_SECONDS)
         self._resident.stop()
-        await asyncio.wait([self._end], timeout=ENDING_SECONDS)
+        await asyncio.wait([self._end], timeout=KILL_SECONDS)
 
     def fail(self, reason: str) -> None:
         """End it for a reason; whoever runs it is told."""

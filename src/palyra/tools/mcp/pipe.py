@@ -101,7 +101,11 @@ class Pipe:
     def _message(self, line: bytes) -> SessionMessage | None:
         try:
             return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
-        except ValueError:
+        except ValueError as error:
+            if b'"jsonrpc"' in line:
+                # An answer among them would be waited for in vain.
+                why = str(error).splitlines()[-1].strip()
+                self._give_up(Unusable(f"it sent a message that can not be read: {why}"))
             self._nonsense += 1
             if self._nonsense > MOST_NONSENSE:
                 shown = line[:80].decode(errors="replace").strip()

@@ -30,6 +30,7 @@ from mcp.types import (
     Tool,
     ToolListChangedNotification,
 )
+from pydantic import ValidationError
 
 from palyra.core.errors import PalyraError
 from palyra.core.version import VERSION
@@ -175,6 +176,9 @@ def _words(error: BaseException) -> str:
         text = error.error.message
     elif isinstance(error, Unusable):
         text = str(error)
+    elif isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        text = f"its answer is not MCP: {'.'.join(map(str, first['loc']))}: {first['msg']}"
     else:
         text = f"{type(error).__name__}: {error}"
     return " ".join(text.split())[:SAID_CHARS] or type(error).__name__

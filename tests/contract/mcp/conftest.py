@@ -1,0 +1,158 @@
+"""MCP servers kept by the parts that keep them in a daemon, with real processes behind them."""
+
+import asyncio
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from subprocess import DEVNULL, Popen
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+from palyra.config import Home
+from palyra.core.ids import CallId, PrincipalId
+from palyra.core.mcp import McpServer, McpStanding, McpTool, ServerState, ToolState
+from palyra.core.tool import JsonObject, ToolCall
+from palyra.daemon.system import SystemClock
+from palyra.journal.engine import Engine
+from palyra.journal.sealing import KeyPlace
+from palyra.runs.mcp import Mcp, Orders
+from palyra.runs.secrets import Secrets, Used
+from palyra.sandbox.base import MIB, Bounds
+from palyra.sandbox.resident import Cover
+from palyra.sandbox.workspace import Workspace
+from palyra.tools.base import ToolContext
+from palyra.tools.execute import Finished, execute
+from palyra.tools.mcp.server import Surroundings
+from palyra.tools.mcp.servers import Servers
+from palyra.tools.toolbox import Toolbox
+from tests.support.eventually import eventually
+
+SUPPORT = Path(__file__).parent.parent.parent / "support"
+OWNER = PrincipalId("user:owner")
+PALYRAS_PORT = 7717
+
+
+def notebook(**settings: Any) -> McpServer:
+    """A server made with the SDK."""
+    given = {"command": sys.executable, "args": (str(SUPPORT / "mcp_server.py"),), "sandbox": "off", **settings}
+    return McpServer(**given)
+
+
+def hostile(how: str, **settings: Any) -> McpServer:
+    """A server that does what none should."""
+    return notebook(args=(str(SUPPORT / "hostile_mcp.py"), how), **settings)
+
+
+@dataclass
+class Keeping:
+    """Servers that are kept, and the way to use them."""
+
+    servers: Servers
+    mcp: Mcp
+    home: Home
+    used: Used
+    secrets: Secrets
+    context: ToolContext
+    cover: Cover = field(default_factory=Cover)
+
+    def standing(self, name: str = "s") -> McpStanding:
+        found = [one for one in self.servers.standing() if one.name == name]
+        assert found, f"there is no server {name}"
+        return found[0]
+
+    async def reaches(self, state: ServerState, name: str = "s", *, seconds: float = 20.0) -> McpStanding:
+        """Wait until a server stands like that."""
+
+        def there() -> McpStanding:
+            found = self.standing(name)
+            assert found.state is state, f"{found.state}: {found.reason}"
+            return found
+
+        return await eventually(there, timeout=seconds)
+
+    async def accepts(self, *tools: str, name: str = "s") -> McpStanding:
+        """Wait for a server and accept tools of it, all if none is named."""
+        found = await self.reaches(ServerState.READY, name)
+        digests = {
+            tool.tool: tool.digest
+            for tool in found.tools
+            if tool.tool in tools or (not tools and tool.state in (ToolState.NEW, ToolState.CHANGED))
+        }
+        return await self.mcp.decide(OWNER, name, digests, accept=True)
+
+    def tool(self, tool: str, name: str = "s") -> McpTool:
+        return next(one for one in self.standing(name).tools if one.tool == tool)
+
+    def names(self) -> list[str]:
+        """The tools of servers that agents are offered."""
+        return [name for name in Toolbox(self.servers.tools).catalog(None).names() if name.startswith("mcp.")]
+
+    async def call(self, tool: str, arguments: JsonObject | None = None, **context: Any) -> Finished:
+        """Call a tool as a run does."""
+        catalog = Toolbox(self.servers.tools).catalog(None)
+        call = ToolCall(call_id=CallId("c1"), tool=tool, arguments=arguments or {})
+        done = await execute(call, catalog=catalog, context=context.get("context", self.context), timeout_ms=10_000)
+        assert isinstance(done, Finished)
+        return done
+
+
+Keep = Callable[..., AbstractAsyncContextManager[Keeping]]
+
+
+@pytest.fixture
+def keep(tmp_path: Path) -> Keep:
+    """Keeps servers for as long as the context lasts."""
+
+    @asynccontextmanager
+    async def keeping(engine: Engine, **wanted: McpServer) -> AsyncIterator[Keeping]:
+        home = Home(tmp_path / "home")
+        await asyncio.to_thread(lambda: home.path.mkdir(exist_ok=True))
+        clock, used = SystemClock(), Used()
+        secrets = Secrets(engine, KeyPlace(home.vault_key, reference=None), clock=clock, used=used)
+        orders = Orders(
+            home, owner=OWNER, secrets=secrets, used=used, folder=tmp_path, own_ports=lambda: (PALYRAS_PORT,)
+        )
+        around = Surroundings(
+            order=orders,
+            cover=lambda: Cover(folders=(home.path,)),
+            bounds=Bounds(memory_bytes=700 * MIB, processes=64),
+            clock=clock,
+        )
+        servers = Servers(engine, wanted, around=around, owner=OWNER)
+        context = ToolContext(workspace=Workspace((tmp_path,)), clock=clock, principal=OWNER)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(servers.run())
+            await eventually(lambda: len(servers.standing()) == len(wanted))
+            yield Keeping(servers, Mcp(engine, servers, clock=clock), home, used, secrets, context)
+            running.cancel()
+
+    return keeping
+
+
+@pytest.fixture
+def http_server() -> Iterator[str]:
+    """The URL of a server made with the SDK that speaks streamable HTTP."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    process = Popen(
+        [sys.executable, str(SUPPORT / "mcp_server.py"), str(port)], stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL
+    )
+    try:
+        deadline = monotonic() + 15
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                assert process.poll() is None, "the server did not start"
+                assert monotonic() < deadline, "the server does not answer"
+            sleep(0.05)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.kill()
+        process.wait()
