@@ -39,6 +39,14 @@ def ulid(at_ms: int, randomness: bytes) -> str:
     return "".join(digits)
 
 
+def time_of(ulid: str) -> int:
+    """Return when an id was given, in milliseconds."""
+    number = 0
+    for digit in ulid[:10]:
+        number = number * 32 + ALPHABET.index(digit)
+    return number
+
+
 def parse_ulid(text: str, what: str = "id") -> str:
     """Return the id in its canonical form, or raise `MalformedId` naming `what` it was meant to be."""
     # Some letters beyond ASCII become ASCII ones in upper case.

@@ -36,6 +36,7 @@ from palyra.gateway.http.secrets import SecretRoutes
 from palyra.gateway.http.sessions import SessionRoutes
 from palyra.gateway.http.stops import StopRoutes
 from palyra.gateway.http.tokens import TokenRoutes
+from palyra.gateway.http.why import WhyRoutes
 from palyra.gateway.rate import Rate
 from palyra.gateway.records import Status
 from palyra.gateway.streams import Streams
@@ -52,6 +53,7 @@ from palyra.runs.sessions import Sessions
 from palyra.runs.stops import Stops
 from palyra.runs.tokens import Tokens
 from palyra.runs.watch import Watch
+from palyra.runs.why import Why
 from palyra.tools.toolbox import Toolbox
 
 DRAIN_SECONDS = 5.0
@@ -114,6 +116,7 @@ def build(
         *FileRoutes(Files(engine, workspace=workspaces, clock=clock, ids=ids)).operations(),
         *ApprovalRoutes(approvals, watch, streams=streams).operations(),
         *StopRoutes(stops).operations(),
+        *WhyRoutes(Why(engine, workspace=workspaces)).operations(),
         *AdminRoutes(status, metrics).operations(),
         *ConfigRoutes(lambda: settings.now, settings.reload).operations(),
         *JournalRoutes(engine, inspection).operations(),

@@ -200,6 +200,18 @@ def page(
     return [_run(row) for row in rows]
 
 
+def under_way(
+    conn: Connection, principal: PrincipalId, *, since_ms: int, until_ms: int, limit: int
+) -> list[tuple[RunId, SessionId]]:
+    """Return the principal's runs that were under way between two moments, the latest first."""
+    rows = conn.fetch(
+        "SELECT run_id, session_id FROM runs WHERE principal = :principal AND accepted_ms <= :until_ms"
+        " AND (ended_ms IS NULL OR ended_ms >= :since_ms) ORDER BY accepted_ms DESC, run_id DESC LIMIT :limit",
+        {"principal": principal, "since_ms": since_ms, "until_ms": until_ms, "limit": limit},
+    )
+    return [(RunId(row[0]), SessionId(row[1])) for row in rows]
+
+
 def open_in(conn: Connection, session_id: SessionId) -> list[tuple[RunId, bool]]:
     """Return the session's runs that have not ended, the next in turn first, and whether each has started."""
     rows = conn.fetch(

@@ -1,0 +1,107 @@
+"""`palyra why`: from what is there back to whoever said what, and who allowed it."""
+
+from collections.abc import Iterator, Sequence
+
+import click
+from msgspec import Struct
+
+from palyra.cli.options import Invocation, PalyraCommand
+from palyra.cli.output import date_time, paint, screen_width, show, show_json
+from palyra.cli.printable import printable_line, shorten
+from palyra.core.why import Link
+
+LONGEST = 400
+
+
+class Trace(Struct, frozen=True, kw_only=True):
+    """What was asked about, what led to it, and what followed from it elsewhere."""
+
+    of: str
+    kind: str
+    tree: Link
+    later: tuple[Link, ...] = ()
+
+
+@click.command(cls=PalyraCommand)
+@click.argument("what", metavar="WHAT")
+@click.pass_obj
+def why(invocation: Invocation, what: str) -> None:
+    """Trace WHAT back to its input, the model's turn, the policy's clauses and who approved it.
+
+    \b
+    WHAT is one of these:
+      last            the last run
+      RUN             a run's id; also the id of a call, an approval, an artifact
+                      or a checkpoint
+      SESSION:SEQ     an entry of a tape, as in 01M7...AV:12
+      PATH            a file in the workspace: what changed it last
+    """
+    trace = invocation.client.ask(Trace, "GET", "/why", query={"of": what})
+    if invocation.json:
+        show_json(trace)
+        return
+    show(tree_lines([trace.tree]))
+    if trace.later:
+        print()
+        print("Later")
+        show(tree_lines(trace.later))
+
+
+def tree_lines(links: Sequence[Link], before: str = "") -> Iterator[str]:
+    """Yield the links and what followed from them as lines of a tree."""
+    for place, link in enumerate(links, 1):
+        last = place == len(links)
+        stem, below = ("└─ ", "   ") if last else ("├─ ", "│  ")
+        yield _fitted(before + stem, _line(link), marked=link.subject)
+        for detail in _details(link):
+            yield paint(_fitted(before + below + ("│  " if link.then else "   "), detail), "dim")
+        yield from tree_lines(link.then, before + below)
+
+
+def _line(link: Link) -> str:
+    by = f" by {link.by}" if link.kind in ("input", "session", "restore") and link.by else ""
+    return f"{link.kind}: {link.what}{by} ({date_time(link.at)})"
+
+
+def _details(link: Link) -> Iterator[str]:
+    facts = link.facts
+    if link.kind == "input":
+        yield _words(
+            ("run", link.run_id),
+            ("through", facts.get("origin")),
+            ("tokens", f"{facts.get('input_tokens', 0)} in, {facts.get('output_tokens', 0)} out"),
+            ("labels", ", ".join(link.labels)),
+        )
+    elif link.kind == "turn":
+        seen = [f"{one['tool']} ({', '.join(one['labels'])})" for one in facts.get("results", ())]
+        span = f"{facts['first_seq']} to {facts['last_seq']}" if facts.get("first_seq") else None
+        yield _words(("saw entries", span), ("labels", ", ".join(link.labels)), ("results of", ", ".join(seen)))
+        if facts.get("text"):
+            yield f"said: {facts['text']}"
+    elif link.kind == "call":
+        yield _words(("call", facts.get("call_id")), ("run", link.run_id), ("labels", ", ".join(link.labels)))
+    elif link.kind == "policy":
+        yield _words(("risk", facts.get("risk")), ("policy", str(facts.get("policy_hash", ""))[:16]))
+        # Of a tool that says no more than its name there is nothing to add.
+        if " " in str(facts.get("effect", "")):
+            yield f"it would {facts['effect']}"
+    elif link.kind == "approval":
+        yield _words(
+            ("approval", facts.get("approval_id")), ("until", facts.get("until")), ("grant", facts.get("grant_id"))
+        )
+    elif link.kind in ("file", "restore"):
+        yield _words(("checkpoint", facts.get("checkpoint_id")))
+    elif link.kind == "execution":
+        if facts.get("artifact_id"):
+            yield _words(("artifact", facts["artifact_id"]))
+        if facts.get("text"):
+            yield f"gave: {facts['text']}"
+
+
+def _words(*pairs: tuple[str, object]) -> str:
+    return "; ".join(f"{name} {value}" for name, value in pairs if value)
+
+
+def _fitted(before: str, text: str, *, marked: bool = False) -> str:
+    shown = shorten(printable_line(text), max(20, min(LONGEST, screen_width() - len(before))))
+    return before + (paint(shown, "bold") if marked else shown)
