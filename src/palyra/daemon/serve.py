@@ -5,6 +5,7 @@ import gc
 import logging
 import os
 import signal
+import ssl
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
@@ -314,14 +315,18 @@ async def _start_grpc(server: GrpcServer, settings: Settings) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _tls(settings: Settings) -> tuple[bytes, bytes] | None:
-    """Read the private key and the certificate, if the doors are to speak TLS."""
+def _tls(settings: Settings) -> ssl.SSLContext | None:
+    """Take the certificate and its private key, if the doors are to speak TLS."""
     if settings.http.tls_certificate is None or settings.http.tls_key is None:
         return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
     try:
-        return Path(settings.http.tls_key).read_bytes(), Path(settings.http.tls_certificate).read_bytes()
+        context.load_cert_chain(settings.http.tls_certificate, settings.http.tls_key)
     except OSError as error:
         raise SettingsInvalid(f"The TLS certificate or its key can not be read: {error}.") from error
+    return context
 
 
 def _stop_part(stops: Stops) -> Part:

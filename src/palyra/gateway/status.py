@@ -1,9 +1,8 @@
 """From errors to answers: one table for every transport."""
 
 from collections.abc import Iterable
+from enum import IntEnum
 from typing import TypeVar
-
-import grpc
 
 from palyra.core.errors import Broken, Conflict, Denied, Invalid, NotFound, PalyraError, Unavailable
 from palyra.core.message import MessageTooLong
@@ -12,6 +11,23 @@ from palyra.gateway.streams import TooManyStreams
 from palyra.runs.intake import QueueFull
 
 T = TypeVar("T")
+
+
+class GrpcStatus(IntEnum):
+    """How a call ends, by the numbers of gRPC."""
+
+    OK = 0
+    CANCELLED = 1
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    UNAUTHENTICATED = 16
 
 
 class Unauthenticated(Denied):
@@ -28,6 +44,10 @@ class RequestTooLarge(Invalid):
 
 class RequestMalformed(Invalid):
     """The request can not be read."""
+
+
+class AnswerTooLarge(Broken):
+    """The answer has more than 4 MiB, which gRPC does not carry. Ask for it over HTTP."""
 
 
 class MethodNotAllowed(Invalid):
@@ -56,18 +76,20 @@ HTTP_STATUS: dict[type[PalyraError], int] = {
 }
 
 
-GRPC_STATUS: dict[type[PalyraError], grpc.StatusCode] = {
-    Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
-    QueueFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    TooManyStreams: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    TooManyRequests: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    Invalid: grpc.StatusCode.INVALID_ARGUMENT,
-    NotFound: grpc.StatusCode.NOT_FOUND,
-    Conflict: grpc.StatusCode.FAILED_PRECONDITION,
-    Denied: grpc.StatusCode.PERMISSION_DENIED,
-    Unavailable: grpc.StatusCode.UNAVAILABLE,
-    Broken: grpc.StatusCode.INTERNAL,
-    PalyraError: grpc.StatusCode.INTERNAL,
+GRPC_STATUS: dict[type[PalyraError], GrpcStatus] = {
+    Unauthenticated: GrpcStatus.UNAUTHENTICATED,
+    RequestTooLarge: GrpcStatus.RESOURCE_EXHAUSTED,
+    AnswerTooLarge: GrpcStatus.RESOURCE_EXHAUSTED,
+    QueueFull: GrpcStatus.RESOURCE_EXHAUSTED,
+    TooManyStreams: GrpcStatus.RESOURCE_EXHAUSTED,
+    TooManyRequests: GrpcStatus.RESOURCE_EXHAUSTED,
+    Invalid: GrpcStatus.INVALID_ARGUMENT,
+    NotFound: GrpcStatus.NOT_FOUND,
+    Conflict: GrpcStatus.FAILED_PRECONDITION,
+    Denied: GrpcStatus.PERMISSION_DENIED,
+    Unavailable: GrpcStatus.UNAVAILABLE,
+    Broken: GrpcStatus.INTERNAL,
+    PalyraError: GrpcStatus.INTERNAL,
 }
 
 

@@ -12,8 +12,9 @@ from palyra.core.ids import PrincipalId
 from palyra.core.tool import JsonObject
 from palyra.gateway.cursor import from_approval, to_position
 from palyra.gateway.export import chained
+from palyra.gateway.grpc.call import Call
 from palyra.gateway.grpc.pb import approvals_pb2 as pb
-from palyra.gateway.grpc.serving import Context, Handler, Methods, send
+from palyra.gateway.grpc.serving import Handler, Methods, send
 from palyra.gateway.status import RequestMalformed
 from palyra.runs.approvals import Approvals
 from palyra.runs.watch import Watch
@@ -70,24 +71,22 @@ class ApprovalMethods:
         )
         return pb.ResolveApprovalResponse(approval=_approval(resolved))
 
-    async def watch_approvals(self, asked: pb.WatchApprovalsRequest, context: Context, principal: PrincipalId) -> None:
+    async def watch_approvals(self, asked: pb.WatchApprovalsRequest, call: Call, principal: PrincipalId) -> None:
         async with aclosing(self._watch.follow(principal)) as news:
             async for some in news:
                 if some:
                     answer = pb.WatchApprovalsResponse(approvals=map(_approval, some))
-                    await send(context, answer, seconds=self._patience())
+                    await send(call, answer, seconds=self._patience())
 
-    async def export_approvals(
-        self, asked: pb.ExportApprovalsRequest, context: Context, principal: PrincipalId
-    ) -> None:
+    async def export_approvals(self, asked: pb.ExportApprovalsRequest, call: Call, principal: PrincipalId) -> None:
         waiting = b""
         async with aclosing(chained(self._doors, principal)) as lines:
             async for line in lines:
                 waiting += line
                 if len(waiting) >= LINES_BYTES:
-                    await send(context, pb.ExportApprovalsResponse(lines=waiting), seconds=self._patience())
+                    await send(call, pb.ExportApprovalsResponse(lines=waiting), seconds=self._patience())
                     waiting = b""
-        await send(context, pb.ExportApprovalsResponse(lines=waiting), seconds=self._patience())
+        await send(call, pb.ExportApprovalsResponse(lines=waiting), seconds=self._patience())
 
     async def list_grants(self, asked: pb.ListGrantsRequest, principal: PrincipalId) -> pb.ListGrantsResponse:
         found = await self._doors.grants(principal, limit=_limit(asked.limit))

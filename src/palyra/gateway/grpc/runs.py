@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
-import grpc
 from google.protobuf.message import Message
 
 from palyra.core.errors import Invalid, Unavailable
@@ -14,8 +13,9 @@ from palyra.core.ids import PrincipalId, RunId, SessionId, parse_ulid
 from palyra.core.message import Accepted, Inbound
 from palyra.core.session import SessionRef
 from palyra.gateway.grpc import convert
+from palyra.gateway.grpc.call import Call
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
-from palyra.gateway.grpc.serving import Context, Handler, Methods, send
+from palyra.gateway.grpc.serving import Handler, Methods, decode, send
 from palyra.gateway.status import RequestMalformed
 from palyra.journal import runs, sessions, tape
 from palyra.journal.engine import Engine
@@ -55,30 +55,30 @@ class RunMethods:
 
     def handlers(self, methods: Methods) -> dict[str, Handler]:
         return {
-            "RunStream": methods.exchange(self.run_stream, pb.RunStreamRequest, need="write"),
+            "RunStream": methods.exchange(self.run_stream, need="write"),
             "AttachRun": methods.stream(self.attach_run, pb.AttachRunRequest),
             "AttachSession": methods.stream(self.attach_session, pb.AttachSessionRequest),
             "AbortRun": methods.unary(self.abort_run, pb.AbortRunRequest, need="write"),
             "RouteMessage": methods.unary(self.route_message, pb.RouteMessageRequest, need="write"),
         }
 
-    async def run_stream(self, _: Any, context: Context, principal: PrincipalId) -> None:
+    async def run_stream(self, _: Any, call: Call, principal: PrincipalId) -> None:
         """Accept the first request, then forward the tape; later requests act on the run."""
-        accepted = await self._start(context, principal)
+        accepted = await self._start(call, principal)
         follower = self._tail.follow(accepted.session_id, after_seq=accepted.after_seq, run_id=accepted.run_id)
         try:
             async with asyncio.TaskGroup() as group:
-                listener = group.create_task(self._listen(context, accepted, principal, follower))
+                listener = group.create_task(self._listen(call, accepted, principal, follower))
                 # The first entries are there already: they go with the word that the message was accepted.
                 entries = await _following(follower)
                 first, *others = _batches(entries) if entries else [[]]
                 answer = pb.RunStreamResponse(
                     accepted=convert.from_accepted(accepted), entries=convert.from_entries(first)
                 )
-                await self._send(context, answer)
+                await self._send(call, answer)
                 while True:
                     for batch in others:
-                        await self._send(context, pb.RunStreamResponse(entries=convert.from_entries(batch)))
+                        await self._send(call, pb.RunStreamResponse(entries=convert.from_entries(batch)))
                     if not entries or entries[-1].kind in FINAL:
                         break
                     entries = await _following(follower)
@@ -87,7 +87,7 @@ class RunMethods:
         finally:
             follower.close()
 
-    async def attach_run(self, asked: pb.AttachRunRequest, context: Context, principal: PrincipalId) -> None:
+    async def attach_run(self, asked: pb.AttachRunRequest, call: Call, principal: PrincipalId) -> None:
         """Forward a run's entries after a position, to its end."""
         run_id = RunId(parse_ulid(asked.run_id, "run id"))
         run = await self._engine.read(lambda conn: runs.get(conn, run_id, principal))
@@ -98,16 +98,16 @@ class RunMethods:
         if run.ended_at is not None and asked.after_seq >= run.last_seq:
             return
         follower = self._tail.follow(run.session_id, after_seq=asked.after_seq, run_id=run_id)
-        await self._forward(context, follower, ends_with_run=True)
+        await self._forward(call, follower, ends_with_run=True)
 
-    async def attach_session(self, asked: pb.AttachSessionRequest, context: Context, principal: PrincipalId) -> None:
+    async def attach_session(self, asked: pb.AttachSessionRequest, call: Call, principal: PrincipalId) -> None:
         """Forward a session's entries after a position, for as long as the caller stays."""
         session_id = SessionId(parse_ulid(asked.session_id, "session id"))
         if await self._engine.read(lambda conn: sessions.get(conn, session_id, principal)) is None:
             raise SessionNotFound
         tape.check_position(asked.after_seq, await self._engine.read(lambda conn: tape.end(conn, session_id)))
         follower = self._tail.follow(session_id, after_seq=asked.after_seq)
-        await self._forward(context, follower, ends_with_run=False)
+        await self._forward(call, follower, ends_with_run=False)
 
     async def abort_run(self, asked: pb.AbortRunRequest, principal: PrincipalId) -> pb.AbortRunResponse:
         """Ask a run to stop."""
@@ -121,18 +121,20 @@ class RunMethods:
         accepted = await self._intake.accept(_inbound(asked.message, principal))
         return pb.RouteMessageResponse(accepted=convert.from_accepted(accepted))
 
-    async def _start(self, context: Context, principal: PrincipalId) -> Accepted:
+    async def _start(self, call: Call, principal: PrincipalId) -> Accepted:
         async with asyncio.timeout(FIRST_REQUEST_SECONDS):
-            first = await context.read()
-        if first is grpc.aio.EOF or first.WhichOneof("request") != "start":
+            message = await call.read()
+        first = decode(pb.RunStreamRequest, message) if message is not None else None
+        if first is None or first.WhichOneof("request") != "start":
             raise RequestMalformed("The first request of RunStream is `start`.")
         if first.start.protocol_version != PROTOCOL_VERSION:
             raise ProtocolUnknown
         return await self._intake.accept(_inbound(first.start.message, principal))
 
-    async def _listen(self, context: Context, accepted: Accepted, principal: PrincipalId, follower: Follower) -> None:
+    async def _listen(self, call: Call, accepted: Accepted, principal: PrincipalId, follower: Follower) -> None:
         """Act on further requests until the caller closes its side."""
-        while (request := await context.read()) is not grpc.aio.EOF:
+        while (message := await call.read()) is not None:
+            request = decode(pb.RunStreamRequest, message)
             match request.WhichOneof("request"):
                 case "steer":
                     await self._intake.accept(
@@ -153,11 +155,11 @@ class RunMethods:
                 case _:
                     raise RequestMalformed("A request after the first is steer, cancel or detach.")
 
-    async def _forward(self, context: Context, follower: Follower, *, ends_with_run: bool) -> None:
+    async def _forward(self, call: Call, follower: Follower, *, ends_with_run: bool) -> None:
         try:
             while entries := await _following(follower):
                 for batch in _batches(entries):
-                    await self._send(context, pb.TapeBatch(entries=convert.from_entries(batch)))
+                    await self._send(call, pb.TapeBatch(entries=convert.from_entries(batch)))
                 if ends_with_run and entries[-1].kind in FINAL:
                     return
             # A stream that ended without a word here would say that there is nothing more to come of the run.
@@ -165,8 +167,8 @@ class RunMethods:
         finally:
             follower.close()
 
-    async def _send(self, context: Context, message: Message) -> None:
-        await send(context, message, seconds=self._patience())
+    async def _send(self, call: Call, message: Message) -> None:
+        await send(call, message, seconds=self._patience())
 
 
 def _batches(entries: list[Entry]) -> Iterator[list[Entry]]:

@@ -1,18 +1,23 @@
-"""The gRPC server: its methods, health and reflection, and the limits of its messages."""
+"""The gRPC server: it listens, and has each call served by its method."""
 
+import asyncio
+import logging
+import ssl
 from collections.abc import Mapping
-
-import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from contextlib import AsyncExitStack
 
 from palyra.core.errors import Unavailable
+from palyra.gateway.grpc import standard
+from palyra.gateway.grpc.call import Call, CallGone
+from palyra.gateway.grpc.connection import Connection
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
 from palyra.gateway.grpc.serving import Handler
+from palyra.gateway.status import GrpcStatus
 
 SERVICE = pb.DESCRIPTOR.services_by_name["GatewayService"].full_name
-MAX_REQUEST_BYTES = 1024 * 1024
-MAX_RESPONSE_BYTES = 4 * 1024 * 1024
+BACKLOG = 1_024
+
+log = logging.getLogger(__name__)
 
 
 class GrpcPortTaken(Unavailable):
@@ -24,43 +29,69 @@ class GrpcServer:
 
     def __init__(self, services: Mapping[str, dict[str, Handler]]) -> None:
         """`services` has the handlers of each service, by its full name."""
-        self._names = tuple(services)
-        self._server = grpc.aio.server(
-            options=[
-                ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
-                ("grpc.max_send_message_length", MAX_RESPONSE_BYTES),
-                ("grpc.so_reuseport", 0),
-                ("grpc.keepalive_time_ms", 60_000),
-                ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-            ]
-        )
-        self._server.add_generic_rpc_handlers(
-            tuple(grpc.method_handlers_generic_handler(name, handlers) for name, handlers in services.items())
-        )
-        self._health = health.aio.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = (*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server)
+        self._health = standard.Health(tuple(services))
+        offered = {**services, **self._health.services()}
+        offered |= standard.reflection(tuple(offered))
+        self._methods = {
+            f"/{service}/{name}": handler for service, handlers in offered.items() for name, handler in handlers.items()
+        }
+        self._connections: set[Connection] = set()
+        self._serving: set[asyncio.Task[None]] = set()
+        self._group = asyncio.TaskGroup()
+        self._open = AsyncExitStack()
 
-    async def start(self, host: str, port: int, *, tls: tuple[bytes, bytes] | None = None) -> int:
-        """Begin to serve and return the port; with a private key and its certificate, over TLS."""
-        at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    async def start(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> int:
+        """Begin to serve and return the port."""
+        loop = asyncio.get_running_loop()
         try:
-            if tls is None:
-                bound = self._server.add_insecure_port(at)
-            else:
-                bound = self._server.add_secure_port(at, grpc.ssl_server_credentials([tls]))
-        except RuntimeError as error:
+            listener = await loop.create_server(self._connected, host, port, ssl=tls, backlog=BACKLOG)
+        except OSError as error:
             raise GrpcPortTaken(
                 f"Port {port} of {host} can not be had. Stop the program that has it, "
                 "or set another as `port` in section [grpc] of the configuration."
             ) from error
-        await self._server.start()
-        for name in ("", *self._names):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await self._open.enter_async_context(self._group)
+        self._open.callback(listener.close)
+        bound: int = listener.sockets[0].getsockname()[1]
         return bound
 
     async def stop(self, *, seconds: float) -> None:
         """Take no further calls, and give those under way so long to end."""
-        await self._health.enter_graceful_shutdown()
-        await self._server.stop(seconds)
+        self._health.stop()
+        for connection in self._connections:
+            connection.go_away()
+        if self._serving:
+            await asyncio.wait(self._serving, timeout=seconds)
+        for task in self._serving:
+            task.cancel()
+        await self._open.aclose()
+        for connection in self._connections:
+            connection.close()
+
+    def _connected(self) -> Connection:
+        connection = Connection(self._accept, self._connections.discard)
+        self._connections.add(connection)
+        return connection
+
+    def _accept(self, call: Call) -> None:
+        call.task = task = self._group.create_task(self._serve(call))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _serve(self, call: Call) -> None:
+        """Carry a call to its end, whatever that is."""
+        serve = self._methods.get(call.path)
+        try:
+            async with asyncio.timeout(call.seconds) as limit:
+                if serve is None:
+                    await call.finish(GrpcStatus.UNIMPLEMENTED, "There is no such method.")
+                else:
+                    await serve(call)
+        except CallGone:
+            pass
+        except TimeoutError:
+            assert limit.expired(), "a method has let a timeout of its own go by"
+            await call.finish(GrpcStatus.DEADLINE_EXCEEDED, "The time that you gave it is over.")
+        except asyncio.CancelledError:
+            # Its caller has left, or the daemon stops; for the second case it is told, if it still takes anything.
+            call.leave(GrpcStatus.UNAVAILABLE, "The daemon stops.")

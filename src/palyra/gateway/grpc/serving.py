@@ -3,26 +3,27 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from datetime import timedelta
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-import grpc
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from palyra.core.errors import PalyraError, Unavailable
 from palyra.core.ids import PrincipalId
 from palyra.gateway.auth import Auth
-from palyra.gateway.status import GRPC_STATUS, InternalError, nearest
+from palyra.gateway.grpc.call import Call, CallGone
+from palyra.gateway.status import GRPC_STATUS, AnswerTooLarge, GrpcStatus, InternalError, RequestMalformed, nearest
 from palyra.gateway.streams import Streams
+
+MAX_ANSWER_BYTES = 4 * 1024 * 1024
 
 log = logging.getLogger(__name__)
 
-Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Request = TypeVar("Request", bound=Message)
 Unary = Callable[[Any, PrincipalId], Awaitable[Message]]
-Streaming: TypeAlias = "Callable[[Any, Context, PrincipalId], Awaitable[None]]"
-Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Streaming = Callable[[Any, Call, PrincipalId], Awaitable[None]]
+Handler = Callable[[Call], Awaitable[None]]
 
 
 class ReaderTooSlow(Unavailable):
@@ -32,7 +33,7 @@ class ReaderTooSlow(Unavailable):
 class Refusal(NamedTuple):
     """With what a call ends instead of an answer."""
 
-    status: grpc.StatusCode
+    status: GrpcStatus
     detail: str
     trailing: tuple[tuple[str, str], ...]
 
@@ -47,62 +48,74 @@ class Methods:
     def unary(self, method: Unary, request: type[Message], *, need: str = "read") -> Handler:
         """Serve a method that takes one message and gives one."""
 
-        async def serve(asked: Any, context: Context) -> Message | None:
-            try:
-                return await method(asked, await self._auth.principal(authorization(context), need))
-            except Exception as error:
-                await fail(context, error)
-                return None
+        async def serve(call: Call) -> None:
+            principal = await self._auth.principal(authorization(call), need)
+            answer = await method(decode(request, await call.read()), principal)
+            await call.write(serialize(answer))
+            await call.finish(GrpcStatus.OK)
 
-        return grpc.unary_unary_rpc_method_handler(
-            serve, request_deserializer=request.FromString, response_serializer=serialize
-        )
+        return unguarded(serve)
 
     def stream(self, method: Streaming, request: type[Message], *, need: str = "read") -> Handler:
-        """Serve a method that takes one message and writes to its context."""
-        return grpc.unary_stream_rpc_method_handler(
-            self._streaming(method, need), request_deserializer=request.FromString, response_serializer=serialize
-        )
+        """Serve a method that takes one message and writes to its call."""
 
-    def exchange(self, method: Streaming, request: type[Message], *, need: str = "read") -> Handler:
-        """Serve a method that reads from and writes to its context."""
-        return grpc.stream_stream_rpc_method_handler(
-            self._streaming(method, need), request_deserializer=request.FromString, response_serializer=serialize
-        )
+        async def serve(call: Call, principal: PrincipalId) -> None:
+            await method(decode(request, await call.read()), call, principal)
 
-    def _streaming(self, method: Streaming, need: str) -> "Callable[[Any, Context], Awaitable[None]]":
-        async def serve(asked: Any, context: Context) -> None:
+        return self._streaming(serve, need)
+
+    def exchange(self, method: Streaming, *, need: str = "read") -> Handler:
+        """Serve a method that reads from and writes to its call."""
+
+        async def serve(call: Call, principal: PrincipalId) -> None:
+            await method(None, call, principal)
+
+        return self._streaming(serve, need)
+
+    def _streaming(self, method: Callable[[Call, PrincipalId], Awaitable[None]], need: str) -> Handler:
+        async def serve(call: Call) -> None:
             # The status of a call comes after all that was written, so a call that nobody reads does not end, and what
             # was last written waits with it. It keeps its place until it is read or dropped: there are only so many.
             with ExitStack() as place:
                 try:
-                    principal = await self._auth.principal(authorization(context), need)
+                    principal = await self._auth.principal(authorization(call), need)
                     place.enter_context(self._streams.place(principal))
-                    await method(asked, context, principal)
+                    await method(call, principal)
+                    ending = Refusal(GrpcStatus.OK, "", ())
+                except CallGone:
                     return
                 except Exception as error:
-                    refused = refusal(error)
+                    ending = refusal(error)
                 # Only here, where the error is gone, and with it the frames that hold what was to be written next.
-                # A caller that has left by now needs no word, and its leaving is no fault of ours.
-                with suppress(grpc.aio.InternalError):
-                    await context.abort(*refused)
+                await call.finish(*ending)
 
         return serve
 
 
-async def send(context: Context, message: Message, *, seconds: float) -> None:
+def unguarded(serve: Handler) -> Handler:
+    """Answer the errors of a method that looks after everything else itself."""
+
+    async def guarded(call: Call) -> None:
+        try:
+            await serve(call)
+            return
+        except CallGone:
+            return
+        except Exception as error:
+            ending = refusal(error)
+        await call.finish(*ending)
+
+    return guarded
+
+
+async def send(call: Call, message: Message, *, seconds: float) -> None:
     """Write to a stream; a reader that does not take it in time is cut off, and holds up nobody else."""
     try:
         async with asyncio.timeout(seconds):
-            await context.write(message)
+            await call.write(serialize(message))
     except TimeoutError:
         log.info("a caller was cut off: it did not read what was sent to it")
         raise ReaderTooSlow(retry_after=timedelta(0)) from None
-
-
-async def fail(context: Context, error: Exception) -> None:
-    """End the call with an error that a caller can act on."""
-    await context.abort(*refusal(error))
 
 
 def refusal(error: Exception) -> Refusal:
@@ -118,12 +131,24 @@ def refusal(error: Exception) -> Refusal:
     return Refusal(nearest(GRPC_STATUS, error), error.detail, tuple(trailing))
 
 
-def authorization(context: Context) -> str | None:
+def authorization(call: Call) -> str | None:
     """Return what the caller says of itself."""
-    value = dict(context.invocation_metadata() or ()).get("authorization")
-    return value if isinstance(value, str) else None
+    return call.metadata.get("authorization")
+
+
+def decode(kind: type[Request], message: bytes | None) -> Request:
+    """Read a request."""
+    if message is None:
+        raise RequestMalformed("The call holds no message.")
+    try:
+        return kind.FromString(message)
+    except DecodeError:
+        raise RequestMalformed(f"The message is no {kind.DESCRIPTOR.name}.") from None
 
 
 def serialize(message: Message) -> bytes:
     """Return a message as bytes."""
-    return message.SerializeToString()
+    data = message.SerializeToString()
+    if len(data) > MAX_ANSWER_BYTES:
+        raise AnswerTooLarge
+    return data

@@ -1,0 +1,202 @@
+"""One call: messages in, messages out, and the status with which it ends.
+
+A message on the wire is a byte that says whether it is compressed, four with its length, and its bytes. What is written
+waits here until the caller has room for it; its status follows when everything before it has gone.
+"""
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+from urllib.parse import quote
+
+from palyra.core.errors import PalyraError
+from palyra.gateway.status import GrpcStatus, RequestMalformed, RequestTooLarge
+
+MAX_REQUEST_BYTES = 1024 * 1024
+GRANT_BYTES = 32 * 1024
+"""How much is taken in before the caller is told that it may send as much again."""
+
+Headers = Sequence[tuple[str, str]]
+
+_PREFIX = struct.Struct(">BI")
+_BEGIN: Headers = (
+    (":status", "200"),
+    ("content-type", "application/grpc"),
+    ("grpc-accept-encoding", "identity"),
+)
+_PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+
+
+class CallGone(Exception):
+    """The caller has left; nothing reaches it any more."""
+
+
+class Line(Protocol):
+    """The connection, as a call sees it."""
+
+    def send_headers(self, stream_id: int, headers: Headers, *, end: bool) -> None: ...
+
+    def send_data(self, stream_id: int, data: memoryview) -> int:
+        """Send as much as there is room for; return how much that was."""
+        ...
+
+    def grant(self, stream_id: int, size: int) -> None:
+        """Let the caller send so much more."""
+        ...
+
+    def ended(self, stream_id: int) -> None:
+        """Let go of a call whose status has been sent."""
+        ...
+
+
+class Call:
+    """See the module. The connection feeds it; the method that serves it reads, writes and finishes."""
+
+    def __init__(
+        self, line: Line, stream_id: int, path: str, metadata: dict[str, str], *, seconds: float | None
+    ) -> None:
+        """`seconds` is how long the caller will wait."""
+        self.path = path
+        self.metadata = metadata
+        self.seconds = seconds
+        self.task: asyncio.Task[None] | None = None
+        self.gone = False
+        """Nothing can be sent any more: the status has been, or the caller has left."""
+        self._line = line
+        self._stream_id = stream_id
+        self._partial = bytearray()
+        self._inbox: deque[bytes] = deque()
+        self._owed = 0
+        self._fault: PalyraError | None = None
+        self.complete = False
+        """The caller sends nothing more."""
+        self._arrived = asyncio.Event()
+        self._begun = False
+        self._outbox: deque[memoryview] = deque()
+        self._last: Headers | None = None
+        self._sent = asyncio.Event()
+        """Set when nothing waits to be sent, and when nothing ever will be."""
+
+    async def read(self) -> bytes | None:
+        """Return the next message, None after the last."""
+        while not self._inbox:
+            if self._fault is not None:
+                raise self._fault
+            if self.complete:
+                return None
+            self._arrived.clear()
+            await self._arrived.wait()
+        message = self._inbox.popleft()
+        self._grant()
+        return message
+
+    async def write(self, message: bytes) -> None:
+        """Send a message; return when the caller has had room for all of it."""
+        if self.gone:
+            raise CallGone
+        if not self._begun:
+            self._begun = True
+            self._line.send_headers(self._stream_id, _BEGIN, end=False)
+        self._outbox.append(memoryview(_PREFIX.pack(0, len(message)) + message))
+        self.pump()
+        await self._emptied()
+
+    async def finish(self, status: GrpcStatus, detail: str = "", trailing: Headers = ()) -> None:
+        """End the call, after all that was written; return when the caller has had room for it, or has left."""
+        if self.gone:
+            return
+        self._last = self._ending(status, detail, trailing)
+        self.pump()
+        while not self.gone:
+            self._sent.clear()
+            await self._sent.wait()
+
+    def leave(self, status: GrpcStatus, detail: str) -> None:
+        """End the call at once, whatever still waits to be sent."""
+        if not self.gone:
+            self._outbox.clear()
+            self._last = self._ending(status, detail, ())
+            self.pump()
+
+    # -- for the connection
+
+    def feed(self, data: bytes, size: int) -> None:
+        """Take in what the caller sent; it counts for `size`."""
+        self._owed += size
+        if self._fault is None:
+            self._partial += data
+            self._take()
+        self._grant()
+        self._arrived.set()
+
+    def feed_end(self) -> None:
+        """Take note that the caller sends nothing more."""
+        self.complete = True
+        if self._partial and self._fault is None:
+            self._fault = RequestMalformed("The call ended in the middle of a message.")
+        self._arrived.set()
+
+    def pump(self) -> None:
+        """Send as much of what waits as there is room for, and the status behind it."""
+        while self._outbox:
+            waiting = self._outbox[0]
+            sent = self._line.send_data(self._stream_id, waiting)
+            if sent < len(waiting):
+                self._outbox[0] = waiting[sent:]
+                return
+            self._outbox.popleft()
+        if self._last is not None and not self.gone:
+            self.gone = True
+            self._line.send_headers(self._stream_id, self._last, end=True)
+            self._line.ended(self._stream_id)
+        self._sent.set()
+
+    def drop(self) -> None:
+        """Take note that the caller has left, or that the line is down: the method that serves it ends."""
+        self.gone = True
+        self._outbox.clear()
+        self._sent.set()
+        if self.task is not None:
+            self.task.cancel()
+
+    # -- inside
+
+    def _ending(self, status: GrpcStatus, detail: str, trailing: Headers) -> Headers:
+        begin = () if self._begun else _BEGIN[:2]
+        message = (("grpc-message", quote(detail, safe=_PRINTABLE)),) if detail else ()
+        return (*begin, ("grpc-status", str(status.value)), *message, *trailing)
+
+    async def _emptied(self) -> None:
+        while self._outbox:
+            self._sent.clear()
+            await self._sent.wait()
+        if self.gone:
+            raise CallGone
+
+    def _take(self) -> None:
+        """Divide what has arrived into messages."""
+        while len(self._partial) >= _PREFIX.size:
+            compressed, length = _PREFIX.unpack_from(self._partial)
+            if compressed:
+                self._refuse(RequestMalformed("Messages are not taken compressed. Send them as they are."))
+                return
+            if length > MAX_REQUEST_BYTES:
+                self._refuse(RequestTooLarge())
+                return
+            end = _PREFIX.size + length
+            if len(self._partial) < end:
+                return
+            self._inbox.append(bytes(memoryview(self._partial)[_PREFIX.size : end]))
+            del self._partial[:end]
+
+    def _refuse(self, fault: PalyraError) -> None:
+        self._fault = fault
+        self._partial.clear()
+
+    def _grant(self) -> None:
+        """Let the caller go on, unless something of it waits to be read: a message is as much as is held for it."""
+        if self._owed >= GRANT_BYTES and not self._inbox and not self.complete:
+            self._line.grant(self._stream_id, self._owed)
+            self._owed = 0

@@ -1,0 +1,127 @@
+"""What every gRPC server is expected to offer: how it is, and what it has."""
+
+import asyncio
+from collections.abc import Sequence
+
+from google.protobuf import descriptor_pb2
+from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor_pool import Default as descriptor_pool
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
+
+from palyra.gateway.grpc.call import Call
+from palyra.gateway.grpc.serving import Handler, decode, unguarded
+from palyra.gateway.status import GrpcStatus
+
+HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"].full_name
+REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"
+"""The same messages under the name that newer tools ask for first."""
+
+_Found = reflection_pb2.ServerReflectionResponse
+
+
+class Health:
+    """The standard health service."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = frozenset({"", *names})
+        self._stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        """Say from now on that nothing is served."""
+        self._stopped.set()
+
+    def services(self) -> dict[str, dict[str, Handler]]:
+        return {HEALTH: {"Check": unguarded(self._check), "Watch": unguarded(self._watch)}}
+
+    async def _check(self, call: Call) -> None:
+        asked = decode(health_pb2.HealthCheckRequest, await call.read())
+        if asked.service not in self._names:
+            await call.finish(GrpcStatus.NOT_FOUND, "There is no such service.")
+            return
+        await call.write(self._state().SerializeToString())
+        await call.finish(GrpcStatus.OK)
+
+    async def _watch(self, call: Call) -> None:
+        asked = decode(health_pb2.HealthCheckRequest, await call.read())
+        if asked.service not in self._names:
+            unknown = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+            await call.write(health_pb2.HealthCheckResponse(status=unknown).SerializeToString())
+        else:
+            await call.write(self._state().SerializeToString())
+        await self._stopped.wait()
+        await call.write(self._state().SerializeToString())
+        await call.finish(GrpcStatus.OK)
+
+    def _state(self) -> health_pb2.HealthCheckResponse:
+        state = health_pb2.HealthCheckResponse
+        return state(status=state.NOT_SERVING if self._stopped.is_set() else state.SERVING)
+
+
+def reflection(names: Sequence[str]) -> dict[str, dict[str, Handler]]:
+    """Return the service that tells of these services, and of itself."""
+    offered = sorted({*names, REFLECTION, REFLECTION_V1})
+
+    async def tell(call: Call) -> None:
+        while (message := await call.read()) is not None:
+            asked = decode(reflection_pb2.ServerReflectionRequest, message)
+            answer = _answer(asked, offered)
+            answer.original_request.CopyFrom(asked)
+            answer.valid_host = asked.host
+            await call.write(answer.SerializeToString())
+        await call.finish(GrpcStatus.OK)
+
+    handlers = {"ServerReflectionInfo": unguarded(tell)}
+    return {REFLECTION: handlers, REFLECTION_V1: handlers}
+
+
+def _answer(asked: reflection_pb2.ServerReflectionRequest, offered: Sequence[str]) -> _Found:
+    pool = descriptor_pool()
+    try:
+        match asked.WhichOneof("message_request"):
+            case "list_services":
+                services = [reflection_pb2.ServiceResponse(name=name) for name in offered]
+                return _Found(list_services_response=reflection_pb2.ListServiceResponse(service=services))
+            case "file_by_filename":
+                return _described(pool.FindFileByName(asked.file_by_filename))
+            case "file_containing_symbol":
+                return _described(pool.FindFileContainingSymbol(asked.file_containing_symbol))
+            case "file_containing_extension":
+                wanted = asked.file_containing_extension
+                extended = pool.FindMessageTypeByName(wanted.containing_type)
+                extension = pool.FindExtensionByNumber(extended, wanted.extension_number)
+                return _described(pool.FindFileContainingSymbol(extension.full_name))
+            case "all_extension_numbers_of_type":
+                extended = pool.FindMessageTypeByName(asked.all_extension_numbers_of_type)
+                numbers = sorted(extension.number for extension in pool.FindAllExtensions(extended))
+                found = reflection_pb2.ExtensionNumberResponse(
+                    base_type_name=extended.full_name, extension_number=numbers
+                )
+                return _Found(all_extension_numbers_response=found)
+            case _:
+                return _wrong(GrpcStatus.INVALID_ARGUMENT, "The request asks for nothing.")
+    except KeyError:
+        return _wrong(GrpcStatus.NOT_FOUND, "There is nothing of that name.")
+
+
+def _described(file: FileDescriptor) -> _Found:
+    """Return a file and all that it needs."""
+    files: dict[str, bytes] = {}
+
+    def collect(one: FileDescriptor) -> None:
+        if one.name not in files:
+            proto = descriptor_pb2.FileDescriptorProto()
+            one.CopyToProto(proto)
+            files[one.name] = proto.SerializeToString()
+            for needed in one.dependencies:
+                collect(needed)
+
+    collect(file)
+    return _Found(
+        file_descriptor_response=reflection_pb2.FileDescriptorResponse(file_descriptor_proto=list(files.values()))
+    )
+
+
+def _wrong(status: GrpcStatus, message: str) -> _Found:
+    return _Found(error_response=reflection_pb2.ErrorResponse(error_code=status, error_message=message))
