@@ -1,5 +1,6 @@
 """What the doctor looks at: one function for each thing, each with a remedy."""
 
+import asyncio
 import calendar
 import shutil
 import stat
@@ -20,6 +21,8 @@ from palyra.core.version import VERSION
 from palyra.gateway.target import find_daemon, is_held
 from palyra.journal import migrate, verify
 from palyra.sandbox.base import Tier
+from palyra.sandbox.wasm import NOTHING, ModuleJob, Modules
+from palyra.tools.plugins.installed import Faulty, load_all
 
 OK = "ok"
 WARN = "warn"
@@ -59,6 +62,8 @@ def check_all(invocation: Invocation) -> list[Check]:
     checks.append(Check("settings", OK, what))
     checks.append(check_provider(settings))
     checks.append(check_sandbox(settings))
+    checks.append(check_wasm())
+    checks.extend(check_plugins(invocation.home))
     checks.append(check_daemon(invocation))
     checks.extend(check_mcp(invocation, settings))
     checks.extend(check_journal(invocation.home, settings))
@@ -148,6 +153,34 @@ def check_sandbox(settings: Settings) -> Check:
     if tier is Tier.OFF:
         return Check("sandbox", WARN, "off: programs may do what you may do", "Set sandbox.tier to strict.")
     return Check("sandbox", OK, f"{tier}: {found.what}")
+
+
+def check_wasm() -> Check:
+    """Tell whether modules run: without that plugins and wasm.run fail, everything else goes on."""
+    try:
+        outcome = asyncio.run(Modules().run(ModuleJob(module=NOTHING)))
+    except (PalyraError, OSError) as error:
+        return Check(
+            "wasm", WARN, f"modules do not run: {_words(error)}", "Install Palyra anew, with its dependencies."
+        )
+    if not outcome.ok:
+        return Check("wasm", WARN, f"a module that does nothing failed: {outcome.stopped}", "Install Palyra anew.")
+    return Check("wasm", OK, "modules run")
+
+
+def check_plugins(home: Home) -> Iterator[Check]:
+    """Tell whether the plugins are what was installed; nothing if there are none."""
+    found = list(load_all(home))
+    for plugin in found:
+        try:
+            if isinstance(plugin, Faulty):
+                raise plugin.error
+            plugin.module()
+        except PalyraError as error:
+            yield Check("plugins", WARN, error.detail, "`palyra plugins verify` looks at all of them.")
+            return
+    if found:
+        yield Check("plugins", OK, f"{len(found)} installed, each as it was installed")
 
 
 def check_daemon(invocation: Invocation) -> Check:

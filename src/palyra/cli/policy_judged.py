@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -19,10 +20,14 @@ from palyra.core.clock import to_ms
 from palyra.core.effect import Effect
 from palyra.core.errors import Invalid, NotFound
 from palyra.core.ids import CallId, RunId, SessionId
+from palyra.core.manifest import Manifest
 from palyra.core.tool import Risk, ToolCall, ToolSpec, Verdict
 from palyra.policy.gate import Gate, Judgement
 from palyra.policy.load import load, load_files
 from palyra.policy.replay import Imagined, judge_again, judge_imagined
+
+if TYPE_CHECKING:
+    from palyra.tools.catalog import Catalog
 
 SHOWN_FLIPS = 50
 LABELS = (labels.OWNER, labels.TOOL, labels.OTHER, labels.WEB)
@@ -98,9 +103,10 @@ def explain(
         granted=granted,
         agent=agent or "imagined",
     )
-    spec = spec_of(tool)
-    effect = _preview(invocation, tool, given) if given else None
-    judged = judge_imagined(gate, imagined, spec, effect=effect)
+    catalog = tools_of(invocation)
+    spec = spec_of(catalog, tool)
+    effect, manifest = _preview(invocation, catalog, tool, given) if given else (None, None)
+    judged = judge_imagined(gate, imagined, spec, effect=effect, manifest=manifest)
     if invocation.json:
         show_json(judged)
     else:
@@ -125,6 +131,7 @@ def simulate(invocation: Invocation, files: tuple[Path, ...], *, since: datetime
     from palyra.journal import calls, verify
 
     gate = Gate(load_files(files) if files else load(invocation.home))
+    catalog = tools_of(invocation)
     specs: dict[str, ToolSpec] = {}
     flips: list[tuple[DecidedCall, Judgement]] = []
     verdicts: Counter[str] = Counter()
@@ -133,7 +140,7 @@ def simulate(invocation: Invocation, files: tuple[Path, ...], *, since: datetime
         since_ms = to_ms(since.astimezone()) if since is not None else 0
         for number, past in enumerate(islice(calls.decided(conn, since_ms=since_ms), limit)):
             name = past.proposed.tool
-            judged = judge_again(gate, past, specs.get(name) or specs.setdefault(name, spec_of(name)))
+            judged = judge_again(gate, past, specs.get(name) or specs.setdefault(name, spec_of(catalog, name)))
             verdicts[judged.verdict.value] += 1
             if judged.verdict is not past.decided.verdict:
                 flips.append((past, judged))
@@ -156,11 +163,17 @@ def simulate(invocation: Invocation, files: tuple[Path, ...], *, since: datetime
     print(f"{plural(verdicts.total(), 'call')} in {took:.1f} s, decided otherwise: {len(flips)}.")
 
 
-def spec_of(name: str) -> ToolSpec:
-    """Return what is known of a tool; one that is not here may do anything that its arguments name."""
-    from palyra.tools.toolbox import BUILTIN_ONLY
+def tools_of(invocation: Invocation) -> "Catalog":
+    """Return the tools of the home: the built-in ones, and those of its plugins."""
+    from palyra.tools.plugins.current import CurrentPlugins
+    from palyra.tools.toolbox import Toolbox
 
-    found = BUILTIN_ONLY.catalog(None).get(name)
+    return Toolbox(CurrentPlugins(invocation.home).tools).catalog(None)
+
+
+def spec_of(catalog: "Catalog", name: str) -> ToolSpec:
+    """Return what is known of a tool; one that is not here may do anything that its arguments name."""
+    found = catalog.get(name)
     return found.spec if found is not None else ToolSpec(name=name, description="", parameters={}, risk=Risk.MEDIUM)
 
 
@@ -168,7 +181,8 @@ def _explain_past(invocation: Invocation, gate: Gate, name: str, call: str | Non
     found = [past for past in _past(invocation, name) if call in (None, past.proposed.call_id)]
     if not found:
         raise NoDecision(f"No call {call!r} of this run was put before the policy." if call else None)
-    judged = [(past, judge_again(gate, past, spec_of(past.proposed.tool))) for past in found]
+    catalog = tools_of(invocation)
+    judged = [(past, judge_again(gate, past, spec_of(catalog, past.proposed.tool))) for past in found]
     if invocation.json:
         show_json({"calls": [_flip(past, now) for past, now in judged]})
         return
@@ -199,26 +213,28 @@ def _past(invocation: Invocation, name: str) -> Iterator[DecidedCall]:
         )
 
 
-def _preview(invocation: Invocation, tool: str, arguments: dict[str, object]) -> Effect | None:
-    """Return what a tool that is here says that it would do in the home's workspace."""
+def _preview(
+    invocation: Invocation, catalog: "Catalog", tool: str, arguments: dict[str, object]
+) -> tuple[Effect | None, Manifest | None]:
+    """Return what a tool that is here says that it would do in the home's workspace, and what bounds it."""
     from palyra.daemon.system import SystemClock
     from palyra.sandbox.workspace import Workspace
     from palyra.tools.arguments import BadCall, check
     from palyra.tools.base import ToolContext
-    from palyra.tools.toolbox import BUILTIN_ONLY
 
-    catalog = BUILTIN_ONLY.catalog(None)
     found = catalog.get(tool)
     if found is None:
-        return None
+        return None, None
     given = check(catalog, ToolCall(call_id=CallId("imagined"), tool=tool, arguments=arguments))
     if isinstance(given, BadCall):
         raise CallUnfit(given.reason)
     if found.preview is None:
-        return None
+        return None, None
     root = invocation.settings.workspace.root
     folder = Path(root).expanduser() if root is not None else invocation.home.workspace
-    return asyncio.run(found.effect(ToolContext(workspace=Workspace((folder,)), clock=SystemClock()), given))
+    context = ToolContext(workspace=Workspace((folder,)), clock=SystemClock())
+    manifest = found.manifest(context) if found.manifest is not None else None
+    return asyncio.run(found.effect(context, given)), manifest
 
 
 def _facts(judged: Judgement, past: DecidedCall | None = None) -> list[str]:

@@ -11,6 +11,7 @@ from palyra.core.approval import Grant, Scope
 from palyra.core.call import DecidedCall
 from palyra.core.effect import Effect
 from palyra.core.ids import AgentId, PrincipalId, SessionId
+from palyra.core.manifest import Manifest
 from palyra.core.tool import JsonObject, Risk, ToolSpec
 from palyra.policy import risk
 from palyra.policy.gate import MANIFEST, Gate, Judgement, Question
@@ -65,7 +66,9 @@ def judge_again(gate: Gate, call: DecidedCall, spec: ToolSpec) -> Judgement:
     return _judge(gate, question, granted=decided.grant_id is not None)
 
 
-def judge_imagined(gate: Gate, call: Imagined, spec: ToolSpec, *, effect: Effect | None = None) -> Judgement:
+def judge_imagined(
+    gate: Gate, call: Imagined, spec: ToolSpec, *, effect: Effect | None = None, manifest: Manifest | None = None
+) -> Judgement:
     """Judge a call that somebody thinks of; `effect` is what the tool itself says that it would do."""
     found = effect or risk.of_call(spec, call.arguments)
     said = {"risk": call.risk, "paths": call.paths, "hosts": call.hosts, "command": call.command}
@@ -81,6 +84,7 @@ def judge_imagined(gate: Gate, call: Imagined, spec: ToolSpec, *, effect: Effect
         labels=(call.label,),
         has_channel=call.channel,
         now=_SOME_DAY,
+        manifest=manifest,
     )
     return _judge(gate, question, granted=call.granted)
 
