@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.core.ids import ALPHABET, MalformedId, parse_ulid, ulid
+from palyra.core.ids import ALPHABET, MalformedId, parse_ulid, time_of, ulid
 
 EXAMPLE = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 LATEST_MS = 2**48 - 1
@@ -17,6 +17,11 @@ random_bytes = st.binary(min_size=10, max_size=10)
 def test_a_new_id_is_canonical(at_ms: int, randomness: bytes) -> None:
     made = ulid(at_ms, randomness)
     assert parse_ulid(made) == made
+
+
+@given(moments, random_bytes)
+def test_an_id_knows_when_it_was_given(at_ms: int, randomness: bytes) -> None:
+    assert time_of(ulid(at_ms, randomness)) == at_ms
 
 
 @given(st.tuples(moments, random_bytes), st.tuples(moments, random_bytes))
