@@ -1,29 +1,27 @@
 """Anchors: what has moved is stated and signed, and nothing of it is forgotten when the journal can not be written."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
 from palyra.background import anchoring
 from palyra.background.anchoring import Anchoring
-from palyra.journal import anchors, meta, signing
+from palyra.journal import anchors, meta
 from palyra.journal.engine import StorageFull
 from palyra.journal.signing import KeySigner
 from palyra.journal.verify import Report, verify
 from tests.integration.cast import ECHO, on_sqlite
 from tests.integration.conftest import Begin
 from tests.support.eventually import eventually
-from tests.support.world import World
+from tests.support.world import SIGNER, World
 
 
 @pytest.fixture
-def signer(tmp_path: Path) -> KeySigner:
-    return signing.load_or_create(tmp_path / "journal.key")
+def signer() -> KeySigner:
+    return SIGNER
 
 
 async def an_anchoring(world: World, signer: KeySigner) -> Anchoring:
-    await world.engine.write(lambda conn: meta.set_once(conn, "public_key", signer.public_key))
     journal_id = await world.engine.write(lambda conn: meta.set_once(conn, "journal_id", world.ids.new()))
     return Anchoring(world.line, journal_id=journal_id, signer=signer, clock=world.clock)
 
