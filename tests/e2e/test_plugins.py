@@ -1,0 +1,156 @@
+"""Plugins of a real daemon: installed while it runs, used by an agent, upgraded, changed, removed."""
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palyra.cli.exits import Exit
+from tests.e2e.conftest import NewDaemon
+from tests.e2e.test_configuration import palyra
+from tests.support import modules
+from tests.support.daemon import Daemon, until
+from tests.support.plugins import EXAMPLES, a_plugin, manifest
+
+
+def calls(tool: str, **arguments: object) -> dict[str, Any]:
+    return {
+        "when": {"contains": tool, "tools": True},
+        "turns": [[{"do": "call", "tool": tool, "arguments": arguments}], [{"do": "text", "text": "{result}"}]],
+    }
+
+
+SCRIPT = {
+    "rules": [
+        calls("units.convert", **{"value": 10, "from": "km", "to": "m"}),
+        calls("csv-stats.describe", file="a.csv"),
+        calls("wasm.run", module="echo.wasm", input={"n": 1}),
+        calls("probe.run"),
+    ],
+    "default": [{"do": "text", "text": "{result}"}],
+}
+
+
+@pytest.fixture
+def daemon(new_sqlite_daemon: NewDaemon) -> Daemon:
+    return new_sqlite_daemon(SCRIPT).start()
+
+
+def told(daemon: Daemon, *args: str, code: int = 0) -> str:
+    done: subprocess.CompletedProcess[str] = palyra(daemon.home.path, "plugins", *args)
+    assert done.returncode == code, done.stderr
+    return done.stdout + done.stderr
+
+
+def result_of(daemon: Daemon, tool: str) -> str:
+    """Have the agent call the tool, and return what it was told."""
+    sent = daemon.send(f"Use {tool}.", session={"key": "plugins"})
+    assert daemon.finished(sent["run_id"])["status"] == "done"
+    entries = [line.event for line in daemon.tape(f"/runs/{sent['run_id']}")]
+    texts = [event["text"] for event in entries if event["kind"] == "tool_finished"]
+    texts += [event["reason"] for event in entries if event["kind"] == "policy_decided" and event["verdict"] == "deny"]
+    return str(texts[0])
+
+
+def test_a_plugin_that_is_installed_while_the_daemon_runs_is_used_at_once(daemon: Daemon) -> None:
+    assert "There is no tool 'units.convert'" in result_of(daemon, "units.convert")
+
+    said = told(daemon, "install", str(EXAMPLES / "units"), "--yes")
+
+    assert said.startswith("units 1.0.0 is installed. The daemon has taken it over.\n")
+    assert "no network" in said
+    assert json.loads(result_of(daemon, "units.convert")) == {"value": 10_000, "unit": "m"}
+    told(daemon, "remove", "units")
+    assert "There is no tool 'units.convert'" in result_of(daemon, "units.convert")
+
+
+def test_a_plugin_that_is_installed_while_no_daemon_runs_is_there_at_the_next_start(daemon: Daemon) -> None:
+    (daemon.home.workspace / "a.csv").write_text("n\n1\n2\n")
+    assert daemon.stop() == 0
+    assert "the next one has it so" in told(daemon, "install", str(EXAMPLES / "csv-stats"), "--yes")
+    daemon.start()
+    assert json.loads(result_of(daemon, "csv-stats.describe"))["rows"] == 2
+
+
+def test_a_signal_lets_the_daemon_read_its_plugins_again(daemon: Daemon) -> None:
+    told(daemon, "install", str(EXAMPLES / "units"), "--yes")
+    for path in daemon.home.plugins.glob("units.json"):
+        path.unlink()
+    daemon.signal(signal.SIGHUP)
+    until(lambda: any("plugins" in line["message"] for line in daemon.log()))
+    assert "There is no tool 'units.convert'" in result_of(daemon, "units.convert")
+
+
+def test_nothing_is_installed_without_a_yes(daemon: Daemon, tmp_path: Path) -> None:
+    refused = told(daemon, "install", str(EXAMPLES / "csv-stats"), code=Exit.BAD_INPUT)
+    assert "folder workspace: may read the workspace of whoever calls" in refused
+    assert "[plugin_not_confirmed]" in refused
+    assert told(daemon, "list") == "There are no plugins. `palyra plugins install FOLDER` installs one.\n"
+
+
+def test_an_upgrade_shows_what_is_new_and_asks_again(daemon: Daemon, tmp_path: Path) -> None:
+    told(daemon, "install", str(a_plugin(tmp_path / "p")), "--yes")
+    assert result_of(daemon, "probe.run") == "{}"
+    rest = '[[tools]]\nname = "run"\ndescription = "Run it."\n[[folders]]\nname = "data"\naccess = "write"\n'
+    text = manifest(modules.exits(3), version="2.0.0", rest=rest)
+    new = str(a_plugin(tmp_path / "q", modules.exits(3), text=text))
+    (tmp_path / "data").mkdir()
+
+    assert "[plugin_folder_needed]" in told(daemon, "install", new, code=Exit.BAD_INPUT)
+    asked = told(daemon, "install", new, "--folder", f"data={tmp_path / 'data'}", code=Exit.BAD_INPUT)
+
+    assert "It takes the place of probe 1.0.0." in asked
+    assert f"  + folder data: may change {tmp_path / 'data'}\n" in asked
+    assert "  - no files\n" in asked
+    assert result_of(daemon, "probe.run") == "{}"
+    done = json.loads(told(daemon, "install", new, "--folder", f"data={tmp_path / 'data'}", "--yes", "--json"))
+    assert (done["plugin"]["version"], done["daemon"]) == ("2.0.0", "in force")
+    assert done["removed"] == ["tool probe.run: low risk, changes nothing", "no files"]
+
+
+def test_a_changed_plugin_is_not_run_and_named_by_every_command(daemon: Daemon) -> None:
+    told(daemon, "install", str(EXAMPLES / "units"), "--yes")
+    assert told(daemon, "verify").startswith("ok")
+    [module] = daemon.home.plugins.glob("units@*/units.wasm")
+    module.write_bytes(module.read_bytes() + b"\0")
+
+    assert "units.wasm is not what was installed" in result_of(daemon, "units.convert")
+
+    assert told(daemon, "verify", code=1).startswith("changed  units: Plugin units is not run")
+    [listed] = json.loads(told(daemon, "list", "--json"))["plugins"]
+    assert (listed["ok"], listed["code"]) == (False, "plugin_changed")
+    checks = json.loads(palyra(daemon.home.path, "doctor", "--json").stdout)["checks"]
+    assert {check["name"]: check["state"] for check in checks if check["name"] in ("wasm", "plugins")} == {
+        "wasm": "ok",
+        "plugins": "warn",
+    }
+
+
+def test_bad_plugins_are_refused_with_a_reason(daemon: Daemon, tmp_path: Path) -> None:
+    for module, text, code in (
+        (modules.IMPORTS, None, "module_invalid"),
+        (b"no module", None, "module_invalid"),
+        (modules.ECHOES, manifest(top='hosts = ["example.org"]'), "plugin_wants_network"),
+        (modules.ECHOES, manifest(top='modul = "x"'), "plugin_invalid"),
+        (modules.TRAPS, manifest(modules.ECHOES), "plugin_mismatch"),
+    ):
+        folder = a_plugin(tmp_path / "p", module, text=text)
+        done = palyra(daemon.home.path, "plugins", "install", str(folder), "--yes")
+        assert done.returncode != 0
+        assert f"[{code}]" in done.stderr
+    assert json.loads(told(daemon, "list", "--json")) == {"plugins": []}
+
+
+def test_a_module_of_the_workspace_runs_after_a_yes(daemon: Daemon) -> None:
+    (daemon.home.workspace / "echo.wasm").write_bytes(modules.ECHOES)
+    sent = daemon.send("Use wasm.run.", session={"key": "w"})
+    waiting = until(lambda: daemon.get("/approvals")["approvals"])
+    assert waiting[0]["effect"]["summary"] == f"run the module echo.wasm ({len(modules.ECHOES)} bytes)"
+    assert palyra(daemon.home.path, "approvals", "allow", waiting[0]["approval_id"]).returncode == 0
+    daemon.finished(sent["run_id"])
+    entries = [line.event for line in daemon.tape(f"/runs/{sent['run_id']}")]
+    [finished] = [event for event in entries if event["kind"] == "tool_finished"]
+    assert '{"n":1}' in finished["text"]
