@@ -239,8 +239,9 @@ def walk_tape(
             what = "the tape was cut off here: an anchor knew further entries"
         if what is not None:
             problems.append(Problem(session_id, seq, what))
-    if calls.fault is not None:
-        problems.append(Problem(session_id, *calls.fault))
+        elif calls.fault is not None:
+            # Only of a chain that holds: one that was broken says itself where, and what it carries may be anything.
+            problems.append(Problem(session_id, *calls.fault))
     return seq - after.tape_seq
 
 
