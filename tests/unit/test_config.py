@@ -363,3 +363,65 @@ def test_a_profile_is_a_plain_name(name: str) -> None:
 
 def test_the_daemon_kills_itself_only_where_a_test_says_so() -> None:
     assert [config.crash_after({"PALYRA_CRASH_AFTER": text}) for text in ("3", "", "x")] == [3, None, None]
+
+
+# -- MCP servers
+
+
+def test_mcp_servers_are_read_with_their_secrets_named(place: Home) -> None:
+    written(
+        place,
+        '[mcp.servers.files]\ncommand = "npx"\nargs = ["-y", "files"]\ntimeout_seconds = 5\ntools = ["read"]\n'
+        'env = {KEY = "env:FILES_KEY", HOST = "localhost:80", PLAIN = "plain-secret", V = "vault:files"}\n'
+        '[mcp.servers.web]\nurl = "https://example.org/mcp"\nheaders = {Authorization = "file:key"}\n'
+        'risk = "medium"\nrisks = {delete = "critical"}\n',
+    )
+    settings = load(place, environ={})
+
+    files, web = settings.mcp.servers["files"], settings.mcp.servers["web"]
+    assert (files.command, files.args, files.timeout_seconds, files.tools) == ("npx", ("-y", "files"), 5, ("read",))
+    assert (web.url, web.risk, web.risks) == ("https://example.org/mcp", "medium", {"delete": "critical"})
+    assert {key: str(reference) for key, reference in references(settings).items()} == {
+        "mcp.servers.files.env.KEY": "env:FILES_KEY",
+        "mcp.servers.web.headers.Authorization": "file:key",
+    }
+    shown = str(effective(settings)["mcp.servers"])
+    assert "plain-secret" not in shown
+    assert "env:FILES_KEY" in shown
+    assert settings_hash(settings) != settings_hash(Settings())
+    lost = [problem.key for problem in unresolved(place, read(place, environ={}), environ={})]
+    assert lost == ["mcp.servers.files.env.KEY", "mcp.servers.web.headers.Authorization"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint_about"),
+    [
+        ('comand = "npx"\ncommand = "npx"', "Did you mean 'command'?"),
+        ("", "has neither a command nor a url"),
+        ('command = "a"\nurl = "https://a.org"', "has both a command and a url"),
+        ('command = "a"\nheaders = {A = "b"}', "headers is only for a server with a url"),
+        ('url = "https://a.org"\nenv = {A = "b"}', "env is only for a server with a command"),
+        ('url = "https://me:secret@a.org/"', "url is no address"),
+        ('url = "ftp://a.org/"', "url is no address"),
+        ('url = "https://a.org"\nheaders = {"a b" = "c"}', "can not be sent"),
+        ('command = "a"\nenv = {"A=B" = "c"}', "is no variable"),
+        ('command = "a"\nenv = {A = "vault:"}', "is no whole reference"),
+        ('command = "a"\nrisk = "none"', "mcp.servers is wrong"),
+        ('command = "a"\ntimeout_seconds = 0', "mcp.servers is wrong"),
+    ],
+)
+def test_a_wrong_mcp_server_is_refused_with_the_reason(place: Home, text: str, complaint_about: str) -> None:
+    written(place, f"[mcp.servers.a]\n{text}\n")
+    assert complaint_about in complaint(place)
+
+
+def test_the_name_of_an_mcp_server_is_part_of_names_of_tools(place: Home) -> None:
+    written(place, '[mcp.servers."Two Words"]\ncommand = "a"\n')
+    assert "is no name for a server" in complaint(place)
+
+
+def test_mcp_servers_come_and_go_live(place: Home) -> None:
+    written(place, '[mcp.servers.a]\ncommand = "a"\n')
+    done = reload(place, Settings(), environ={})
+    assert (done.live, done.restart) == (("mcp.servers",), ())
+    assert list(done.settings.mcp.servers) == ["a"]

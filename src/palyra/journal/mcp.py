@@ -36,13 +36,6 @@ def all_pins(conn: Connection) -> list[Pin]:
     return [_pin(row) for row in conn.fetch(f"SELECT {_COLUMNS} FROM mcp_pins ORDER BY server, tool")]
 
 
-def forget(conn: Connection, server: str, tool: str) -> bool:
-    """Take a decision back; tell whether there was one."""
-    return bool(
-        conn.execute("DELETE FROM mcp_pins WHERE server = :server AND tool = :tool", {"server": server, "tool": tool})
-    )
-
-
 def _pin(row: Row) -> Pin:
     server, _, place, _, definition, accepted, decided_ms, decided_by = row
     return Pin(
