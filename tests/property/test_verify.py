@@ -118,6 +118,7 @@ def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Journal]:
         conn = SqliteConnection(raw)
         with raw:
             build(conn)
+            conn.flush()
         yield described(conn)
 
 
