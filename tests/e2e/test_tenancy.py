@@ -103,6 +103,7 @@ class Stage:
             "approval_id": approval,
             "grant_id": grant,
             "checkpoint_id": checkpoint,
+            "server_name": "crown-server",
         }
         self.document: Json = httpx.get(daemon.address + "/openapi.json").json()
 
@@ -152,6 +153,8 @@ class Stage:
 @pytest.fixture
 def stage(new_sqlite_daemon: NewDaemon) -> Iterator[Stage]:
     daemon = new_sqlite_daemon(SCRIPT)
+    daemon.home.path.mkdir(mode=0o700)
+    daemon.home.config.write_text(f'[mcp.servers.crown-server]\ncommand = "{SECRET}"\nenabled = false\n')
     daemon.start()
     stage = Stage(daemon)
     yield stage

@@ -75,6 +75,8 @@ def call(how: str, number: Json) -> Json:
         case "pattern":
             content = {"content": [], "structuredContent": {"a": "a" * 40 + "!"}}
             return send({"jsonrpc": "2.0", "id": number, "result": content})
+        case _:
+            pass
     send({"jsonrpc": "2.0", "id": number, "result": {"content": [{"type": "text", "text": how}]}})
 
 
@@ -105,6 +107,8 @@ def main(how: str) -> None:
                 call(how, number)
             case _ if number is not None:
                 send({"jsonrpc": "2.0", "id": number, "error": {"code": -32601, "message": "no such method"}})
+            case _:
+                pass
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -12,7 +13,7 @@ from palyra.core.tool import MAX_RESULT_BYTES, Outcome
 from palyra.journal.sqlite import SqliteEngine
 from palyra.tools.mcp import server as kept_server
 from palyra.tools.mcp.definitions import MOST_DESCRIPTION_CHARS
-from tests.contract.mcp.conftest import Keep, hostile, notebook
+from tests.contract.mcp.conftest import Keep, Keeping, hostile, notebook
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.timeout(60)
@@ -142,7 +143,7 @@ async def test_failures_are_retried_less_and_less_often(
     async with keep(sqlite, s=hostile("gone")) as kept:
         pauses = []
         for failure in range(1, 4):
-            await eventually(lambda failure=failure: kept.standing().restarts == failure, timeout=20)
+            await eventually(partial(_has_failed, kept, failure), timeout=20)
             await kept.reaches(ServerState.FAILED)
             pauses.append(kept.standing().retry_in_seconds or 0)
         kept.servers.get("s").restart()
@@ -150,6 +151,10 @@ async def test_failures_are_retried_less_and_less_often(
         await eventually(lambda: kept.standing().restarts >= 4, timeout=20)
     assert pauses == sorted(pauses)
     assert pauses[2] > pauses[0]
+
+
+def _has_failed(kept: Keeping, times: int) -> bool:
+    return kept.standing().restarts == times
 
 
 def _sleepers() -> list[int]:
