@@ -3,7 +3,8 @@
 A module is a WASI command. It is ended by its fuel (steps), its time, its memory or the length of its output, whichever
 is used up first. Modules run in a process of their own, `wasm_worker.py`: compiled code, a fault of the compiler, and a
 module that sleeps where no clock of ours ticks can neither hold nor harm the daemon, and what they took is given back.
-A process that has answered is kept for a while, since starting one takes about fifty times as long as a call.
+A process that has answered is kept for a while, and what it has compiled for longer: starting and compiling take a
+hundred times as long as a call.
 
     outcome = await Modules().run(ModuleJob(module=path.read_bytes(), input=b'{"n": 3}'))
 """
@@ -15,6 +16,7 @@ import json
 import struct
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -41,6 +43,8 @@ AT_ONCE = 4
 """Modules that run at the same time; more wait."""
 KEPT = 2
 """Processes that wait for another call."""
+COMPILED_BYTES = 16 * MIB
+"""Of compiled code that is kept, of all modules together."""
 
 NOTHING = b"\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x03\x02\x01\0\x07\x0a\x01\x06_start\0\0\x0a\x04\x01\x02\0\x0b"
 """A module that does nothing: shows whether modules run at all."""
@@ -141,6 +145,8 @@ class _Said(msgspec.Struct):
     """What the process says of a module."""
 
     fault: str = ""
+    stale: bool = False
+    compiled: int = 0
     exit_code: int | None = None
     stopped: str = ""
     trap: str = ""
@@ -159,6 +165,7 @@ class Modules:
         """`keep` processes wait for further calls, for half a minute; then `close` must be called in the end."""
         self._keep = keep
         self._idle: list[Process] = []
+        self._compiled: OrderedDict[str, bytes] = OrderedDict()
         self._turn = asyncio.Semaphore(at_once)
 
     async def run(self, job: ModuleJob) -> ModuleOutcome:
@@ -179,11 +186,16 @@ class Modules:
 
     async def _order(self, job: ModuleJob, *, run: bool) -> ModuleOutcome:
         async with self._turn:
-            order = await asyncio.to_thread(_written, job, run=run)
+            digest = await asyncio.to_thread(_digest, job.module)
             while True:
+                code = self._compiled.get(digest)
+                order = _written(job, digest, compiled=code, run=run)
                 process, is_new = await self._process()
                 try:
-                    outcome = await _carry(process, order, job, run=run)
+                    outcome = await self._carry(process, order, job, digest, run=run)
+                except _Stale:
+                    self._compiled.pop(digest, None)
+                    await self._put_back(process)
                 except _Gone:
                     await _end(process)
                     # One that waited may have ended just now, before it saw the order.
@@ -213,9 +225,25 @@ class Modules:
         else:
             await _end(process)
 
+    async def _carry(
+        self, process: Process, order: Sequence[bytes], job: ModuleJob, digest: str, *, run: bool
+    ) -> ModuleOutcome:
+        code = await _compile(process, order)
+        if code and self._keep:
+            self._compiled[digest] = code
+            while sum(map(len, self._compiled.values())) > COMPILED_BYTES:
+                self._compiled.popitem(last=False)
+        if digest in self._compiled:
+            self._compiled.move_to_end(digest)
+        return await _outcome(process, job) if run else ModuleOutcome(0, Output(), Output(), timedelta())
+
 
 class _Gone(Exception):
     """The process ended."""
+
+
+class _Stale(Exception):
+    """What was compiled before does not fit the process."""
 
 
 @cache
@@ -258,23 +286,30 @@ async def _end(process: Process) -> None:
             await asyncio.wait([end])
 
 
-async def _carry(process: Process, order: Sequence[bytes], job: ModuleJob, *, run: bool) -> ModuleOutcome:
+async def _compile(process: Process, order: Sequence[bytes]) -> bytes:
+    """Have the module compiled, and return the code if it is new."""
     assert process.stdin is not None
     try:
         async with asyncio.timeout(COMPILE_SECONDS):
             process.stdin.writelines(order)
             await process.stdin.drain()
-            compiled = await _message(process)
+            said = await _message(process)
+            code = await _bytes(process, said.compiled)
     except TimeoutError:
         raise ModuleTooLarge(
             f"The module takes longer than {COMPILE_SECONDS:g} s to compile, so it was not run."
         ) from None
     except (BrokenPipeError, ConnectionResetError):
         raise _Gone from None
-    if compiled.fault:
-        raise ModuleInvalid(f"The module can not be run: {compiled.fault}.")
-    if not run:
-        return ModuleOutcome(0, Output(), Output(), timedelta())
+    if said.stale:
+        raise _Stale
+    if said.fault:
+        raise ModuleInvalid(f"The module can not be run: {said.fault}.")
+    return code
+
+
+async def _outcome(process: Process, job: ModuleJob) -> ModuleOutcome:
+    """Wait for the module's end, and not longer than it may take."""
     try:
         async with asyncio.timeout(job.bounds.wall.total_seconds() + GRACE_SECONDS):
             said = await _message(process)
@@ -320,11 +355,17 @@ def _check(job: ModuleJob) -> None:
         raise ModuleTooLarge(f"The input has {len(job.input)} bytes; {MAX_INPUT_BYTES} are the most.")
 
 
-def _written(job: ModuleJob, *, run: bool) -> Sequence[bytes]:
+def _digest(module: bytes) -> str:
+    return hashlib.sha256(module).hexdigest()
+
+
+def _written(job: ModuleJob, digest: str, *, compiled: bytes | None, run: bool) -> Sequence[bytes]:
+    module = job.module if compiled is None else compiled
     order = json.dumps(
         {
             "run": run,
-            "digest": hashlib.sha256(job.module).hexdigest(),
+            "digest": digest,
+            "is_compiled": compiled is not None,
             "argv": job.argv,
             "folders": [
                 {"path": str(folder.path), "name": folder.name, "writable": folder.writable} for folder in job.folders
@@ -335,7 +376,7 @@ def _written(job: ModuleJob, *, run: bool) -> Sequence[bytes]:
             "output_bytes": job.bounds.output_bytes,
         }
     ).encode()
-    return [wasm_worker.HEADER.pack(len(order), len(job.module), len(job.input)), order, job.module, job.input]
+    return [wasm_worker.HEADER.pack(len(order), len(module), len(job.input)), order, module, job.input]
 
 
 def _why(stopped: str, bounds: ModuleBounds) -> str:

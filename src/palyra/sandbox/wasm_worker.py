@@ -1,9 +1,10 @@
 """The program that runs WebAssembly modules, alone in a process that can be killed.
 
 It is started as a script with the folder of the wasmtime package as its argument. On its input comes one order after
-another: three lengths, then as many bytes of JSON, of the module, and of what the module reads. It answers with two
-messages, each a length and as many bytes of JSON: one when the module is compiled, one when it has ended, followed by
-what it wrote. Without an order for a while it ends; so it does when its input closes.
+another: three lengths, then as many bytes of JSON, of the module, and of what the module reads. The module comes as it
+is or as it was compiled before. It answers with two messages, each a length and as many bytes of JSON: one when the
+module is compiled, followed by that if it is new, and one when it has ended, followed by what it wrote. Without an
+order for a while it ends; so it does when its input closes.
 
 A module gets what the order gives: arguments, an input, two outputs, and folders. It has no network, no environment
 and no other files; clocks and random numbers it has.
@@ -83,21 +84,25 @@ class Host:
 
     def obey(self, order: dict[str, Any], module: bytes, given: bytes) -> Any:
         """Yield messages, each with the bytes that follow it."""
+        is_new = order["digest"] not in self._compiled and not order["is_compiled"]
         try:
-            compiled = self._compile(order["digest"], module)
+            compiled = self._compile(order["digest"], module, is_compiled=order["is_compiled"])
         except self._wasm.WasmtimeError as error:
-            yield {"fault": _last_line(error)}, b""
+            # What another version has compiled is refused; the module itself is then asked for.
+            yield ({"stale": True} if order["is_compiled"] else {"fault": _last_line(error)}), b""
             return
         if fault := self._unfit(compiled):
             yield {"fault": fault}, b""
             return
-        yield {}, b""
+        code = bytes(compiled.serialize()) if is_new else b""
+        yield {"compiled": len(code)}, code
         if order["run"]:
             yield self._run(order, compiled, given)
 
-    def _compile(self, digest: str, module: bytes) -> Any:
+    def _compile(self, digest: str, module: bytes, *, is_compiled: bool) -> Any:
         if digest not in self._compiled:
-            self._compiled[digest] = self._wasm.Module(self._engine, module)
+            make = self._wasm.Module.deserialize if is_compiled else self._wasm.Module
+            self._compiled[digest] = make(self._engine, module)
             if len(self._compiled) > MOST_MODULES:
                 self._compiled.popitem(last=False)
         self._compiled.move_to_end(digest)

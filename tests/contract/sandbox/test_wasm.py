@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -196,6 +197,27 @@ async def test_one_that_was_killed_meanwhile_is_replaced() -> None:
     await run(kept, made.ECHOES)
     for pid in children() - before:
         os.kill(pid, 9)
+    assert (await run(kept, made.ECHOES)).ok
+    await kept.close()
+
+
+async def test_what_was_compiled_once_runs_in_another_process_as_well() -> None:
+    before = children()
+    kept = Modules(keep=1)
+    first = await kept.run(ModuleJob(module=made.ECHOES, input=b"one"))
+    await kept.close()
+    assert children() == before
+    second = await kept.run(ModuleJob(module=made.ECHOES, input=b"two"))
+    await kept.close()
+    assert (first.stdout.text, second.stdout.text) == ("one", "two")
+
+
+async def test_compiled_code_that_does_not_fit_is_compiled_anew() -> None:
+    kept = Modules(keep=1)
+    await run(kept, made.ECHOES)
+    await kept.close()
+    # As if wasmtime had been exchanged under a running daemon.
+    kept._compiled = OrderedDict((digest, b"of another version") for digest in kept._compiled)
     assert (await run(kept, made.ECHOES)).ok
     await kept.close()
 
