@@ -132,6 +132,8 @@ def _prepare(staying: Staying, stream: int) -> Launch:
     report, reported = os.pipe()
     launch = Launch(argv=[], report=report, passed=[reported])
     try:
+        if missing := lack(Tier.OFF):
+            raise TierUnavailable(f"Programs can not be watched over here: {missing.reason}. {missing.remedy}")
         argv = [*staying.argv] if staying.cover is None else _covered(launch, staying.cover, staying.argv)
     except BaseException:
         launch.tidy_up()

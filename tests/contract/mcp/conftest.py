@@ -134,25 +134,46 @@ def keep(tmp_path: Path) -> Keep:
     return keeping
 
 
-@pytest.fixture
-def http_server() -> Iterator[str]:
-    """The URL of a server made with the SDK that speaks streamable HTTP."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    process = Popen(
-        [sys.executable, str(SUPPORT / "mcp_server.py"), str(port)], stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL
-    )
-    try:
+@dataclass
+class HttpServer:
+    """A server made with the SDK that speaks streamable HTTP, at a port that stays the same."""
+
+    port: int
+    process: "Popen[bytes] | None" = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/mcp"
+
+    def start(self) -> None:
+        """Start it, and wait until it answers. Blocks."""
+        self.kill()
+        program = [sys.executable, str(SUPPORT / "mcp_server.py"), str(self.port)]
+        self.process = Popen(program, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL)
         deadline = monotonic() + 15
         while True:
             try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                break
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
             except OSError:
-                assert process.poll() is None, "the server did not start"
+                assert self.process.poll() is None, "the server did not start"
                 assert monotonic() < deadline, "the server does not answer"
             sleep(0.05)
-        yield f"http://127.0.0.1:{port}/mcp"
+
+    def kill(self) -> None:
+        """End it as a crash would. Blocks."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+
+@pytest.fixture
+def http_server() -> Iterator[HttpServer]:
+    """A server over HTTP that runs."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        server = HttpServer(taken.getsockname()[1])
+    try:
+        server.start()
+        yield server
     finally:
-        process.kill()
-        process.wait()
+        server.kill()

@@ -10,7 +10,7 @@ import pytest
 from palyra.core.mcp import McpServer, ServerState
 from palyra.core.tool import Outcome
 from palyra.journal.sqlite import SqliteEngine
-from tests.contract.mcp.conftest import PALYRAS_PORT, Keep
+from tests.contract.mcp.conftest import PALYRAS_PORT, HttpServer, Keep
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -36,8 +36,10 @@ async def answering(answer: Callable[[bytes], bytes]) -> AsyncIterator[int]:
         server.close()
 
 
-async def test_a_server_over_http_is_used_like_any_other(sqlite: SqliteEngine, keep: Keep, http_server: str) -> None:
-    async with keep(sqlite, s=McpServer(url=http_server, allow_private=True, headers={"X-Key": "abc"})) as kept:
+async def test_a_server_over_http_is_used_like_any_other(
+    sqlite: SqliteEngine, keep: Keep, http_server: HttpServer
+) -> None:
+    async with keep(sqlite, s=McpServer(url=http_server.url, allow_private=True, headers={"X-Key": "abc"})) as kept:
         await kept.accepts("note")
         done = await kept.call("mcp.s.note", {"text": "milk"})
         assert kept.standing().transport == "http"
@@ -45,9 +47,9 @@ async def test_a_server_over_http_is_used_like_any_other(sqlite: SqliteEngine, k
 
 
 async def test_this_machine_is_reached_only_if_the_owner_says_so(
-    sqlite: SqliteEngine, keep: Keep, http_server: str
+    sqlite: SqliteEngine, keep: Keep, http_server: HttpServer
 ) -> None:
-    async with keep(sqlite, s=McpServer(url=http_server)) as kept:
+    async with keep(sqlite, s=McpServer(url=http_server.url)) as kept:
         found = await kept.reaches(ServerState.FAILED)
     assert "which is this machine" in found.reason
     assert "allow_private" in found.reason
@@ -105,3 +107,19 @@ async def test_nobody_there_is_the_reason(sqlite: SqliteEngine, keep: Keep) -> N
     async with keep(sqlite, s=McpServer(url=f"http://127.0.0.1:{port}/mcp", allow_private=True)) as kept:
         found = await kept.reaches(ServerState.FAILED)
     assert "can not be reached" in found.reason
+
+
+async def test_a_server_that_goes_away_is_found_again(
+    sqlite: SqliteEngine, keep: Keep, http_server: HttpServer
+) -> None:
+    async with keep(sqlite, s=McpServer(url=http_server.url, allow_private=True, timeout_seconds=15)) as kept:
+        await kept.accepts("note", "end")
+        crashed = await kept.call("mcp.s.end")
+        assert crashed.outcome is Outcome.ERROR
+        lost = await kept.call("mcp.s.note", {"text": "a"})
+        assert lost.outcome is Outcome.ERROR
+        await kept.reaches(ServerState.FAILED)
+        await asyncio.to_thread(http_server.start)
+        await kept.reaches(ServerState.READY)
+        found = await kept.call("mcp.s.note", {"text": "a"})
+    assert found.text == "noted 'a' 1x"
