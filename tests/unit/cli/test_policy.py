@@ -250,6 +250,7 @@ def journal(home: Path) -> Home:
         session_id = begin(conn)
         accept(conn, a_run_row(1, session_id))
         write_down_of(conn, session_id, a_run_id(1), *a_past())
+        conn.flush()
     raw.close()
     return made
 
