@@ -111,6 +111,8 @@ def test_a_tool_is_used_once_it_is_accepted_and_the_call_is_approved(new_daemon:
     assert said(daemon, sent["run_id"]) == "It says: noted 'milk' 2x"
     (result,) = [line.event for line in daemon.tape(f"/runs/{sent['run_id']}") if line.kind == "tool_finished"]
     assert result["labels"] == ["web"]
+    stated = json.loads(result["attestation"]["statement"])
+    assert (stated["runtime"], [ran["tier"] for ran in stated["ran"]]) == ("mcp", ["covered"])
     assert "1 tools accepted" in palyra(daemon, "status")
 
 

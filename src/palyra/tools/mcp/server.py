@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
+from palyra.core.attestation import Ran
 from palyra.core.clock import Clock
 from palyra.core.errors import Denied, PalyraError, Unavailable
 from palyra.core.mcp import (
@@ -20,13 +21,14 @@ from palyra.core.mcp import (
     place_of,
 )
 from palyra.core.tool import JsonObject
-from palyra.sandbox.base import Bounds
+from palyra.sandbox.base import Bounds, Tier
 from palyra.sandbox.resident import Cover, Staying, start
 from palyra.tools.mcp import definitions
 from palyra.tools.mcp.connection import Connection, McpServerDown
 from palyra.tools.mcp.definitions import Listing
 from palyra.tools.mcp.standing import tools_of
 from palyra.tools.mcp.wire import MOST_LINE_BYTES, MOST_TOOLS
+from palyra.tools.witness import Witness
 
 START_SECONDS = 60.0
 """A first start may have to fetch a program."""
@@ -37,6 +39,8 @@ FRESH_SECONDS = 60.0
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 STEADY_SECONDS = 60.0
 """A server that ran this long has recovered: its next failure is a first one again."""
+COVERED = "covered"
+"""How a program is held that sees all but Palyra's own files and other processes: less than in the strict tier."""
 WORKER = ("-I", "-m", "palyra.tools.mcp.worker")
 
 log = logging.getLogger(__name__)
@@ -152,8 +156,8 @@ class Server:
             except TimeoutError:
                 pause = min(pause * 2, LONGEST_PAUSE)
 
-    async def call(self, tool: McpTool, arguments: JsonObject) -> str:
-        """Call a tool that was accepted, if it is still what it was then."""
+    async def call(self, tool: McpTool, arguments: JsonObject, witness: Witness) -> str:
+        """Call a tool that was accepted, if it is still what it was then; the witness sees how its program is held."""
         connection = await self._connected()
         if self._around.clock.monotonic() - self._listed_at > FRESH_SECONDS:
             await self.look_again()
@@ -163,6 +167,10 @@ class Server:
                 f"{tool.name} is not offered any more: the MCP server has changed it, or it was refused."
                 f" The owner sees how with `palyra mcp show {self.name}`."
             )
+        if self.settings.command is not None:
+            bounds = self._around.bounds
+            limits = {"memory_bytes": bounds.memory_bytes, "processes": bounds.processes}
+            witness.note(Ran(tier=COVERED if self._is_covered else Tier.OFF.value, limits=limits))
         return await connection.call(tool.tool, arguments)
 
     async def look_again(self) -> None:
@@ -170,6 +178,10 @@ class Server:
         connection = await self._connected()
         async with self._looking:
             self._adopt_listing(await connection.listing())
+
+    @property
+    def _is_covered(self) -> bool:
+        return self.settings.command is not None and self.settings.sandbox == "strict"
 
     async def _connected(self) -> Connection:
         try:
@@ -186,10 +198,10 @@ class Server:
         if await asyncio.to_thread(find_spec, "mcp") is None:
             raise McpMissing
         order = await self._around.order(self.settings)
-        confined = self.settings.command is not None and self.settings.sandbox == "strict"
+        covered = self._is_covered
         staying = Staying(
             argv=(sys.executable, *WORKER),
-            cover=replace(self._around.cover(), network=self.settings.network) if confined else None,
+            cover=replace(self._around.cover(), network=self.settings.network) if covered else None,
             bounds=self._around.bounds,
         )
         resident = await start(staying, most_bytes=MOST_LINE_BYTES)

@@ -15,10 +15,11 @@ from palyra.core.tool import JsonObject, Runtime, ToolSpec
 from palyra.policy.risk import of_call
 from palyra.tools.base import Tool, ToolContext
 from palyra.tools.schema import Given, Schema
+from palyra.tools.witness import Witness
 
 MOST_SUMMARY_CHARS = 120
 
-Call = Callable[[McpTool, JsonObject], Awaitable[str]]
+Call = Callable[[McpTool, JsonObject, Witness], Awaitable[str]]
 
 
 class McpNotYours(Denied):
@@ -44,7 +45,7 @@ def make(tool: McpTool, server: McpServer, *, owner: PrincipalId, call: Call) ->
     async def run(context: ToolContext, given: msgspec.Struct) -> str:
         check(context)
         assert isinstance(given, Given)
-        return await call(tool, given.values)
+        return await call(tool, given.values, context.witness)
 
     return Tool(
         spec=spec,
