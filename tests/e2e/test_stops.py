@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
+from palyra.gateway.grpc.pb import stops_pb2
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.proof import prove
 from tests.support.daemon import Daemon, NotServing, Refused, until
@@ -149,6 +150,34 @@ def test_grpc_refuses_with_the_same_code(new_sqlite_daemon: NewDaemon) -> None:
     assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     metadata: Any = refused.value.trailing_metadata()
     assert dict(metadata)["palyra-error-code"] == "stopped"
+
+
+def test_the_brake_is_there_over_grpc_too(new_sqlite_daemon: NewDaemon) -> None:
+    daemon = new_sqlite_daemon(SCRIPT).start()
+    run = begun(daemon, "endless", kind="model_text")
+    meta = (("authorization", f"Bearer {daemon.token}"),)
+    with grpc.insecure_channel(daemon.get("/status")["grpc"]) as channel:
+
+        def call(method: str, request: Any, answer: Any) -> Any:
+            path = f"/palyra.v1.StopService/{method}"
+            return channel.unary_unary(path, type(request).SerializeToString, answer.FromString)(
+                request, metadata=meta, timeout=10
+            )
+
+        stopped = call("StopAll", stops_pb2.StopAllRequest(reason="smoke"), stops_pb2.StopResponse)
+        assert (stopped.stop.by, stopped.stop.reason, stopped.runs) == ("user:owner", "smoke", 1)
+        assert daemon.finished(run["run_id"])["status"] == "cancelled"
+        listed = call("ListStops", stops_pb2.ListStopsRequest(), stops_pb2.ListStopsResponse)
+        assert [stop.stop_id for stop in listed.stops] == [stopped.stop.stop_id]
+        with pytest.raises(grpc.RpcError) as refused:
+            call("ResumeOwn", stops_pb2.ResumeOwnRequest(), stops_pb2.ResumeResponse)
+        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        resumed = call("ResumeAll", stops_pb2.ResumeAllRequest(), stops_pb2.ResumeResponse)
+        assert (len(resumed.lifted), len(resumed.stops)) == (1, 0)
+        own = call("StopOwn", stops_pb2.StopOwnRequest(), stops_pb2.StopResponse)
+        assert own.stop.principal == "user:owner"
+        call("ResumeOwn", stops_pb2.ResumeOwnRequest(), stops_pb2.ResumeResponse)
+    assert daemon.finished(daemon.send("hello")["run_id"])["status"] == "done"
 
 
 def test_it_holds_over_a_kill_and_queued_runs_start_when_it_is_over(new_daemon: NewDaemon) -> None:

@@ -22,6 +22,8 @@ from palyra.gateway.grpc.secrets import SecretMethods
 from palyra.gateway.grpc.server import SERVICE, GrpcServer
 from palyra.gateway.grpc.serving import Methods
 from palyra.gateway.grpc.sessions import SessionMethods
+from palyra.gateway.grpc.stops import SERVICE as STOP_SERVICE
+from palyra.gateway.grpc.stops import StopMethods
 from palyra.gateway.http import app
 from palyra.gateway.http.admin import AdminRoutes
 from palyra.gateway.http.agents import AgentRoutes
@@ -114,7 +116,7 @@ def build(
         *SessionRoutes(engine, tail, streams=streams, sessions=sessions).operations(),
         *AgentRoutes(agents).operations(),
         *FileRoutes(Files(engine, workspace=workspaces, clock=clock, ids=ids)).operations(),
-        *ApprovalRoutes(approvals, watch, streams=streams).operations(),
+        *ApprovalRoutes(approvals, watch, intake=intake, streams=streams).operations(),
         *StopRoutes(stops).operations(),
         *WhyRoutes(Why(engine, workspace=workspaces)).operations(),
         *AdminRoutes(status, metrics).operations(),
@@ -150,8 +152,11 @@ def build(
                     **SessionMethods(engine, doors=sessions).handlers(methods),
                     **AgentMethods(agents).handlers(methods),
                 },
-                APPROVALS_SERVICE: ApprovalMethods(approvals, watch, patience=patience).handlers(methods),
+                APPROVALS_SERVICE: ApprovalMethods(approvals, watch, intake=intake, patience=patience).handlers(
+                    methods
+                ),
                 VAULT_SERVICE: SecretMethods(secrets).handlers(methods),
+                STOP_SERVICE: StopMethods(stops).handlers(methods),
             }
         ),
     )

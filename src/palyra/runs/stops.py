@@ -141,6 +141,10 @@ class Stops:
         """All that holds, the first one first."""
         return self._holding
 
+    def covering(self, principal: PrincipalId) -> tuple[Stop, ...]:
+        """Return all that stops the principal's work."""
+        return tuple(stop for stop in self._holding if stop.covers(principal))
+
     @property
     def everything(self) -> Stop | None:
         """What stops everybody, None if nothing does."""

@@ -111,7 +111,7 @@ class StopRoutes:
         ]
 
     async def own(self, request: Request, principal: PrincipalId) -> Response:
-        return reply(StopsAnswer(stops=self._covering(principal)))
+        return reply(StopsAnswer(stops=list(self._stops.covering(principal))))
 
     async def stop_own(self, request: Request, principal: PrincipalId) -> Response:
         asked = await body(request, OwnStopRequest)
@@ -121,7 +121,7 @@ class StopRoutes:
     async def resume_own(self, request: Request, principal: PrincipalId) -> Response:
         await body(request, OwnResumeRequest)
         lifted = await self._stops.resume(principal, principal=principal, admin=False)
-        return reply(ResumeAnswer(lifted=list(lifted), stops=self._covering(principal)))
+        return reply(ResumeAnswer(lifted=list(lifted), stops=list(self._stops.covering(principal))))
 
     async def index(self, request: Request, principal: PrincipalId) -> Response:
         return reply(StopsAnswer(stops=list(self._stops.standing)))
@@ -137,6 +137,3 @@ class StopRoutes:
             principal, principal=asked.principal, admin=True, remove_file=asked.remove_file
         )
         return reply(ResumeAnswer(lifted=list(lifted), stops=list(self._stops.standing)))
-
-    def _covering(self, principal: PrincipalId) -> list[Stop]:
-        return [stop for stop in self._stops.standing if stop.covers(principal)]

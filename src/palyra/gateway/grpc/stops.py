@@ -1,0 +1,56 @@
+"""The brake over gRPC."""
+
+from collections.abc import Iterable
+
+from palyra.core.ids import PrincipalId
+from palyra.core.stop import Stop
+from palyra.gateway.grpc.pb import stops_pb2 as pb
+from palyra.gateway.grpc.serving import Handler, Methods
+from palyra.runs.stops import Stops
+
+SERVICE = pb.DESCRIPTOR.services_by_name["StopService"].full_name
+
+
+class StopMethods:
+    """The methods that stop work and let it go on."""
+
+    def __init__(self, stops: Stops) -> None:
+        self._stops = stops
+
+    def handlers(self, methods: Methods) -> dict[str, Handler]:
+        return {
+            "ListStops": methods.unary(self.list_stops, pb.ListStopsRequest),
+            "StopOwn": methods.unary(self.stop_own, pb.StopOwnRequest, need="write"),
+            "ResumeOwn": methods.unary(self.resume_own, pb.ResumeOwnRequest, need="write"),
+            "StopAll": methods.unary(self.stop_all, pb.StopAllRequest, need="admin"),
+            "ResumeAll": methods.unary(self.resume_all, pb.ResumeAllRequest, need="admin"),
+        }
+
+    async def list_stops(self, asked: pb.ListStopsRequest, principal: PrincipalId) -> pb.ListStopsResponse:
+        return pb.ListStopsResponse(stops=_told(self._stops.covering(principal)))
+
+    async def stop_own(self, asked: pb.StopOwnRequest, principal: PrincipalId) -> pb.StopResponse:
+        halted = await self._stops.stop(principal, principal=principal, reason=asked.reason)
+        return pb.StopResponse(stop=_stop(halted.stop), runs=halted.runs)
+
+    async def resume_own(self, asked: pb.ResumeOwnRequest, principal: PrincipalId) -> pb.ResumeResponse:
+        lifted = await self._stops.resume(principal, principal=principal, admin=False)
+        return pb.ResumeResponse(lifted=_told(lifted), stops=_told(self._stops.covering(principal)))
+
+    async def stop_all(self, asked: pb.StopAllRequest, principal: PrincipalId) -> pb.StopResponse:
+        halted = await self._stops.stop(principal, principal=asked.principal or None, reason=asked.reason)
+        return pb.StopResponse(stop=_stop(halted.stop), runs=halted.runs)
+
+    async def resume_all(self, asked: pb.ResumeAllRequest, principal: PrincipalId) -> pb.ResumeResponse:
+        lifted = await self._stops.resume(
+            principal, principal=asked.principal or None, admin=True, remove_file=asked.remove_file
+        )
+        return pb.ResumeResponse(lifted=_told(lifted), stops=_told(self._stops.standing))
+
+
+def _told(stops: Iterable[Stop]) -> list[pb.Stop]:
+    return [_stop(stop) for stop in stops]
+
+
+def _stop(stop: Stop) -> pb.Stop:
+    return pb.Stop(stop_id=stop.stop_id, principal=stop.principal or "", by=stop.by, at=stop.at, reason=stop.reason)
