@@ -116,7 +116,7 @@ def build(
         *SessionRoutes(engine, tail, streams=streams, sessions=sessions).operations(),
         *AgentRoutes(agents).operations(),
         *FileRoutes(Files(engine, workspace=workspaces, clock=clock, ids=ids)).operations(),
-        *ApprovalRoutes(approvals, watch, intake=intake, streams=streams).operations(),
+        *ApprovalRoutes(approvals, watch, streams=streams).operations(),
         *StopRoutes(stops).operations(),
         *WhyRoutes(Why(engine, workspace=workspaces)).operations(),
         *AdminRoutes(status, metrics).operations(),
@@ -152,9 +152,7 @@ def build(
                     **SessionMethods(engine, doors=sessions).handlers(methods),
                     **AgentMethods(agents).handlers(methods),
                 },
-                APPROVALS_SERVICE: ApprovalMethods(approvals, watch, intake=intake, patience=patience).handlers(
-                    methods
-                ),
+                APPROVALS_SERVICE: ApprovalMethods(approvals, watch, patience=patience).handlers(methods),
                 VAULT_SERVICE: SecretMethods(secrets).handlers(methods),
                 STOP_SERVICE: StopMethods(stops).handlers(methods),
             }
