@@ -9,11 +9,11 @@ from palyra.core.events import ToolFinished, ToolProposed
 from palyra.core.ids import PrincipalId
 from palyra.core.run import RunStatus
 from palyra.core.tool import Risk
-from palyra.core.why import Link, walk
+from palyra.core.trace import Link, Trace, walk
 from palyra.daemon.system import SystemIds
 from palyra.journal import stops
 from palyra.providers.scripted import Call, Script, Text
-from palyra.runs.why import NothingToExplain, Trace, Why
+from palyra.runs.why import NothingToExplain, Why
 from palyra.sandbox.workspace import Workspace
 from palyra.tools.base import Tool, ToolContext, tool
 from tests.integration.cast import ECHO, first_calls, on_sqlite

@@ -3,23 +3,13 @@
 from collections.abc import Iterator, Sequence
 
 import click
-from msgspec import Struct
 
 from palyra.cli.options import Invocation, PalyraCommand
 from palyra.cli.output import date_time, paint, screen_width, show, show_json
 from palyra.cli.printable import printable_line, shorten
-from palyra.core.why import Link
+from palyra.core.trace import Link, Trace
 
 LONGEST = 400
-
-
-class Trace(Struct, frozen=True, kw_only=True):
-    """What was asked about, what led to it, and what followed from it elsewhere."""
-
-    of: str
-    kind: str
-    tree: Link
-    later: tuple[Link, ...] = ()
 
 
 @click.command(cls=PalyraCommand)

@@ -6,10 +6,8 @@ behind. The tree is worked out from the entries alone; nothing in it is guessed.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from palyra.core import attestation
@@ -42,34 +40,13 @@ from palyra.core.events import (
 )
 from palyra.core.ids import CallId
 from palyra.core.tool import JsonObject
+from palyra.core.trace import Link, walk
 
 TEXT_CHARS = 1000
 """How much of a long text a link quotes; the tape has the whole of it."""
 LINE_CHARS = 160
 
 _encode = msgspec.json.Encoder()
-
-
-class Link(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that happened, and what followed from it."""
-
-    kind: str
-    """`input`, `turn`, `call`, `policy`, `approval`, `execution`, `child`, `file`, `artifact`, `restore`, or `end`."""
-    what: str
-    """In one line."""
-    at: datetime
-    by: str = ""
-    """The principal or part that did it."""
-    session_id: str = ""
-    run_id: str = ""
-    tape_seq: int = 0
-    """Where it stands on the tape of its session."""
-    labels: tuple[str, ...] = ()
-    """Where what went into it came from."""
-    facts: JsonObject = {}
-    subject: bool = False
-    """It is what was asked about."""
-    then: "tuple[Link, ...]" = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,10 +444,3 @@ def _line(text: str) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= TEXT_CHARS else text[: TEXT_CHARS - 1] + "…"
-
-
-def walk(tree: Link) -> Iterable[Link]:
-    """Yield every link of a tree, each before what followed from it."""
-    yield tree
-    for link in tree.then:
-        yield from walk(link)

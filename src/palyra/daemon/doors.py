@@ -55,7 +55,6 @@ from palyra.runs.sessions import Sessions
 from palyra.runs.stops import Stops
 from palyra.runs.tokens import Tokens
 from palyra.runs.watch import Watch
-from palyra.runs.why import Why
 from palyra.tools.toolbox import Toolbox
 
 DRAIN_SECONDS = 5.0
@@ -118,7 +117,7 @@ def build(
         *FileRoutes(Files(engine, workspace=workspaces, clock=clock, ids=ids)).operations(),
         *ApprovalRoutes(approvals, watch, streams=streams).operations(),
         *StopRoutes(stops).operations(),
-        *WhyRoutes(Why(engine, workspace=workspaces)).operations(),
+        *WhyRoutes(engine, workspace=workspaces).operations(),
         *AdminRoutes(status, metrics).operations(),
         *ConfigRoutes(lambda: settings.now, settings.reload).operations(),
         *JournalRoutes(engine, inspection).operations(),

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from palyra.core import why
@@ -16,7 +15,8 @@ from palyra.core.clock import to_ms
 from palyra.core.errors import NotFound, PalyraError
 from palyra.core.events import Entry, RunAccepted, SessionEvent
 from palyra.core.ids import LENGTH, CallId, MalformedId, PrincipalId, RunId, SessionId, parse_ulid, time_of
-from palyra.core.why import Focus, Link, event_link, file_link, focus_on, run_tree
+from palyra.core.trace import CAN_BE_ASKED, Link, Trace
+from palyra.core.why import Focus, event_link, file_link, focus_on, run_tree
 from palyra.journal import approvals, artifacts, calls, checkpoints, runs, sessions, tape
 from palyra.journal.artifacts import ArtifactNotFound
 from palyra.journal.checkpoints import CheckpointNotFound
@@ -32,29 +32,12 @@ CALLS_LOOKED_AT = 5_000
 LATER_SHOWN = 20
 CHANGES_SHOWN = 100
 
-CAN_BE_ASKED = (
-    "Ask about a run (its id, or `last`), an entry (SESSION:SEQ), a call, an approval (its id or the six characters"
-    " at its end), an artifact or a checkpoint by its id, or a file by its path in the workspace."
-)
-
 
 class NothingToExplain(NotFound):
     """There is nothing of yours by that name."""
 
     def __init__(self, name: str, because: str = "There is nothing of yours by that name") -> None:
         super().__init__(f"{because}: {name[:80]!r}. {CAN_BE_ASKED}")
-
-
-class Trace(Struct, frozen=True, kw_only=True):
-    """What was asked about, what led to it, and what followed from it elsewhere."""
-
-    of: str
-    kind: str
-    """`run`, `entry`, `call`, `approval`, `artifact`, `checkpoint` or `file`."""
-    tree: Link
-    """From the first input on; what was asked about is marked in it."""
-    later: list[Link]
-    """Later changes of the same files, and calls that read them or the artifact."""
 
 
 class Why:
@@ -265,7 +248,7 @@ class _Search:
         return [_read_by(call) for call in islice(mine, LATER_SHOWN)][::-1]
 
     def _traced(self, kind: str, tree: Link, later: list[Link] | None = None) -> Trace:
-        return Trace(of=self._name, kind=kind, tree=tree, later=later or [])
+        return Trace(of=self._name, kind=kind, tree=tree, later=tuple(later or ()))
 
 
 def _reads(call: DecidedCall, changed: Checkpoint) -> bool:

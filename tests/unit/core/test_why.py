@@ -8,7 +8,8 @@ from palyra.core.events import ApprovalResolved, Decision, Entry, RunEvent, Sess
 from palyra.core.ids import CallId
 from palyra.core.run import RunStatus
 from palyra.core.tool import Outcome, Verdict
-from palyra.core.why import Focus, Link, event_link, file_link, focus_on, proposes, run_tree, walk
+from palyra.core.trace import Link, walk
+from palyra.core.why import Focus, event_link, file_link, focus_on, proposes, run_tree
 from tests.support.builders import (
     ANA,
     AT,
