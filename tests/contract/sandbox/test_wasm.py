@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator
@@ -25,6 +27,14 @@ from palyra.sandbox.wasm import (
 from tests.support import modules as made
 from tests.support.eventually import eventually
 
+RUNS_FOR_LONG = """
+import asyncio, sys
+from datetime import timedelta
+from pathlib import Path
+from palyra.sandbox.wasm import ModuleBounds, ModuleJob, Modules
+job = ModuleJob(module=Path(sys.argv[1]).read_bytes(), bounds=ModuleBounds(wall=timedelta(minutes=5)))
+asyncio.run(Modules().run(job))
+"""
 SHORT = ModuleBounds(wall=timedelta(milliseconds=300), fuel=10**12)
 MAY_NOT = (63, 69, 76)
 """EPERM, EROFS and ENOTCAPABLE of WASI."""
@@ -227,6 +237,31 @@ async def test_many_calls_at_once_all_get_their_own_answer(modules: Modules) -> 
     async with asyncio.TaskGroup() as group:
         calls = [group.create_task(modules.run(job)) for job in jobs]
     assert [call.result().stdout.text for call in calls] == [str(number) for number in range(12)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a module ends with its time")
+async def test_no_module_outlives_a_daemon_that_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "sleeps.wasm").write_bytes(made.SLEEPS)
+    daemon = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", RUNS_FOR_LONG, str(tmp_path / "sleeps.wasm"), stdout=subprocess.PIPE
+    )
+    started = await eventually(lambda: at_work_for(daemon.pid))
+    daemon.kill()
+    await daemon.wait()
+    await eventually(lambda: not any(os.path.exists(f"/proc/{pid}/exe") for pid in started))
+
+
+def at_work_for(pid: int) -> set[int]:
+    """Return the processes of another that run a module just now: they hold its input open."""
+    found = {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+    return {child for child in found if holds_an_input(child)}
+
+
+def holds_an_input(pid: int) -> bool:
+    try:
+        return any("memfd:input" in os.readlink(descriptor) for descriptor in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False  # something was closed meanwhile
 
 
 def children() -> set[int]:
