@@ -38,10 +38,11 @@ def show_overview(invocation: Invocation) -> None:
                 ("home", str(home.path) if home.path.exists() else f"{home.path} (made at the first start)"),
                 ("daemon", standing),
                 ("model", model_name(told.provider, told.model) if told is not None else _planned_model(invocation)),
+                ("stopped", _stopped(told)),
                 ("runs", counts(told.runs) + " under way" if told is not None and told.runs else None),
                 ("trouble", trouble),
             ],
-            colours={"trouble": "red"},
+            colours={"trouble": "red", "stopped": "red"},
         )
     )
     print()
@@ -53,6 +54,11 @@ def _ask(invocation: Invocation) -> "tuple[Status | None, str]":
         return invocation.ask_status(), ""
     except PalyraError as error:
         return None, describe(error)
+
+
+def _stopped(told: "Status | None") -> str | None:
+    parts = told.parts if told is not None else []
+    return next((part.detail for part in parts if (part.name, part.status) == ("stop", "stopped")), None)
 
 
 def _planned_model(invocation: Invocation) -> str | None:

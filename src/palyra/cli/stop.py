@@ -60,16 +60,19 @@ def stop(invocation: Invocation, *, everything: bool, principal: str | None, rea
 
     Active runs end with their tools, queued ones wait, new messages are refused; so it stays over a restart. Where no
     daemon answers, a file STOP is put into the home folder, which a daemon heeds within a second and before it starts
-    anything. A token that is no administrator's stops its own work only.
+    anything. So it is where the daemon can not write. A token that is no administrator's stops its own work only.
     """
     if everything and principal is not None:
         raise StopTwice
-    from palyra.gateway.remote import DaemonUnreachable
+    from palyra.gateway.remote import DaemonUnreachable, RemoteError
 
     reason = " ".join(reason.split())[:MAX_STOP_REASON_CHARS]
     try:
         halted = _ask(invocation, "stop", Halted, {"principal": principal, "reason": reason}, own={"reason": reason})
-    except DaemonUnreachable as error:
+    except (DaemonUnreachable, RemoteError) as error:
+        # One that can not write its journal, or is broken, still looks for the file.
+        if isinstance(error, RemoteError) and error.status < 500:
+            raise
         if principal is not None:
             raise StopNeedsDaemon from error
         _stop_by_file(invocation, reason)
@@ -137,7 +140,8 @@ def _stop_by_file(invocation: Invocation, reason: str) -> None:
         show_json({"file": str(path), "database": shared})
         return
     print(
-        f"No daemon answers. {path} stops everything: one that runs heeds it within a second, one that starts, first."
+        f"No daemon could record it. {path} stops everything: one that runs heeds it within a second, one that"
+        " starts, first."
     )
     if shared:
         print("Other daemons on the same database are stopped too.")

@@ -9,6 +9,7 @@ from palyra.cli.slash import Slash
 from palyra.config import Home
 from palyra.core.session import SessionRef
 from palyra.gateway.client import Client
+from palyra.gateway.grpc.pb import gateway_pb2 as pb
 from tests.unit.cli.door import Answer, Cli, Door, problem
 from tests.unit.cli.wire import health, resolved
 
@@ -63,6 +64,18 @@ def test_a_daemon_that_does_not_answer_is_stopped_by_the_file(cli: Cli, inhabite
     door.says("POST", "/admin/v1/stop", Answer(cut=True))
     cli("stop")
     assert inhabited.stop.exists()
+
+
+def test_a_daemon_that_can_not_write_is_stopped_by_the_file(cli: Cli, inhabited: Home, door: Door) -> None:
+    door.says("POST", "/admin/v1/stop", problem("storage_full", "The disk is full.", status=503, retry_after=1.0))
+    assert str(inhabited.stop) in cli("stop", "--reason", "smoke").out
+    assert inhabited.stop.read_text() == "smoke\n"
+
+
+def test_palyra_alone_says_that_everything_is_stopped(cli: Cli, inhabited: Home, door: Door) -> None:
+    part = pb.PartHealth(name="stop", status="stopped", detail="Everything is stopped since then by user:owner.")
+    door.tells("GetHealth", health(parts=[part]))
+    assert "Everything is stopped since then" in cli().out
 
 
 def test_a_file_that_can_not_be_written_is_told_with_what_to_do(cli: Cli, home: Path) -> None:
