@@ -35,6 +35,7 @@ from palyra.journal import agents, leases, messages, meta, migrate, runs, sessio
 from palyra.journal.engine import Connection, Engine, EngineClosed, Fact, Listener, Unit
 from palyra.journal.postgres import PostgresEngine
 from palyra.journal.runs import Run
+from palyra.journal.sealing import KeyPlace
 from palyra.journal.signing import KeySigner
 from palyra.journal.sqlite import SqliteEngine
 from palyra.journal.tail import Tail
@@ -50,6 +51,7 @@ from palyra.runs.intake import Intake
 from palyra.runs.judge import Judge
 from palyra.runs.loop import Loop
 from palyra.runs.record import replay
+from palyra.runs.secrets import Secrets, Used
 from palyra.runs.sessions import Sessions
 from palyra.runs.steps.approval import ApprovalStep
 from palyra.runs.steps.model import ModelStep
@@ -58,7 +60,10 @@ from palyra.runs.steps.tools import ToolsStep
 from palyra.runs.stops import StopFile, Stops
 from palyra.runs.workbench import Workbench
 from palyra.runs.worker import Worker
+from palyra.sandbox.egress import Egress
 from palyra.sandbox.workspace import Workspace
+from palyra.tools.base import PUBLIC
+from palyra.tools.toolbox import BUILTIN_ONLY, Toolbox
 from tests.support.books import check_books
 from tests.support.builders import ANA, AT
 from tests.support.clock import MovableClock
@@ -184,7 +189,11 @@ class World:
         ids: IdSource | None = None,
         house: str = "house",
         stop_file: StopFile | None = None,
+        egress: Egress = PUBLIC,
+        toolbox: Toolbox = BUILTIN_ONLY,
     ) -> None:
+        self._egress = egress
+        self._toolbox = toolbox
         self._place = place
         self._model = _Heard(Scripted(model) if isinstance(model, Script) else model)
         self._folder = folder
@@ -239,15 +248,31 @@ class World:
         judge = Judge(lambda: self.gate, channels, clock=clock)
         stops = Stops(line, clock=clock, ids=ids, file=self._stop_file, shared=not isinstance(self._place, Path))
         await stops.load()
-        workbench = Workbench(workspace=lambda _: Workspace((self._folder,)), clock=clock)
+        used = Used()
+        self.secrets = Secrets(line, KeyPlace(self._folder.parent / "vault.key"), clock=clock, used=used)
+        workbench = Workbench(
+            workspace=lambda _: Workspace((self._folder,)),
+            clock=clock,
+            egress=self._egress,
+            secrets=self.secrets,
+            toolbox=self._toolbox,
+        )
         loop = Loop(
             line,
             clock=clock,
             ids=ids,
-            model=ModelStep(line, provider=self._model, clock=clock, ids=ids),
+            model=ModelStep(line, provider=self._model, clock=clock, ids=ids, toolbox=self._toolbox),
             policy=PolicyStep(line, judge=judge, workbench=workbench, clock=clock),
             approval=ApprovalStep(line, expires=lambda: self.expires, clock=clock, ids=ids),
-            tools=ToolsStep(line, judge=judge, workbench=workbench, attester=ATTESTER, clock=clock, ids=ids),
+            tools=ToolsStep(
+                line,
+                judge=judge,
+                workbench=workbench,
+                attester=ATTESTER,
+                clock=clock,
+                ids=ids,
+                hide=used.hide_for,
+            ),
             attester=ATTESTER,
             stops=stops,
         )

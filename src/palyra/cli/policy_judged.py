@@ -49,6 +49,7 @@ class CallUnfit(Invalid):
 @click.option("--risk", type=click.Choice([risk.value for risk in Risk]), help="Its risk; else by the arguments.")
 @click.option("--path", "paths", multiple=True, metavar="PATH", help="A path that it touches; may be repeated.")
 @click.option("--host", "hosts", multiple=True, metavar="HOST", help="A host that it reaches; may be repeated.")
+@click.option("--credential", "credentials", multiple=True, metavar="NAME", help="A secret that it sends along.")
 @click.option("--command", metavar="LINE", help="The command line that it runs.")
 @click.option("--label", type=click.Choice(LABELS), default=labels.OWNER, help="Where its arguments come from.")
 @click.option("--agent", metavar="ID", help="Who makes it.")
@@ -65,6 +66,7 @@ def explain(
     risk: str | None,
     paths: tuple[str, ...],
     hosts: tuple[str, ...],
+    credentials: tuple[str, ...],
     command: str | None,
     label: str,
     agent: str | None,
@@ -97,6 +99,7 @@ def explain(
         risk=Risk(risk) if risk is not None else None,
         paths=tuple(str(Path(path).absolute()) for path in paths) or None,
         hosts=hosts or None,
+        credentials=credentials or None,
         command=command,
         label=label,
         channel=not no_channel,

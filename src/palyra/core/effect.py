@@ -20,6 +20,8 @@ class Effect(Struct, frozen=True, kw_only=True, omit_defaults=True):
     paths: tuple[str, ...] = ()
     """Absolute paths that are read or written."""
     hosts: tuple[str, ...] = ()
+    credentials: tuple[str, ...] = ()
+    """The names of the secrets that are sent along."""
     command: str = ""
     """The whole command line, if one is run."""
     kind: str = ""

@@ -23,7 +23,7 @@ _PRINTABLE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 
 # They say how a message is carried and to whom, not who sends it.
 _CARRIED = frozenset(
-    {"connection", "content-length", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "via"}
+    "accept-encoding connection content-length expect host keep-alive te trailer transfer-encoding upgrade via".split()
 )
 
 
@@ -96,7 +96,8 @@ def check_scope(scope: SecretScope) -> SecretScope:
     for what, entries in (("hosts", scope.hosts), ("agents", scope.agents), ("tools", scope.tools)):
         if len(entries) > MAX_ENTRIES:
             raise SecretScopeInvalid(f"A secret names at most {MAX_ENTRIES} {what}; this one names {len(entries)}.")
-    if not _HEADER.fullmatch(scope.header) or scope.header.lower() in _CARRIED:
+    header = scope.header.lower()
+    if not _HEADER.fullmatch(scope.header) or header in _CARRIED or header.startswith("proxy-"):
         raise SecretScopeInvalid(f"{scope.header[:64]!r} is no header that a secret can be sent in.")
     if scope.format.count(PLACE) != 1 or len(scope.format) > 200 or not _PRINTABLE.fullmatch(scope.format):
         raise SecretScopeInvalid("The format has the place for the value, {}, once, and else printable ASCII only.")

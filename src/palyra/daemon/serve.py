@@ -126,6 +126,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             workspaces=workspaces,
             sandbox=sandbox.build(home, settings.sandbox),
             modules=modules,
+            secrets=secrets,
             used=used,
             toolbox=toolbox,
             policies=policies,
@@ -256,6 +257,7 @@ def _worker(
     workspaces: Workspaces,
     sandbox: Sandbox,
     modules: Modules,
+    secrets: Secrets,
     used: Used,
     toolbox: Toolbox,
     policies: CurrentPolicies,
@@ -267,7 +269,9 @@ def _worker(
     owner: str,
 ) -> Worker:
     judge = Judge(lambda: policies.gate, channels, clock=clock)
-    workbench = Workbench(workspace=workspaces, clock=clock, sandbox=sandbox, modules=modules, toolbox=toolbox)
+    workbench = Workbench(
+        workspace=workspaces, clock=clock, sandbox=sandbox, modules=modules, toolbox=toolbox, secrets=secrets
+    )
     loop = Loop(
         engine,
         clock=clock,

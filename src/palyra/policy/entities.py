@@ -50,6 +50,7 @@ def request(
             "hosts": sorted({host.lower() for host in effect.hosts}),
             "domains": _any(names),
             "common_domains": _common(names),
+            "credentials": sorted(set(effect.credentials)),
             "command": effect.command,
             "commands": sorted(any_prefix(line)),
             "common_commands": sorted(common_prefixes(line)),

@@ -30,6 +30,7 @@ class Imagined(Struct, frozen=True, kw_only=True):
     """The risk, and what it touches; by the arguments if nothing is said."""
     paths: tuple[str, ...] | None = None
     hosts: tuple[str, ...] | None = None
+    credentials: tuple[str, ...] | None = None
     command: str | None = None
     label: str = labels.OWNER
     channel: bool = True
@@ -71,7 +72,7 @@ def judge_imagined(
 ) -> Judgement:
     """Judge a call that somebody thinks of; `effect` is what the tool itself says that it would do."""
     found = effect or risk.of_call(spec, call.arguments)
-    said = {"risk": call.risk, "paths": call.paths, "hosts": call.hosts, "command": call.command}
+    said = {name: getattr(call, name) for name in ("risk", "paths", "hosts", "credentials", "command")}
     found = msgspec.structs.replace(found, **{name: value for name, value in said.items() if value is not None})
     if call.command is not None and call.risk is None:
         found = msgspec.structs.replace(found, risk=risk.highest([risk.of_command(call.command)], at_least=found.risk))

@@ -6,6 +6,7 @@ secret that it names (`value_of`); whatever was used or set in this process is k
 
 import asyncio
 import threading
+from collections.abc import Sequence
 
 from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import Conflict, NotFound
@@ -138,16 +139,28 @@ class Secrets:
         Whoever sends them must do so over TLS, to that very host and to none that it refers to, and must show them to
         nobody: neither to the model nor on the tape.
         """
+        headers: dict[str, str] = {}
+        for kept in await self._fitting(principal, agent_id, host, tool):
+            scope = kept.record.scope
+            header = header_value(scope, (await self._opened(kept)).reveal())
+            headers[scope.header] = header
+            # A short value is known by the whole of its header: alone it would be found where it is not meant.
+            self._used.add(principal, SecretValue(kept.record.name, header.encode("latin-1")))
+        return headers
+
+    async def names_for(
+        self, principal: PrincipalId, agent_id: AgentId, host: str, *, tool: str = FETCH
+    ) -> tuple[str, ...]:
+        """Return the names of the secrets that would be sent to a host. None is opened or counts as used."""
+        return tuple(sorted(kept.record.name for kept in await self._fitting(principal, agent_id, host, tool)))
+
+    async def _fitting(self, principal: PrincipalId, agent_id: AgentId, host: str, tool: str) -> Sequence[Sealed]:
         try:
             wanted = host_name(host)
         except SecretScopeInvalid:
-            return {}  # an address of numbers in brackets, say: no secret can be meant for it
+            return []  # an address of numbers in brackets, say: no secret can be meant for it
         found = await self._engine.read(lambda conn: secrets.of(conn, principal))
-        fitting = [kept for kept in found if may_use(kept.record.scope, host=wanted, agent_id=agent_id, tool=tool)]
-        return {
-            kept.record.scope.header: header_value(kept.record.scope, (await self._opened(kept)).reveal())
-            for kept in fitting
-        }
+        return [kept for kept in found if may_use(kept.record.scope, host=wanted, agent_id=agent_id, tool=tool)]
 
     async def value_of(self, principal: PrincipalId, name: str) -> SecretValue:
         """Return a secret for a part of the daemon that the configuration lets use it (`vault:NAME`)."""
@@ -185,6 +198,23 @@ class Secrets:
             # A new key would make it seem that all is well, and stand in the way of the one that opens the others.
             raise self._key.missing()
         return await asyncio.to_thread(self._key.load_or_create)
+
+
+class AgentCredentials:
+    """The secrets that one agent may send."""
+
+    def __init__(self, secrets: Secrets, principal: PrincipalId, agent_id: AgentId) -> None:
+        self._secrets = secrets
+        self._principal = principal
+        self._agent_id = agent_id
+
+    async def names(self, host: str, *, tool: str) -> tuple[str, ...]:
+        """Return which of them a tool would send to a host."""
+        return await self._secrets.names_for(self._principal, self._agent_id, host, tool=tool)
+
+    async def headers(self, host: str, *, tool: str) -> dict[str, str]:
+        """Return the headers that prove who asks at a host."""
+        return await self._secrets.credentials_for(self._principal, self._agent_id, host, tool=tool)
 
 
 def _check_is_free(

@@ -7,11 +7,14 @@ from palyra.core.agent import Agent
 from palyra.core.clock import Clock
 from palyra.core.ids import PrincipalId
 from palyra.core.run import RunState
+from palyra.runs.secrets import AgentCredentials, Secrets
 from palyra.sandbox.base import Sandbox
+from palyra.sandbox.egress import Egress
 from palyra.sandbox.wasm import ModuleRunner, Modules
 from palyra.sandbox.workspace import Workspace
-from palyra.tools.base import NO_SANDBOX, ToolContext
+from palyra.tools.base import NO_SANDBOX, PUBLIC, ToolContext
 from palyra.tools.catalog import Catalog
+from palyra.tools.credentials import NO_CREDENTIALS
 from palyra.tools.toolbox import BUILTIN_ONLY, Toolbox
 
 
@@ -26,7 +29,11 @@ class Workbench:
         sandbox: Sandbox = NO_SANDBOX,
         modules: ModuleRunner | None = None,
         toolbox: Toolbox = BUILTIN_ONLY,
+        egress: Egress = PUBLIC,
+        secrets: Secrets | None = None,
     ) -> None:
+        self._egress = egress
+        self._secrets = secrets
         self._toolbox = toolbox
         self._workspace = workspace
         self._sandbox = sandbox
@@ -42,10 +49,15 @@ class Workbench:
         workspace = self._workspace(state.principal)
         if agent is not None and agent.workspace_roots:
             workspace = workspace.within(tuple(Path(root) for root in agent.workspace_roots))
+        credentials = NO_CREDENTIALS
+        if self._secrets is not None:
+            credentials = AgentCredentials(self._secrets, state.principal, state.agent_id)
         return ToolContext(
             workspace=workspace,
             clock=self._clock,
             sandbox=self._sandbox,
             modules=self._modules,
+            egress=self._egress,
+            credentials=credentials,
             principal=state.principal,
         )

@@ -57,6 +57,10 @@ class HeaderRefused(Invalid):
     """This header can not be sent."""
 
 
+class CredentialsRefused(Denied):
+    """Credentials are sent over TLS only, so nothing was sent. Use the address with https."""
+
+
 class ConnectionFailed(Unavailable):
     """The host could not be reached, or ended the connection."""
 
@@ -87,6 +91,9 @@ class Request:
     method: str = "GET"
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    credentials: Mapping[str, str] = field(default_factory=dict)
+    """Headers that prove who asks, in the place of others of these names. They are sent over TLS only, and only to the
+    very host and port of the URL, wherever it redirects to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +152,16 @@ class Egress:
         """Send a request and follow where it leads, as long as every hop may be reached."""
         target, headers = parse(request.url), _checked(request.headers)
         method, body = request.method, request.body
+        proven, credentials = target, _checked(request.credentials)
+        if credentials and target.scheme != "https":
+            raise CredentialsRefused
         try:
             async with asyncio.timeout(self._reach.seconds):
                 for _ in range(self._reach.redirects + 1):
                     pinned = await self.pin(target, allowed=allowed)
-                    response = await self._ask(pinned, method, headers, body)
+                    is_proven = (target.scheme, target.host, target.port) == ("https", proven.host, proven.port)
+                    sent = _with(headers, credentials) if is_proven else headers
+                    response = await self._ask(pinned, method, sent, body)
                     location = response.header("location")
                     if response.status not in _REDIRECTS or not location:
                         return Answer(target.url, response)
@@ -218,6 +230,12 @@ def _checked(headers: Mapping[str, str]) -> dict[str, str]:
         if name.lower() in _OURS or name.lower().startswith("proxy-"):
             raise HeaderRefused(f"The header {name} belongs to the connection. Leave it out.")
     return dict(headers)
+
+
+def _with(headers: Mapping[str, str], credentials: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers with credentials in the place of whatever has their names."""
+    theirs = {name.lower() for name in credentials}
+    return {name: value for name, value in headers.items() if name.lower() not in theirs} | dict(credentials)
 
 
 def _written(target: Target, method: str, headers: Mapping[str, str], body: bytes) -> bytes:

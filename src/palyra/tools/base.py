@@ -17,6 +17,7 @@ from palyra.sandbox.base import Nowhere, Sandbox
 from palyra.sandbox.egress import Egress
 from palyra.sandbox.wasm import ModuleRunner, Modules
 from palyra.sandbox.workspace import Workspace
+from palyra.tools.credentials import NO_CREDENTIALS, Credentials
 from palyra.tools.keeping import NOWHERE, Keeping
 from palyra.tools.schema import Schema
 from palyra.tools.witness import Witness
@@ -41,6 +42,8 @@ class ToolContext:
     """Runs WebAssembly modules."""
     egress: Egress = PUBLIC
     """Reaches the network."""
+    credentials: Credentials = NO_CREDENTIALS
+    """Proves at a host who asks."""
     witness: Witness = field(default_factory=Witness)
     """Sees what the call runs."""
     principal: PrincipalId | None = None

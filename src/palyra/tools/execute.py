@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from palyra.core.artifact import MAX_KEPT_BYTES
@@ -12,6 +13,12 @@ from palyra.core.tool import MAX_RESULT_BYTES, Outcome, ToolCall
 from palyra.tools.arguments import BadCall, check
 from palyra.tools.base import Delegation, ToolContext
 from palyra.tools.catalog import Catalog
+
+LONG_CHARS = 64 * 1024
+"""A longer result is not searched on the event loop."""
+
+Hide = Callable[[str], str]
+"""Returns a text without secrets."""
 
 _log = logging.getLogger(__name__)
 
@@ -31,14 +38,28 @@ class Finished:
         return self.whole.artifact_id if self.whole is not None else None
 
 
-async def execute(call: ToolCall, *, catalog: Catalog, context: ToolContext, timeout_ms: int) -> Finished | Delegation:
+async def execute(
+    call: ToolCall, *, catalog: Catalog, context: ToolContext, timeout_ms: int, hide: Hide = str
+) -> Finished | Delegation:
     """Run the call to its end, whatever that is; only a cancellation gets out of here.
 
-    `timeout_ms` is what the run allows; a tool that sets a time of its own has that.
+    `timeout_ms` is what the run allows; a tool that sets a time of its own has that. `hide` sees a result before it is
+    cut or kept anywhere: half a secret would not be recognised any more.
     """
+    result = await _run(call, catalog=catalog, context=context, timeout_ms=timeout_ms)
+    if isinstance(result, Delegation):
+        return result
+    outcome, text = result
+    hidden = hide(text) if len(text) <= LONG_CHARS else await asyncio.to_thread(hide, text)
+    return await _finished(outcome, hidden, context)
+
+
+async def _run(
+    call: ToolCall, *, catalog: Catalog, context: ToolContext, timeout_ms: int
+) -> tuple[Outcome, str] | Delegation:
     arguments = check(catalog, call)
     if isinstance(arguments, BadCall):
-        return await _finished(Outcome.ERROR, arguments.reason, context)
+        return Outcome.ERROR, arguments.reason
     tool = catalog.get(call.tool)
     assert tool is not None
     allowed_ms = timeout_ms if tool.timeout_ms is None else tool.timeout_ms
@@ -46,14 +67,14 @@ async def execute(call: ToolCall, *, catalog: Catalog, context: ToolContext, tim
         async with asyncio.timeout(allowed_ms / 1000) as limit:
             result = await tool.run(context, arguments)
     except PalyraError as error:
-        return await _finished(Outcome.ERROR, error.detail, context)
+        return Outcome.ERROR, error.detail
     except Exception as error:
         if isinstance(error, TimeoutError) and limit.expired():
-            return await _finished(Outcome.TIMEOUT, _too_slow(call.tool, allowed_ms), context)
+            return Outcome.TIMEOUT, _too_slow(call.tool, allowed_ms)
         # A tool's fault must not end the run: the model is told, and the log keeps where it happened.
         _log.exception("tool %s failed", call.tool, extra={"call_id": call.call_id})
-        return await _finished(Outcome.ERROR, f"{call.tool} failed: {type(error).__name__}: {error}", context)
-    return result if isinstance(result, Delegation) else await _finished(Outcome.OK, result, context)
+        return Outcome.ERROR, f"{call.tool} failed: {type(error).__name__}: {error}"
+    return result if isinstance(result, Delegation) else (Outcome.OK, result)
 
 
 def fit(text: str, *, limit: int = MAX_RESULT_BYTES, more: str = "") -> str:

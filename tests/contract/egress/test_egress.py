@@ -4,8 +4,7 @@ import asyncio
 import gzip
 import shutil
 import ssl
-import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -25,50 +24,7 @@ from palyra.sandbox.egress import (
 )
 from palyra.sandbox.response import ResponseMalformed
 from palyra.sandbox.url import HostInside, UrlRefused, parse
-
-Reply = bytes | Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-HELLO = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"
-
-
-class Site:
-    """A web server that says what a test wants, and remembers what it was asked."""
-
-    def __init__(self) -> None:
-        self.replies: dict[str, Reply] = {}
-        self.asked: list[bytes] = []
-        self.port = 0
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = next((int(line[16:]) for line in head.split(b"\r\n") if line.startswith(b"Content-Length: ")), 0)
-        self.asked.append(head + await reader.readexactly(length))
-        reply = self.replies.get(head.split()[1].decode(), b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
-        try:
-            if isinstance(reply, bytes):
-                writer.write(reply)
-                await writer.drain()
-            else:
-                await reply(reader, writer)
-        except ConnectionError:
-            pass
-        finally:
-            writer.transport.abort()
-
-    def redirect(self, path: str, to: str, *, status: int = 302) -> None:
-        self.replies[path] = f"HTTP/1.1 {status} Found\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n".encode()
-
-
-class Names:
-    """A name server whose answers a test writes down: one list for each time that it is asked."""
-
-    def __init__(self) -> None:
-        self.answers: dict[str, list[list[str]]] = {}
-        self.asked: list[str] = []
-
-    async def __call__(self, host: str, port: int) -> list[str]:
-        self.asked.append(host)
-        answers = self.answers.get(host, [])
-        return answers.pop(0) if len(answers) > 1 else answers[0] if answers else []
+from tests.support.site import HELLO, Names, Site, certificate
 
 
 @pytest.fixture
@@ -323,26 +279,6 @@ async def test_nonsense_is_refused(site: Site, egress: Egress, reply: bytes) -> 
 async def test_a_host_without_an_address_is_unknown(names: Names, egress: Egress) -> None:
     with pytest.raises(HostUnknown):
         await egress.send(Request("http://nobody.example/"))
-
-
-def certificate(folder: Path, name: str) -> tuple[str, str]:
-    """Make a certificate for a name, signed by itself."""
-    made, key = str(folder / f"{name}.pem"), str(folder / f"{name}.key")
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += [
-        "-keyout",
-        key,
-        "-out",
-        made,
-        "-days",
-        "2",
-        "-subj",
-        f"/CN={name}",
-        "-addext",
-        f"subjectAltName=DNS:{name}",
-    ]
-    subprocess.run(command, check=True, capture_output=True)
-    return made, key
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make certificates")

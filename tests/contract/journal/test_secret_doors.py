@@ -185,6 +185,22 @@ async def test_a_host_gets_what_is_meant_for_it_and_nothing_else(doors: Secrets)
     assert await doors.credentials_for(ANA, ONE, "b.org") == {"X-Key": "12345678"}
     for host in ("example.org", "x.api.example.org", "api.example.org.evil.com", "[::1]", "", "a b"):
         assert await doors.credentials_for(ANA, ONE, host) == {}
+        assert await doors.names_for(ANA, ONE, host) == ()
+
+
+async def test_the_names_are_told_without_a_use(doors: Secrets, key_file: KeyFile) -> None:
+    await doors.set(ANA, "github", VALUE, SENT)
+    await doors.set(ANA, "extra", b"12345678", SecretScope(hosts=(HOST,), header="X-Key", format="{}"))
+    key_file.lose()
+    assert await doors.names_for(ANA, ONE, "API.example.org") == ("extra", "github")
+    assert await doors.names_for(ANA, ONE, "b.org") == await doors.names_for(BEN, ONE, HOST) == ()
+    assert [record.last_used_at for record in await doors.list(ANA)] == [None, None]
+
+
+async def test_a_short_value_is_hidden_where_its_header_stands(doors: Secrets, used: Used) -> None:
+    await doors.set(ANA, "door", b"4711", SENT)
+    await doors.credentials_for(ANA, ONE, HOST)
+    assert used.hide_for(ANA, "4711 said Bearer 4711") == "4711 said [secret door]"
 
 
 async def test_an_agent_and_a_tool_get_what_is_meant_for_them(doors: Secrets, engine: Engine) -> None:

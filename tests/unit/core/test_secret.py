@@ -89,6 +89,8 @@ def test_what_is_no_host_is_refused(host: str) -> None:
         SecretScope(header="X:\r\n"),
         SecretScope(header="Host"),
         SecretScope(header="content-length"),
+        SecretScope(header="Accept-Encoding"),
+        SecretScope(header="Proxy-Authorization"),
         SecretScope(format="no place"),
         SecretScope(format="{} {}"),
         SecretScope(format="{}\r\nX: y"),

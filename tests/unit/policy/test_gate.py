@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -127,6 +128,17 @@ def test_a_host_is_allowed_with_what_is_below_it() -> None:
     assert verdict("example.org", "evil.test") is Verdict.ASK
     assert verdict("notexample.org") is Verdict.ASK
     assert verdict() is Verdict.ASK
+
+
+def test_what_is_done_in_the_persons_name_can_be_told_apart() -> None:
+    gate = a_gate(
+        '@id("docs") permit (principal, action == Action::"run", resource == Tool::"http.fetch")'
+        ' when { context.common_domains.contains("example.org") && context.credentials.isEmpty() };'
+    )
+    question = a_question(tool="http.fetch", hosts=("example.org",))
+    named = msgspec.structs.replace(question.effect, credentials=("github",))
+    assert gate.judge(question, ()).verdict is Verdict.ALLOW
+    assert gate.judge(replace(question, effect=named), ()).verdict is Verdict.ASK
 
 
 def test_an_agent_always_asks() -> None:

@@ -92,13 +92,18 @@ class ToolsStep:
                 await emit([self._attester.attest(state, self._finished(call.call, Outcome.DENIED, changed))])
                 return
         state = await emit([self._started(call, tool)])
-        result = await execute(call.call, catalog=catalog, context=context, timeout_ms=state.limits.tool_ms)
+        result = await execute(
+            call.call,
+            catalog=catalog,
+            context=context,
+            timeout_ms=state.limits.tool_ms,
+            hide=lambda text: self._hide(state.principal, text),
+        )
         if isinstance(result, Delegation):
             await emit([self._delegated(state, call.call, result)])
         else:
-            text = self._hide(state.principal, result.text)
             label = tool.label if tool is not None else labels.TOOL
-            finished = self._finished(call.call, result.outcome, text, artifact=result.artifact, label=label)
+            finished = self._finished(call.call, result.outcome, result.text, artifact=result.artifact, label=label)
             await emit([self._attester.attest(state, finished, ran=witness.ran, whole=result.whole)])
 
     async def _changed(self, state: RunState, call: CallState, catalog: Catalog, context: ToolContext) -> str:

@@ -1,4 +1,8 @@
-"""`http.fetch`: ask a web address for what it has, or send something to it."""
+"""`http.fetch`: ask a web address for what it has, or send something to it.
+
+A secret that is meant for the host goes with the request, over TLS only. The model neither sees it nor chooses it; the
+person who must decide is told its name.
+"""
 
 import asyncio
 import codecs
@@ -16,6 +20,7 @@ from palyra.sandbox.egress import Answer, Request
 from palyra.sandbox.url import Target, parse
 from palyra.tools.base import ToolContext, tool
 
+NAME = "http.fetch"
 MOST_BODY_CHARS = 64 * 1024
 MOST_HEADERS = 20
 SECONDS = 40
@@ -31,17 +36,21 @@ async def _preview(context: ToolContext, given: Any) -> Effect:
     writing = given.method not in ("GET", "HEAD")
     at_least = Risk.HIGH if writing else Risk.MEDIUM
     line = f"{given.method} {target.url}"
+    names = await context.credentials.names(target.host, tool=NAME) if _proves(target) else ()
+    credential = f" with your credential {', '.join(names)}" if names else ""
+    # Leave to read from a host is no leave to send something to it, nor to do so in the person's name.
+    kind = f"host:{target.host} {given.method}" if writing else f"host:{target.host}"
     return Effect(
         risk=highest([of_host(target.host, writing=writing)], at_least=at_least),
-        summary=line if len(line) <= 120 else line[:120] + "…",
-        detail=_detail(line, given.headers, given.body),
+        summary=(line if len(line) <= 120 else line[:120] + "…") + credential,
+        detail=_detail(line + credential, given.headers, given.body),
         hosts=(target.host,),
-        # Leave to read from a host is no leave to send something to it.
-        kind=f"host:{target.host} {given.method}" if writing else f"host:{target.host}",
+        credentials=names,
+        kind=f"{kind} with {', '.join(names)}" if names else kind,
     )
 
 
-@tool(name="http.fetch", risk=Risk.MEDIUM, timeout_ms=SECONDS * 1000, preview=_preview, label=labels.WEB)
+@tool(name=NAME, risk=Risk.MEDIUM, timeout_ms=SECONDS * 1000, preview=_preview, label=labels.WEB)
 async def fetch(
     context: ToolContext,
     *,
@@ -52,10 +61,16 @@ async def fetch(
 ) -> str:
     """Fetch a public web page or call a web API."""
     target = parse(url)
-    request = Request(target.url, method, headers, body.encode())
+    credentials = await context.credentials.headers(target.host, tool=NAME) if _proves(target) else {}
+    request = Request(target.url, method, headers, body.encode(), credentials)
     # What was allowed is this host. Where it redirects elsewhere, that is a call of its own.
     answer = await context.egress.send(request, allowed=frozenset({target.host}))
     return await asyncio.to_thread(_told, answer, target)
+
+
+def _proves(target: Target) -> bool:
+    """Tell whether it is certain that nobody but the host itself gets what is sent."""
+    return target.scheme == "https"
 
 
 def _detail(line: str, headers: dict[str, str], body: str) -> str:

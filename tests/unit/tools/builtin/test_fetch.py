@@ -1,6 +1,7 @@
 """What a person is shown before a request leaves, and what a model is told of the answer."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -64,6 +65,43 @@ async def test_sending_is_shown_with_all_that_is_sent_and_is_another_class() -> 
     assert found.risk is Risk.HIGH
     assert found.detail == "POST https://example.org/\nX-A: b\n\nsecret plans"
     assert found.kind == "host:example.org POST"
+
+
+class Wallet:
+    """Credentials for one host."""
+
+    async def names(self, host: str, *, tool: str) -> tuple[str, ...]:
+        return ("a", "b") if (host, tool) == ("example.org", "http.fetch") else ()
+
+    async def headers(self, host: str, *, tool: str) -> dict[str, str]:
+        return {"X-Key": "hunter2"} if (host, tool) == ("example.org", "http.fetch") else {}
+
+
+async def test_a_request_in_the_persons_name_is_shown_as_one_and_is_another_class() -> None:
+    context = replace(a_context(), credentials=Wallet())
+    for arguments, kind in (
+        ({"url": "https://example.org/"}, "host:example.org with a, b"),
+        ({"url": "https://example.org/", "method": "PUT"}, "host:example.org PUT with a, b"),
+    ):
+        found = await fetch.fetch.effect(context, msgspec.convert(arguments, fetch.fetch.arguments))
+        assert found.summary.endswith("https://example.org/ with your credential a, b")
+        assert (found.credentials, found.kind) == (("a", "b"), kind)
+        assert "hunter2" not in repr(found)
+
+
+async def test_credentials_go_with_the_request_over_tls_only() -> None:
+    for url, sent in (
+        ("https://example.org/", {"X-Key": "hunter2"}),
+        ("http://example.org/", {}),
+        ("https://other.org/", {}),
+    ):
+        egress = Canned(b"hello")
+        context = replace(a_context(), egress=egress, credentials=Wallet())
+        call = a_call("http.fetch", {"url": url})
+        await execute(call, catalog=BUILTIN_ONLY.catalog(None), context=context, timeout_ms=1000)
+        ((request, _),) = egress.asked
+        assert request.credentials == sent
+        assert request.headers == {}
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1/", "http://10.0.0.1/", "http://[::1]/"])

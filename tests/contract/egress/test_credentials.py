@@ -1,0 +1,121 @@
+"""Credentials reach the very host that they are meant for, over TLS, and nobody else: tried with real servers."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from palyra.sandbox.egress import ConnectionFailed, CredentialsRefused, Egress, HeaderRefused, Reach, Request
+from tests.support.site import HELLO, Names, Site, certificate, served
+
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make certificates")
+
+CREDENTIALS = {"X-Key": "hunter2-hunter2", "Authorization": "Bearer hunter2-hunter2"}
+
+
+@pytest.fixture
+def names() -> Names:
+    names = Names()
+    names.answers = {name: [["127.0.0.1"]] for name in ("site.example", "other.example")}
+    return names
+
+
+@pytest.fixture
+def egress(names: Names) -> Egress:
+    return Egress(resolve=names, judge=lambda place, port: "", reach=Reach(seconds=5))
+
+
+@pytest.fixture
+async def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Site, Site]]:
+    """Two servers of one trusted name, on two ports."""
+    made, key = await asyncio.to_thread(certificate, tmp_path, "site.example")
+    monkeypatch.setenv("SSL_CERT_FILE", made)
+    async with AsyncExitStack() as stack:
+        one, other = [await stack.enter_async_context(served(Site(), made=made, key=key)) for _ in range(2)]
+        yield one, other
+
+
+def request(site: Site, path: str = "/", **more: dict[str, str]) -> Request:
+    return Request(f"https://site.example:{site.port}{path}", credentials=CREDENTIALS, **more)  # type: ignore[arg-type]
+
+
+def carried(head: bytes) -> bool:
+    return b"hunter2" in head
+
+
+async def test_the_host_gets_them(pair: tuple[Site, Site], egress: Egress) -> None:
+    site, _ = pair
+    site.replies["/"] = HELLO
+    assert (await egress.send(request(site))).response.body == b"hello"
+    assert b"X-Key: hunter2-hunter2\r\n" in site.asked[0]
+    assert b"Authorization: Bearer hunter2-hunter2\r\n" in site.asked[0]
+
+
+async def test_they_stand_in_the_place_of_what_else_was_to_be_sent(pair: tuple[Site, Site], egress: Egress) -> None:
+    site, _ = pair
+    site.replies["/"] = HELLO
+    await egress.send(request(site, headers={"authorization": "Bearer guessed", "x-key": "guessed", "X-Other": "kept"}))
+    assert b"guessed" not in site.asked[0]
+    assert b"X-Other: kept\r\n" in site.asked[0]
+    assert site.asked[0].lower().count(b"authorization:") == 1
+
+
+async def test_they_are_sent_on_within_the_host(pair: tuple[Site, Site], egress: Egress) -> None:
+    site, _ = pair
+    site.redirect("/", "/next")
+    site.replies["/next"] = HELLO
+    await egress.send(request(site))
+    assert [carried(head) for head in site.asked] == [True, True]
+
+
+async def test_another_port_of_the_host_does_not_get_them(pair: tuple[Site, Site], egress: Egress) -> None:
+    site, other = pair
+    site.redirect("/", f"https://site.example:{other.port}/next")
+    other.redirect("/next", f"https://site.example:{site.port}/back")
+    site.replies["/back"] = HELLO
+    await egress.send(request(site))
+    assert [carried(head) for head in site.asked] == [True, True]
+    assert [carried(head) for head in other.asked] == [False]
+
+
+async def test_another_host_does_not_get_them(
+    pair: tuple[Site, Site], egress: Egress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, _ = pair
+    made, key = await asyncio.to_thread(certificate, tmp_path, "other.example")
+    both = tmp_path / "both.pem"
+    both.write_text("".join((tmp_path / f"{name}.pem").read_text() for name in ("site.example", "other.example")))
+    monkeypatch.setenv("SSL_CERT_FILE", str(both))
+    async with served(Site(), made=made, key=key) as elsewhere:
+        elsewhere.replies["/next"] = HELLO
+        site.redirect("/", f"https://other.example:{elsewhere.port}/next")
+        answer = await egress.send(request(site))
+    assert answer.response.body == b"hello"
+    assert [carried(head) for head in elsewhere.asked] == [False]
+
+
+async def test_a_host_that_can_not_prove_its_name_does_not_get_them(
+    pair: tuple[Site, Site], egress: Egress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, _ = pair
+    monkeypatch.delenv("SSL_CERT_FILE")
+    with pytest.raises(ConnectionFailed, match="can not prove who it is"):
+        await egress.send(request(site))
+    assert site.asked == []
+
+
+async def test_nothing_is_sent_without_tls(names: Names, egress: Egress) -> None:
+    with pytest.raises(CredentialsRefused):
+        await egress.send(Request("http://site.example/", credentials=CREDENTIALS))
+    assert names.asked == []
+
+
+async def test_they_can_not_change_the_request_itself(pair: tuple[Site, Site], egress: Egress) -> None:
+    site, _ = pair
+    for name, value in (("Host", "inside"), ("X-Key", "a\r\nHost: inside"), ("Proxy-Authorization", "x")):
+        with pytest.raises(HeaderRefused):
+            await egress.send(Request(f"https://site.example:{site.port}/", credentials={name: value}))
+    assert site.asked == []
