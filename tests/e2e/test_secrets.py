@@ -11,7 +11,7 @@ from tests.e2e.conftest import NewDaemon
 from tests.e2e.test_bundle import bundle
 from tests.e2e.test_cli import environ
 from tests.e2e.test_configuration import palyra
-from tests.support.daemon import Daemon
+from tests.support.daemon import Daemon, until
 
 VALUE = "ghp-hunter2/hunter2+hunter2"
 RAW = b"\0\xff" + VALUE.encode()
@@ -90,6 +90,22 @@ def test_a_value_is_nowhere_in_clear(new_sqlite_daemon: NewDaemon, tmp_path: Pat
     assert_nowhere(home, VALUE.encode())
     daemon.stop()
     assert_nowhere(home, VALUE.encode())
+
+
+def test_a_question_about_a_request_names_the_secret_that_goes_along(new_daemon: NewDaemon) -> None:
+    call = {"do": "call", "tool": "http.fetch", "arguments": {"url": "https://api.example.org/user"}}
+    rule = {"when": {"tools": True}, "turns": [[call], [{"do": "text", "text": "{result}"}]]}
+    daemon = new_daemon({"rules": [rule], "default": [{"do": "text", "text": "Nothing."}]}).start()
+    assert keep(daemon.home.path, "github", "--host", "api.example.org").returncode == 0
+    run = daemon.send("Look.")
+    question = until(lambda: daemon.get("/approvals", open="true")["approvals"])[0]
+    assert question["effect"]["summary"] == "GET https://api.example.org/user with your credential github"
+    assert question["effect"]["credentials"] == ["github"]
+    shown = palyra(daemon.home.path, "approvals", "show", question["approval_id"]).stdout
+    assert "with your credential github" in shown
+    tape = "".join(line.text for line in daemon.tape(f"/sessions/{run['session_id']}"))
+    assert "with your credential github" in tape
+    assert "hunter2" not in tape + shown
 
 
 def back_up(daemon: Daemon, target: Path) -> None:
