@@ -13,7 +13,6 @@ import asyncio
 import hashlib
 import importlib.util
 import json
-import struct
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import OrderedDict
@@ -45,6 +44,9 @@ KEPT = 2
 """Processes that wait for another call."""
 COMPILED_BYTES = 16 * MIB
 """Of compiled code that is kept, of all modules together."""
+CODE_BYTES = COMPILED_BYTES // 2
+"""Of one module; what is compiled to more is not kept."""
+MESSAGE_BYTES = 64 * 1024
 
 NOTHING = b"\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x03\x02\x01\0\x07\x0a\x01\x06_start\0\0\x0a\x04\x01\x02\0\x0b"
 """A module that does nothing: shows whether modules run at all."""
@@ -189,7 +191,7 @@ class Modules:
             digest = await asyncio.to_thread(_digest, job.module)
             while True:
                 code = self._compiled.get(digest)
-                order = _written(job, digest, compiled=code, run=run)
+                order = _written(job, digest, compiled=code, code_bytes=CODE_BYTES if self._keep else 0, run=run)
                 process, is_new = await self._process()
                 try:
                     outcome = await self._carry(process, order, job, digest, run=run)
@@ -229,7 +231,7 @@ class Modules:
         self, process: Process, order: Sequence[bytes], job: ModuleJob, digest: str, *, run: bool
     ) -> ModuleOutcome:
         code = await _compile(process, order)
-        if code and self._keep:
+        if code:
             self._compiled[digest] = code
             while sum(map(len, self._compiled.values())) > COMPILED_BYTES:
                 self._compiled.popitem(last=False)
@@ -294,7 +296,7 @@ async def _compile(process: Process, order: Sequence[bytes]) -> bytes:
             process.stdin.writelines(order)
             await process.stdin.drain()
             said = await _message(process)
-            code = await _bytes(process, said.compiled)
+            code = await _bytes(process, said.compiled, most=CODE_BYTES)
     except TimeoutError:
         raise ModuleTooLarge(
             f"The module takes longer than {COMPILE_SECONDS:g} s to compile, so it was not run."
@@ -313,7 +315,10 @@ async def _outcome(process: Process, job: ModuleJob) -> ModuleOutcome:
     try:
         async with asyncio.timeout(job.bounds.wall.total_seconds() + GRACE_SECONDS):
             said = await _message(process)
-            out, err = [Output(await _bytes(process, kept), b"", gone) for kept, gone in (said.stdout, said.stderr)]
+            out, err = [
+                Output(await _bytes(process, kept, most=job.bounds.output_bytes), b"", gone)
+                for kept, gone in (said.stdout, said.stderr)
+            ]
     except TimeoutError:
         await _end(process)
         return ModuleOutcome(None, Output(), Output(), job.bounds.wall, stopped=_why("time", job.bounds))
@@ -334,12 +339,18 @@ async def _outcome(process: Process, job: ModuleJob) -> ModuleOutcome:
 
 
 async def _message(process: Process) -> _Said:
-    (length,) = struct.unpack(wasm_worker.LENGTH.format, await _bytes(process, wasm_worker.LENGTH.size))
-    return msgspec.json.decode(await _bytes(process, length), type=_Said)
+    (length,) = wasm_worker.LENGTH.unpack(await _bytes(process, wasm_worker.LENGTH.size, most=MESSAGE_BYTES))
+    try:
+        return msgspec.json.decode(await _bytes(process, length, most=MESSAGE_BYTES), type=_Said)
+    except msgspec.DecodeError:
+        raise _Gone from None
 
 
-async def _bytes(process: Process, count: int) -> bytes:
+async def _bytes(process: Process, count: int, *, most: int) -> bytes:
+    """Read what the process says; it is not believed, since a module that broke out of its bounds would speak here."""
     assert process.stdout is not None
+    if not 0 <= count <= most:
+        raise _Gone
     try:
         return await process.stdout.readexactly(count)
     except (asyncio.IncompleteReadError, ConnectionResetError):
@@ -359,13 +370,14 @@ def _digest(module: bytes) -> str:
     return hashlib.sha256(module).hexdigest()
 
 
-def _written(job: ModuleJob, digest: str, *, compiled: bytes | None, run: bool) -> Sequence[bytes]:
+def _written(job: ModuleJob, digest: str, *, compiled: bytes | None, code_bytes: int, run: bool) -> Sequence[bytes]:
     module = job.module if compiled is None else compiled
     order = json.dumps(
         {
             "run": run,
             "digest": digest,
             "is_compiled": compiled is not None,
+            "code_bytes": code_bytes,
             "argv": job.argv,
             "folders": [
                 {"path": str(folder.path), "name": folder.name, "writable": folder.writable} for folder in job.folders

@@ -94,7 +94,8 @@ class Host:
         if fault := self._unfit(compiled):
             yield {"fault": fault}, b""
             return
-        code = bytes(compiled.serialize()) if is_new else b""
+        code = bytes(compiled.serialize()) if is_new and order["code_bytes"] else b""
+        code = code if len(code) <= order["code_bytes"] else b""
         yield {"compiled": len(code)}, code
         if order["run"]:
             yield self._run(order, compiled, given)

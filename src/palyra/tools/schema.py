@@ -19,7 +19,7 @@ MAX_BYTES = 64 * 1024
 MAX_SCHEMAS = 2000
 """In one document, each schema within another counted."""
 DEEPEST = 40
-MOST_STEPS = 50_000
+MOST_STEPS = 20_000
 """That one check may take: alternatives within alternatives multiply."""
 MOST_NAMED = 8
 LONGEST_FAULT = 200

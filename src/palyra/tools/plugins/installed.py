@@ -214,7 +214,7 @@ def load(home: Home, name: str) -> Plugin:
 
 def load_all(home: Home) -> Iterator[Plugin | Faulty]:
     """Return every plugin by name, and of those that can not be used why."""
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, NotADirectoryError):
         for name in sorted(found[1] for found in map(_PIN.fullmatch, os.listdir(home.plugins)) if found):
             try:
                 yield load(home, name)
