@@ -11,6 +11,7 @@ from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.output import date_time, facts, show, show_json, show_json_line, table
 from palyra.cli.printable import printable, printable_line
 from palyra.cli.question import CODE_CHARS, read_scope
+from palyra.cli.reissue import reissue
 from palyra.core.approval import Approval, Grant
 
 LISTED = 50
@@ -32,6 +33,9 @@ def approvals(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_approvals)
+
+
+approvals.add_command(reissue)
 
 
 @approvals.command("list")
@@ -139,6 +143,7 @@ def _show(invocation: Invocation, one: Approval) -> None:
         ("asked because", f"{one.reason} (policy {', '.join(one.policies)})"),
         ("state", one.decision or f"open until {date_time(one.expires_at)}"),
         ("answered by", one.answered_by or ""),
+        ("asked again by", f"run {one.reissued_as}" if one.reissued_as else ""),
         ("covers", one.effect.kind),
         ("run", one.run_id),
     ]

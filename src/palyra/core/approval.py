@@ -63,3 +63,5 @@ class Approval(Struct, frozen=True, kw_only=True):
     answered_by: str | None = None
     answer: str = ""
     """What the person said to it."""
+    reissued_as: RunId | None = None
+    """The latest run that proposes the same call once more, since nobody answered in time."""

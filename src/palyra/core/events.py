@@ -50,6 +50,17 @@ class Parent(Struct, frozen=True, kw_only=True):
     """How many runs stand above this one."""
 
 
+class Reissue(Struct, frozen=True, kw_only=True):
+    """A call that is proposed once more: nobody answered in time when it was asked about."""
+
+    approval_id: str
+    """The question of then."""
+    tool: str
+    arguments: JsonObject
+    labels: tuple[str, ...] = ()
+    """Where the arguments came from."""
+
+
 class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
     """What all events have."""
 
@@ -75,6 +86,8 @@ class RunAccepted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run
     mode: Mode = Mode.QUEUE
     idempotency_key: str | None = None
     parent: Parent | None = None
+    reissue: Reissue | None = None
+    """The call that the run begins with, before any turn of the model."""
 
 
 class RunStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):
@@ -135,6 +148,7 @@ class ToolProposed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="to
     """The model wants a tool to be called. Nothing has been decided yet."""
 
     turn: int
+    """0 for a call that a person proposes once more."""
     call_id: CallId
     tool: str
     arguments: JsonObject

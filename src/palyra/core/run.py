@@ -38,6 +38,7 @@ from palyra.core.events import (
     ModelTurnVoided,
     Parent,
     PolicyDecided,
+    Reissue,
     RunAccepted,
     RunCancelled,
     RunCompleted,
@@ -124,6 +125,8 @@ class RunState(Struct, frozen=True):
     parent: Parent | None = None
     status: RunStatus = RunStatus.ACCEPTED
     run_seq: int = 1
+    reissue: Reissue | None = None
+    """The call that the run begins with."""
     started: bool = False
     inputs: int = 1
     inputs_seen: int = 0
@@ -177,6 +180,7 @@ def begin(run_id: RunId, session_id: SessionId, event: RunAccepted) -> RunState:
         parent=event.parent,
         carried_ms=event.carried_ms,
     )
+        reissue=event.reissue,
 
 
 def evolve(state: RunState, event: RunEvent) -> RunState:
@@ -193,7 +197,7 @@ def evolve(state: RunState, event: RunEvent) -> RunState:
 
 
 def _status(state: RunState) -> RunStatus:
-    if state.status in TERMINAL or state.turns == 0:
+    if state.status in TERMINAL or (state.turns == 0 and not state.calls):
         return state.status
     waits = any(c.stage is Stage.WAITING for c in state.calls)
     works = any(c.stage not in SETTLED and c.stage is not Stage.WAITING for c in state.calls)
@@ -288,15 +292,18 @@ def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
             )
         case _ if event.turn != state.turn:
             raise IllegalTransition(f"turn {event.turn} is not open")
+        case ToolProposed(turn=0, tool=tool, arguments=arguments):
+            first = state.started and state.turns == 0 and state.turn is None and not state.calls
+            _require(first and state.cancel is None, "only a run's first step can be a call of then")
+            same = state.reissue is not None and (state.reissue.tool, state.reissue.arguments) == (tool, arguments)
+            _require(same, "this is not the call that the run was accepted for")
+            return _propose(state, event)
         case ModelText(text=text):
             return replace(state, text=(*state.text, text))
         case ToolProposed():
             fresh = all(c.call.call_id != event.call_id for c in state.calls)
             _require(fresh, f"call {event.call_id} was proposed before")
-            call = ToolCall(
-                call_id=event.call_id, tool=event.tool, arguments=event.arguments, malformed=event.malformed
-            )
-            return replace(state, calls=(*state.calls, CallState(call, Stage.PROPOSED)))
+            return _propose(state, event)
         case ModelTurnEnded():
             return replace(state, turn=None, answered=not state.calls)
         case ModelTurnVoided():
@@ -307,6 +314,11 @@ def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
 
 def _apply_decision(state: RunState, event: PolicyDecided | ApprovalRequested | ApprovalResolved) -> RunState:
     _require(state.turn is None, "the turn is still open")
+def _propose(state: RunState, event: ToolProposed) -> RunState:
+    call = ToolCall(call_id=event.call_id, tool=event.tool, arguments=event.arguments, malformed=event.malformed)
+    return replace(state, calls=(*state.calls, CallState(call, Stage.PROPOSED)))
+
+
     match event:
         case PolicyDecided(call_id=call_id, verdict=verdict):
             stage = {Verdict.ALLOW: Stage.ALLOWED, Verdict.ASK: Stage.ASK, Verdict.DENY: Stage.DENIED}[verdict]

@@ -163,7 +163,7 @@ class _Story:
         self._left = left
         self._below = below
         self._root: Link | None = None
-        self._parts: list[tuple[int, Link | _Turn]] = []
+        self._parts: list[tuple[int, Link | _Turn | _Call]] = []
         self._calls: dict[CallId, _Call] = {}
         self._context: ContextAssembled | None = None
         self._seen: list[JsonObject] = []
@@ -190,7 +190,11 @@ class _Story:
                 self._turn.voided = event
             case ToolProposed():
                 call = self._calls[event.call_id] = _Call(entry, event)
-                self._turn.calls.append(call)
+                if event.turn == 0:
+                    # A person proposed it once more: it stands in no turn.
+                    self._parts.append((entry.tape_seq, call))
+                else:
+                    self._turn.calls.append(call)
             case RunResumed():
                 self._add(entry, _link(entry, event, "end", f"interrupted and taken up again: {event.reason}"))
             case LimitReached():
@@ -243,6 +247,9 @@ class _Story:
             if isinstance(part, Link):
                 if focus.turn is None and focus.call_id is None:
                     then.append(_marked(part, focus))
+            elif isinstance(part, _Call):
+                if focus.turn is None and focus.call_id in (None, part.event.call_id):
+                    then.append(self._call(part, focus))
             elif (shown := self._shown(part, focus)) is not None:
                 then.append(shown)
         tokens = {"input_tokens": self._usage[0], "output_tokens": self._usage[1]}
@@ -317,6 +324,7 @@ def _input(entry: Entry, event: RunAccepted) -> Link:
         agent_id=event.agent_id,
         agent_reason=event.agent_reason,
         parent_run_id=event.parent.run_id if event.parent else None,
+        reissues=event.reissue.approval_id if event.reissue else None,
     )
     return _link(entry, event, "input", _quoted(event.text), facts=facts)
 

@@ -115,7 +115,7 @@ def build(
         *SessionRoutes(engine, tail, streams=streams, sessions=sessions).operations(),
         *AgentRoutes(agents).operations(),
         *FileRoutes(Files(engine, workspace=workspaces, clock=clock, ids=ids)).operations(),
-        *ApprovalRoutes(approvals, watch, streams=streams).operations(),
+        *ApprovalRoutes(approvals, watch, intake=intake, streams=streams).operations(),
         *StopRoutes(stops).operations(),
         *WhyRoutes(engine, workspace=workspaces).operations(),
         *AdminRoutes(status, metrics).operations(),
@@ -151,7 +151,9 @@ def build(
                     **SessionMethods(engine, doors=sessions).handlers(methods),
                     **AgentMethods(agents).handlers(methods),
                 },
-                APPROVALS_SERVICE: ApprovalMethods(approvals, watch, patience=patience).handlers(methods),
+                APPROVALS_SERVICE: ApprovalMethods(approvals, watch, intake=intake, patience=patience).handlers(
+                    methods
+                ),
                 VAULT_SERVICE: SecretMethods(secrets).handlers(methods),
                 STOP_SERVICE: StopMethods(stops).handlers(methods),
             }

@@ -11,12 +11,13 @@ from palyra.core.run import RunState
 from palyra.core.tool import JsonObject, Risk
 from palyra.journal.engine import Connection, Row
 
-FIRST_SCHEMA = 5
+FIRST_SCHEMA = 12
+"""Since when the rows are these."""
 RUN_ENDED = "the run has ended"
 
 _COLUMNS = (
     "approval_id, principal, session_id, run_id, call_id, agent_id, tool, arguments, effect, reason, policies,"
-    " policy_hash, labels, asked_ms, expires_ms, decision, scope, answered_ms, answered_by, answer"
+    " policy_hash, labels, asked_ms, expires_ms, decision, scope, answered_ms, answered_by, answer, reissued_as"
 )
 _encode = msgspec.json.Encoder()
 _effect = msgspec.json.Decoder(Effect)
@@ -73,6 +74,14 @@ def settle(
     )
 
 
+def note_reissue(conn: Connection, approval_id: str, run_id: RunId) -> None:
+    """Write down which run proposes the call of a question once more."""
+    conn.execute(
+        "UPDATE approvals SET reissued_as = :run_id WHERE approval_id = :approval_id",
+        {"approval_id": approval_id, "run_id": run_id},
+    )
+
+
 def withdraw_of_run(conn: Connection, run_id: RunId, *, at_ms: int) -> None:
     """End the questions that a run leaves open: nothing could follow from an answer any more."""
     conn.execute(
@@ -91,10 +100,14 @@ def get(conn: Connection, approval_id: str, principal: PrincipalId) -> Approval 
     return _approval(row) if row else None
 
 
-def ending_in(conn: Connection, ending: str, principal: PrincipalId) -> list[Approval]:
-    """Return the principal's open approvals whose id ends with these characters: what a person types."""
+def ending_in(conn: Connection, ending: str, principal: PrincipalId, *, overdue: bool = False) -> list[Approval]:
+    """Return the principal's open approvals whose id ends with these characters: what a person types.
+
+    With `overdue`, those too that nobody answered in time.
+    """
+    state = "(decision IS NULL OR decision = 'timed_out')" if overdue else "decision IS NULL"
     rows = conn.fetch(
-        f"SELECT {_COLUMNS} FROM approvals WHERE principal = :principal AND decision IS NULL"
+        f"SELECT {_COLUMNS} FROM approvals WHERE principal = :principal AND {state}"
         " AND SUBSTR(approval_id, 27 - :length) = :ending ORDER BY asked_ms, approval_id LIMIT 2",
         {"principal": principal, "length": len(ending), "ending": ending},
     )
@@ -152,6 +165,7 @@ def _row(approval: Approval) -> dict[str, object]:
         "answered_ms": to_ms(approval.answered_at) if approval.answered_at is not None else None,
         "answered_by": approval.answered_by,
         "answer": approval.answer,
+        "reissued_as": approval.reissued_as,
     }
 
 
@@ -184,4 +198,5 @@ def _approval(row: Row) -> Approval:
         answered_at=from_ms(row[17]) if row[17] is not None else None,
         answered_by=row[18],
         answer=row[19],
+        reissued_as=RunId(row[20]) if row[20] is not None else None,
     )

@@ -65,6 +65,9 @@ class Asked:
         match event:
             case RunAccepted():
                 self._runs[entry.run_id] = begin(entry.run_id, self.session_id, event)
+                if event.reissue is not None and event.reissue.approval_id in self.questions:
+                    again = self.questions[event.reissue.approval_id]
+                    self.questions[again.approval_id] = replace(again, reissued_as=entry.run_id)
             case ApprovalRequested():
                 self.questions[event.approval_id] = approvals.question(self._runs[entry.run_id], event)
                 self._open.setdefault(entry.run_id, set()).add(event.approval_id)

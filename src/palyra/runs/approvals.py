@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+from palyra.core import labels
 from palyra.core.approval import Approval, Grant, Scope
 from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import Conflict, Invalid, NotFound
@@ -30,7 +31,11 @@ class AlreadyAnswered(Conflict):
 
 
 class ApprovalExpired(Conflict):
-    """The time to answer is over, and the call was denied. Ask the agent again."""
+    """The time to answer is over, and the call was denied. `palyra approvals reissue` has you asked once more."""
+
+
+class StillOpen(Conflict):
+    """This question is still open. Answer it; only one whose time is over is asked once more."""
 
 
 class ScopeTooWide(Invalid):
@@ -93,6 +98,7 @@ class Approvals:
             answer = ApprovalResolved(
                 at=at,
                 actor=principal,
+                labels=(labels.OWNER,),
                 call_id=asked.call_id,
                 approval_id=asked.approval_id,
                 decision=Decision.ALLOWED if allow else Decision.DENIED,
@@ -143,20 +149,35 @@ def expire(conn: Connection, run_id: RunId, call_id: CallId, approval_id: str, *
     at = clock.now()
 
     def decide(state: RunState, _: bool) -> list[RunEvent]:
-        if not waits(state, call_id, approval_id):
-            return []
-        return [
-            ApprovalResolved(
-                at=at,
-                actor="system",
-                call_id=call_id,
-                approval_id=approval_id,
-                decision=Decision.TIMED_OUT,
-                reason=TIMED_OUT,
-            )
-        ]
+        return [timed_out(call_id, approval_id, at=at)] if waits(state, call_id, approval_id) else []
 
     intrude(conn, run_id, decide, ids=ids, now_ms=to_ms(at))
+
+
+def timed_out(call_id: CallId, approval_id: str, *, at: datetime) -> ApprovalResolved:
+    """Return what ends a question that nobody answered in time."""
+    return ApprovalResolved(
+        at=at,
+        actor="system",
+        labels=(labels.TOOL,),
+        call_id=call_id,
+        approval_id=approval_id,
+        decision=Decision.TIMED_OUT,
+        reason=TIMED_OUT,
+    )
+
+
+def overdue(conn: Connection, principal: PrincipalId, name: str) -> Approval:
+    """Return a question by its id, or one that is open or was not answered in time by its code."""
+    return _found(conn, principal, name, overdue=True)
+
+
+def check_overdue(asked: Approval, *, at: datetime) -> None:
+    """Raise unless the time of the question ran out before anybody answered."""
+    if asked.decision is None and asked.expires_at > at:
+        raise StillOpen
+    if asked.decision not in (None, Decision.TIMED_OUT.value):
+        raise _answered(asked)
 
 
 def waits(state: RunState, call_id: CallId, approval_id: str) -> bool:
@@ -167,12 +188,12 @@ def waits(state: RunState, call_id: CallId, approval_id: str) -> bool:
     )
 
 
-def _found(conn: Connection, principal: PrincipalId, name: str) -> Approval:
+def _found(conn: Connection, principal: PrincipalId, name: str, *, overdue: bool = False) -> Approval:
     if len(name) == CODE_CHARS:
-        open_ones = approvals.ending_in(conn, name.upper(), principal)
-        if len(open_ones) != 1:
+        fitting = approvals.ending_in(conn, name.upper(), principal, overdue=overdue)
+        if len(fitting) != 1:
             raise ApprovalNotFound
-        return open_ones[0]
+        return fitting[0]
     found = approvals.get(conn, parse_ulid(name, "approval id"), principal)
     if found is None:
         raise ApprovalNotFound

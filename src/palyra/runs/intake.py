@@ -19,7 +19,7 @@ from palyra.core.events import (
     RunAccepted,
     RunCancelled,
 )
-from palyra.core.ids import IdSource, RunId
+from palyra.core.ids import IdSource, PrincipalId, RunId
 from palyra.core.limits import Limits
 from palyra.core.message import (
     MAX_IDEMPOTENCY_KEY_CHARS,
@@ -35,6 +35,7 @@ from palyra.core.stop import Stop
 from palyra.journal import idempotency, runs
 from palyra.journal.engine import Connection, Engine
 from palyra.journal.idempotency import Claim
+from palyra.runs import reissue
 from palyra.runs.agents import choose
 from palyra.runs.record import Book, replay
 from palyra.runs.sessions import Resolved, SessionPutAway, resolve
@@ -108,7 +109,55 @@ class Intake:
             known = await self._engine.read(lambda conn: idempotency.answer(conn, claim))
             if known is not None:
                 return msgspec.structs.replace(_answer.decode(known), repeated=True)
-        raise Stopped(f"{stop.told} Nothing new is taken in. `palyra resume` lets work go on.")
+        raise _stopped(stop)
+
+    async def reissue(self, principal: PrincipalId, name: str) -> Accepted:
+        """Begin a run that proposes a call once more which nobody answered for in time; the open one, if there is one.
+
+        `name` is the id of the question, or its code.
+        """
+        if (stop := self._stops.stopped(principal)) is not None:
+            raise _stopped(stop)
+        at = self._clock.now()
+        run_id = RunId(self._ids.new())
+        with self._keep_place() as carrier:
+            return await self._engine.write(
+                lambda conn: self._again(conn, principal, name, run_id=run_id, at=at, carrier=carrier)
+            )
+
+    def _again(
+        self,
+        conn: Connection,
+        principal: PrincipalId,
+        name: str,
+        *,
+        run_id: RunId,
+        at: datetime,
+        carrier: str | None,
+    ) -> Accepted:
+        asked, session = reissue.find(conn, principal, name, at=at)
+        book = Book.open(conn, session.session_id, ids=self._ids)
+        # Read once more now that nobody else writes to the session: somebody may have been faster.
+        asked, session = reissue.find(conn, principal, asked.approval_id, at=at)
+        if (known := reissue.under_way(conn, asked)) is not None:
+            return known
+        settled = reissue.settle(conn, book, asked, at=at)
+        open_runs = runs.open_in(conn, session.session_id)
+        self._check_room(len(open_runs))
+        after_seq = book.seq
+        again = reissue.prepare(conn, principal, asked, session)
+        state = book.accept(run_id, again.accepted(principal, self._limits, at=at), carrier=carrier)
+        active = settled
+        if active is None and (run := next((run for run, is_active in open_runs if is_active), None)) is not None:
+            active = replay(conn, run)
+        book.close()
+        return Accepted(
+            run_id=run_id,
+            session_id=session.session_id,
+            after_seq=after_seq,
+            queued=not state.started,
+            waiting_for=_waits_for(active) if active is not None else None,
+        )
 
     def _unit(
         self, conn: Connection, inbound: Inbound, *, run_id: RunId, at: datetime, carrier: str | None
@@ -142,12 +191,7 @@ class Intake:
         # A run at its limit has had its last look at the conversation; the message gets a run of its own.
         if inbound.mode is Mode.STEER and active is not None and active.limit is None and active.cancel is None:
             return self._steer(book, active, inbound, at=at)
-        if len(open_runs) > self._queued_inputs:
-            raise QueueFull(
-                f"{len(open_runs) - 1} inputs wait in this session already, which is as many as it may have. "
-                "Wait for its runs to end, or cancel one.",
-                retry_after=timedelta(seconds=2),
-            )
+        self._check_room(len(open_runs))
         after_seq = book.seq
         agent, reason = choose(conn, inbound.principal, session)
         event = RunAccepted(
@@ -175,6 +219,14 @@ class Intake:
             waiting_for=_waits_for(active) if active is not None and not state.started else None,
         )
 
+    def _check_room(self, open_runs: int) -> None:
+        if open_runs > self._queued_inputs:
+            raise QueueFull(
+                f"{open_runs - 1} inputs wait in this session already, which is as many as it may have. "
+                "Wait for its runs to end, or cancel one.",
+                retry_after=timedelta(seconds=2),
+            )
+
     def _steer(self, book: Book, active: RunState, inbound: Inbound, *, at: datetime) -> Accepted:
         after_seq = book.seq
         state = active
@@ -186,6 +238,7 @@ class Intake:
                     ApprovalResolved(
                         at=at,
                         actor=inbound.principal,
+                        labels=(labels.OWNER,),
                         call_id=call.call.call_id,
                         approval_id=call.waits_for,
                         decision=Decision.WITHDRAWN,
@@ -212,6 +265,10 @@ class Intake:
             return fresh
         book.add(state, RunCancelled(at=at, actor=inbound.principal, reason=reason))
         return book.state_of(fresh.run_id)
+
+
+def _stopped(stop: Stop) -> Stopped:
+    return Stopped(f"{stop.told} Nothing new is taken in. `palyra resume` lets work go on.")
 
 
 def _check(inbound: Inbound) -> None:

@@ -33,8 +33,9 @@ from palyra.core.events import (
     SessionCreated,
     SessionEvent,
     TapeEvent,
+    ToolProposed,
 )
-from palyra.core.ids import IdSource, RunId, SessionId, TaskId
+from palyra.core.ids import CallId, IdSource, RunId, SessionId, TaskId
 from palyra.core.prompt import Message
 from palyra.core.run import TERMINAL, IllegalTransition, RunState, RunStatus, Stage, begin, evolve
 from palyra.core.session import Session
@@ -136,6 +137,8 @@ class Book:
         lease = Lease(run_id, carrier, 1) if carrier is not None and not waiting else None
         state = begin(run_id, self._session_id, event)
         self._fresh.append(tape.Fresh(run_id, 1, event))
+        if event.reissue is not None:
+            approvals.note_reissue(self._conn, event.reissue.approval_id, run_id)
         runs.insert(
             self._conn,
             runs.Run(
@@ -246,6 +249,18 @@ class Book:
         self._active = sessions.Active(after.run_id)
         if message := message_of(after, accepted):
             self._keep(after, message, accepted)
+        if (again := accepted.reissue) is not None:
+            # The run's first step, in this commit, so that nobody ever sees the run without it.
+            proposed = ToolProposed(
+                at=at,
+                actor=accepted.actor,
+                labels=again.labels,
+                turn=0,
+                call_id=CallId(self._ids.new()),
+                tool=again.tool,
+                arguments=again.arguments,
+            )
+            after = self.add(after, proposed)
         return after
 
     def _keep(self, state: RunState, message: Message, event: TapeEvent) -> None:

@@ -10,6 +10,7 @@ from palyra.core.events import (
     RunAccepted,
     RunEvent,
     ToolFinished,
+    ToolProposed,
 )
 from palyra.core.ids import CallId
 from palyra.core.prompt import Message, Role
@@ -25,7 +26,8 @@ def message_of(state: RunState, event: RunEvent) -> Message | None:
     match event:
         case RunAccepted(text=text) | InputSteered(text=text):
             return Message(role=Role.USER, text=text)
-        case ModelTurnEnded():
+        case ModelTurnEnded() | ToolProposed(turn=0):
+            # A call that a person proposes once more stands in no turn: it is a message by itself.
             calls = tuple(c.call for c in state.calls)
             return Message(role=Role.ASSISTANT, text="".join(state.text), calls=calls)
         case PolicyDecided(call_id=call_id, verdict=Verdict.DENY, reason=reason):

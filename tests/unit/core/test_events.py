@@ -51,7 +51,14 @@ TAGS = {
 """The stored names. Add to them; never change one, never take one away."""
 
 DEFAULTS: dict[str, dict[str, object]] = {
-    "RunAccepted": {"agent_reason": "", "origin": "api", "mode": "queue", "idempotency_key": None, "parent": None},
+    "RunAccepted": {
+        "agent_reason": "",
+        "origin": "api",
+        "mode": "queue",
+        "idempotency_key": None,
+        "parent": None,
+        "reissue": None,
+    },
     "RunResumed": {"reason": "restart"},
     "InputSteered": {"idempotency_key": None},
     "ModelTurnStarted": {"reason": "", "last": False, "settings_hash": ""},

@@ -17,6 +17,7 @@ from palyra.gateway.grpc.pb import approvals_pb2 as pb
 from palyra.gateway.grpc.serving import Handler, Methods, send
 from palyra.gateway.status import RequestMalformed
 from palyra.runs.approvals import Approvals
+from palyra.runs.intake import Intake
 from palyra.runs.watch import Watch
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ApprovalsService"].full_name
@@ -30,9 +31,10 @@ _arguments = msgspec.json.Decoder(JsonObject)
 class ApprovalMethods:
     """The methods that concern approvals and grants."""
 
-    def __init__(self, doors: Approvals, watch: Watch, *, patience: Callable[[], float]) -> None:
+    def __init__(self, doors: Approvals, watch: Watch, *, intake: Intake, patience: Callable[[], float]) -> None:
         """`patience` says for how many seconds a message may wait for its reader; it is asked each time."""
         self._doors = doors
+        self._intake = intake
         self._watch = watch
         self._patience = patience
 
@@ -41,6 +43,7 @@ class ApprovalMethods:
             "ListApprovals": methods.unary(self.list_approvals, pb.ListApprovalsRequest),
             "GetApproval": methods.unary(self.get_approval, pb.GetApprovalRequest),
             "ResolveApproval": methods.unary(self.resolve_approval, pb.ResolveApprovalRequest, need="write"),
+            "ReissueApproval": methods.unary(self.reissue_approval, pb.ReissueApprovalRequest, need="write"),
             "WatchApprovals": methods.stream(self.watch_approvals, pb.WatchApprovalsRequest),
             "ExportApprovals": methods.stream(self.export_approvals, pb.ExportApprovalsRequest),
             "ListGrants": methods.unary(self.list_grants, pb.ListGrantsRequest),
@@ -70,6 +73,19 @@ class ApprovalMethods:
             arguments=_object(asked.arguments) if asked.arguments else None,
         )
         return pb.ResolveApprovalResponse(approval=_approval(resolved))
+
+    async def reissue_approval(
+        self, asked: pb.ReissueApprovalRequest, principal: PrincipalId
+    ) -> pb.ReissueApprovalResponse:
+        accepted = await self._intake.reissue(principal, asked.approval_id)
+        return pb.ReissueApprovalResponse(
+            run_id=accepted.run_id,
+            session_id=accepted.session_id,
+            after_seq=accepted.after_seq,
+            queued=accepted.queued,
+            waiting_for=accepted.waiting_for or "",
+            repeated=accepted.repeated,
+        )
 
     async def watch_approvals(self, asked: pb.WatchApprovalsRequest, call: Call, principal: PrincipalId) -> None:
         async with aclosing(self._watch.follow(principal)) as news:
@@ -131,6 +147,7 @@ def _effect(effect: Effect) -> pb.Effect:
         hosts=effect.hosts,
         command=effect.command,
         kind=effect.kind,
+        credentials=effect.credentials,
     )
 
 
@@ -156,6 +173,7 @@ def _approval(one: Approval) -> pb.Approval:
         answered_at=one.answered_at,
         answered_by=one.answered_by or "",
         answer=one.answer,
+        reissued_as=one.reissued_as or "",
     )
 
 

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 from palyra.core.approval import Approval, Grant, Scope
 from palyra.core.ids import PrincipalId
+from palyra.core.message import Accepted
 from palyra.core.tool import JsonObject
 from palyra.gateway.cursor import from_approval, to_position
 from palyra.gateway.export import chained
@@ -21,6 +22,7 @@ from palyra.gateway.http.operation import CURSOR, LIMIT, Operation, Query
 from palyra.gateway.http.wire import MAX_PAGE, body, number, reply
 from palyra.gateway.streams import Streams
 from palyra.runs.approvals import Approvals
+from palyra.runs.intake import Intake
 from palyra.runs.watch import Watch
 
 MAX_TTL_SECONDS = 365 * 86400
@@ -39,6 +41,10 @@ class AnswerRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What the agent is told."""
     arguments: JsonObject | None = None
     """Other arguments than the agent proposed; they are judged anew."""
+
+
+class ReissueRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The question is to be asked once more."""
 
 
 class ApprovalsPage(Struct, frozen=True, kw_only=True):
@@ -69,8 +75,9 @@ class GrantAnswer(Struct, frozen=True, kw_only=True):
 class ApprovalRoutes:
     """The operations that concern approvals and grants."""
 
-    def __init__(self, approvals: Approvals, watch: Watch, *, streams: Streams) -> None:
+    def __init__(self, approvals: Approvals, watch: Watch, *, intake: Intake, streams: Streams) -> None:
         self._approvals = approvals
+        self._intake = intake
         self._watch = watch
         self._streams = streams
 
@@ -95,6 +102,16 @@ class ApprovalRoutes:
                 need="write",
                 body=AnswerRequest,
                 answer=ApprovalAnswer,
+            ),
+            Operation(
+                "POST",
+                f"{one}/reissue",
+                self.reissue,
+                "Ask once more what nobody answered in time: a new run proposes the same call.",
+                need="write",
+                body=ReissueRequest,
+                answer=Accepted,
+                status=202,
             ),
             Operation("GET", "/console/v1/grants", self.grants, "List grants.", query=(LIMIT,), answer=GrantsAnswer),
             Operation(
@@ -138,6 +155,12 @@ class ApprovalRoutes:
             arguments=asked.arguments,
         )
         return reply(ApprovalAnswer(approval=resolved))
+
+    async def reissue(self, request: Request, principal: PrincipalId) -> Response:
+        """Begin a run that proposes the call once more."""
+        await body(request, ReissueRequest)
+        accepted = await self._intake.reissue(principal, request.path_params["approval_id"])
+        return reply(accepted, status=202)
 
     async def grants(self, request: Request, principal: PrincipalId) -> Response:
         """List grants, the latest first."""

@@ -10,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Effect(_message.Message):
-    __slots__ = ("risk", "summary", "detail", "paths", "hosts", "command", "kind")
+    __slots__ = ("risk", "summary", "detail", "paths", "hosts", "command", "kind", "credentials")
     RISK_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
@@ -18,6 +18,7 @@ class Effect(_message.Message):
     HOSTS_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
+    CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
     risk: str
     summary: str
     detail: str
@@ -25,10 +26,11 @@ class Effect(_message.Message):
     hosts: _containers.RepeatedScalarFieldContainer[str]
     command: str
     kind: str
-    def __init__(self, risk: _Optional[str] = ..., summary: _Optional[str] = ..., detail: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., hosts: _Optional[_Iterable[str]] = ..., command: _Optional[str] = ..., kind: _Optional[str] = ...) -> None: ...
+    credentials: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, risk: _Optional[str] = ..., summary: _Optional[str] = ..., detail: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., hosts: _Optional[_Iterable[str]] = ..., command: _Optional[str] = ..., kind: _Optional[str] = ..., credentials: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Approval(_message.Message):
-    __slots__ = ("approval_id", "principal", "session_id", "run_id", "call_id", "agent_id", "tool", "arguments", "effect", "reason", "policies", "policy_hash", "labels", "asked_at", "expires_at", "decision", "scope", "answered_at", "answered_by", "answer")
+    __slots__ = ("approval_id", "principal", "session_id", "run_id", "call_id", "agent_id", "tool", "arguments", "effect", "reason", "policies", "policy_hash", "labels", "asked_at", "expires_at", "decision", "scope", "answered_at", "answered_by", "answer", "reissued_as")
     APPROVAL_ID_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +51,7 @@ class Approval(_message.Message):
     ANSWERED_AT_FIELD_NUMBER: _ClassVar[int]
     ANSWERED_BY_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
+    REISSUED_AS_FIELD_NUMBER: _ClassVar[int]
     approval_id: str
     principal: str
     session_id: str
@@ -69,7 +72,8 @@ class Approval(_message.Message):
     answered_at: _timestamp_pb2.Timestamp
     answered_by: str
     answer: str
-    def __init__(self, approval_id: _Optional[str] = ..., principal: _Optional[str] = ..., session_id: _Optional[str] = ..., run_id: _Optional[str] = ..., call_id: _Optional[str] = ..., agent_id: _Optional[str] = ..., tool: _Optional[str] = ..., arguments: _Optional[bytes] = ..., effect: _Optional[_Union[Effect, _Mapping]] = ..., reason: _Optional[str] = ..., policies: _Optional[_Iterable[str]] = ..., policy_hash: _Optional[str] = ..., labels: _Optional[_Iterable[str]] = ..., asked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., decision: _Optional[str] = ..., scope: _Optional[str] = ..., answered_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., answered_by: _Optional[str] = ..., answer: _Optional[str] = ...) -> None: ...
+    reissued_as: str
+    def __init__(self, approval_id: _Optional[str] = ..., principal: _Optional[str] = ..., session_id: _Optional[str] = ..., run_id: _Optional[str] = ..., call_id: _Optional[str] = ..., agent_id: _Optional[str] = ..., tool: _Optional[str] = ..., arguments: _Optional[bytes] = ..., effect: _Optional[_Union[Effect, _Mapping]] = ..., reason: _Optional[str] = ..., policies: _Optional[_Iterable[str]] = ..., policy_hash: _Optional[str] = ..., labels: _Optional[_Iterable[str]] = ..., asked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., decision: _Optional[str] = ..., scope: _Optional[str] = ..., answered_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., answered_by: _Optional[str] = ..., answer: _Optional[str] = ..., reissued_as: _Optional[str] = ...) -> None: ...
 
 class ListApprovalsRequest(_message.Message):
     __slots__ = ("only_open", "limit", "cursor")
@@ -122,6 +126,28 @@ class ResolveApprovalResponse(_message.Message):
     APPROVAL_FIELD_NUMBER: _ClassVar[int]
     approval: Approval
     def __init__(self, approval: _Optional[_Union[Approval, _Mapping]] = ...) -> None: ...
+
+class ReissueApprovalRequest(_message.Message):
+    __slots__ = ("approval_id",)
+    APPROVAL_ID_FIELD_NUMBER: _ClassVar[int]
+    approval_id: str
+    def __init__(self, approval_id: _Optional[str] = ...) -> None: ...
+
+class ReissueApprovalResponse(_message.Message):
+    __slots__ = ("run_id", "session_id", "after_seq", "queued", "waiting_for", "repeated")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    AFTER_SEQ_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
+    REPEATED_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    session_id: str
+    after_seq: int
+    queued: bool
+    waiting_for: str
+    repeated: bool
+    def __init__(self, run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., after_seq: _Optional[int] = ..., queued: _Optional[bool] = ..., waiting_for: _Optional[str] = ..., repeated: _Optional[bool] = ...) -> None: ...
 
 class WatchApprovalsRequest(_message.Message):
     __slots__ = ()
