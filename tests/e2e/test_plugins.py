@@ -129,6 +129,20 @@ def test_a_changed_plugin_is_not_run_and_named_by_every_command(daemon: Daemon) 
     }
 
 
+def test_a_plugin_with_a_changed_manifest_is_left_out_at_the_next_look(daemon: Daemon) -> None:
+    assert [part for part in daemon.get("/status")["parts"] if part["name"] == "plugins"] == []
+    for name in ("units", "csv-stats"):
+        told(daemon, "install", str(EXAMPLES / name), "--yes")
+    [text] = daemon.home.plugins.glob("units@*/plugin.toml")
+    text.write_text(text.read_text().replace("memory_mb = 4", "memory_mb = 400"))
+
+    assert palyra(daemon.home.path, "config", "reload").stdout == "In force now: plugins.\n"
+
+    [part] = [part for part in daemon.get("/status")["parts"] if part["name"] == "plugins"]
+    assert (part["status"], part["detail"]) == ("plugins_left_out", "1 in force, left out: units")
+    assert "There is no tool 'units.convert'" in result_of(daemon, "units.convert")
+
+
 def test_bad_plugins_are_refused_with_a_reason(daemon: Daemon, tmp_path: Path) -> None:
     for module, text, code in (
         (modules.IMPORTS, None, "module_invalid"),

@@ -174,6 +174,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                         status="ok" if not task_counts.get("parked") else "tasks_parked",
                         detail=f"{task_counts.get('pending', 0)} pending, {task_counts.get('parked', 0)} parked",
                     ),
+                    *_plugin_parts(plugins),
                     *mcp.parts(mcp_servers),
                 ],
             )
@@ -331,6 +332,21 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
     except OSError as error:
         raise SettingsInvalid(f"The TLS certificate or its key can not be read: {error}.") from error
     return context
+
+
+def _plugin_parts(plugins: CurrentPlugins) -> list[Part]:
+    """Say how the plugins stand, if there are any."""
+    found = plugins.now
+    if not found.plugins and not found.faulty:
+        return []
+    left_out = ", ".join(faulty.name for faulty in found.faulty)
+    return [
+        Part(
+            name="plugins",
+            status="plugins_left_out" if left_out else "ok",
+            detail=f"{len(found.plugins)} in force{f', left out: {left_out}' if left_out else ''}",
+        )
+    ]
 
 
 def _stop_part(stops: Stops) -> Part:
