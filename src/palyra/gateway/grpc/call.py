@@ -1,7 +1,8 @@
 """One call: messages in, messages out, and the status with which it ends.
 
-A message on the wire is a byte that says whether it is compressed, four with its length, and its bytes. What is written
-waits here until the caller has room for it; its status follows when everything before it has gone.
+A message on the wire is a byte that says whether it is compressed, four with its length, and its bytes. What arrives
+waits here as it came until somebody reads, and only who reads lets the caller send more. What is written waits until
+the caller has room for it; the status follows when everything before it has gone.
 """
 
 import asyncio
@@ -11,7 +12,6 @@ from collections.abc import Sequence
 from typing import Protocol
 from urllib.parse import quote
 
-from palyra.core.errors import PalyraError
 from palyra.gateway.status import GrpcStatus, RequestMalformed, RequestTooLarge
 
 MAX_REQUEST_BYTES = 1024 * 1024
@@ -26,6 +26,8 @@ _BEGIN: Headers = (
     ("content-type", "application/grpc"),
     ("grpc-accept-encoding", "identity"),
 )
+_MOST_DETAIL = 1_000
+"""Callers bound the head of an answer; what is too long for them would hide the status itself."""
 _PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 
 
@@ -66,10 +68,8 @@ class Call:
         """Nothing can be sent any more: the status has been, or the caller has left."""
         self._line = line
         self._stream_id = stream_id
-        self._partial = bytearray()
-        self._inbox: deque[bytes] = deque()
+        self._received = bytearray()
         self._owed = 0
-        self._fault: PalyraError | None = None
         self.complete = False
         """The caller sends nothing more."""
         self._arrived = asyncio.Event()
@@ -79,17 +79,21 @@ class Call:
         self._sent = asyncio.Event()
         """Set when nothing waits to be sent, and when nothing ever will be."""
 
-    async def read(self) -> bytes | None:
-        """Return the next message, None after the last."""
-        while not self._inbox:
-            if self._fault is not None:
-                raise self._fault
+    @property
+    def waiting(self) -> bool:
+        """Whether something waits for the caller to have room."""
+        return bool(self._outbox)
+
+    async def read(self, most: int = MAX_REQUEST_BYTES) -> bytes | None:
+        """Return the next message, None after the last; one with more bytes than `most` is refused."""
+        while (message := self._take(most)) is None:
             if self.complete:
+                if self._received:
+                    raise RequestMalformed("The call ended in the middle of a message.")
                 return None
+            self._grant()
             self._arrived.clear()
             await self._arrived.wait()
-        message = self._inbox.popleft()
-        self._grant()
         return message
 
     async def write(self, message: bytes) -> None:
@@ -113,29 +117,25 @@ class Call:
             self._sent.clear()
             await self._sent.wait()
 
-    def leave(self, status: GrpcStatus, detail: str) -> None:
+    def leave(self, status: GrpcStatus, detail: str, trailing: Headers = ()) -> None:
         """End the call at once, whatever still waits to be sent."""
         if not self.gone:
             self._outbox.clear()
-            self._last = self._ending(status, detail, ())
+            self._last = self._ending(status, detail, trailing)
             self.pump()
 
     # -- for the connection
 
     def feed(self, data: bytes, size: int) -> None:
         """Take in what the caller sent; it counts for `size`."""
-        self._owed += size
-        if self._fault is None:
-            self._partial += data
-            self._take()
-        self._grant()
-        self._arrived.set()
+        if self._last is None:
+            self._owed += size
+            self._received += data
+            self._arrived.set()
 
     def feed_end(self) -> None:
         """Take note that the caller sends nothing more."""
         self.complete = True
-        if self._partial and self._fault is None:
-            self._fault = RequestMalformed("The call ended in the middle of a message.")
         self._arrived.set()
 
     def pump(self) -> None:
@@ -165,7 +165,7 @@ class Call:
 
     def _ending(self, status: GrpcStatus, detail: str, trailing: Headers) -> Headers:
         begin = () if self._begun else _BEGIN[:2]
-        message = (("grpc-message", quote(detail, safe=_PRINTABLE)),) if detail else ()
+        message = (("grpc-message", quote(detail[:_MOST_DETAIL], safe=_PRINTABLE, errors="replace")),) if detail else ()
         return (*begin, ("grpc-status", str(status.value)), *message, *trailing)
 
     async def _emptied(self) -> None:
@@ -175,28 +175,24 @@ class Call:
         if self.gone:
             raise CallGone
 
-    def _take(self) -> None:
-        """Divide what has arrived into messages."""
-        while len(self._partial) >= _PREFIX.size:
-            compressed, length = _PREFIX.unpack_from(self._partial)
-            if compressed:
-                self._refuse(RequestMalformed("Messages are not taken compressed. Send them as they are."))
-                return
-            if length > MAX_REQUEST_BYTES:
-                self._refuse(RequestTooLarge())
-                return
-            end = _PREFIX.size + length
-            if len(self._partial) < end:
-                return
-            self._inbox.append(bytes(memoryview(self._partial)[_PREFIX.size : end]))
-            del self._partial[:end]
-
-    def _refuse(self, fault: PalyraError) -> None:
-        self._fault = fault
-        self._partial.clear()
+    def _take(self, most: int) -> bytes | None:
+        """Return the next message if all of it is here."""
+        if len(self._received) < _PREFIX.size:
+            return None
+        compressed, length = _PREFIX.unpack_from(self._received)
+        if compressed:
+            raise RequestMalformed("Messages are not taken compressed. Send them as they are.")
+        if length > most:
+            raise RequestTooLarge(f"The message has {length:,} bytes; at most {most:,} are taken. Send less at once.")
+        end = _PREFIX.size + length
+        if len(self._received) < end:
+            return None
+        message = bytes(memoryview(self._received)[_PREFIX.size : end])
+        del self._received[:end]
+        return message
 
     def _grant(self) -> None:
-        """Let the caller go on, unless something of it waits to be read: a message is as much as is held for it."""
-        if self._owed >= GRANT_BYTES and not self._inbox and not self.complete:
+        """Let the caller go on: somebody waits for what it sends."""
+        if self._owed >= GRANT_BYTES:
             self._line.grant(self._stream_id, self._owed)
             self._owed = 0

@@ -26,90 +26,155 @@ from h2.events import (
     StreamReset,
     WindowUpdated,
 )
-from h2.exceptions import ProtocolError
+from h2.exceptions import DenialOfServiceError, ProtocolError
+from h2.frame_buffer import FrameBuffer
 from h2.settings import SettingCodes, Settings
-from hyperframe.frame import GoAwayFrame
+from hyperframe.frame import Frame, GoAwayFrame, SettingsFrame
 
 from palyra.gateway.grpc.call import Call, Headers
 
 MOST_CALLS = 2_048
 MOST_HEADER_BYTES = 16 * 1024
+MOST_TABLE_BYTES = 4 * 1024
 WINDOW_BYTES = 1024 * 1024
+FRAME_BYTES = 16 * 1024
+"""The largest frame that is sent, which every caller takes; and how much is taken in between two looks at the line."""
 PING_SECONDS = 60.0
 ANSWER_SECONDS = 20.0
+"""So long a caller has for its first words, for a ping, and to take what was sent before we hung up."""
 MOST_RESETS = 1_000
 """So many calls a caller may take back between two pings. Opening and taking back is cheap for it, and dear for us."""
+MOST_IDLE = 10_000
+"""So many frames that ask for nothing a caller may send between two pings, or between two things that it is sent."""
+SETTINGS_COST = 100
+"""For how many of these settings count: each of them changes every call."""
 
 _CONFIG = H2Configuration(
     client_side=False, header_encoding=None, validate_outbound_headers=False, normalize_outbound_headers=False
 )
 _PING = b"palyra.."
+_GRPC = re.compile(r"application/grpc(?:[+;].*)?")
 _TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])", re.ASCII)
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
-_GIVES_UP = frozenset({SettingCodes.INITIAL_WINDOW_SIZE, SettingCodes.MAX_FRAME_SIZE})
+_SETTINGS = frozenset(SettingCodes)
 
 log = logging.getLogger(__name__)
 
 
+class _Frames(FrameBuffer):
+    """What has arrived, without that which would be refused anyway: the package looks at it when it is all there."""
+
+    def __next__(self) -> Frame:
+        if len(self._data) >= 3:
+            self._validate_frame_length(int.from_bytes(self._data[:3], "big"))
+        if self._headers_buffer and sum(len(part.data) for part in self._headers_buffer) > MOST_HEADER_BYTES:
+            raise DenialOfServiceError("A head is too long.")
+        return super().__next__()
+
+
 class _Http2(H2Connection):
+    """HTTP/2, with bounds where the package has none."""
+
     MAX_CLOSED_STREAMS = 64
     """How many ended calls are remembered, to tell a late frame from a wrong one. A line may carry many in its life."""
+    DEFAULT_MAX_HEADER_LIST_SIZE = MOST_HEADER_BYTES
 
-
-class Connection(asyncio.Protocol):
-    """See the module. `accept` begins a call, `lost` is told when the line is down."""
-
-    def __init__(self, accept: Callable[[Call], None], lost: Callable[["Connection"], None]) -> None:
-        self._accept = accept
-        self._lost = lost
-        self._calls: dict[int, Call] = {}
-        self._paused = False
-        self._resets = 0
-        self._owed = 0
-        self._last_id = 0
-        self._answered = True
-
-    # -- what the event loop says
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._http2 = _Http2(config=_CONFIG)
-        self._http2.local_settings = Settings(
+    def __init__(self) -> None:
+        super().__init__(_CONFIG)
+        self.incoming_buffer = _Frames(server=True)
+        self.local_settings = Settings(
             client=False,
             initial_values={
                 SettingCodes.MAX_CONCURRENT_STREAMS: MOST_CALLS,
                 SettingCodes.MAX_HEADER_LIST_SIZE: MOST_HEADER_BYTES,
             },
         )
+
+    def _receive_settings_frame(self, frame: SettingsFrame) -> tuple[list[Frame], list[Event]]:
+        # Those that mean nothing would be kept for good, and a larger table be filled with all that is ever sent.
+        wanted = {code: value for code, value in frame.settings.items() if code in _SETTINGS}
+        if (table := wanted.get(SettingCodes.HEADER_TABLE_SIZE)) is not None:
+            wanted[SettingCodes.HEADER_TABLE_SIZE] = min(table, MOST_TABLE_BYTES)
+        frame.settings = wanted
+        return super()._receive_settings_frame(frame)
+
+    def _receive_goaway_frame(self, frame: GoAwayFrame) -> tuple[list[Frame], list[Event]]:
+        # Who begins no further calls may still wait for answers; the package would not say another word.
+        return [], [ConnectionTerminated()]
+
+
+class Connection(asyncio.Protocol):
+    """See the module. `accept` begins a call; `made` and `lost` are told when the line is up and when it is down."""
+
+    def __init__(
+        self,
+        accept: Callable[[Call], None],
+        *,
+        made: Callable[["Connection"], None],
+        lost: Callable[["Connection"], None],
+    ) -> None:
+        self._accept = accept
+        self._made = made
+        self._lost = lost
+        self._calls: dict[int, Call] = {}
+        self._paused = False
+        self._resets = 0
+        self._idle = 0
+        self._owed = 0
+        self._last_id = 0
+        self._room = False
+        """The caller has made room, which nobody has used yet."""
+        self._answered = False
+        self._leaving = False
+        """One of the two begins no further calls here."""
+        self._over = False
+        """We have hung up."""
+
+    # -- what the event loop says
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._timer = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._pinged)
+        self._http2 = _Http2()
         self._http2.initiate_connection()
         self._http2.increment_flow_control_window(WINDOW_BYTES)
         self._flush()
-        self._pinging = asyncio.get_running_loop().call_later(PING_SECONDS, self._ping)
+        self._made(self)
 
     def data_received(self, data: bytes) -> None:
         try:
-            events = self._http2.receive_data(data)
-            for event in events:
-                self._handle(event)
+            for start in range(0, len(data), FRAME_BYTES):
+                for event in self._http2.receive_data(memoryview(data)[start : start + FRAME_BYTES]):
+                    self._handle(event)
+                    if self._over:
+                        return
+                self._flush()
         except ProtocolError as error:
-            # What it wants to say to the caller about this is ready to be sent.
-            log.info("a caller was hung up on: %s", error)
-            self._flush()
-            self._transport.close()
+            # What the package says of it may hold what was sent, a token too. The caller gets the code of the error.
+            log.info("a caller was hung up on: %s", type(error).__name__)
+            self.hang_up()
+        except Exception:
+            log.warning("a caller was hung up on: what it sent can not be handled", exc_info=True)
+            self.abort()
         else:
-            self._flush()
+            if self._room:
+                self._room = False
+                self._pump()
 
     def pause_writing(self) -> None:
         self._paused = True
-        self._transport.pause_reading()
+        if not self._over:
+            self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         self._paused = False
-        self._transport.resume_reading()
-        self._pump()
+        if not self._over:
+            self._transport.resume_reading()
+            self._pump()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._pinging.cancel()
+        self._over = True
+        self._timer.cancel()
         for call in list(self._calls.values()):
             call.drop()
         self._calls.clear()
@@ -120,17 +185,19 @@ class Connection(asyncio.Protocol):
     def send_headers(self, stream_id: int, headers: Headers, *, end: bool) -> None:
         with suppress(ProtocolError):
             self._http2.send_headers(stream_id, headers, end_stream=end)
+            self._idle = 0
             self._flush()
 
     def send_data(self, stream_id: int, data: memoryview) -> int:
         sent = 0
         try:
             while sent < len(data) and not self._paused:
-                room = min(self._http2.local_flow_control_window(stream_id), self._http2.max_outbound_frame_size)
+                room = min(self._http2.local_flow_control_window(stream_id), FRAME_BYTES)
                 if room <= 0:
                     break
                 self._http2.send_data(stream_id, bytes(data[sent : sent + room]))
                 sent = min(len(data), sent + room)
+                self._idle = 0
                 self._flush()
         except ProtocolError:
             return len(data)
@@ -145,22 +212,30 @@ class Connection(asyncio.Protocol):
         call = self._calls.pop(stream_id, None)
         if call is not None and not call.complete:
             # It may have more to send, which nobody will read.
-            with suppress(ProtocolError):
-                self._http2.reset_stream(stream_id, ErrorCodes.NO_ERROR)
-                self._flush()
+            self._reset(stream_id, ErrorCodes.NO_ERROR)
+        self._leave_if_done()
 
     # -- what the server says
 
     def go_away(self) -> None:
         """Ask the caller to begin no further calls here; those under way go on."""
-        self._transport.write(GoAwayFrame(last_stream_id=self._last_id).serialize())
+        if not self._over:
+            self._leaving = True
+            self._transport.write(GoAwayFrame(last_stream_id=self._last_id).serialize())
+            self._leave_if_done()
 
-    def close(self) -> None:
-        """Hang up, once what was written has been sent."""
-        self._transport.close()
+    def hang_up(self) -> None:
+        """Say nothing more; who does not take in time what was said so far goes without."""
+        if not self._over:
+            self._flush()
+            self._over = True
+            self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._transport.abort)
+            self._transport.close()
 
     def abort(self) -> None:
         """Hang up at once."""
+        self._over = True
         self._transport.abort()
 
     # -- inside
@@ -177,32 +252,44 @@ class Connection(asyncio.Protocol):
             case StreamReset():
                 self._taken_back(event)
             case WindowUpdated():
-                self._pump(event.stream_id or None)
-            case RemoteSettingsChanged() if not _GIVES_UP.isdisjoint(event.changed_settings):
-                self._pump()
+                self._room = True
+                self._count(1)
+            case RemoteSettingsChanged():
+                self._answered = self._room = True
+                self._count(SETTINGS_COST)
             case PingAckReceived():
                 self._answered = True
+                self._count(1)
             case ConnectionTerminated():
-                self._transport.close()
+                self._leaving = True
+                self._leave_if_done()
             case _:
-                pass
+                self._count(1)
 
     def _open(self, event: RequestReceived) -> None:
-        stream_id = self._last_id = event.stream_id or 0
+        stream_id = event.stream_id or 0
+        if self._leaving:
+            self._reset(stream_id, ErrorCodes.REFUSED_STREAM)
+            return
+        self._last_id = stream_id
         headers = {
             name.decode("ascii", "replace"): value.decode("ascii", "replace") for name, value in event.headers or ()
         }
-        content_type = headers.get("content-type", "")
-        if headers.get(":method") != "POST" or not content_type.startswith("application/grpc"):
-            status = "405" if headers.get(":method") != "POST" else "415"
-            self._http2.send_headers(stream_id, ((":status", status),), end_stream=True)
-            if event.stream_ended is None:
-                self._http2.reset_stream(stream_id, ErrorCodes.NO_ERROR)
-            return
-        path = headers.get(":path", "")
-        call = Call(self, stream_id, path, headers, seconds=_seconds(headers.get("grpc-timeout")))
-        self._calls[stream_id] = call
-        self._accept(call)
+        if headers.get(":method") != "POST":
+            self._decline(event, "405")
+        elif not _GRPC.fullmatch(headers.get("content-type", "")):
+            self._decline(event, "415")
+        else:
+            seconds = _seconds(headers.get("grpc-timeout"))
+            call = self._calls[stream_id] = Call(self, stream_id, headers.get(":path", ""), headers, seconds=seconds)
+            self._accept(call)
+
+    def _decline(self, event: RequestReceived, status: str) -> None:
+        """Answer what is no call."""
+        stream_id = event.stream_id or 0
+        self.send_headers(stream_id, ((":status", status),), end=True)
+        if event.stream_ended is None:
+            self._reset(stream_id, ErrorCodes.NO_ERROR)
 
     def _feed(self, event: DataReceived) -> None:
         size = event.flow_controlled_length or 0
@@ -211,6 +298,8 @@ class Connection(asyncio.Protocol):
         if self._owed >= WINDOW_BYTES // 2:
             self._http2.increment_flow_control_window(self._owed)
             self._owed = 0
+        if not event.data and event.stream_ended is None:
+            self._count(1)
         if call := self._calls.get(event.stream_id or 0):
             call.feed(event.data or b"", size)
 
@@ -220,33 +309,51 @@ class Connection(asyncio.Protocol):
         call.drop()
         self._resets += 1
         if self._resets > MOST_RESETS:
-            log.info("a caller was hung up on: it took back %d calls", self._resets)
-            self._http2.close_connection(ErrorCodes.ENHANCE_YOUR_CALM)
-            self._flush()
-            self._transport.close()
+            self._calm("it took back too many calls")
+        self._leave_if_done()
 
-    def _pump(self, stream_id: int | None = None) -> None:
-        """Let a call send what waits, or all of them."""
-        waiting = self._calls.values() if stream_id is None else filter(None, [self._calls.get(stream_id)])
-        for call in list(waiting):
+    def _count(self, cost: int) -> None:
+        """Bear with what asks for nothing, up to a point."""
+        self._idle += cost
+        if self._idle > MOST_IDLE:
+            self._calm("it sent too much that asks for nothing")
+
+    def _calm(self, reason: str) -> None:
+        if not self._over:
+            log.info("a caller was hung up on: %s", reason)
+            self._http2.close_connection(ErrorCodes.ENHANCE_YOUR_CALM)
+            self.hang_up()
+
+    def _reset(self, stream_id: int, code: ErrorCodes) -> None:
+        with suppress(ProtocolError):
+            self._http2.reset_stream(stream_id, code)
+            self._flush()
+
+    def _pump(self) -> None:
+        """Let all calls send what waits."""
+        for call in [call for call in self._calls.values() if call.waiting]:
             call.pump()
 
     def _ping(self) -> None:
-        self._resets = 0
+        self._resets = self._idle = 0
         self._answered = False
         self._http2.ping(_PING)
         self._flush()
-        self._pinging = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._pinged)
+        self._timer = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._pinged)
 
     def _pinged(self) -> None:
-        if not self._answered:
-            self._transport.abort()
-            return
-        self._pinging = asyncio.get_running_loop().call_later(PING_SECONDS - ANSWER_SECONDS, self._ping)
+        if self._answered:
+            self._timer = asyncio.get_running_loop().call_later(PING_SECONDS - ANSWER_SECONDS, self._ping)
+        else:
+            self.abort()
+
+    def _leave_if_done(self) -> None:
+        if self._leaving and not self._calls:
+            self.hang_up()
 
     def _flush(self) -> None:
         data = self._http2.data_to_send()
-        if data and not self._transport.is_closing():
+        if data and not self._over:
             self._transport.write(data)
 
 

@@ -8,9 +8,8 @@ from palyra.gateway.grpc import convert
 from palyra.gateway.grpc.call import Call
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
 from palyra.gateway.grpc.runs import PROTOCOL_VERSION
-from palyra.gateway.grpc.serving import Handler, authorization, decode, serialize, unguarded
+from palyra.gateway.grpc.serving import ANYBODYS_BYTES, Handler, authorization, open_to_anybody, read, reply
 from palyra.gateway.records import Status
-from palyra.gateway.status import GrpcStatus
 
 
 class HealthMethods:
@@ -21,11 +20,11 @@ class HealthMethods:
         self._status = status
 
     def handlers(self) -> dict[str, Handler]:
-        return {"GetHealth": unguarded(self.get_health)}
+        return {"GetHealth": open_to_anybody(self.get_health)}
 
     async def get_health(self, call: Call) -> None:
         """Say how each part is."""
-        asked = decode(pb.GetHealthRequest, await call.read())
+        asked = await read(call, pb.GetHealthRequest, most=ANYBODYS_BYTES)
         if asked.parts:
             await self._auth.principal(authorization(call))
         status = await self._status()
@@ -33,5 +32,4 @@ class HealthMethods:
         health.status = next((part.status for part in status.parts if part.status != "ok"), "ok")
         health.version = VERSION
         health.protocol_version = PROTOCOL_VERSION
-        await call.write(serialize(health))
-        await call.finish(GrpcStatus.OK)
+        await reply(call, health)

@@ -15,7 +15,7 @@ from palyra.core.session import SessionRef
 from palyra.gateway.grpc import convert
 from palyra.gateway.grpc.call import Call
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
-from palyra.gateway.grpc.serving import Handler, Methods, decode, send
+from palyra.gateway.grpc.serving import Handler, Methods, decode, read, send
 from palyra.gateway.status import RequestMalformed
 from palyra.journal import runs, sessions, tape
 from palyra.journal.engine import Engine
@@ -26,7 +26,6 @@ from palyra.runs.sessions import SessionNotFound
 
 PROTOCOL_VERSION = 1
 LOOK_UP_SECONDS = 60.0
-FIRST_REQUEST_SECONDS = 30.0
 BATCH_CHARS = 128 * 1024
 RESTART = timedelta(seconds=1)
 FINAL = frozenset({"run_completed", "run_failed", "run_cancelled"})
@@ -122,10 +121,8 @@ class RunMethods:
         return pb.RouteMessageResponse(accepted=convert.from_accepted(accepted))
 
     async def _start(self, call: Call, principal: PrincipalId) -> Accepted:
-        async with asyncio.timeout(FIRST_REQUEST_SECONDS):
-            message = await call.read()
-        first = decode(pb.RunStreamRequest, message) if message is not None else None
-        if first is None or first.WhichOneof("request") != "start":
+        first = await read(call, pb.RunStreamRequest)
+        if first.WhichOneof("request") != "start":
             raise RequestMalformed("The first request of RunStream is `start`.")
         if first.start.protocol_version != PROTOCOL_VERSION:
             raise ProtocolUnknown

@@ -2,16 +2,17 @@
 
 import asyncio
 import logging
+import resource
 import ssl
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
 from palyra.core.errors import Unavailable
 from palyra.gateway.grpc import standard
-from palyra.gateway.grpc.call import Call, CallGone
-from palyra.gateway.grpc.connection import Connection
+from palyra.gateway.grpc.call import Call
+from palyra.gateway.grpc.connection import ANSWER_SECONDS, Connection
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
-from palyra.gateway.grpc.serving import Handler
+from palyra.gateway.grpc.serving import Handler, refusal
 from palyra.gateway.status import GrpcStatus
 
 SERVICE = pb.DESCRIPTOR.services_by_name["GatewayService"].full_name
@@ -36,6 +37,9 @@ class GrpcServer:
             f"/{service}/{name}": handler for service, handlers in offered.items() for name, handler in handlers.items()
         }
         self._connections: set[Connection] = set()
+        self._most_connections = _most_connections()
+        self._full = False
+        self._stopping = False
         self._serving: set[asyncio.Task[None]] = set()
         self._group = asyncio.TaskGroup()
         self._open = AsyncExitStack()
@@ -44,7 +48,14 @@ class GrpcServer:
         """Begin to serve and return the port."""
         loop = asyncio.get_running_loop()
         try:
-            listener = await loop.create_server(self._connected, host, port, ssl=tls, backlog=BACKLOG)
+            listener = await loop.create_server(
+                lambda: Connection(self._accept, made=self._made, lost=self._connections.discard),
+                host,
+                port,
+                ssl=tls,
+                ssl_handshake_timeout=ANSWER_SECONDS if tls else None,
+                backlog=BACKLOG,
+            )
         except OSError as error:
             raise GrpcPortTaken(
                 f"Port {port} of {host} can not be had. Stop the program that has it, "
@@ -57,21 +68,27 @@ class GrpcServer:
 
     async def stop(self, *, seconds: float) -> None:
         """Take no further calls, and give those under way so long to end."""
+        self._stopping = True
         self._health.stop()
-        for connection in self._connections:
+        for connection in list(self._connections):
             connection.go_away()
         if self._serving:
             await asyncio.wait(self._serving, timeout=seconds)
         for task in self._serving:
             task.cancel()
         await self._open.aclose()
-        for connection in self._connections:
-            connection.close()
+        for connection in list(self._connections):
+            connection.hang_up()
 
-    def _connected(self) -> Connection:
-        connection = Connection(self._accept, self._connections.discard)
-        self._connections.add(connection)
-        return connection
+    def _made(self, connection: Connection) -> None:
+        full = len(self._connections) >= self._most_connections
+        if full and not self._full:
+            log.warning("no further caller is let in at the gRPC door: %d are there", len(self._connections))
+        self._full = full
+        if full or self._stopping:
+            connection.abort()
+        else:
+            self._connections.add(connection)
 
     def _accept(self, call: Call) -> None:
         call.task = task = self._group.create_task(self._serve(call))
@@ -79,19 +96,25 @@ class GrpcServer:
         task.add_done_callback(self._serving.discard)
 
     async def _serve(self, call: Call) -> None:
-        """Carry a call to its end, whatever that is."""
+        """Carry a call to its end, whatever that is. An error that went on from here would end the daemon."""
         serve = self._methods.get(call.path)
         try:
-            async with asyncio.timeout(call.seconds) as limit:
+            async with asyncio.timeout(call.seconds):
                 if serve is None:
-                    await call.finish(GrpcStatus.UNIMPLEMENTED, "There is no such method.")
+                    call.leave(GrpcStatus.UNIMPLEMENTED, "There is no such method.")
                 else:
                     await serve(call)
-        except CallGone:
-            pass
         except TimeoutError:
-            assert limit.expired(), "a method has let a timeout of its own go by"
-            await call.finish(GrpcStatus.DEADLINE_EXCEEDED, "The time that you gave it is over.")
+            # What waits to be sent comes too late as well.
+            call.leave(GrpcStatus.DEADLINE_EXCEEDED, "The time that you gave it is over.")
         except asyncio.CancelledError:
             # Its caller has left, or the daemon stops; for the second case it is told, if it still takes anything.
             call.leave(GrpcStatus.UNAVAILABLE, "The daemon stops.")
+        except Exception as error:
+            call.leave(*refusal(error))
+
+
+def _most_connections() -> int:
+    """Return how many callers are let in: half of the handles, so that they do not take those of the journal."""
+    handles, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return handles // 2 if handles != resource.RLIM_INFINITY else 65_536

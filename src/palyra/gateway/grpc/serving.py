@@ -12,11 +12,18 @@ from google.protobuf.message import DecodeError, Message
 from palyra.core.errors import PalyraError, Unavailable
 from palyra.core.ids import PrincipalId
 from palyra.gateway.auth import Auth
-from palyra.gateway.grpc.call import Call, CallGone
+from palyra.gateway.grpc.call import MAX_REQUEST_BYTES, Call, CallGone
 from palyra.gateway.status import GRPC_STATUS, AnswerTooLarge, GrpcStatus, InternalError, RequestMalformed, nearest
 from palyra.gateway.streams import Streams
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
+REQUEST_SECONDS = 30.0
+ANSWER_SECONDS = 60.0
+ANYBODYS_CALLS = 256
+"""So many calls of one method that needs no token may be under way: nobody else counts them."""
+ANYBODYS_BYTES = 16 * 1024
+"""As much may a message to such a method have."""
+_ANYBODY = PrincipalId("")
 
 log = logging.getLogger(__name__)
 
@@ -50,17 +57,15 @@ class Methods:
 
         async def serve(call: Call) -> None:
             principal = await self._auth.principal(authorization(call), need)
-            answer = await method(decode(request, await call.read()), principal)
-            await call.write(serialize(answer))
-            await call.finish(GrpcStatus.OK)
+            await reply(call, await method(await read(call, request), principal))
 
-        return unguarded(serve)
+        return serve
 
     def stream(self, method: Streaming, request: type[Message], *, need: str = "read") -> Handler:
         """Serve a method that takes one message and writes to its call."""
 
         async def serve(call: Call, principal: PrincipalId) -> None:
-            await method(decode(request, await call.read()), call, principal)
+            await method(await read(call, request), call, principal)
 
         return self._streaming(serve, need)
 
@@ -82,8 +87,6 @@ class Methods:
                     place.enter_context(self._streams.place(principal))
                     await method(call, principal)
                     ending = Refusal(GrpcStatus.OK, "", ())
-                except CallGone:
-                    return
                 except Exception as error:
                     ending = refusal(error)
                 # Only here, where the error is gone, and with it the frames that hold what was to be written next.
@@ -92,20 +95,35 @@ class Methods:
         return serve
 
 
-def unguarded(serve: Handler) -> Handler:
-    """Answer the errors of a method that looks after everything else itself."""
+def open_to_anybody(serve: Handler) -> Handler:
+    """Serve a method that needs no token, so many calls of it at once."""
+    streams = Streams(lambda: (ANYBODYS_CALLS, ANYBODYS_CALLS))
 
-    async def guarded(call: Call) -> None:
-        try:
+    async def counted(call: Call) -> None:
+        with streams.place(_ANYBODY):
             await serve(call)
-            return
-        except CallGone:
-            return
-        except Exception as error:
-            ending = refusal(error)
-        await call.finish(*ending)
 
-    return guarded
+    return counted
+
+
+async def read(call: Call, kind: type[Request], *, most: int = MAX_REQUEST_BYTES) -> Request:
+    """Read the request of a call, which does not wait for it for ever."""
+    try:
+        async with asyncio.timeout(REQUEST_SECONDS):
+            return decode(kind, await call.read(most))
+    except TimeoutError:
+        raise RequestMalformed(f"No message has come for {REQUEST_SECONDS:g} seconds. Call again with one.") from None
+
+
+async def reply(call: Call, message: Message) -> None:
+    """Give the one answer of a call; a caller that does not take it in time goes without, and nothing waits for it."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await call.write(serialize(message))
+            await call.finish(GrpcStatus.OK)
+    except TimeoutError:
+        log.info("a caller was cut off: it did not take its answer")
+        raise ReaderTooSlow(retry_after=timedelta(0)) from None
 
 
 async def send(call: Call, message: Message, *, seconds: float) -> None:
@@ -122,6 +140,8 @@ def refusal(error: Exception) -> Refusal:
     """Return what a caller is told of an error."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
+    if isinstance(error, CallGone):
+        return Refusal(GrpcStatus.CANCELLED, "", ())
     if not isinstance(error, PalyraError):
         log.error("a call failed", exc_info=error)
         error = InternalError()

@@ -10,7 +10,16 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from palyra.gateway.grpc.call import Call
-from palyra.gateway.grpc.serving import Handler, decode, unguarded
+from palyra.gateway.grpc.serving import (
+    ANSWER_SECONDS,
+    ANYBODYS_BYTES,
+    Handler,
+    decode,
+    open_to_anybody,
+    read,
+    reply,
+    send,
+)
 from palyra.gateway.status import GrpcStatus
 
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
@@ -33,25 +42,23 @@ class Health:
         self._stopped.set()
 
     def services(self) -> dict[str, dict[str, Handler]]:
-        return {HEALTH: {"Check": unguarded(self._check), "Watch": unguarded(self._watch)}}
+        return {HEALTH: {"Check": open_to_anybody(self._check), "Watch": open_to_anybody(self._watch)}}
 
     async def _check(self, call: Call) -> None:
-        asked = decode(health_pb2.HealthCheckRequest, await call.read())
-        if asked.service not in self._names:
+        asked = await read(call, health_pb2.HealthCheckRequest, most=ANYBODYS_BYTES)
+        if asked.service in self._names:
+            await reply(call, self._state())
+        else:
             await call.finish(GrpcStatus.NOT_FOUND, "There is no such service.")
-            return
-        await call.write(self._state().SerializeToString())
-        await call.finish(GrpcStatus.OK)
 
     async def _watch(self, call: Call) -> None:
-        asked = decode(health_pb2.HealthCheckRequest, await call.read())
-        if asked.service not in self._names:
-            unknown = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
-            await call.write(health_pb2.HealthCheckResponse(status=unknown).SerializeToString())
-        else:
-            await call.write(self._state().SerializeToString())
+        asked = await read(call, health_pb2.HealthCheckRequest, most=ANYBODYS_BYTES)
+        known = asked.service in self._names
+        unknown = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
+        await send(call, self._state() if known else unknown, seconds=ANSWER_SECONDS)
         await self._stopped.wait()
-        await call.write(self._state().SerializeToString())
+        if known:
+            await send(call, self._state(), seconds=ANSWER_SECONDS)
         await call.finish(GrpcStatus.OK)
 
     def _state(self) -> health_pb2.HealthCheckResponse:
@@ -64,15 +71,15 @@ def reflection(names: Sequence[str]) -> dict[str, dict[str, Handler]]:
     offered = sorted({*names, REFLECTION, REFLECTION_V1})
 
     async def tell(call: Call) -> None:
-        while (message := await call.read()) is not None:
+        while (message := await call.read(ANYBODYS_BYTES)) is not None:
             asked = decode(reflection_pb2.ServerReflectionRequest, message)
             answer = _answer(asked, offered)
             answer.original_request.CopyFrom(asked)
             answer.valid_host = asked.host
-            await call.write(answer.SerializeToString())
+            await send(call, answer, seconds=ANSWER_SECONDS)
         await call.finish(GrpcStatus.OK)
 
-    handlers = {"ServerReflectionInfo": unguarded(tell)}
+    handlers = {"ServerReflectionInfo": open_to_anybody(tell)}
     return {REFLECTION: handlers, REFLECTION_V1: handlers}
 
 
