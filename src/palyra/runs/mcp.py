@@ -99,12 +99,12 @@ class Mcp:
         self._clock = clock
 
     async def all(self) -> list[McpStanding]:
-        """Return how every server stands."""
+        """Return how every server stands, in brief."""
         return self._servers.standing()
 
     async def one(self, name: str) -> McpStanding:
-        """Return how a server stands."""
-        return self._servers.get(name).standing()
+        """Return how a server stands, with all that its tools say of themselves."""
+        return await asyncio.to_thread(self._servers.get(name).in_full)
 
     async def decide(
         self, principal: PrincipalId, name: str, digests: Mapping[str, str], *, accept: bool

@@ -5,7 +5,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL, Popen
 from time import monotonic, sleep
@@ -58,7 +58,6 @@ class Keeping:
     used: Used
     secrets: Secrets
     context: ToolContext
-    cover: Cover = field(default_factory=Cover)
 
     def standing(self, name: str = "s") -> McpStanding:
         found = [one for one in self.servers.standing() if one.name == name]
@@ -86,7 +85,7 @@ class Keeping:
         return await self.mcp.decide(OWNER, name, digests, accept=True)
 
     def tool(self, tool: str, name: str = "s") -> McpTool:
-        return next(one for one in self.standing(name).tools if one.tool == tool)
+        return next(one for one in self.servers.get(name).in_full().tools if one.tool == tool)
 
     def names(self) -> list[str]:
         """The tools of servers that agents are offered."""

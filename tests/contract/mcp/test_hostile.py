@@ -67,7 +67,8 @@ async def test_of_many_tools_those_that_are_named_can_be_used(sqlite: SqliteEngi
 
 async def test_what_tools_say_is_cleaned_or_refused_with_the_reason(sqlite: SqliteEngine, keep: Keep) -> None:
     async with keep(sqlite, s=hostile("names")) as kept:
-        found = await kept.reaches(ServerState.READY)
+        await kept.reaches(ServerState.READY)
+        found = await kept.mcp.one("s")
     usable = {tool.tool: tool for tool in found.tools if tool.state is ToolState.NEW}
     reasons = {tool.tool: tool.reason for tool in found.tools if tool.state is ToolState.UNUSABLE}
     assert list(usable) == ["echo"]

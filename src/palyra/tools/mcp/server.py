@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
+import msgspec
+
 from palyra.core.attestation import Ran
 from palyra.core.clock import Clock
 from palyra.core.errors import Denied, PalyraError, Unavailable
@@ -26,7 +28,7 @@ from palyra.sandbox.resident import Cover, Staying, start
 from palyra.tools.mcp import definitions
 from palyra.tools.mcp.connection import Connection, McpServerDown
 from palyra.tools.mcp.definitions import Listing
-from palyra.tools.mcp.standing import tools_of
+from palyra.tools.mcp.standing import in_brief, in_full, tools_of
 from palyra.tools.mcp.wire import MOST_LINE_BYTES, MOST_TOOLS
 from palyra.tools.witness import Witness
 
@@ -105,8 +107,12 @@ class Server:
         self._pins = pins
         self._look()
 
+    def in_full(self) -> McpStanding:
+        """Say how it stands, with all that its tools say of themselves and what has changed of it. Blocks a while."""
+        return msgspec.structs.replace(self.standing(), tools=in_full(self.tools, self._pins))
+
     def standing(self) -> McpStanding:
-        """Say how it stands."""
+        """Say how it stands, in brief."""
         left = self._next_at - self._around.clock.monotonic() if self._next_at is not None else None
         return McpStanding(
             name=self.name,
@@ -118,7 +124,7 @@ class Server:
             protocol=self._protocol,
             restarts=self._restarts,
             retry_in_seconds=round(max(0.0, left), 1) if left is not None else None,
-            tools=self.tools,
+            tools=in_brief(self.tools),
         )
 
     def restart(self) -> None:
@@ -177,7 +183,7 @@ class Server:
         """Ask the server what its tools are now."""
         connection = await self._connected()
         async with self._looking:
-            self._adopt_listing(await connection.listing())
+            await self._adopt_listing(await connection.listing())
 
     @property
     def _is_covered(self) -> bool:
@@ -214,7 +220,7 @@ class Server:
                     ready = await connection.greet(order)
             except TimeoutError:
                 raise McpServerDown(f"It did not answer within {START_SECONDS:g} s of its start.") from None
-            self._adopt_listing(ready.tools or [])
+            await self._adopt_listing(ready.tools or [])
             self._says = definitions.clean(ready.ready or "", most=100)
             self._protocol = definitions.clean(ready.protocol, most=40)
             self._connection, self._state, self._reason = connection, ServerState.READY, ""
@@ -244,8 +250,9 @@ class Server:
             changed.clear()
             await self.look_again()
 
-    def _adopt_listing(self, listed: list[JsonObject]) -> None:
-        listing = definitions.read(listed)
+    async def _adopt_listing(self, listed: list[JsonObject]) -> None:
+        # Off the event loop: what a server says may be long.
+        listing = await asyncio.to_thread(definitions.read, listed)
         wanted = self.settings.tools
         usable = [name for name in listing.definitions if wanted is None or name in wanted]
         if len(usable) > MOST_TOOLS:

@@ -2,12 +2,15 @@
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
 
 from palyra.core.mcp import Definition, McpServer, McpTool, Pin, ToolState, full_name, place_digest, risk_of
 from palyra.tools.mcp.definitions import Listing
 
 MOST_DIFF_LINES = 200
+MOST_LINES = 500
 NOT_NAMED = "the configuration names other tools"
 
 
@@ -34,8 +37,7 @@ def _tools(name: str, server: McpServer, pins: Mapping[str, Pin], listing: Listi
         elif decided.definition.digest == definition.digest:
             yield _tool(name, server, definition, ToolState.ACCEPTED)
         else:
-            diff = difference(decided.definition, definition)
-            yield _tool(name, server, definition, ToolState.CHANGED, diff=diff)
+            yield _tool(name, server, definition, ToolState.CHANGED)
     for tool, reason in listing.unusable.items():
         yield McpTool(name=full_name(name, tool), tool=tool, state=ToolState.UNUSABLE, reason=reason)
     for tool, pin in ours.items():
@@ -43,24 +45,38 @@ def _tools(name: str, server: McpServer, pins: Mapping[str, Pin], listing: Listi
             yield _tool(name, server, pin.definition, ToolState.GONE)
 
 
-def difference(before: Definition, now: Definition) -> tuple[str, ...]:
+def in_full(tools: Iterable[McpTool], pins: Mapping[str, Pin]) -> tuple[McpTool, ...]:
+    """Return the tools with what has changed of those that have. Takes a while if a server has changed many."""
+    return tuple(
+        msgspec.structs.replace(tool, diff=difference(pins[tool.tool].definition, tool))
+        if tool.state is ToolState.CHANGED and tool.tool in pins
+        else tool
+        for tool in tools
+    )
+
+
+def in_brief(tools: Iterable[McpTool]) -> tuple[McpTool, ...]:
+    """Return the tools without what they say of themselves."""
+    return tuple(msgspec.structs.replace(tool, description="", parameters={}) for tool in tools)
+
+
+def difference(before: Definition, now: Definition | McpTool) -> tuple[str, ...]:
     """Return what has changed, line by line."""
     lines = list(difflib.unified_diff(_lines(before), _lines(now), "accepted", "now", lineterm=""))
     if not lines:
-        return ("(what differs is not shown to models: a title, a hint, or characters that nobody sees)",)
+        return ("(what differs is not shown to models: a title, a hint, or characters that nobody sees, or far down)",)
     left = len(lines) - MOST_DIFF_LINES
     return (*lines[:MOST_DIFF_LINES], f"… {left} lines more") if left > 0 else tuple(lines)
 
 
-def _lines(definition: Definition) -> list[str]:
+def _lines(definition: Definition | McpTool) -> list[str]:
     parameters = json.dumps(definition.parameters, indent=2, ensure_ascii=False, sort_keys=True)
     hint = ["reads only"] if definition.reads_only else []
-    return [*definition.description.splitlines(), *hint, *parameters.splitlines()]
+    # Comparing takes the square of their number, if somebody wants it to.
+    return [*definition.description.splitlines(), *hint, *parameters.splitlines()][:MOST_LINES]
 
 
-def _tool(
-    name: str, server: McpServer, definition: Definition, state: ToolState, *, diff: tuple[str, ...] = ()
-) -> McpTool:
+def _tool(name: str, server: McpServer, definition: Definition, state: ToolState) -> McpTool:
     left_out = server.tools is not None and definition.name not in server.tools
     return McpTool(
         name=full_name(name, definition.name),
@@ -72,5 +88,4 @@ def _tool(
         description=definition.description,
         parameters=definition.parameters,
         reads_only=definition.reads_only,
-        diff=() if left_out else diff,
     )

@@ -9,7 +9,7 @@ that leave the host are refused, and so are proxies that the environment names.
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -26,13 +26,9 @@ CONNECT_SECONDS = 10.0
 MOST_ADDRESSES = 4
 
 
-def transport(order: dict[str, Any]) -> AbstractAsyncContextManager[TransportStreams]:
-    """Return the way to the server of the order."""
-    return _reach(order)
-
-
 @asynccontextmanager
-async def _reach(order: dict[str, Any]) -> AsyncIterator[TransportStreams]:
+async def transport(order: dict[str, Any]) -> AsyncIterator[TransportStreams]:
+    """Open the way to the server of the order."""
     url = httpx2.URL(order["url"])
     way = Way(url.host, allow_private=order["allow_private"], own_ports=frozenset(order["own_ports"]))
     client = httpx2.AsyncClient(

@@ -8,7 +8,7 @@ import pytest
 from palyra.core.mcp import Definition, McpServer, McpTool, Pin, ToolState, place_digest
 from palyra.core.tool import Risk
 from palyra.tools.mcp.definitions import Listing, clean, read
-from palyra.tools.mcp.standing import MOST_DIFF_LINES, difference, tools_of
+from palyra.tools.mcp.standing import MOST_DIFF_LINES, difference, in_brief, in_full, tools_of
 
 SERVER = McpServer(command="notes")
 AT = datetime(2026, 1, 2, tzinfo=UTC)
@@ -34,8 +34,8 @@ def pin(of: Definition, *, accepted: bool = True, server: McpServer = SERVER) ->
 
 
 def standing(listing: Listing | None, *pins: Pin, server: McpServer = SERVER) -> dict[str, McpTool]:
-    found = tools_of("s", server, {one.definition.name: one for one in pins}, listing)
-    return {tool.tool: tool for tool in found}
+    decided = {one.definition.name: one for one in pins}
+    return {tool.tool: tool for tool in in_full(tools_of("s", server, decided, listing), decided)}
 
 
 def test_a_tool_stands_as_it_was_decided() -> None:
@@ -117,3 +117,9 @@ def test_a_long_difference_is_cut() -> None:
 def test_a_text_is_cleaned_of_what_nobody_sees() -> None:
     assert clean("a\x1b[31mb\u202ec\u200bd\re\nf\x00", most=100) == "a [31mb c d e\nf"
     assert clean("x" * 100, most=10) == "x" * 9 + "…"
+
+
+def test_in_brief_is_how_tools_stand_and_not_what_they_say() -> None:
+    (tool,) = in_brief(tools_of("s", SERVER, {}, read([said()])))
+    assert (tool.name, tool.state, tool.digest) == ("mcp.s.note", ToolState.NEW, definition().digest)
+    assert (tool.description, tool.parameters) == ("", {})
