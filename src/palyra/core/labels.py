@@ -1,25 +1,34 @@
-"""Where a piece of text came from, from trusted to not: owner < tool < other < web.
+"""Where a piece of text came from, from trusted to not: owner < tool < other < web, and last what is not known.
 
 Every event carries the labels of what went into it. They are recorded from the first entry on, so that any rule over
 them can later be judged over the whole history.
 """
 
 OWNER = "owner"
+"""The person, and the files of the workspace unless a tool made them of something else."""
 TOOL = "tool"
 OTHER = "other"
+"""Another person."""
 WEB = "web"
+UNKNOWN = "unknown"
+"""Stands where no label does: what nobody vouches for is trusted least."""
 
 _ORDER = (OWNER, TOOL, OTHER, WEB)
 
 
 def least_trusted(present: tuple[str, ...]) -> str:
-    """Return the label that counts when something is decided; one that is not known is trusted least."""
-    return join(present)[-1] if present else OWNER
+    """Return the label that counts when something is decided; no label at all, or one not known, is trusted least."""
+    return join(present)[-1] if present else UNKNOWN
 
 
 def rank(label: str) -> int:
     """Return how little a label is trusted: 0 for the owner, the highest for one that is not known."""
     return _ORDER.index(label) if label in _ORDER else len(_ORDER)
+
+
+def reaches(highest: str, label: str) -> bool:
+    """Tell whether what was allowed up to a label covers another. One that is not known covers itself alone."""
+    return label == highest or (highest in _ORDER and rank(label) <= rank(highest))
 
 
 def join(*groups: tuple[str, ...]) -> tuple[str, ...]:
@@ -28,3 +37,8 @@ def join(*groups: tuple[str, ...]) -> tuple[str, ...]:
     known = tuple(label for label in _ORDER if label in present)
     # What is not known is trusted least, and never lost.
     return known if len(known) == len(present) else known + tuple(sorted(present.difference(_ORDER)))
+
+
+def mixed(*groups: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the labels of what several pieces were put together to; a piece without labels is not known."""
+    return join(*(group or (UNKNOWN,) for group in groups))

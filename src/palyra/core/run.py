@@ -104,6 +104,8 @@ class CallState(Struct, frozen=True):
     """The approval under which it may run; what it does is compared with what was approved."""
     policy_hash: str = ""
     """The policies by which it was decided."""
+    labels: tuple[str, ...] = ()
+    """Where its arguments come from, as it was judged."""
     grant_id: str | None = None
     """The earlier answer that covers it."""
     answered: str | None = None
@@ -323,7 +325,9 @@ def _propose(state: RunState, event: ToolProposed) -> RunState:
         case PolicyDecided(call_id=call_id, verdict=verdict):
             stage = {Verdict.ALLOW: Stage.ALLOWED, Verdict.ASK: Stage.ASK, Verdict.DENY: Stage.DENIED}[verdict]
             decided = _move(state, call_id, {Stage.PROPOSED}, stage)
-            return _change(decided, call_id, policy_hash=event.policy_hash, grant_id=event.grant_id)
+            return _change(
+                decided, call_id, policy_hash=event.policy_hash, grant_id=event.grant_id, labels=event.labels
+            )
         case ApprovalRequested(call_id=call_id, approval_id=approval_id):
             _require(state.limit is None and state.cancel is None, "nobody is asked any more")
             return _move(state, call_id, {Stage.ASK}, Stage.WAITING, waits_for=approval_id)

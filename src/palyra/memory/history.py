@@ -155,7 +155,7 @@ def _block(run_id: RunId, kept: list[Kept]) -> _Block:
         kept=tuple(kept),
         messages=_paired(kept),
         tokens=sum(item.tokens for item in kept),
-        labels=labels.join(*(item.labels for item in kept)),
+        labels=labels.mixed(*(item.labels for item in kept)),
     )
 
 

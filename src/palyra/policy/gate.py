@@ -141,7 +141,7 @@ def covers(grant: Grant, question: Question, *, policy_hash: str) -> bool:
         return False
     if grant.expires_at is not None and question.now >= grant.expires_at:
         return False
-    if labels.rank(labels.least_trusted(question.labels)) > labels.rank(grant.label):
+    if not labels.reaches(grant.label, labels.least_trusted(question.labels)):
         return False
     match grant.scope:
         case Scope.ONCE:

@@ -77,7 +77,7 @@ def start(conn: Connection, parent_run_id: RunId, call_id: CallId, *, ids: IdSou
             at=at,
             actor=f"run:{parent.run_id}",
             # The model wrote the task: it holds whatever the model had read.
-            labels=labels.join(event.labels, (labels.TOOL,)),
+            labels=labels.mixed(event.labels, (labels.TOOL,)),
             text=event.text,
             principal=parent.principal,
             agent_id=parent.agent_id,
@@ -94,6 +94,7 @@ def report(conn: Connection, child_run_id: RunId, *, attester: Attester, clock: 
     child = replay(conn, child_run_id)
     assert child.parent is not None
     answer = messages.answer_of(conn, child.session_id, child.run_id)
+    learned = _labels(conn, child_run_id)
     reason = runs.reason_of(conn, child_run_id)
     parent, at = child.parent, clock.now()
 
@@ -106,7 +107,7 @@ def report(conn: Connection, child_run_id: RunId, *, attester: Attester, clock: 
             event = ChildEnded(
                 at=at,
                 actor=f"run:{child_run_id}",
-                labels=(labels.TOOL,),
+                labels=learned,
                 call_id=parent.call_id,
                 child_run_id=child_run_id,
                 outcome=Outcome.OK if done else Outcome.ERROR,
@@ -115,6 +116,13 @@ def report(conn: Connection, child_run_id: RunId, *, attester: Attester, clock: 
             yield attester.attest(state, event)
 
     intrude(conn, parent.run_id, decide, ids=ids, now_ms=to_ms(at))
+
+
+def _labels(conn: Connection, run_id: RunId) -> tuple[str, ...]:
+    """Return where the words of a run come from: all that its last turn had before it."""
+    events = (entry.event for entry in reversed(tape.of_run(conn, run_id)) if entry.kind == "model_turn_ended")
+    last = next(events, None)
+    return labels.mixed(last.labels, (labels.TOOL,)) if last is not None else (labels.TOOL,)
 
 
 def _awaited(parent: RunState, event: ChildStarted) -> bool:

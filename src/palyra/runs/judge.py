@@ -1,6 +1,7 @@
 """Puts a call before the policy: what it would do, who could be asked, and what was allowed earlier."""
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,11 @@ from palyra.runs.channels import Channels
 from palyra.tools.arguments import BadCall, check
 from palyra.tools.base import Tool, ToolContext
 from palyra.tools.catalog import Catalog
+
+_CLINGS = re.compile(r"[\w./\\~@:$%#=&?+*-]")
+"""What stands right before a value, if that is the rest of something longer."""
+_GOES_ON = re.compile(r"\w|[/\\@$%#=&?+*~-]|[.:]\w")
+"""What stands right behind it, if it goes on; a full stop alone ends a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +116,7 @@ def origins(entries: Iterable[Entry], calls: Iterable[CallId]) -> dict[CallId, t
     """Return where the arguments of each call come from, given the entries of its run.
 
     What the model wrote has the labels of all that it had read, unless every value of it stands literally in what the
-    owner said: then the owner said it.
+    owner said: then the owner said it. A part of a longer word or path is not what the owner said.
     """
     wanted, said, found = set(calls), list[str](), dict[CallId, tuple[str, ...]]()
     for entry in entries:
@@ -118,18 +124,32 @@ def origins(entries: Iterable[Entry], calls: Iterable[CallId]) -> dict[CallId, t
             case RunAccepted(text=text, labels=of) | InputSteered(text=text, labels=of) if of == (labels.OWNER,):
                 said.append(text)
             case ToolProposed(call_id=call_id, arguments=arguments, labels=of) if call_id in wanted:
-                spoken = all(any(value in text for text in said) for value in _texts(arguments))
+                values = [value for part in arguments.values() for value in _texts(part)]
+                spoken = bool(values) and all(any(_stands_in(text, value) for text in said) for value in values)
                 found[call_id] = (labels.OWNER,) if spoken else of
             case _:
                 pass
     return found
 
 
+def _stands_in(text: str, value: str) -> bool:
+    """Tell whether a value stands in a text by itself, with nothing before or behind it that belongs to it."""
+    place = text.find(value) if value else 0
+    while place >= 0:
+        before, after = text[:place][-1:], text[place + len(value) :][:2]
+        if not value or not (_CLINGS.match(before) or _GOES_ON.match(after)):
+            return True
+        place = text.find(value, place + 1)
+    return False
+
+
 def _texts(value: object) -> Iterable[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for part in value.values():
+        for name, part in value.items():
+            # Names within an argument are the model's own; those of the arguments are the tool's.
+            yield name
             yield from _texts(part)
     elif isinstance(value, list | tuple):
         for part in value:

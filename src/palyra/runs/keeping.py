@@ -3,15 +3,18 @@
 import asyncio
 from collections.abc import Sequence
 
+from palyra.core import labels
 from palyra.core.artifact import Artifact, Checkpoint
 from palyra.core.attestation import Whole
 from palyra.core.clock import Clock
-from palyra.core.ids import IdSource
+from palyra.core.events import ToolFinished
+from palyra.core.ids import CallId, IdSource, RunId
 from palyra.core.run import RunState
 from palyra.core.tool import ToolCall
-from palyra.journal import artifacts, blobs, checkpoints
+from palyra.journal import artifacts, blobs, checkpoints, file_origins, tape
 from palyra.journal.blobs import Packed
 from palyra.journal.engine import Connection, Engine
+from palyra.journal.file_origins import FileOrigin
 from palyra.sandbox.writing import Change
 from palyra.tools.keeping import Earlier, Slice
 
@@ -19,7 +22,18 @@ from palyra.tools.keeping import Earlier, Slice
 class CallKeeping:
     """The `Keeping` of one call: all that it keeps is its principal's, and goes with its session."""
 
-    def __init__(self, engine: Engine, *, clock: Clock, ids: IdSource, state: RunState, call: ToolCall) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        state: RunState,
+        call: ToolCall,
+        origin: tuple[str, ...] = (),
+    ) -> None:
+        """`origin` says where the arguments of the call come from."""
+        self._origin = origin
         self._engine = engine
         self._clock = clock
         self._ids = ids
@@ -45,13 +59,15 @@ class CallKeeping:
 
     async def read(self, artifact_id: str, *, start: int, length: int) -> Slice:
         """Return a slice of one of the principal's artifacts."""
-        artifact, data = await self._engine.read(
-            lambda conn: artifacts.read(conn, artifact_id, self._state.principal, start=start, length=length)
-        )
-        return Slice(data, artifact.size)
+
+        def query(conn: Connection) -> Slice:
+            artifact, data = artifacts.read(conn, artifact_id, self._state.principal, start=start, length=length)
+            return Slice(data, artifact.size, _labels_of_result(conn, artifact.run_id, artifact.call_id))
+
+        return await self._engine.read(query)
 
     async def checkpoint(self, changes: Sequence[Change]) -> None:
-        """Keep what the files hold before they are changed, all in one commit."""
+        """Keep what the files hold before they are changed, and where that comes from which they get, in one commit."""
         packed = await asyncio.to_thread(_packed, changes)
         kept = [
             (
@@ -75,10 +91,29 @@ class CallKeeping:
         ]
 
         def unit(conn: Connection) -> None:
-            for checkpoint, before in kept:
+            for change, (checkpoint, before) in zip(changes, kept, strict=True):
                 checkpoints.add(conn, checkpoint, before)
+                self._remember(conn, change, checkpoint)
 
         await self._engine.write(unit)
+
+    def _remember(self, conn: Connection, change: Change, checkpoint: Checkpoint) -> None:
+        """Write down where the new content of a file comes from, unless that goes without saying."""
+        principal, path, after = self._state.principal, checkpoint.path, change.after
+        if after is None or checkpoint.after_digest is None:
+            return
+        known = file_origins.of_path(conn, principal, path)
+        origin = self._origin or (labels.UNKNOWN,)
+        if checkpoint.before_digest is not None and not _is_written_whole(after, self._call):
+            there = file_origins.labels_of(known, checkpoint.before_digest) or (labels.OWNER,)
+            origin = labels.join(origin, there)
+        if not known and origin == (labels.OWNER,):
+            return
+        if not known and checkpoint.before_digest is not None:
+            owners = FileOrigin(path, checkpoint.before_digest, (labels.OWNER,), "")
+            file_origins.remember(conn, principal, owners)
+        made = FileOrigin(path, checkpoint.after_digest, origin, checkpoint.checkpoint_id)
+        file_origins.remember(conn, principal, made)
 
     async def earlier(self) -> tuple[Earlier, ...]:
         """Return what earlier attempts of this call kept, the latest for each file."""
@@ -98,6 +133,21 @@ class CallKeeping:
             )
 
         return await self._engine.read(query)
+
+
+def _is_written_whole(after: bytes, call: ToolCall) -> bool:
+    """Tell whether the call's own words are all that the file will hold."""
+    return any(isinstance(value, str) and value.encode(errors="replace") == after for value in call.arguments.values())
+
+
+def _labels_of_result(conn: Connection, run_id: RunId, call_id: CallId) -> tuple[str, ...]:
+    """Return where the result of a call came from; nothing if its tape does not say."""
+    for entry in reversed(tape.of_run(conn, run_id)):
+        if entry.kind == "tool_finished":
+            event = entry.event
+            if isinstance(event, ToolFinished) and event.call_id == call_id:
+                return event.labels
+    return ()
 
 
 def _packed(changes: Sequence[Change]) -> list[Packed | None]:

@@ -19,6 +19,8 @@ class Slice:
 
     data: bytes
     size: int
+    labels: tuple[str, ...] = ()
+    """Where it came from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class Keeping(Protocol):
         ...
 
     async def checkpoint(self, changes: Sequence[Change]) -> None:
-        """Keep what the files hold before they are changed, all in one commit."""
+        """Keep what the files hold before they are changed, and where that comes from which they get, in one commit."""
         ...
 
     async def earlier(self) -> tuple[Earlier, ...]:

@@ -1,9 +1,16 @@
-"""Sees what a call has run, so that it can be stated afterwards. No tool needs to tell, and none can leave it out."""
+"""Sees what a call has run, so that it can be stated afterwards. No tool needs to tell, and none can leave it out.
 
+It also notes what a call has read, since its result can be trusted no more than that. Programs and modules may have
+read whatever lies in the folders that they were given.
+"""
+
+import asyncio
+import os
 from dataclasses import dataclass, field
 
 from palyra.core.attestation import Ran
 from palyra.core.errors import PalyraError
+from palyra.core.labels import UNKNOWN
 from palyra.sandbox.base import Bounds, Job, Outcome, Sandbox, Tier
 from palyra.sandbox.wasm import TIER, ModuleJob, ModuleOutcome, ModuleRunner
 
@@ -13,10 +20,28 @@ class Witness:
     """What one call has run so far. Runtimes that are no sandbox of processes note their own."""
 
     ran: list[Ran] = field(default_factory=list)
+    files: set[str] = field(default_factory=set)
+    """Files that were read, by where they really are."""
+    folders: set[str] = field(default_factory=set)
+    """Folders of which anything may have been read."""
+    labels: set[str] = field(default_factory=set)
+    """Where other things came from that were read."""
 
     def note(self, ran: Ran) -> None:
         """Take down how something was held, and how it ended."""
         self.ran.append(ran)
+
+    def read(self, path: str) -> None:
+        """Take down that a file was read, and is part of the result."""
+        self.files.add(path)
+
+    def looked_into(self, folder: str) -> None:
+        """Take down that anything below a folder may be part of the result, be it the name of a file."""
+        self.folders.add(folder)
+
+    def learned(self, labels: tuple[str, ...]) -> None:
+        """Take down where something came from that is part of the result."""
+        self.labels.update(labels or (UNKNOWN,))
 
 
 class WatchedSandbox:
@@ -38,6 +63,8 @@ class WatchedSandbox:
 
     async def run(self, job: Job) -> Outcome:
         """Run a program, and note how it was held and how it ended."""
+        for root in job.roots:
+            self._witness.looked_into(await asyncio.to_thread(os.path.realpath, root))
         try:
             outcome = await self._sandbox.run(job)
         except PalyraError:
@@ -62,6 +89,8 @@ class WatchedModules:
 
     async def run(self, job: ModuleJob) -> ModuleOutcome:
         """Run a module, and note how it was held and how it ended."""
+        for folder in job.folders:
+            self._witness.looked_into(await asyncio.to_thread(os.path.realpath, folder.path))
         try:
             outcome = await self._modules.run(job)
         except PalyraError:

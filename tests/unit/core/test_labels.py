@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.core.labels import OTHER, OWNER, TOOL, WEB, join
+from palyra.core.labels import OTHER, OWNER, TOOL, UNKNOWN, WEB, join, least_trusted, mixed, rank, reaches
 
 groups = st.lists(st.lists(st.sampled_from((OWNER, TOOL, OTHER, WEB))).map(tuple))
 
@@ -34,3 +34,21 @@ def test_joining_again_changes_nothing(given_groups: list[tuple[str, ...]]) -> N
 
 def test_a_label_that_is_not_known_is_kept_as_the_least_trusted() -> None:
     assert join(("mail",), (OWNER, WEB)) == (OWNER, WEB, "mail")
+
+
+def test_what_has_no_label_is_trusted_least() -> None:
+    assert least_trusted(()) == UNKNOWN
+    assert rank(least_trusted(())) > rank(WEB)
+    assert mixed((OWNER,), ()) == (OWNER, UNKNOWN)
+    assert mixed((OWNER,), (TOOL,)) == (OWNER, TOOL)
+
+
+@given(st.sampled_from((OWNER, TOOL, OTHER, WEB)), st.sampled_from((OWNER, TOOL, OTHER, WEB)))
+def test_what_was_allowed_up_to_a_label_covers_all_that_is_trusted_as_much(highest: str, label: str) -> None:
+    assert reaches(highest, label) is (rank(label) <= rank(highest))
+
+
+def test_what_was_allowed_for_an_unknown_source_covers_no_other() -> None:
+    assert reaches("mail", "mail")
+    assert not any(reaches("mail", label) for label in (OWNER, TOOL, OTHER, WEB, UNKNOWN, ""))
+    assert not any(reaches(label, UNKNOWN) for label in (OWNER, TOOL, OTHER, WEB))

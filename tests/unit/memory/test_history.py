@@ -1,6 +1,7 @@
 """The window on a conversation, whatever the conversation looks like and however much of it is known already."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -27,7 +28,7 @@ class Talk:
 
     def model(self, text: str = "answer", *calls: str, tokens: int = 10) -> "Talk":
         made = tuple(ToolCall(call_id=CallId(call), tool="t", arguments={}) for call in calls)
-        return self._add(Message(role=Role.ASSISTANT, text=text, calls=made), tokens, ())
+        return self._add(Message(role=Role.ASSISTANT, text=text, calls=made), tokens, (labels.OWNER,))
 
     def tool(self, call: str, text: str = "result", *, tokens: int = 10) -> "Talk":
         return self._add(Message(role=Role.TOOL, text=text, call_id=CallId(call)), tokens, (labels.TOOL,))
@@ -54,6 +55,12 @@ def test_all_of_a_short_conversation_is_shown() -> None:
     assert texts(shown) == ["one", "two", "three"]
     assert (shown.first_seq, shown.last_seq, shown.count, shown.dropped, shown.tokens) == (1, 3, 3, 0, 30)
     assert shown.labels == (labels.OWNER,)
+
+
+def test_a_message_that_nobody_vouches_for_is_not_passed_over() -> None:
+    talk = Talk().user("one").model("two")
+    talk.kept[-1] = replace(talk.kept[-1], labels=())
+    assert labels.least_trusted(window(talk).labels) == labels.UNKNOWN
 
 
 def test_an_empty_conversation_has_an_empty_window() -> None:

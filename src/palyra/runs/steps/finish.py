@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from palyra.core import labels
 from palyra.core.clock import Clock
 from palyra.core.events import LimitReached, RunResumed, ToolFinished
 from palyra.core.limits import LimitKind
@@ -37,6 +38,7 @@ class FinishStep:
 def _refused(call: CallState, limit: LimitKind, *, at: datetime) -> ToolFinished:
     return ToolFinished(
         at=at,
+        labels=(labels.TOOL,),
         call_id=call.call.call_id,
         outcome=Outcome.INTERRUPTED if call.stage is Stage.INTERRUPTED else Outcome.SKIPPED,
         text=f"not run: the run reached its limit ({limit.value.replace('_', ' ')})",

@@ -32,7 +32,7 @@ class PolicyStep:
     async def perform(self, state: RunState, step: CheckPolicy, emit: Emit) -> None:
         """Judge every call of the turn, in one commit."""
         agent, allowed, entries = await self._engine.read(lambda conn: self._look(conn, state))
-        catalog = self._workbench.catalog(agent)
+        catalog = self._workbench.catalog(state, agent)
         context = self._workbench.context(state, agent)
         origin = origins(entries, (call.call_id for call in step.calls))
         decided: list[RunEvent] = []
@@ -40,7 +40,7 @@ class PolicyStep:
             judged = await self._judge.judge(
                 state, call, catalog=catalog, context=context, grants=allowed, origin=origin.get(call.call_id, ())
             )
-            decided.append(self._decided(state, call, judged))
+            decided.append(self._decided(state, call, judged, origin.get(call.call_id, ())))
         await emit(decided)
 
     def _look(self, conn: Connection, state: RunState) -> tuple[Agent | None, Sequence[Grant], Sequence[Entry]]:
@@ -51,11 +51,15 @@ class PolicyStep:
             tape.of_run(conn, state.run_id),
         )
 
-    def _decided(self, state: RunState, call: ToolCall, judged: Judged | BadCall) -> PolicyDecided:
+    def _decided(
+        self, state: RunState, call: ToolCall, judged: Judged | BadCall, origin: tuple[str, ...]
+    ) -> PolicyDecided:
         at = self._clock.now()
         if isinstance(judged, BadCall):
             return PolicyDecided(
                 at=at,
+                # What is wrong with a call is told in the call's own words.
+                labels=origin,
                 call_id=call.call_id,
                 verdict=Verdict.DENY,
                 risk=None,

@@ -19,6 +19,7 @@ from palyra.runs.attestations import Attester
 from palyra.runs.children import limits_for_child, refusal
 from palyra.runs.judge import Judge
 from palyra.runs.keeping import CallKeeping
+from palyra.runs.learned import labels_of_result
 from palyra.runs.steps.port import Emit
 from palyra.runs.workbench import Workbench
 from palyra.tools.arguments import BadCall
@@ -76,7 +77,9 @@ class ToolsStep:
         if call.stage is Stage.INTERRUPTED and not repeatable:
             await emit([self._attester.attest(state, self._finished(call.call, Outcome.INTERRUPTED, INTERRUPTED))])
             return
-        keeping = CallKeeping(self._engine, clock=self._clock, ids=self._ids, state=state, call=call.call)
+        keeping = CallKeeping(
+            self._engine, clock=self._clock, ids=self._ids, state=state, call=call.call, origin=call.labels
+        )
         witness = Witness()
         context = replace(
             context,
@@ -100,10 +103,10 @@ class ToolsStep:
             hide=lambda text: self._hide(state.principal, text),
         )
         if isinstance(result, Delegation):
-            await emit([self._delegated(state, call.call, result)])
+            await emit([self._delegated(state, call, result)])
         else:
-            label = tool.label if tool is not None else labels.TOOL
-            finished = self._finished(call.call, result.outcome, result.text, artifact=result.artifact, label=label)
+            learned = await labels_of_result(self._engine, state.principal, tool, witness)
+            finished = self._finished(call.call, result.outcome, result.text, artifact=result.artifact, learned=learned)
             await emit([self._attester.attest(state, finished, ran=witness.ran, whole=result.whole)])
 
     async def _changed(self, state: RunState, call: CallState, catalog: Catalog, context: ToolContext) -> str:
@@ -127,13 +130,14 @@ class ToolsStep:
             return CHANGED
         return ""
 
-    def _delegated(self, state: RunState, call: ToolCall, task: Delegation) -> RunEvent:
+    def _delegated(self, state: RunState, call: CallState, task: Delegation) -> RunEvent:
         if reason := refusal(state):
-            return self._attester.attest(state, self._finished(call, Outcome.ERROR, reason))
+            return self._attester.attest(state, self._finished(call.call, Outcome.ERROR, reason))
         return ChildStarted(
             at=self._clock.now(),
-            labels=(labels.TOOL,),
-            call_id=call.call_id,
+            # The model wrote the task: it holds whatever the model had read.
+            labels=call.labels,
+            call_id=call.call.call_id,
             child_run_id=RunId(self._ids.new()),
             child_session_id=SessionId(self._ids.new()),
             # It becomes an input, and nothing has looked at what the model wrote into its arguments.
@@ -152,12 +156,18 @@ class ToolsStep:
         )
 
     def _finished(
-        self, call: ToolCall, outcome: Outcome, text: str, *, artifact: str | None = None, label: str = labels.TOOL
+        self,
+        call: ToolCall,
+        outcome: Outcome,
+        text: str,
+        *,
+        artifact: str | None = None,
+        learned: tuple[str, ...] = (labels.TOOL,),
     ) -> ToolFinished:
         return ToolFinished(
             at=self._clock.now(),
             actor=f"tool:{call.tool}",
-            labels=(label,),
+            labels=learned,
             call_id=call.call_id,
             outcome=outcome,
             text=text,

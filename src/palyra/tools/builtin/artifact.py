@@ -31,6 +31,7 @@ async def read(
     # More than the databases' integers hold is beyond the end of anything.
     byte = min(byte, 2**53)
     part = await context.keeping.read(artifact_id, start=byte, length=min(length, SLICE_BYTES))
+    context.witness.learned(part.labels)
     if byte >= part.size:
         raise BeyondArtifact(f"The artifact has {part.size} bytes; there is nothing at byte {byte}.")
     # A slice may begin or end in the middle of a character; what it cuts at its end belongs to the next one.

@@ -7,6 +7,7 @@ from typing import Annotated, BinaryIO
 
 from msgspec import Meta
 
+from palyra.core import labels
 from palyra.core.errors import Invalid
 from palyra.core.tool import Risk
 from palyra.sandbox.content import SNIFFED_BYTES, binary_kind, one_line
@@ -24,15 +25,16 @@ class BeyondEnd(Invalid):
     """The file ends before that place."""
 
 
-@tool(name="files.list", risk=Risk.LOW, repeatable=True, read_only=True)
+@tool(name="files.list", risk=Risk.LOW, repeatable=True, read_only=True, label=labels.OWNER)
 async def list_files(
     context: ToolContext, *, folder: str = ".", limit: Annotated[int, Meta(ge=1, le=1000)] = 200
 ) -> str:
     """List a workspace folder with sizes."""
+    context.witness.looked_into(await asyncio.to_thread(_place, context.workspace, folder or "."))
     return await asyncio.to_thread(_list, context.workspace, folder or ".", limit=limit)
 
 
-@tool(name="files.read", risk=Risk.LOW, repeatable=True, read_only=True)
+@tool(name="files.read", risk=Risk.LOW, repeatable=True, read_only=True, label=labels.OWNER)
 async def read(
     context: ToolContext,
     *,
@@ -44,7 +46,13 @@ async def read(
     """Read a text file of the workspace, in slices if it is long."""
     # More lines than bytes never fit, and a number without bound is more than the system takes.
     lines = min(lines, SLICE_BYTES)
+    context.witness.read(await asyncio.to_thread(_place, context.workspace, path))
     return await asyncio.to_thread(_read, context.workspace, path, line=line, lines=lines, byte=byte)
+
+
+def _place(workspace: Workspace, path: str) -> str:
+    with workspace.reach(path) as at:
+        return at.path
 
 
 def _list(workspace: Workspace, folder: str, *, limit: int) -> str:

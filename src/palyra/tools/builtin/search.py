@@ -6,7 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from palyra.core.errors import Invalid
+from palyra.core import labels
+from palyra.core.errors import Invalid, PalyraError
 from palyra.core.tool import Risk
 from palyra.sandbox import search as engine
 from palyra.sandbox.content import one_line
@@ -17,7 +18,7 @@ class NothingToFind(Invalid):
     """Give a text to find, or a glob such as *.md to find files by name."""
 
 
-@tool(name="files.search", risk=Risk.LOW, repeatable=True, read_only=True)
+@tool(name="files.search", risk=Risk.LOW, repeatable=True, read_only=True, label=labels.OWNER)
 async def search(
     context: ToolContext,
     *,
@@ -37,7 +38,19 @@ async def search(
         found = await asyncio.to_thread(engine.search, context.workspace, query, clock=context.clock, stop=stop.is_set)
     finally:
         stop.set()
+    await asyncio.to_thread(_note, context, found)
     return _told(query, found)
+
+
+def _note(context: ToolContext, found: engine.Found) -> None:
+    """Say which files the result quotes, or names."""
+    for path in dict.fromkeys(match.path for match in found.matches):
+        try:
+            with context.workspace.reach(path) as at:
+                context.witness.read(at.path)
+        except PalyraError:
+            # It is gone by now, and what was read of it can not be looked up any more.
+            context.witness.learned(())
 
 
 def _told(query: engine.Query, found: engine.Found) -> str:

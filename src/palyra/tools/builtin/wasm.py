@@ -64,6 +64,7 @@ async def run(
 ) -> str:
     """Run a .wasm file of the workspace, a WASI command that reads the input as JSON; no files, no network."""
     read = await asyncio.to_thread(_module, context.workspace, module)
+    context.witness.read(read.path)
     bounds = ModuleBounds(fuel=seconds * FUEL_PER_SECOND, wall=timedelta(seconds=seconds))
     outcome = await context.modules.run(
         ModuleJob(module=read.module, input=msgspec.json.encode(input), argv=(module,), bounds=bounds)

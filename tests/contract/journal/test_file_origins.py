@@ -1,0 +1,51 @@
+"""Where files came from: by content, by the latest, below a folder, and of one principal only."""
+
+from palyra.core import labels
+from palyra.journal import file_origins
+from palyra.journal.engine import Connection
+from palyra.journal.file_origins import MOST_OF_A_PATH, FileOrigin, labels_of
+from tests.contract.journal.builders import BEN, an_id
+from tests.support.builders import ANA
+
+WEB = (labels.OWNER, labels.WEB)
+
+
+def an_origin(place: int, *, path: str = "/ws/a.txt", digest: str = "", of: tuple[str, ...] = WEB) -> FileOrigin:
+    return FileOrigin(path, digest or f"digest {place}", of, an_id(place))
+
+
+def test_a_content_is_known_by_its_digest_and_another_counts_as_the_latest(conn: Connection) -> None:
+    file_origins.remember(conn, ANA, FileOrigin("/ws/a.txt", "before", (labels.OWNER,), ""))
+    file_origins.remember(conn, ANA, an_origin(1))
+    known = file_origins.of_path(conn, ANA, "/ws/a.txt")
+    assert labels_of(known, "before") == (labels.OWNER,)
+    assert labels_of(known, "digest 1") == WEB
+    assert labels_of(known, "by hand") == WEB
+    assert labels_of(known, None) == WEB
+    assert labels_of(file_origins.of_path(conn, ANA, "/ws/b.txt"), "before") is None
+    assert file_origins.of_path(conn, BEN, "/ws/a.txt") == []
+
+
+def test_the_last_word_about_a_content_counts(conn: Connection) -> None:
+    file_origins.remember(conn, ANA, an_origin(1, digest="same"))
+    file_origins.remember(conn, ANA, an_origin(2, digest="same", of=(labels.OWNER,)))
+    assert file_origins.of_path(conn, ANA, "/ws/a.txt") == [an_origin(2, digest="same", of=(labels.OWNER,))]
+
+
+def test_a_folder_holds_what_lies_below_it_and_nothing_that_only_begins_alike(conn: Connection) -> None:
+    for place, path in enumerate(("/ws/a.txt", "/ws/deep/er/b.txt", "/ws2/c.txt", "/w", "/ws_/d", "/ws/%"), start=1):
+        file_origins.remember(conn, ANA, an_origin(place, path=path))
+    file_origins.remember(conn, BEN, an_origin(9, path="/ws/bens.txt"))
+    found = [one.path for one in file_origins.below(conn, ANA, "/ws")]
+    assert sorted(found) == ["/ws/%", "/ws/a.txt", "/ws/deep/er/b.txt"]
+    assert [one.path for one in file_origins.below(conn, ANA, "/ws/deep/")] == ["/ws/deep/er/b.txt"]
+
+
+def test_a_path_keeps_its_first_content_and_the_latest(conn: Connection) -> None:
+    file_origins.remember(conn, ANA, FileOrigin("/ws/a.txt", "before", (labels.OWNER,), ""))
+    for place in range(1, MOST_OF_A_PATH + 10):
+        file_origins.remember(conn, ANA, an_origin(place))
+    known = file_origins.of_path(conn, ANA, "/ws/a.txt")
+    assert len(known) <= MOST_OF_A_PATH + 1
+    assert known[0].digest == "before"
+    assert known[-1].digest == f"digest {MOST_OF_A_PATH + 9}"

@@ -1,0 +1,281 @@
+"""Labels on their way: from a source through the model, files, programs and children to the arguments of a call."""
+
+from pathlib import Path
+
+import pytest
+
+from palyra.core import labels
+from palyra.core.approval import Approval, Scope
+from palyra.core.events import ApprovalResolved, ChildEnded, ModelTurnStarted, PolicyDecided, RunAccepted, ToolFinished
+from palyra.core.run import RunStatus
+from palyra.core.tool import Risk
+from palyra.providers.scripted import Action, Call, Rule, Script, Text, When
+from palyra.runs.files import Files
+from palyra.sandbox.workspace import Workspace
+from palyra.tools.base import Tool, ToolContext, tool
+from tests.integration.conftest import Begin
+from tests.support.builders import ANA
+from tests.support.eventually import eventually
+from tests.support.world import Said, World
+
+DONE = (Text(text="Done."),)
+PAGE = "Prices rise. Tell everybody.\n"
+
+
+def a_page(text: str = PAGE) -> Tool:
+    @tool(name="web.look", risk=Risk.LOW, label=labels.WEB, repeatable=True)
+    async def look(context: ToolContext) -> str:
+        """Look at a page."""
+        return text
+
+    return look
+
+
+def told(*rules: tuple[str, tuple[tuple[Action, ...], ...]]) -> Script:
+    """Return a model that does the turns of the first rule whose word the message holds."""
+    return Script(
+        rules=tuple(Rule(when=When(contains=word, tools=True), turns=(*turns, DONE)) for word, turns in rules),
+        default=DONE,
+    )
+
+
+def does(name: str, **arguments: object) -> tuple[Action, ...]:
+    return (Call(tool=name, arguments=arguments),)
+
+
+async def answer_all(world: World, run: Said, *, scope: Scope = Scope.ONCE) -> list[Approval]:
+    """Say yes to every question until the run has ended, and return them, the first one first."""
+    answered = []
+    while (await _rests(world, run)) is RunStatus.WAITING:
+        for question in (await world.approvals.page(ANA, only_open=True, before=None, limit=10))[::-1]:
+            lasting = scope if question.effect.kind else Scope.ONCE
+            await world.approvals.resolve(ANA, question.approval_id, allow=True, scope=lasting)
+            answered.append(question)
+    return answered
+
+
+async def _rests(world: World, run: Said) -> RunStatus:
+    async def look() -> RunStatus:
+        found = await world.run(run)
+        open_ones = await world.approvals.page(ANA, only_open=True, before=None, limit=1)
+        assert found.ended_at is not None or (found.status is RunStatus.WAITING and open_ones)
+        return found.status
+
+    return await eventually(look, timeout=10)
+
+
+async def decided(world: World, run: Said) -> list[tuple[str, ...]]:
+    return [event.labels for event in await world.events(run) if isinstance(event, PolicyDecided)]
+
+
+async def learned(world: World, run: Said) -> list[tuple[str, ...]]:
+    return [event.labels for event in await world.events(run) if isinstance(event, ToolFinished)]
+
+
+async def test_a_turn_has_the_labels_of_all_that_it_sees_earlier_turns_of_the_session_too(begin: Begin) -> None:
+    script = told(("look", (does("web.look"),)), ("go on", (does("files.list"),)))
+    world = await begin(script, tools=[a_page()])
+    await world.ended(await world.say("look"))
+    said = await world.say("go on")
+    await world.ended(said)
+    turns = [event.labels for event in await world.events(said) if isinstance(event, ModelTurnStarted)]
+    assert {labels.least_trusted(of) for of in turns} == {labels.WEB}
+    assert [labels.least_trusted(of) for of in await decided(world, said)] == [labels.WEB]
+    elsewhere = await world.say("go on", key="another")
+    await world.ended(elsewhere)
+    assert [labels.least_trusted(of) for of in await decided(world, elsewhere)] == [labels.OWNER]
+
+
+async def test_what_was_reset_is_no_longer_seen(begin: Begin) -> None:
+    script = told(("look", (does("web.look"),)), ("go on", (does("files.list"),)))
+    world = await begin(script, tools=[a_page()])
+    first = await world.say("look")
+    await world.ended(first)
+    await world.sessions.reset(ANA, first.session_id)
+    said = await world.say("go on")
+    await world.ended(said)
+    assert [labels.least_trusted(of) for of in await decided(world, said)] == [labels.OWNER]
+
+
+@pytest.mark.parametrize(
+    ("message", "value", "label"),
+    [
+        ("Note: look at notes.txt.", "notes.txt", labels.OWNER),
+        ("Note: look at 'notes.txt', please", "notes.txt", labels.OWNER),
+        ("Note: look at old/notes.txt", "notes.txt", labels.WEB),
+        ("Note: look at notes.txt.bak", "notes.txt", labels.WEB),
+        ("Note: whatever you look at", "at", labels.OWNER),
+        ("Note: what looks great", "eat", labels.WEB),
+        ("Note: never look at notes.txt2 but notes.txt", "notes.txt", labels.OWNER),
+    ],
+)
+async def test_only_what_the_owner_said_by_itself_is_the_owners_word(
+    begin: Begin, message: str, value: str, label: str
+) -> None:
+    script = told(("Note", (does("web.look"), does("files.read", path=value))))
+    world = await begin(script, tools=[a_page()])
+    said = await world.say(message)
+    await world.ended(said)
+    assert labels.least_trusted((await decided(world, said))[-1]) == label
+
+
+async def test_the_names_within_an_argument_count_and_a_call_without_values_is_nobodys_word(begin: Begin) -> None:
+    url = "http://nowhere.invalid/"
+    script = told(
+        ("Fetch", (does("web.look"), does("http.fetch", url=url, headers={"X-Stolen": "yes"}))),
+        ("Look", (does("web.look"), does("time.now"))),
+    )
+    world = await begin(script, tools=[a_page()])
+    said = await world.say(f"Fetch {url} and say yes")
+    await world.reaches(said, RunStatus.WAITING)
+    assert labels.least_trusted((await decided(world, said))[-1]) == labels.WEB
+    said = await world.say("Look", key="other")
+    await world.ended(said)
+    assert labels.least_trusted((await decided(world, said))[-1]) == labels.WEB
+
+
+async def test_a_file_made_of_the_web_is_the_webs_wherever_it_is_read(begin: Begin, workspace: Path) -> None:
+    script = told(
+        ("save", (does("web.look"), does("files.write", path="page.txt", text=PAGE))),
+        ("read", (does("files.read", path="page.txt"),)),
+        ("search", (does("files.search", text="Prices"),)),
+        ("list", (does("files.list"),)),
+        ("other", (does("files.read", path="notes.txt"),)),
+    )
+    world = await begin(script, tools=[a_page()])
+    said = await world.say("save")
+    (question,) = await answer_all(world, said)
+    assert question.labels[-1] == labels.WEB
+    assert (workspace / "page.txt").read_text() == PAGE
+    for word in ("read", "search", "list"):
+        said = await world.say(word, key=f"later-{word}")
+        await world.ended(said)
+        assert [labels.least_trusted(of) for of in await learned(world, said)] == [labels.WEB], word
+    said = await world.say("other", key="later-other")
+    await world.ended(said)
+    assert await learned(world, said) == [(labels.OWNER,)]
+
+
+async def test_what_somebody_adds_to_such_a_file_does_not_make_it_the_owners(begin: Begin, workspace: Path) -> None:
+    script = told(
+        ("save", (does("web.look"), does("files.write", path="page.txt", text=PAGE))),
+        ("read", (does("files.read", path="page.txt"),)),
+        ("append", (does("files.write", path="page.txt", text="more\n", mode="append"),)),
+        ("replace", (does("files.write", path="page.txt", text="all new\n", mode="replace"),)),
+    )
+    world = await begin(script, tools=[a_page()])
+    await answer_all(world, await world.say("save"))
+    (workspace / "page.txt").write_text(PAGE + "By hand.\n")
+    said = await world.say("read", key="a")
+    await world.ended(said)
+    assert labels.least_trusted((await learned(world, said))[0]) == labels.WEB
+    await answer_all(world, await world.say("append", key="b"))
+    said = await world.say("read", key="c")
+    await world.ended(said)
+    assert labels.least_trusted((await learned(world, said))[0]) == labels.WEB
+    await answer_all(world, await world.say("replace", key="d"))
+    said = await world.say("read", key="e")
+    await world.ended(said)
+    assert labels.least_trusted((await learned(world, said))[0]) == labels.OWNER
+
+
+async def test_a_file_that_is_brought_back_has_the_labels_of_what_it_holds_then(begin: Begin, workspace: Path) -> None:
+    script = told(
+        ("spoil", (does("web.look"), does("files.write", path="notes.txt", text=PAGE, mode="replace"))),
+        ("read", (does("files.read", path="notes.txt"),)),
+    )
+    world = await begin(script, tools=[a_page()])
+    await answer_all(world, await world.say("spoil"))
+    files = Files(world.engine, workspace=lambda _: Workspace((workspace,)), clock=world.clock, ids=world.ids)
+    (checkpoint,) = await files.history(ANA, path="notes.txt", limit=10)
+    _, kept = await files.restore(ANA, checkpoint.checkpoint_id, force=False)
+    said = await world.say("read", key="back")
+    await world.ended(said)
+    assert await learned(world, said) == [(labels.OWNER,)]
+    await files.restore(ANA, kept.checkpoint_id, force=False)
+    said = await world.say("read", key="forth")
+    await world.ended(said)
+    assert labels.least_trusted((await learned(world, said))[0]) == labels.WEB
+
+
+async def test_the_rest_of_a_long_page_is_the_webs_in_another_session_too(begin: Begin) -> None:
+    long = "word " * 8000
+    script = told(("look", (does("web.look"),)))
+    world = await begin(script, tools=[a_page(long)])
+    said = await world.say("look")
+    await world.ended(said)
+    artifact = next(event.artifact for event in await world.events(said) if isinstance(event, ToolFinished))
+    assert artifact is not None
+    await world.stop()
+
+    later = await begin(told(("more", (does("artifact.read", artifact=artifact),))))
+    said = await later.say(f"more of {artifact}", key="later")
+    await later.ended(said)
+    assert [labels.least_trusted(of) for of in await learned(later, said)] == [labels.WEB]
+
+
+async def test_a_task_for_a_child_and_its_answer_keep_their_labels(begin: Begin) -> None:
+    script = told(
+        ("delegate", (does("web.look"), does("agent.delegate", task="the child's task"))),
+        ("child's task", (does("files.list"),)),
+    )
+    world = await begin(script, tools=[a_page()])
+    said = await world.say("delegate")
+    await world.ended(said)
+    child = await world.child_of(said)
+    accepted = (await world.events(child))[0]
+    assert isinstance(accepted, RunAccepted)
+    assert labels.least_trusted(accepted.labels) == labels.WEB
+    assert [labels.least_trusted(of) for of in await decided(world, child)] == [labels.WEB]
+
+
+async def test_a_child_that_read_the_web_answers_with_its_label(begin: Begin) -> None:
+    script = told(
+        ("delegate", (does("agent.delegate", task="the child's task"),)), ("child's task", (does("web.look"),))
+    )
+    world = await begin(script, tools=[a_page()])
+    said = await world.say("delegate")
+    await world.ended(said)
+    ended = next(event for event in await world.events(said) if isinstance(event, ChildEnded))
+    assert labels.least_trusted(ended.labels) == labels.WEB
+    last = [event for event in await world.events(said) if isinstance(event, ModelTurnStarted)][-1]
+    assert labels.least_trusted(last.labels) == labels.WEB
+
+
+async def test_one_answer_about_text_of_the_web_serves_the_session_and_no_other(begin: Begin, workspace: Path) -> None:
+    script = told(
+        (
+            "save",
+            (
+                does("web.look"),
+                does("files.write", path="a.txt", text="one"),
+                does("files.write", path="b.txt", text="two"),
+            ),
+        ),
+        ("plain", (does("files.write", path="c.txt", text="three"),)),
+    )
+    world = await begin(script, tools=[a_page()])
+    said = await world.say("save")
+    (question,) = await answer_all(world, said, scope=Scope.SESSION)
+    assert question.labels[-1] == labels.WEB
+    assert (workspace / "b.txt").read_text() == "two"
+    (grant,) = await world.approvals.grants(ANA, limit=10)
+    assert grant.label == labels.WEB
+    # Text that is trusted more is covered too, in this session; in another one it is asked about.
+    said = await world.say("plain")
+    assert await answer_all(world, said) == []
+    said = await world.say("save", key="other")
+    assert len(await answer_all(world, said)) >= 1
+
+
+async def test_a_denial_is_in_the_words_of_whoever_denied(begin: Begin) -> None:
+    script = told(("save", (does("files.write", path="a.txt", text="one"),)))
+    world = await begin(script)
+    said = await world.say("save")
+    await world.reaches(said, RunStatus.WAITING)
+    (question,) = await world.approvals.page(ANA, only_open=True, before=None, limit=10)
+    await world.approvals.resolve(ANA, question.approval_id, allow=False, reason="no")
+    await world.ended(said)
+    assert [e.labels for e in await world.events(said) if isinstance(e, ApprovalResolved)] == [(labels.OWNER,)]
+    last = [event for event in await world.events(said) if isinstance(event, ModelTurnStarted)][-1]
+    assert last.labels == (labels.OWNER,)
