@@ -3,7 +3,6 @@
 from datetime import datetime, timedelta
 
 from palyra.core import labels
-from palyra.core import labels
 from palyra.core.approval import Approval, Grant, Scope
 from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import Conflict, Invalid, NotFound
@@ -99,7 +98,6 @@ class Approvals:
             answer = ApprovalResolved(
                 at=at,
                 actor=principal,
-                labels=(labels.OWNER,),
                 labels=(labels.OWNER,),
                 call_id=asked.call_id,
                 approval_id=asked.approval_id,
