@@ -17,7 +17,7 @@ from palyra.runs.mcp import McpDefinitionChanged, McpToolNotFound
 from palyra.sandbox.base import Tier
 from palyra.sandbox.tiers import lack
 from palyra.tools.mcp import server as kept_server
-from tests.contract.mcp.conftest import OWNER, Keep, notebook
+from tests.contract.mcp.conftest import OWNER, SUPPORT, Keep, notebook
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.timeout(60)
@@ -88,8 +88,7 @@ async def test_a_change_is_found_out_before_a_call_even_if_the_server_says_nothi
     sqlite: SqliteEngine, keep: Keep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept_server, "FRESH_SECONDS", -1.0)
-    changing = Path(__file__).parent.parent.parent / "support" / "changing_mcp.py"
-    async with keep(sqlite, s=notebook(args=(str(changing),))) as kept:
+    async with keep(sqlite, s=notebook(args=(str(SUPPORT / "changing_mcp.py"), "2"))) as kept:
         await kept.accepts()
         first = await kept.call("mcp.s.pay")
         second = await kept.call("mcp.s.pay")
@@ -98,6 +97,14 @@ async def test_a_change_is_found_out_before_a_call_even_if_the_server_says_nothi
         assert "is not offered any more" in second.text
         assert kept.tool("pay").state is ToolState.CHANGED
         assert kept.names() == []
+
+
+async def test_a_change_that_a_server_tells_of_withdraws_the_tool_at_once(sqlite: SqliteEngine, keep: Keep) -> None:
+    async with keep(sqlite, s=notebook(args=(str(SUPPORT / "changing_mcp.py"), "1", "tell"))) as kept:
+        await kept.accepts()
+        assert (await kept.call("mcp.s.pay")).text == "paid"
+        await eventually(lambda: kept.names() == [])
+        assert kept.tool("pay").state is ToolState.CHANGED
 
 
 async def test_only_what_is_configured_is_in_the_environment(

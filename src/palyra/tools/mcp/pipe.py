@@ -27,6 +27,7 @@ from palyra.tools.mcp.wire import (
 )
 
 BLOCK_BYTES = 64 * 1024
+TOOLS_CHANGED = "notifications/tools/list_changed"
 SAID_BYTES = 400
 ENDING_SECONDS = 1.0
 
@@ -100,7 +101,10 @@ class Pipe:
 
     def _message(self, line: bytes) -> SessionMessage | None:
         try:
-            return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+            if isinstance(message, types.JSONRPCNotification) and message.method != TOOLS_CHANGED:
+                return None  # progress and log lines, which nobody reads: they would only take time
+            return SessionMessage(message)
         except ValueError as error:
             if b'"jsonrpc"' in line:
                 # An answer among them would be waited for in vain.

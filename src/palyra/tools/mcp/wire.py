@@ -9,7 +9,7 @@ MOST_LISTED = 1000
 MOST_PAGES = 50
 MOST_TOOLS = 200
 """Tools of one server that may be used, after those that the configuration names."""
-MOST_MESSAGES = 10_000
+MOST_MESSAGES = 5000
 MOST_BYTES = 64 * 1024 * 1024
 WINDOW_SECONDS = 10.0
 """A server that sends more messages or bytes than these within this time floods."""
