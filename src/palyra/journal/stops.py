@@ -16,7 +16,7 @@ def insert(conn: Connection, stop: Stop) -> None:
     """Write down a stop; it holds from this commit on."""
     conn.execute(
         "INSERT INTO stops (stop_id, principal, stopped_by, reason, stopped_ms)"
-        " VALUES (:stop_id, :principal, :by, :reason, :at_ms)",
+        " VALUES (:stop_id, :principal, :by, :reason, :at_ms) ON CONFLICT (stop_id) DO NOTHING",
         {
             "stop_id": stop.stop_id,
             "principal": stop.principal,

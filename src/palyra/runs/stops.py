@@ -118,6 +118,10 @@ class Stops:
         """Something was stopped or lifted, and what follows from it is not all done."""
         self._beyond: set[RunId] = set()
         """Runs whose tape can not be read: nobody carries them, and nobody can end them."""
+        self._turn = asyncio.Lock()
+        """Held by whoever lifts, and by the watch: what one takes away the other must not put back."""
+        self._changes = 0
+        """How many commits of this daemon have stopped or lifted something."""
         self._read_at = 0.0
         self._listeners: list[Callable[[], None]] = []
         engine.subscribe(self._notice)
@@ -183,6 +187,12 @@ class Stops:
         A principal lifts what it stopped of its own; an administrator what is stopped for everybody, or for one.
         """
         whose = None if principal is None else PrincipalId(principal)
+        async with self._turn:
+            return await self._resume(by, whose, admin=admin, remove_file=remove_file)
+
+    async def _resume(
+        self, by: PrincipalId, whose: PrincipalId | None, *, admin: bool, remove_file: bool
+    ) -> tuple[Stop, ...]:
         if admin and whose is None:
             await self._take_file_away(asked=remove_file)
 
@@ -242,13 +252,14 @@ class Stops:
             self._wake.clear()
             # What can not be read or written just now is tried again at the next look.
             with suppress(Unavailable):
-                await self._look()
+                self._look_for_file()
+                async with self._turn:
+                    await self._look()
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._wake.wait()
 
     async def _look(self) -> None:
-        self._look_for_file()
         behind, self._behind = self._behind, False
         try:
             if behind or (self._shared and self._clock.monotonic() - self._read_at >= READ_SECONDS):
@@ -290,10 +301,14 @@ class Stops:
             self._remember((*self._rows, kept))
 
     async def _read(self) -> tuple[Stop, ...]:
-        rows = await self._engine.read(stops.standing)
-        self._read_at = self._clock.monotonic()
-        self._remember(rows)
-        return rows
+        while True:
+            seen = self._changes
+            rows = await self._engine.read(stops.standing)
+            # What was read before a change that is known of by now would take it back.
+            if seen == self._changes:
+                self._read_at = self._clock.monotonic()
+                self._remember(rows)
+                return rows
 
     def _remember(self, rows: Sequence[Stop]) -> None:
         before = {stop.stop_id for stop in self._holding}
@@ -305,6 +320,7 @@ class Stops:
 
     def _notice(self, facts: Sequence[Fact]) -> None:
         if any(isinstance(fact, Woken) and fact.topic == stops.TOPIC for fact in facts):
+            self._changes += 1
             self._behind = True
             self._wake.set()
 
