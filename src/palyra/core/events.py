@@ -135,6 +135,8 @@ class ModelTurnStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag
     """The final turn at a limit: no tools are offered."""
     settings_hash: str = ""
     """The settings in force."""
+    found: tuple[str, ...] = ()
+    """The tools that searches have brought so far, offered beside those that always are."""
 
 
 class ModelText(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model_text"):
@@ -240,6 +242,8 @@ class ToolFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="to
     """Where the whole of it is kept, if the text is only a part."""
     attestation: Attestation | None = None
     """What the daemon states about the execution; a call that never started has none."""
+    found: tuple[str, ...] = ()
+    """The tools that a search has brought: they are offered from now on."""
 
 
 class ChildStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="child_started"):

@@ -21,6 +21,7 @@ from typing import assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
+from palyra.core import found
 from palyra.core.errors import Broken
 from palyra.core.events import (
     ApprovalRequested,
@@ -125,10 +126,10 @@ class RunState(Struct, frozen=True):
     agent_id: AgentId
     limits: Limits
     parent: Parent | None = None
-    status: RunStatus = RunStatus.ACCEPTED
-    run_seq: int = 1
     reissue: Reissue | None = None
     """The call that the run begins with."""
+    status: RunStatus = RunStatus.ACCEPTED
+    run_seq: int = 1
     started: bool = False
     inputs: int = 1
     inputs_seen: int = 0
@@ -149,6 +150,8 @@ class RunState(Struct, frozen=True):
     carried_ms: int = 0
     limit: LimitKind | None = None
     cancel: str | None = None
+    found: tuple[str, ...] = ()
+    """The tools that searches have brought so far."""
 
     @property
     def is_answered(self) -> bool:
@@ -180,9 +183,11 @@ def begin(run_id: RunId, session_id: SessionId, event: RunAccepted) -> RunState:
         agent_id=event.agent_id,
         limits=event.limits,
         parent=event.parent,
+        reissue=event.reissue,
+        # It was found when it was first proposed.
+        found=(event.reissue.tool,) if event.reissue is not None else (),
         carried_ms=event.carried_ms,
     )
-        reissue=event.reissue,
 
 
 def evolve(state: RunState, event: RunEvent) -> RunState:
@@ -291,15 +296,16 @@ def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
                 answered=False,
                 inputs_seen=state.inputs,
                 assembled=False,
+                found=event.found,
             )
-        case _ if event.turn != state.turn:
-            raise IllegalTransition(f"turn {event.turn} is not open")
         case ToolProposed(turn=0, tool=tool, arguments=arguments):
             first = state.started and state.turns == 0 and state.turn is None and not state.calls
             _require(first and state.cancel is None, "only a run's first step can be a call of then")
             same = state.reissue is not None and (state.reissue.tool, state.reissue.arguments) == (tool, arguments)
             _require(same, "this is not the call that the run was accepted for")
             return _propose(state, event)
+        case _ if event.turn != state.turn:
+            raise IllegalTransition(f"turn {event.turn} is not open")
         case ModelText(text=text):
             return replace(state, text=(*state.text, text))
         case ToolProposed():
@@ -314,13 +320,13 @@ def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
             assert_never(never)
 
 
-def _apply_decision(state: RunState, event: PolicyDecided | ApprovalRequested | ApprovalResolved) -> RunState:
-    _require(state.turn is None, "the turn is still open")
 def _propose(state: RunState, event: ToolProposed) -> RunState:
     call = ToolCall(call_id=event.call_id, tool=event.tool, arguments=event.arguments, malformed=event.malformed)
     return replace(state, calls=(*state.calls, CallState(call, Stage.PROPOSED)))
 
 
+def _apply_decision(state: RunState, event: PolicyDecided | ApprovalRequested | ApprovalResolved) -> RunState:
+    _require(state.turn is None, "the turn is still open")
     match event:
         case PolicyDecided(call_id=call_id, verdict=verdict):
             stage = {Verdict.ALLOW: Stage.ALLOWED, Verdict.ASK: Stage.ASK, Verdict.DENY: Stage.DENIED}[verdict]
@@ -359,7 +365,8 @@ def _apply_execution(state: RunState, event: ToolStarted | ToolFinished | ChildS
         case ToolFinished(call_id=call_id):
             # A call that never started is settled this way too: refused at a limit, or not repeatable.
             from_stages = {Stage.PROPOSED, Stage.ALLOWED, Stage.ASK, Stage.STARTED, Stage.INTERRUPTED}
-            return _move(state, call_id, from_stages, Stage.FINISHED)
+            finished = _move(state, call_id, from_stages, Stage.FINISHED)
+            return replace(finished, found=found.join(state.found, event.found)) if event.found else finished
         case ChildStarted(call_id=call_id, child_run_id=child):
             _require(state.limit is None and state.cancel is None, "no child may start any more")
             counted = replace(state, children=state.children + 1)

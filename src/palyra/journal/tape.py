@@ -132,6 +132,19 @@ def of_run(conn: Connection, run_id: RunId, *, after_run_seq: int = 0) -> list[E
     return [Entry(*row) for row in rows]
 
 
+def latest(
+    conn: Connection, session_id: SessionId, kinds: Sequence[str], *, after_seq: int, limit: int
+) -> list[Entry]:
+    """Return the latest entries of some kinds behind a boundary, the latest first."""
+    names = {f"k{place}": kind for place, kind in enumerate(kinds)}
+    rows = conn.fetch(
+        f"SELECT {_COLUMNS} FROM tape WHERE session_id = :session_id AND tape_seq > :after_seq"
+        f" AND kind IN ({', '.join(f':{name}' for name in names)}) ORDER BY tape_seq DESC LIMIT :limit",
+        {**names, "session_id": session_id, "after_seq": after_seq, "limit": limit},
+    )
+    return [Entry(*row) for row in rows]
+
+
 def first_of_run(conn: Connection, run_id: RunId) -> Entry:
     """Return the entry with which a run began."""
     row = conn.fetch_one(

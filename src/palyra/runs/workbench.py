@@ -40,9 +40,9 @@ class Workbench:
         self._modules = modules or Modules()
         self._clock = clock
 
-    def catalog(self, agent: Agent | None) -> Catalog:
-        """Return the tools that a run of this agent may use; none if the agent is gone."""
-        return self._toolbox.catalog(agent.tools if agent is not None else ())
+    def catalog(self, state: RunState, agent: Agent | None) -> Catalog:
+        """Return the tools that a run of this agent may use now; none if the agent is gone."""
+        return self._toolbox.offer(agent.tools if agent is not None else (), state.found)
 
     def context(self, state: RunState, agent: Agent | None) -> ToolContext:
         """Return what the tools of a run may reach: the agent's own folders, or the principal's."""

@@ -57,6 +57,16 @@ class Delegation:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A result that brings further tools: from now on the run may call them."""
+
+    text: str
+    tools: tuple[str, ...] = ()
+
+
+Result = str | Delegation | Found
+
 Preview = Callable[[ToolContext, Any], Awaitable[Effect]]
 """Takes the context and an instance of the tool's arguments. It may read, and changes nothing."""
 
@@ -68,7 +78,7 @@ class Tool:
     spec: ToolSpec
     arguments: type[msgspec.Struct] | Schema
     """What its arguments must be; a schema if they are known at run time only. Those are handed on as `Given`."""
-    run: Callable[[ToolContext, msgspec.Struct], Awaitable[str | Delegation]]
+    run: Callable[[ToolContext, msgspec.Struct], Awaitable[Result]]
     """Takes an instance of `arguments`, `Given` for a schema."""
     timeout_ms: int | None = None
     """How long a call may take; None for what the run allows."""
@@ -98,17 +108,17 @@ def tool(
     preview: Preview | None = None,
     label: str = labels.TOOL,
     runtime: Runtime = Runtime.INTERNAL,
-) -> Callable[[Callable[Concatenate[ToolContext, P], Awaitable[str | Delegation]]], Tool]:
+) -> Callable[[Callable[Concatenate[ToolContext, P], Awaitable[Result]]], Tool]:
     """Make a tool of `async def f(context, *, …)`.
 
     The keyword parameters become its arguments: required unless they have a default, described by
     `Annotated[…, msgspec.Meta(description=…)]`. The first paragraph of the docstring is what a model reads.
     """
 
-    def make(function: Callable[Concatenate[ToolContext, P], Awaitable[str | Delegation]]) -> Tool:
+    def make(function: Callable[Concatenate[ToolContext, P], Awaitable[Result]]) -> Tool:
         arguments = _arguments_of(function, name)
 
-        async def run(context: ToolContext, given: msgspec.Struct) -> str | Delegation:
+        async def run(context: ToolContext, given: msgspec.Struct) -> Result:
             # The struct was made from this very signature, which no type checker can know.
             return await function(context, **msgspec.structs.asdict(given))  # type: ignore[call-arg]
 

@@ -20,18 +20,29 @@ BUILTIN = _scan()
 
 
 class Catalog:
-    """Tools by name, in a stable order, so that prompt caches hit."""
+    """Tools by name, in a stable order, so that prompt caches hit.
 
-    def __init__(self, tools: Iterable[Tool]) -> None:
-        self._tools = {tool.spec.name: tool for tool in sorted(tools, key=lambda tool: tool.spec.name)}
+    Those that were `found` stand behind the others, in the order in which they were: what stood before stays as it was.
+    Those that are `hidden` exist, and can be called once they were found.
+    """
+
+    def __init__(self, tools: Iterable[Tool], *, found: Iterable[Tool] = (), hidden: Iterable[str] = ()) -> None:
+        standing = sorted(tools, key=lambda tool: tool.spec.name)
+        self._tools = {tool.spec.name: tool for tool in (*standing, *found)}
+        self._hidden = frozenset(hidden)
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Return what a model is told, by name."""
+        """Return what a model is told."""
         return tuple(tool.spec for tool in self._tools.values())
 
     def names(self) -> tuple[str, ...]:
-        """Return the names, sorted."""
+        """Return the names of what a model is told."""
         return tuple(self._tools)
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """The names of the tools that a search would find."""
+        return self._hidden
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of that name, or None."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from palyra.core.artifact import MAX_KEPT_BYTES
 from palyra.core.attestation import Whole
@@ -11,7 +11,7 @@ from palyra.core.errors import PalyraError
 from palyra.core.message import mend_text
 from palyra.core.tool import MAX_RESULT_BYTES, Outcome, ToolCall
 from palyra.tools.arguments import BadCall, check
-from palyra.tools.base import Delegation, ToolContext
+from palyra.tools.base import Delegation, Found, ToolContext
 from palyra.tools.catalog import Catalog
 
 LONG_CHARS = 64 * 1024
@@ -31,6 +31,8 @@ class Finished:
     text: str
     whole: Whole | None = None
     """The whole of it, if the text is only a part."""
+    found: tuple[str, ...] = ()
+    """Tools that it brings."""
 
     @property
     def artifact(self) -> str | None:
@@ -49,6 +51,8 @@ async def execute(
     result = await _run(call, catalog=catalog, context=context, timeout_ms=timeout_ms)
     if isinstance(result, Delegation):
         return result
+    if isinstance(result, Found):
+        return replace(await _finished(Outcome.OK, hide(result.text), context), found=result.tools)
     outcome, text = result
     hidden = hide(text) if len(text) <= LONG_CHARS else await asyncio.to_thread(hide, text)
     return await _finished(outcome, hidden, context)
@@ -56,7 +60,7 @@ async def execute(
 
 async def _run(
     call: ToolCall, *, catalog: Catalog, context: ToolContext, timeout_ms: int
-) -> tuple[Outcome, str] | Delegation:
+) -> tuple[Outcome, str] | Delegation | Found:
     arguments = check(catalog, call)
     if isinstance(arguments, BadCall):
         return Outcome.ERROR, arguments.reason
@@ -74,7 +78,7 @@ async def _run(
         # A tool's fault must not end the run: the model is told, and the log keeps where it happened.
         _log.exception("tool %s failed", call.tool, extra={"call_id": call.call_id})
         return Outcome.ERROR, f"{call.tool} failed: {type(error).__name__}: {error}"
-    return result if isinstance(result, Delegation) else (Outcome.OK, result)
+    return (Outcome.OK, result) if isinstance(result, str) else result
 
 
 def fit(text: str, *, limit: int = MAX_RESULT_BYTES, more: str = "") -> str:

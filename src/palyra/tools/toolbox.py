@@ -2,9 +2,14 @@
 
 from collections.abc import Callable, Iterable
 
-from palyra.tools import catalog
+from palyra.tools import catalog, search
 from palyra.tools.base import Tool
 from palyra.tools.catalog import Catalog
+
+ADDED_TOKENS = 600
+"""As long as the added tools take no more in a prompt, all of them are offered; else they are found by search."""
+FOUND_TOKENS = 4_000
+"""What the tools that searches have brought may take in a prompt; the latest stay."""
 
 Source = Callable[[], Iterable[Tool]]
 """Returns the tools that it has now; it is asked for each step, and must not wait for anything."""
@@ -20,6 +25,52 @@ class Toolbox:
         """Return the tools of these names, all for None. A name that is not there now is passed over."""
         added = [tool for source in self._sources for tool in source()]
         return Catalog(tool for tool in (*added, *catalog.BUILTIN) if allowed is None or tool.spec.name in allowed)
+
+    def offer(self, allowed: tuple[str, ...] | None, found: tuple[str, ...] = ()) -> Catalog:
+        """Return the tools of a run as its model sees them; `found` are those that searches have brought so far.
+
+        The built-in ones are always there. The others are as long as they are few. If they are many, there is a tool to
+        find them with instead, also for an agent whose list does not name it.
+        """
+        builtin = [tool for tool in catalog.BUILTIN if allowed is None or tool.spec.name in allowed]
+        taken = {tool.spec.name for tool in catalog.BUILTIN} | {search.NAME}
+        added = {
+            tool.spec.name: tool
+            for source in self._sources
+            for tool in source()
+            if tool.spec.name not in taken and (allowed is None or tool.spec.name in allowed)
+        }
+        if _are_few(added.values()):
+            return Catalog((*builtin, *added.values()))
+        brought = _latest([added[name] for name in found if name in added])
+        shown = {tool.spec.name for tool in brought}
+        finder = search.search_tool([added[name] for name in sorted(added)])
+        return Catalog((*builtin, finder), found=brought, hidden=(name for name in added if name not in shown))
+
+    def is_searched(self, allowed: tuple[str, ...] | None) -> bool:
+        """Tell whether there are so many tools that some are found by search only."""
+        return bool(self.offer(allowed).hidden)
+
+
+def _are_few(tools: Iterable[Tool]) -> bool:
+    room = ADDED_TOKENS
+    for tool in tools:
+        room -= search.tokens_of(tool.spec)
+        if room < 0:
+            return False
+    return True
+
+
+def _latest(tools: list[Tool]) -> list[Tool]:
+    """Return the last of the tools that fit, in their order; the last one always."""
+    kept: list[Tool] = []
+    room = FOUND_TOKENS
+    for tool in reversed(tools):
+        room -= search.tokens_of(tool.spec)
+        if room < 0 and kept:
+            break
+        kept.append(tool)
+    return kept[::-1]
 
 
 BUILTIN_ONLY = Toolbox()

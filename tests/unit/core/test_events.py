@@ -61,7 +61,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
     },
     "RunResumed": {"reason": "restart"},
     "InputSteered": {"idempotency_key": None},
-    "ModelTurnStarted": {"reason": "", "last": False, "settings_hash": ""},
+    "ModelTurnStarted": {"reason": "", "last": False, "settings_hash": "", "found": ()},
     "ToolProposed": {"malformed": ""},
     "PolicyDecided": {
         "policies": (),
@@ -86,7 +86,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "SessionCreated": {"agent_id": None, "key": None, "label": None, "parent": None},
     "SessionArchived": {"freed_key": None},
     "CheckpointRestored": {"digest": None},
-    "ToolFinished": {"artifact": None, "attestation": None},
+    "ToolFinished": {"artifact": None, "attestation": None, "found": ()},
     "ChildEnded": {"attestation": None},
 }
 """What a stored event means by leaving a field out. A default that changes would change the past."""

@@ -9,9 +9,11 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import cast
 
+from palyra.core import found
 from palyra.core.clock import Clock
 from palyra.core.events import (
     ContextAssembled,
+    Entry,
     ModelText,
     ModelTurnEnded,
     ModelTurnStarted,
@@ -25,7 +27,8 @@ from palyra.core.message import mend_text
 from palyra.core.prompt import CallProposed, ModelEvent, Prompt, TextDelta, TurnDone
 from palyra.core.run import RunState
 from palyra.core.step import CallModel
-from palyra.journal.engine import Engine
+from palyra.journal import sessions, tape
+from palyra.journal.engine import Connection, Engine
 from palyra.memory.context import Context
 from palyra.providers.base import FailureKind, Provider, ProviderFailed
 from palyra.runs.agents import NoAgent
@@ -37,6 +40,9 @@ FLUSH_BYTES = 1024
 QUEUE_EVENTS = 256
 MOST_TEXT_BYTES = 1024 * 1024
 MOST_CALLS = 64
+SEARCHED = ("model_turn_started", "tool_finished")
+LOOKED_BACK = 200
+"""How many turns and results of a session are looked through for what was found in it."""
 
 _Queue = asyncio.Queue[ModelEvent | ProviderFailed]
 
@@ -56,6 +62,7 @@ class ModelStep:
     ) -> None:
         self._toolbox = toolbox
         self._settings_hash = settings_hash
+        self._engine = engine
         self._context = Context(engine, window_tokens=provider.window_tokens)
         self._provider = provider
         self._clock = clock
@@ -67,9 +74,9 @@ class ModelStep:
         seen = await self._context.look(state)
         if seen is None:
             raise NoAgent
-        context = self._context.assemble(
-            state, seen, () if step.last else self._toolbox.catalog(seen.agent.tools).specs()
-        )
+        brought = await self._found(state, seen.agent.tools)
+        tools = () if step.last else self._toolbox.offer(seen.agent.tools, brought).specs()
+        context = self._context.assemble(state, seen, tools)
         window, turn = context.window, state.turns + 1
         at = self._clock.now()
         await emit(
@@ -95,10 +102,23 @@ class ModelStep:
                     reason="the only provider configured",
                     last=step.last,
                     settings_hash=self._settings_hash(),
+                    found=brought,
                 ),
             ]
         )
         await _Turn(self, turn, emit=emit, labels=window.labels).take(context.prompt)
+
+    async def _found(self, state: RunState, allowed: tuple[str, ...] | None) -> tuple[str, ...]:
+        """Return the tools that searches have brought: in the run, and before its first turn those of the session."""
+        if state.turns > 0 or not self._toolbox.is_searched(allowed):
+            return state.found
+
+        def query(conn: Connection) -> list[Entry]:
+            reset_seq, _ = sessions.scope(conn, state.session_id)
+            return tape.latest(conn, state.session_id, SEARCHED, after_seq=reset_seq, limit=LOOKED_BACK)
+
+        entries = await self._engine.read(query)
+        return found.join(found.carried(entry.event for entry in entries), state.found)
 
     def events_of(self, event: ModelEvent, *, turn: int, labels: tuple[str, ...]) -> RunEvent:
         """Return what the tape keeps of something that the model said."""

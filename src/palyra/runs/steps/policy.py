@@ -32,7 +32,7 @@ class PolicyStep:
     async def perform(self, state: RunState, step: CheckPolicy, emit: Emit) -> None:
         """Judge every call of the turn, in one commit."""
         agent, allowed, entries = await self._engine.read(lambda conn: self._look(conn, state))
-        catalog = self._workbench.catalog(agent)
+        catalog = self._workbench.catalog(state, agent)
         context = self._workbench.context(state, agent)
         origin = origins(entries, (call.call_id for call in step.calls))
         decided: list[RunEvent] = []

@@ -62,7 +62,7 @@ class ToolsStep:
     async def perform(self, state: RunState, step: ExecuteTools, emit: Emit) -> None:
         """Run the calls: those that only read side by side, every other one alone and in its turn."""
         agent = await self._engine.read(lambda conn: agents.get(conn, state.agent_id, state.principal))
-        catalog = self._workbench.catalog(agent)
+        catalog = self._workbench.catalog(state, agent)
         context = self._workbench.context(state, agent)
         for group in _groups(step.calls, catalog):
             async with asyncio.TaskGroup() as tasks:
@@ -106,7 +106,9 @@ class ToolsStep:
             await emit([self._delegated(state, call, result)])
         else:
             learned = await labels_of_result(self._engine, state.principal, tool, witness)
-            finished = self._finished(call.call, result.outcome, result.text, artifact=result.artifact, learned=learned)
+            finished = self._finished(
+                call.call, result.outcome, result.text, artifact=result.artifact, found=result.found, learned=learned
+            )
             await emit([self._attester.attest(state, finished, ran=witness.ran, whole=result.whole)])
 
     async def _changed(self, state: RunState, call: CallState, catalog: Catalog, context: ToolContext) -> str:
@@ -162,6 +164,7 @@ class ToolsStep:
         text: str,
         *,
         artifact: str | None = None,
+        found: tuple[str, ...] = (),
         learned: tuple[str, ...] = (labels.TOOL,),
     ) -> ToolFinished:
         return ToolFinished(
@@ -172,6 +175,7 @@ class ToolsStep:
             outcome=outcome,
             text=text,
             artifact=artifact,
+            found=found,
         )
 
 

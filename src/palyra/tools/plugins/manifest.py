@@ -24,7 +24,7 @@ WORKSPACE = "workspace"
 """The folder of this name is the workspace of the run that calls."""
 RESERVED = frozenset(
     "agent artifact files http journal mcp memory message palyra plugin plugins policy schedule session shell skill"
-    " skills time wasm web".split()
+    " skills time tools wasm web".split()
 )
 """First parts of names that belong to Palyra."""
 
