@@ -53,6 +53,7 @@ from palyra.runs.loop import Loop
 from palyra.runs.record import replay
 from palyra.runs.secrets import Secrets, Used
 from palyra.runs.sessions import Sessions
+from palyra.runs.shadow import Shadows
 from palyra.runs.steps.approval import ApprovalStep
 from palyra.runs.steps.model import ModelStep
 from palyra.runs.steps.policy import PolicyStep
@@ -248,6 +249,8 @@ class World:
         judge = Judge(lambda: self.gate, channels, clock=clock)
         stops = Stops(line, clock=clock, ids=ids, file=self._stop_file, shared=not isinstance(self._place, Path))
         await stops.load()
+        self.shadows = Shadows(line, clock=clock, ids=ids)
+        await self.shadows.load()
         used = Used()
         self.secrets = Secrets(line, KeyPlace(self._folder.parent / "vault.key"), clock=clock, used=used)
         workbench = Workbench(
@@ -262,7 +265,7 @@ class World:
             clock=clock,
             ids=ids,
             model=ModelStep(line, provider=self._model, clock=clock, ids=ids, toolbox=self._toolbox),
-            policy=PolicyStep(line, judge=judge, workbench=workbench, clock=clock),
+            policy=PolicyStep(line, judge=judge, workbench=workbench, clock=clock, shadows=self.shadows),
             approval=ApprovalStep(line, expires=lambda: self.expires, clock=clock, ids=ids),
             tools=ToolsStep(
                 line,

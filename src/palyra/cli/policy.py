@@ -9,6 +9,7 @@ from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.output import paint, show, show_json, table
 from palyra.cli.policy_cases import run_cases
 from palyra.cli.policy_judged import explain, simulate
+from palyra.cli.policy_shadow import shadow
 from palyra.cli.printable import printable, printable_line
 from palyra.core.errors import NotFound
 from palyra.policy import cedar
@@ -32,6 +33,7 @@ def policy() -> None:
 policy.add_command(explain)
 policy.add_command(run_cases)
 policy.add_command(simulate)
+policy.add_command(shadow)
 
 
 @policy.command("check")

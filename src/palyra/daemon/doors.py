@@ -36,6 +36,7 @@ from palyra.gateway.http.protocol import bounded
 from palyra.gateway.http.runs import RunRoutes
 from palyra.gateway.http.secrets import SecretRoutes
 from palyra.gateway.http.sessions import SessionRoutes
+from palyra.gateway.http.shadow import ShadowRoutes
 from palyra.gateway.http.stops import StopRoutes
 from palyra.gateway.http.tokens import TokenRoutes
 from palyra.gateway.http.why import WhyRoutes
@@ -52,6 +53,7 @@ from palyra.runs.intake import Intake
 from palyra.runs.mcp import Mcp
 from palyra.runs.secrets import Secrets
 from palyra.runs.sessions import Sessions
+from palyra.runs.shadow import Shadows
 from palyra.runs.stops import Stops
 from palyra.runs.tokens import Tokens
 from palyra.runs.watch import Watch
@@ -91,6 +93,7 @@ def build(
     ready: Callable[[], str | None],
     place: Callable[[], AbstractContextManager[str | None]],
     stops: Stops,
+    shadows: Shadows,
     watch: Watch,
     toolbox: Toolbox,
     mcp: Mcp,
@@ -117,6 +120,7 @@ def build(
         *FileRoutes(Files(engine, workspace=workspaces, clock=clock, ids=ids)).operations(),
         *ApprovalRoutes(approvals, watch, intake=intake, streams=streams).operations(),
         *StopRoutes(stops).operations(),
+        *ShadowRoutes(shadows).operations(),
         *WhyRoutes(engine, workspace=workspaces).operations(),
         *AdminRoutes(status, metrics).operations(),
         *ConfigRoutes(lambda: settings.now, settings.reload).operations(),

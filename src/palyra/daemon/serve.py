@@ -46,6 +46,7 @@ from palyra.runs.judge import Judge
 from palyra.runs.loop import Loop
 from palyra.runs.mcp import Mcp
 from palyra.runs.secrets import Secrets, Used
+from palyra.runs.shadow import Shadows
 from palyra.runs.steps.approval import ApprovalStep
 from palyra.runs.steps.model import ModelStep
 from palyra.runs.steps.policy import PolicyStep
@@ -118,6 +119,9 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         shared = settings.journal.database_url is not None
         stops = Stops(engine, clock=clock, ids=ids, file=HomeStopFile(home.stop), shared=shared)
         await stops.load()
+        shadows = Shadows(engine, clock=clock, ids=ids, shared=shared)
+        await shadows.load()
+        stack.push_async_callback(shadows.flush)
         attester = Attester(identity.signer)
         worker = _worker(
             engine,
@@ -130,6 +134,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             used=used,
             toolbox=toolbox,
             policies=policies,
+            shadows=shadows,
             channels=channels,
             stops=stops,
             attester=attester,
@@ -203,6 +208,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             ready=lambda: worker.trouble,
             place=worker.place,
             stops=stops,
+            shadows=shadows,
             watch=watch,
             toolbox=toolbox,
             mcp=Mcp(engine, mcp_servers, clock=clock),
@@ -221,6 +227,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                     worker.run(),
                     mcp_servers.run(),
                     stops.watch(),
+                    shadows.watch(),
                     queue.run(),
                     anchoring.run(),
                     tail.look_again(),
@@ -262,6 +269,7 @@ def _worker(
     used: Used,
     toolbox: Toolbox,
     policies: CurrentPolicies,
+    shadows: Shadows,
     channels: Channels,
     stops: Stops,
     attester: Attester,
@@ -285,7 +293,7 @@ def _worker(
             settings_hash=lambda: settings.hash,
             toolbox=toolbox,
         ),
-        policy=PolicyStep(engine, judge=judge, workbench=workbench, clock=clock),
+        policy=PolicyStep(engine, judge=judge, workbench=workbench, clock=clock, shadows=shadows),
         approval=ApprovalStep(
             engine,
             expires=lambda: timedelta(seconds=settings.now.approvals.expire_seconds),

@@ -63,6 +63,14 @@ def load_files(paths: Iterable[Path]) -> Policies:
     return combine(own)
 
 
+def load_texts(files: Iterable[tuple[str, str]]) -> Policies:
+    """Return the shipped policies with those of some files on top, each given by its name and its text."""
+    own = [policy for name, text in files for policy in split(text, name)]
+    if problems := (cedar.find_problems(own) if own else []) or _without_id(own):
+        raise PolicyInvalid(problems)
+    return combine(own)
+
+
 def examine(paths: Iterable[Path]) -> tuple[list[Policy], list[Problem]]:
     """Read policy files and find everything that is wrong with them."""
     policies: list[Policy] = []

@@ -4,17 +4,20 @@ from collections.abc import Sequence
 
 from palyra.core.agent import Agent
 from palyra.core.approval import Grant
+from palyra.core.call import DecidedCall
 from palyra.core.clock import Clock, to_ms
-from palyra.core.events import Entry, PolicyDecided, RunEvent
+from palyra.core.events import Entry, PolicyDecided, RunEvent, ToolProposed
 from palyra.core.run import RunState
 from palyra.core.step import CheckPolicy
 from palyra.core.tool import ToolCall, Verdict
 from palyra.journal import agents, grants, tape
 from palyra.journal.engine import Connection, Engine
 from palyra.runs.judge import Judge, Judged, origins
+from palyra.runs.shadow import Asked, Shadows
 from palyra.runs.steps.port import Emit
 from palyra.runs.workbench import Workbench
 from palyra.tools.arguments import BadCall
+from palyra.tools.catalog import Catalog
 
 ARGUMENTS_RULE = "arguments"
 OWN_WORDS = "a person wrote these arguments"
@@ -23,7 +26,11 @@ OWN_WORDS = "a person wrote these arguments"
 class PolicyStep:
     """Carries out `CheckPolicy`."""
 
-    def __init__(self, engine: Engine, *, judge: Judge, workbench: Workbench, clock: Clock) -> None:
+    def __init__(
+        self, engine: Engine, *, judge: Judge, workbench: Workbench, clock: Clock, shadows: Shadows | None = None
+    ) -> None:
+        """`shadows` has a candidate judge beside the policies in force, if there is one."""
+        self._shadows = shadows
         self._engine = engine
         self._judge = judge
         self._workbench = workbench
@@ -42,6 +49,8 @@ class PolicyStep:
             )
             decided.append(self._decided(state, call, judged, origin.get(call.call_id, ())))
         await emit(decided)
+        if self._shadows is not None and self._shadows.active:
+            await self._shadows.compare(_both(state, entries, decided, catalog))
 
     def _look(self, conn: Connection, state: RunState) -> tuple[Agent | None, Sequence[Grant], Sequence[Entry]]:
         now_ms = to_ms(self._clock.now())
@@ -84,3 +93,27 @@ class PolicyStep:
             grant_id=judgement.grant_id,
             manifest_hash=judged.manifest_hash,
         )
+
+
+def _both(state: RunState, entries: Sequence[Entry], decided: Sequence[RunEvent], catalog: Catalog) -> list[Asked]:
+    """Return the calls that were put before the policies just now, and not after a person's answer."""
+    proposed = {
+        event.call_id: event
+        for entry in entries
+        if entry.kind == "tool_proposed" and isinstance(event := entry.event, ToolProposed)
+    }
+    found: list[Asked] = []
+    for event in decided:
+        if not isinstance(event, PolicyDecided) or event.risk is None or state.call(event.call_id).edited:
+            continue
+        call = DecidedCall(
+            principal=state.principal,
+            agent_id=state.agent_id,
+            session_id=state.session_id,
+            run_id=state.run_id,
+            proposed=proposed[event.call_id],
+            decided=event,
+        )
+        if (tool := catalog.get(call.proposed.tool)) is not None:
+            found.append((call, tool.spec))
+    return found
