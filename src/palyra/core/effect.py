@@ -24,6 +24,8 @@ class Effect(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The names of the secrets that are sent along."""
     command: str = ""
     """The whole command line, if one is run."""
+    carries_secret: bool = False
+    """Something that looks like a secret would leave with it; it is masked in the texts."""
     kind: str = ""
     """The class of the arguments, to which an answer that lasts is bound: `folder:/home/ana/notes`, `host:example.org`,
     `command:git push`. Empty if no class is narrower than the tool; then an answer lasts for this very call only."""

@@ -189,6 +189,8 @@ class PolicyDecided(Event, frozen=True, kw_only=True, omit_defaults=True, tag="p
     """The earlier answer that covers the call."""
     manifest_hash: str | None = None
     """The manifest of the plugin that the tool belongs to, by which the call was bounded."""
+    signals: tuple[str, ...] = ()
+    """What scanners had found in the results that the session has seen, as `core/scan.py` names it."""
 
 
 class ApprovalRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="approval_requested"):
@@ -242,6 +244,8 @@ class ToolFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="to
     """Where the whole of it is kept, if the text is only a part."""
     attestation: Attestation | None = None
     """What the daemon states about the execution; a call that never started has none."""
+    signals: tuple[str, ...] = ()
+    """What scanners found in the text, as `core/scan.py` names it."""
     found: tuple[str, ...] = ()
     """The tools that a search has brought: they are offered from now on."""
 
@@ -265,6 +269,8 @@ class ChildEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="chil
     text: str
     attestation: Attestation | None = None
     """What the daemon states about the execution."""
+    signals: tuple[str, ...] = ()
+    """What scanners found in the text."""
 
 
 class LimitReached(Event, frozen=True, kw_only=True, omit_defaults=True, tag="limit_reached"):

@@ -37,7 +37,8 @@ _SHAPES = (
     re.compile(r"\b(?:ghp|gho|ghs|ghu|github_pat)_[A-Za-z0-9_]{20,}"),
     re.compile(r"\bxox[abposr]-[A-Za-z0-9-]{10,}"),
     re.compile(r"\bAKIA[0-9A-Z]{16}\b"),
-    re.compile(r"\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
+    # The first part has a bound, so that a text of nothing but beginnings does not take for ever.
+    re.compile(r"\beyJ[A-Za-z0-9_-]{10,1000}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
     # The password of an address: scheme://user:password@host
     re.compile(r"(?<=://)[^\s:/@]+:[^\s@/]+(?=@)"),
     re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
@@ -49,6 +50,11 @@ def redact(text: str) -> str:
     for shape in _SHAPES:
         text = shape.sub(HIDDEN, text)
     return text
+
+
+def has_secret(text: str) -> bool:
+    """Tell whether anything in the text looks like a secret."""
+    return any(shape.search(text) for shape in _SHAPES)
 
 
 def redact_fields(fields: Mapping[str, object]) -> dict[str, object]:

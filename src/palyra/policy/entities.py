@@ -28,7 +28,15 @@ class Request:
 
 
 def request(
-    *, principal: str, agent_id: str, tool: ToolSpec, effect: Effect, label: str, has_channel: bool, granted: bool
+    *,
+    principal: str,
+    agent_id: str,
+    tool: ToolSpec,
+    effect: Effect,
+    label: str,
+    has_channel: bool,
+    granted: bool,
+    signals: Sequence[str] = (),
 ) -> Request:
     """Put a question into the words of the policies."""
     line = read(effect.command)
@@ -51,6 +59,8 @@ def request(
             "domains": _any(names),
             "common_domains": _common(names),
             "credentials": sorted(set(effect.credentials)),
+            "carries_secret": effect.carries_secret,
+            "signals": sorted(set(signals)),
             "command": effect.command,
             "commands": sorted(any_prefix(line)),
             "common_commands": sorted(common_prefixes(line)),

@@ -39,6 +39,8 @@ class Question:
     """Somebody entitled to answer can be reached."""
     now: datetime
     manifest: Manifest | None = None
+    signals: tuple[str, ...] = ()
+    """What scanners found in what the session has read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class Gate:
                 label=labels.least_trusted(question.labels),
                 has_channel=question.has_channel,
                 granted=grant is not None,
+                signals=question.signals,
             )
         )
         if run.errors or ask.errors:

@@ -15,6 +15,7 @@ from palyra.core.manifest import Manifest
 from palyra.core.tool import JsonObject, Risk, ToolSpec
 from palyra.policy import risk
 from palyra.policy.gate import MANIFEST, Gate, Judgement, Question
+from palyra.policy.leaks import guard
 
 IMAGINED = "imagined"
 """Stands where an imagined call has no id, or no class of arguments."""
@@ -33,6 +34,7 @@ class Imagined(Struct, frozen=True, kw_only=True):
     credentials: tuple[str, ...] | None = None
     command: str | None = None
     label: str = labels.OWNER
+    signals: tuple[str, ...] = ()
     channel: bool = True
     granted: bool = False
     principal: str = "owner"
@@ -63,6 +65,7 @@ def judge_again(gate: Gate, call: DecidedCall, spec: ToolSpec) -> Judgement:
         labels=decided.labels or call.proposed.labels,
         has_channel=decided.has_channel or decided.effect is None,
         now=decided.at,
+        signals=decided.signals,
     )
     return _judge(gate, question, granted=decided.grant_id is not None)
 
@@ -71,7 +74,7 @@ def judge_imagined(
     gate: Gate, call: Imagined, spec: ToolSpec, *, effect: Effect | None = None, manifest: Manifest | None = None
 ) -> Judgement:
     """Judge a call that somebody thinks of; `effect` is what the tool itself says that it would do."""
-    found = effect or risk.of_call(spec, call.arguments)
+    found = guard(effect or risk.of_call(spec, call.arguments), call.arguments)
     said = {name: getattr(call, name) for name in ("risk", "paths", "hosts", "credentials", "command")}
     found = msgspec.structs.replace(found, **{name: value for name, value in said.items() if value is not None})
     if call.command is not None and call.risk is None:
@@ -86,6 +89,7 @@ def judge_imagined(
         has_channel=call.channel,
         now=_SOME_DAY,
         manifest=manifest,
+        signals=call.signals,
     )
     return _judge(gate, question, granted=call.granted)
 

@@ -18,6 +18,7 @@ from palyra.core.tool import Outcome
 from palyra.journal import messages, runs, stops, tape
 from palyra.journal.engine import Connection
 from palyra.runs.attestations import Attester
+from palyra.runs.learned import scanned
 from palyra.runs.record import Book, intrude, replay
 
 
@@ -112,6 +113,7 @@ def report(conn: Connection, child_run_id: RunId, *, attester: Attester, clock: 
                 child_run_id=child_run_id,
                 outcome=Outcome.OK if done else Outcome.ERROR,
                 text=answer if done else f"the child run ended {child.status.value}: {reason or 'no reason given'}",
+                signals=scanned(answer) if done else (),
             )
             yield attester.attest(state, event)
 

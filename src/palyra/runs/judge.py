@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -18,6 +18,7 @@ from palyra.core.manifest import Manifest
 from palyra.core.run import RunState
 from palyra.core.tool import ToolCall, Verdict
 from palyra.policy.gate import Gate, Judgement, Question
+from palyra.policy.leaks import guard
 from palyra.runs.channels import Channels
 from palyra.tools.arguments import BadCall, check
 from palyra.tools.base import Tool, ToolContext
@@ -59,6 +60,7 @@ class Judge:
         grants: Sequence[Grant],
         origin: tuple[str, ...],
         answered: bool = False,
+        signals: tuple[str, ...] = (),
     ) -> Judged | BadCall:
         """Return what may be done about the call; `origin` says where its arguments come from.
 
@@ -74,12 +76,17 @@ class Judge:
         except PalyraError as error:
             # What can not even be looked at can not be carried out either.
             return BadCall(error.detail)
+        effect = await asyncio.to_thread(guard, effect, call.arguments, runtime=tool.runtime)
         manifest = await asyncio.to_thread(tool.manifest, context) if tool.manifest is not None else None
         has_channel = answered or self._channels.reachable(state.principal, state.session_id)
-        judgement = await self._ask(state, tool, effect, grants, origin, manifest, has_channel=has_channel)
+
+        def ask(has_channel: bool) -> Awaitable[Judgement]:
+            return self._ask(state, tool, effect, grants, origin, manifest, signals, has_channel=has_channel)
+
+        judgement = await ask(has_channel)
         if judgement.verdict is Verdict.DENY and not has_channel:
             # Somebody may be on the way here, and that may be all that is missing.
-            with_channel = await self._ask(state, tool, effect, grants, origin, manifest, has_channel=True)
+            with_channel = await ask(True)
             if with_channel.verdict is not Verdict.DENY and await self._channels.wait_for(
                 state.principal, state.session_id
             ):
@@ -94,6 +101,7 @@ class Judge:
         grants: Sequence[Grant],
         origin: tuple[str, ...],
         manifest: Manifest | None,
+        signals: tuple[str, ...],
         *,
         has_channel: bool,
     ) -> Judgement:
@@ -107,6 +115,7 @@ class Judge:
             has_channel=has_channel,
             now=self._clock.now(),
             manifest=manifest,
+            signals=signals,
         )
         # Off the event loop: the first judgement loads the engine.
         return await asyncio.to_thread(self._gate().judge, question, grants)

@@ -37,6 +37,14 @@ async def labels_of_result(
     return labels.join(found, await asyncio.to_thread(_labels_now, known)) if known else found
 
 
+def scanned(text: str) -> tuple[str, ...]:
+    """Return what scanners find in a result. Blocks for some milliseconds."""
+    # Imported with the first result: a daemon that has run no tool does without the expressions.
+    from palyra.core.scan import signals_of
+
+    return signals_of(text)
+
+
 def _labels_now(known: Iterable[FileOrigin]) -> tuple[str, ...]:
     """Return the labels of what the files hold at this moment; one that is gone tells nothing."""
     by_path = {path: list(contents) for path, contents in groupby(known, key=lambda one: one.path)}

@@ -70,6 +70,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "has_channel": False,
         "grant_id": None,
         "manifest_hash": None,
+        "signals": (),
     },
     "ApprovalRequested": {
         "tool": "",
@@ -86,8 +87,8 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "SessionCreated": {"agent_id": None, "key": None, "label": None, "parent": None},
     "SessionArchived": {"freed_key": None},
     "CheckpointRestored": {"digest": None},
-    "ToolFinished": {"artifact": None, "attestation": None, "found": ()},
-    "ChildEnded": {"attestation": None},
+    "ToolFinished": {"artifact": None, "attestation": None, "found": (), "signals": ()},
+    "ChildEnded": {"attestation": None, "signals": ()},
 }
 """What a stored event means by leaving a field out. A default that changes would change the past."""
 

@@ -30,12 +30,14 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
         paths=st.lists(NAMES).map(tuple),
         hosts=st.lists(NAMES).map(tuple),
         command=NAMES,
+        carries_secret=st.booleans(),
     ),
     names=st.tuples(NAMES, NAMES, NAMES),
     flags=st.tuples(st.booleans(), st.booleans()),
+    signals=st.lists(NAMES).map(tuple),
 )
 def test_every_request_fits_the_schema(
-    tool: ToolSpec, effect: Effect, names: tuple[str, str, str], flags: tuple[bool, bool]
+    tool: ToolSpec, effect: Effect, names: tuple[str, str, str], flags: tuple[bool, bool], signals: tuple[str, ...]
 ) -> None:
     principal, agent_id, label = names
     asked = request(
@@ -46,6 +48,7 @@ def test_every_request_fits_the_schema(
         label=label,
         has_channel=flags[0],
         granted=flags[1],
+        signals=signals,
     )
     entities = cedarpy.Entities.from_json_str(asked.entities, SCHEMA)
     for action in (cedar.RUN, cedar.ASK):

@@ -8,10 +8,12 @@ from palyra.core.call import DecidedCall
 from palyra.core.clock import Clock, to_ms
 from palyra.core.events import Entry, PolicyDecided, RunEvent, ToolProposed
 from palyra.core.run import RunState
+from palyra.core.signal import told
 from palyra.core.step import CheckPolicy
 from palyra.core.tool import ToolCall, Verdict
-from palyra.journal import agents, grants, tape
+from palyra.journal import agents, grants, sessions, signals, tape
 from palyra.journal.engine import Connection, Engine
+from palyra.journal.signals import Warned
 from palyra.runs.judge import Judge, Judged, origins
 from palyra.runs.shadow import Asked, Shadows
 from palyra.runs.steps.port import Emit
@@ -38,30 +40,38 @@ class PolicyStep:
 
     async def perform(self, state: RunState, step: CheckPolicy, emit: Emit) -> None:
         """Judge every call of the turn, in one commit."""
-        agent, allowed, entries = await self._engine.read(lambda conn: self._look(conn, state))
+        agent, allowed, entries, warned = await self._engine.read(lambda conn: self._look(conn, state))
         catalog = self._workbench.catalog(state, agent)
         context = self._workbench.context(state, agent)
         origin = origins(entries, (call.call_id for call in step.calls))
         decided: list[RunEvent] = []
         for call in step.calls:
             judged = await self._judge.judge(
-                state, call, catalog=catalog, context=context, grants=allowed, origin=origin.get(call.call_id, ())
+                state,
+                call,
+                catalog=catalog,
+                context=context,
+                grants=allowed,
+                origin=origin.get(call.call_id, ()),
+                signals=warned.signals,
             )
-            decided.append(self._decided(state, call, judged, origin.get(call.call_id, ())))
+            decided.append(self._decided(state, call, judged, origin.get(call.call_id, ()), warned))
         await emit(decided)
         if self._shadows is not None and self._shadows.active:
             await self._shadows.compare(_both(state, entries, decided, catalog))
 
-    def _look(self, conn: Connection, state: RunState) -> tuple[Agent | None, Sequence[Grant], Sequence[Entry]]:
+    def _look(self, conn: Connection, state: RunState) -> tuple[Agent | None, Sequence[Grant], Sequence[Entry], Warned]:
         now_ms = to_ms(self._clock.now())
+        reset_seq, _ = sessions.scope(conn, state.session_id)
         return (
             agents.get(conn, state.agent_id, state.principal),
             grants.valid(conn, state.principal, state.agent_id, now_ms=now_ms),
             tape.of_run(conn, state.run_id),
+            signals.of_session(conn, state.session_id, after_seq=reset_seq),
         )
 
     def _decided(
-        self, state: RunState, call: ToolCall, judged: Judged | BadCall, origin: tuple[str, ...]
+        self, state: RunState, call: ToolCall, judged: Judged | BadCall, origin: tuple[str, ...], warned: Warned
     ) -> PolicyDecided:
         at = self._clock.now()
         if isinstance(judged, BadCall):
@@ -79,6 +89,8 @@ class PolicyStep:
         verdict, reason = judgement.verdict, judgement.reason
         if verdict is Verdict.ASK and state.call(call.call_id).edited:
             verdict, reason = Verdict.ALLOW, OWN_WORDS
+        if verdict is Verdict.ASK and warned.signals:
+            reason = f"{reason} What it has read ({', '.join(warned.by)}) holds {told(warned.signals)}."
         return PolicyDecided(
             at=at,
             labels=judged.labels,
@@ -92,6 +104,7 @@ class PolicyStep:
             has_channel=judged.has_channel,
             grant_id=judgement.grant_id,
             manifest_hash=judged.manifest_hash,
+            signals=warned.signals,
         )
 
 

@@ -19,7 +19,7 @@ from palyra.runs.attestations import Attester
 from palyra.runs.children import limits_for_child, refusal
 from palyra.runs.judge import Judge
 from palyra.runs.keeping import CallKeeping
-from palyra.runs.learned import labels_of_result
+from palyra.runs.learned import labels_of_result, scanned
 from palyra.runs.steps.port import Emit
 from palyra.runs.workbench import Workbench
 from palyra.tools.arguments import BadCall
@@ -106,8 +106,15 @@ class ToolsStep:
             await emit([self._delegated(state, call, result)])
         else:
             learned = await labels_of_result(self._engine, state.principal, tool, witness)
+            signals = await asyncio.to_thread(scanned, result.text)
             finished = self._finished(
-                call.call, result.outcome, result.text, artifact=result.artifact, found=result.found, learned=learned
+                call.call,
+                result.outcome,
+                result.text,
+                artifact=result.artifact,
+                found=result.found,
+                learned=learned,
+                signals=signals,
             )
             await emit([self._attester.attest(state, finished, ran=witness.ran, whole=result.whole)])
 
@@ -166,6 +173,7 @@ class ToolsStep:
         artifact: str | None = None,
         found: tuple[str, ...] = (),
         learned: tuple[str, ...] = (labels.TOOL,),
+        signals: tuple[str, ...] = (),
     ) -> ToolFinished:
         return ToolFinished(
             at=self._clock.now(),
@@ -175,6 +183,7 @@ class ToolsStep:
             outcome=outcome,
             text=text,
             artifact=artifact,
+            signals=signals,
             found=found,
         )
 
