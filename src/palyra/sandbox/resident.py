@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import socket
-import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,7 +18,7 @@ from pathlib import Path
 from palyra.sandbox import seccomp
 from palyra.sandbox.base import MIB, Bounds, Tier, TierUnavailable
 from palyra.sandbox.capture import Capture
-from palyra.sandbox.launch import SUPERVISOR, Launch, memory_file
+from palyra.sandbox.launch import Launch, memory_file
 from palyra.sandbox.tiers import find, lack
 
 BLOCK_BYTES = 64 * 1024
@@ -149,8 +148,7 @@ def _prepare(staying: Staying, stream: int) -> Launch:
         "processes": staying.bounds.processes,
         "memory": staying.bounds.memory_bytes,
     }
-    launch.order = json.dumps(order).encode() + b"\n"
-    launch.argv = [sys.executable, "-I", "-S", "-B", SUPERVISOR, str(reported)]
+    launch.command(order, reported=reported)
     return launch
 
 

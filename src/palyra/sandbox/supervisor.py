@@ -1,8 +1,10 @@
 """The program that starts a guarded program, watches over it, and leaves nothing of it behind.
 
-It is started as a script and uses the standard library only. On its input comes one line of JSON, the order; the input
-then stays open for as long as the program may run. When it ends, because the daemon closed it or died, everything is
-killed. Whatever the program starts stays below this process, since orphans are handed to it, and so is found.
+It is started as a program of its own and uses the standard library only, and of that as little as it can: each start
+waits for these imports (`signal` alone brings enums, `json` regular expressions). On its input comes the order, written
+by `marshal` and led by its length; the input then stays open for as long as the program may run. When it ends, because
+the daemon closed it or died, everything is killed. Whatever the program starts stays below this process, since orphans
+are handed to it, and so is found.
 
 It also counts the processes and the memory of all that it watches over. The kernel's own limit on processes does not
 hold for root, so a program that forks without end must be outrun: this process asks for a place before all others, and
@@ -13,18 +15,26 @@ system calls last. If any of these fails, nothing is run. What went wrong, or ho
 JSON that is written to the file descriptor that its one argument names.
 """
 
+from __future__ import annotations
+
 import ctypes
-import json
+import marshal
 import os
 import resource
 import select
-import signal
 import struct
 import sys
-from collections.abc import Iterator
-from typing import Any
 
-PAUSE_SECONDS = 0.01
+TYPE_CHECKING = False  # as `typing` has it, which takes longer to import than all of the others
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Iterator
+    from typing import Any
+else:
+    import _signal as signal
+
+SHORTEST_PAUSE_SECONDS, PAUSE_SECONDS = 0.0005, 0.01
+"""Between two rounds of killing: short at first, since most end at once."""
 GLANCE_SECONDS = 0.02
 """How often the number of all processes of the machine is read."""
 GLANCES = 10
@@ -54,7 +64,7 @@ def main() -> None:
     _call(_libc.prctl, _PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     report_at = int(sys.argv[1])
     os.set_inheritable(report_at, False)
-    order = json.loads(_line())
+    order = _order()
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     except OSError:
@@ -74,28 +84,42 @@ def main() -> None:
     problem = b""
     while piece := os.read(fault, 65536):
         problem += piece
-    report: dict[str, Any] = {"fault": problem.decode(errors="replace")}
-    if not problem:
-        status, stopped = _watch(child, wakes, before=before, order=order)
-        report = {"code": None if status is None else os.waitstatus_to_exitcode(status), "stopped": stopped}
+    status, stopped = (None, "") if problem else _watch(child, wakes, before=before, order=order)
+    code = None if status is None else os.waitstatus_to_exitcode(status)
     _kill_all(child)
-    if report.get("code") is None and (folder := order.get("temporary")):
+    if code is None and (folder := order.get("temporary")):
         # The daemon may be gone, and with it whoever would do this.
         import shutil
 
         shutil.rmtree(folder, ignore_errors=True)
-    os.write(report_at, json.dumps(report).encode() + b"\n")
+    os.write(report_at, _report(code, stopped=stopped, problem=problem.decode(errors="replace")))
+    # Nothing is left to be tidied up in this process, and that would take its time.
+    os._exit(0)
 
 
-def _line() -> bytes:
+def _report(code: int | None, *, stopped: str, problem: str) -> bytes:
+    if not problem and not stopped and code is not None:
+        return b'{"code": %d, "stopped": ""}\n' % code
+    import json
+
+    said = {"fault": problem} if problem else {"code": code, "stopped": stopped}
+    return json.dumps(said).encode() + b"\n"
+
+
+def _order() -> dict[str, Any]:
+    order: dict[str, Any] = marshal.loads(_exactly(int.from_bytes(_exactly(4), "big")))
+    return order
+
+
+def _exactly(size: int) -> bytes:
     # Not through a buffer: nothing but the order is to be read.
-    line = b""
-    while not line.endswith(b"\n"):
-        piece = os.read(0, 65536)
+    found = b""
+    while len(found) < size:
+        piece = os.read(0, size - len(found))
         if not piece:
             sys.exit(1)
-        line += piece
-    return line
+        found += piece
+    return found
 
 
 def _watch(child: int, wakes: int, *, before: int, order: dict[str, Any]) -> tuple[int | None, str]:
@@ -125,18 +149,20 @@ def _watch(child: int, wakes: int, *, before: int, order: dict[str, Any]) -> tup
 
 def _kill_all(child: int) -> None:
     """Kill everything below this process, until nothing is left."""
+    pause = SHORTEST_PAUSE_SECONDS
     while True:
         # The group first and at once: a fork that is under way fails when its group is being killed.
         _kill(-child)
-        for pid, parent, _ in _processes():
-            if parent == os.getpid():
-                _kill(pid)
         try:
+            # Orphans are handed to this process. So whatever is below it has a child of it above, or is one.
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         except ChildProcessError:
             return
-        select.select([], [], [], PAUSE_SECONDS)
+        for pid in _children():
+            _kill(pid)
+        select.select([], [], [], pause)
+        pause = min(2 * pause, PAUSE_SECONDS)
 
 
 def _kill(pid: int) -> None:
@@ -144,6 +170,17 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
+
+
+def _children() -> list[int]:
+    """Return the children of this process. One that begins or ends meanwhile may be missing: the next look finds it."""
+    me = os.getpid()
+    try:
+        with open(f"/proc/{me}/task/{me}/children", "rb") as file:
+            return [int(pid) for pid in file.read().split()]
+    except FileNotFoundError:
+        # Not every kernel keeps such a list.
+        return [pid for pid, parent, _ in _processes() if parent == me]
 
 
 def _tasks() -> int:
