@@ -29,6 +29,7 @@ FIGURES = {
     "stream": {"http_1_deltas_per_s", "grpc_8_deltas_per_s", "crowd_http_p95_ms", "crowd_grpc_p50_ms"},
     "start": {"ready_ms", "first_ready_ms", "idle_rss_mb", "used_rss_mb", "version_ms", "help_ms"},
     "growth": {"growth_1000", "growth_10000", "growth_sessions", "turn_10_cpu_ms", "turn_10_p50_ms"},
+    "questions": {"tasks", "questions", "extra", "extra_per_task_max", "standing_extra_per_task_mean"},
     "policy": {"cold_ms", "engine_mb", "warm_us", "warm_100_us", "simulate_s"},
     "soak": {"turns", "rss_slope_mb", "handles_slope"},
 }

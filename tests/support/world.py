@@ -61,9 +61,11 @@ from palyra.runs.steps.tools import ToolsStep
 from palyra.runs.stops import StopFile, Stops
 from palyra.runs.workbench import Workbench
 from palyra.runs.worker import Worker
+from palyra.sandbox.base import Sandbox
 from palyra.sandbox.egress import Egress
+from palyra.sandbox.forbidden import NOTHING, Forbidden
 from palyra.sandbox.workspace import Workspace
-from palyra.tools.base import PUBLIC
+from palyra.tools.base import NO_SANDBOX, PUBLIC
 from palyra.tools.toolbox import BUILTIN_ONLY, Toolbox
 from tests.support.books import check_books
 from tests.support.builders import ANA, AT
@@ -191,9 +193,15 @@ class World:
         house: str = "house",
         stop_file: StopFile | None = None,
         egress: Egress = PUBLIC,
+        sandbox: Sandbox = NO_SANDBOX,
+        forbidden: Forbidden = NOTHING,
         toolbox: Toolbox = BUILTIN_ONLY,
+        workers: int = 1,
     ) -> None:
+        self._workers = workers
         self._egress = egress
+        self._sandbox = sandbox
+        self._forbidden = forbidden
         self._toolbox = toolbox
         self._place = place
         self._model = _Heard(Scripted(model) if isinstance(model, Script) else model)
@@ -254,9 +262,10 @@ class World:
         used = Used()
         self.secrets = Secrets(line, KeyPlace(self._folder.parent / "vault.key"), clock=clock, used=used)
         workbench = Workbench(
-            workspace=lambda _: Workspace((self._folder,)),
+            workspace=lambda _: Workspace((self._folder,), forbidden=self._forbidden),
             clock=clock,
             egress=self._egress,
+            sandbox=self._sandbox,
             secrets=self.secrets,
             toolbox=self._toolbox,
         )
@@ -279,11 +288,15 @@ class World:
             attester=ATTESTER,
             stops=stops,
         )
-        worker = Worker(line, loop, stops=stops, clock=clock, owner=owner, concurrency=CONCURRENCY)
+        worker, *further = (
+            Worker(line, loop, stops=stops, clock=clock, owner=name, concurrency=CONCURRENCY)
+            for name in (owner, *(f"{self._house}:{ids.new()}" for _ in range(self._workers - 1)))
+        )
         jobs = {**approvals.JOBS, **children.jobs(ATTESTER), **title.JOBS, **upkeep.JOBS, **self._jobs}
         queue = Queue(JobContext(line, clock, ids), jobs, owner=owner)
         self._alive = _Life(engine, line, worker)
-        self._alive.tasks = [asyncio.create_task(part) for part in (worker.run(), stops.watch(), queue.run())]
+        parts = (worker.run(), *(other.run() for other in further), stops.watch(), queue.run())
+        self._alive.tasks = [asyncio.create_task(part) for part in parts]
         self.intake = Intake(
             engine,
             clock=clock,

@@ -13,7 +13,8 @@ WEB = "web"
 UNKNOWN = "unknown"
 """Stands where no label does: what nobody vouches for is trusted least."""
 
-_ORDER = (OWNER, TOOL, OTHER, WEB)
+KNOWN = (OWNER, TOOL, OTHER, WEB)
+"""From trusted to not."""
 
 
 def least_trusted(present: tuple[str, ...]) -> str:
@@ -23,20 +24,20 @@ def least_trusted(present: tuple[str, ...]) -> str:
 
 def rank(label: str) -> int:
     """Return how little a label is trusted: 0 for the owner, the highest for one that is not known."""
-    return _ORDER.index(label) if label in _ORDER else len(_ORDER)
+    return KNOWN.index(label) if label in KNOWN else len(KNOWN)
 
 
 def reaches(highest: str, label: str) -> bool:
     """Tell whether what was allowed up to a label covers another. One that is not known covers itself alone."""
-    return label == highest or (highest in _ORDER and rank(label) <= rank(highest))
+    return label == highest or (highest in KNOWN and rank(label) <= rank(highest))
 
 
 def join(*groups: tuple[str, ...]) -> tuple[str, ...]:
     """Return every label of the groups once, the most trusted first."""
     present = {label for group in groups for label in group}
-    known = tuple(label for label in _ORDER if label in present)
+    known = tuple(label for label in KNOWN if label in present)
     # What is not known is trusted least, and never lost.
-    return known if len(known) == len(present) else known + tuple(sorted(present.difference(_ORDER)))
+    return known if len(known) == len(present) else known + tuple(sorted(present.difference(KNOWN)))
 
 
 def mixed(*groups: tuple[str, ...]) -> tuple[str, ...]:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
+from msgspec.structs import replace
+
 from palyra.core import labels
 from palyra.core.approval import Grant, Scope
 from palyra.core.effect import Effect
@@ -74,7 +76,8 @@ class Gate:
         """Decide about a call."""
         if question.manifest is not None and (beyond := beyond_manifest(question.manifest, question)):
             return self._judgement(question, Verdict.DENY, beyond, (MANIFEST,))
-        grant = next((grant for grant in grants if covers(grant, question, policy_hash=self.policy_hash)), None)
+        valid = _lifted(grants, question, policy_hash=self.policy_hash)
+        grant = next((grant for grant in valid if covers(grant, question, policy_hash=self.policy_hash)), None)
         run, ask = self._engine.decide(
             entities.request(
                 principal=question.principal,
@@ -140,11 +143,11 @@ def covers(grant: Grant, question: Question, *, policy_hash: str) -> bool:
         and grant.kind == question.effect.kind != ""
         and grant.policy_hash == policy_hash
     )
-    if not same or grant.revoked_at is not None:
+    if not same or _is_over(grant, question.now):
         return False
-    if grant.expires_at is not None and question.now >= grant.expires_at:
-        return False
-    if not labels.reaches(grant.label, labels.least_trusted(question.labels)):
+    # What the person's own tools return is no reason to ask again about what was allowed for his own words.
+    highest = labels.TOOL if grant.label == labels.OWNER else grant.label
+    if not labels.reaches(highest, labels.least_trusted(question.labels)):
         return False
     match grant.scope:
         case Scope.ONCE:
@@ -155,6 +158,31 @@ def covers(grant: Grant, question: Question, *, policy_hash: str) -> bool:
             return grant.expires_at is not None
         case Scope.ALWAYS:
             return True
+
+
+def _lifted(grants: Sequence[Grant], question: Question, *, policy_hash: str) -> list[Grant]:
+    """Return the grants as they hold in this session.
+
+    Somebody who has allowed for a session what text of the web had a part in has been told so, and is not asked the
+    same about each class of calls that he allows for this session. What he allowed for longer stays what it was.
+    """
+    here = [
+        grant
+        for grant in grants
+        if grant.scope is Scope.SESSION
+        and grant.session_id == question.session_id
+        and (grant.principal, grant.agent_id, grant.policy_hash) == (question.principal, question.agent_id, policy_hash)
+        and not _is_over(grant, question.now)
+    ]
+    accepted = max((grant.label for grant in here if grant.label in labels.KNOWN), key=labels.rank, default=None)
+    if accepted is None:
+        return list(grants)
+    lifted = [replace(grant, label=accepted) if grant.label in labels.KNOWN else grant for grant in here]
+    return [*lifted, *(grant for grant in grants if grant not in here)]
+
+
+def _is_over(grant: Grant, now: datetime) -> bool:
+    return grant.revoked_at is not None or (grant.expires_at is not None and now >= grant.expires_at)
 
 
 def beyond_manifest(manifest: Manifest, question: Question) -> str:

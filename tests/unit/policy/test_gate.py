@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -246,6 +247,39 @@ def test_the_policies_still_count_within_the_manifest() -> None:
 # -- earlier answers
 
 
+def test_who_accepts_text_of_the_web_for_a_session_is_not_asked_about_each_class_that_he_allowed_in_it() -> None:
+    web = a_question(labels=(labels.OWNER, labels.WEB), kind="folder:/a")
+    mine = a_grant(policy_hash=SHIPPED.policy_hash, scope=Scope.SESSION, label=labels.OWNER, kind="folder:/a")
+    accepted = a_grant(policy_hash=SHIPPED.policy_hash, scope=Scope.SESSION, label=labels.WEB, kind="folder:/b")
+    assert SHIPPED.judge(web, [mine]).verdict is Verdict.ASK
+    assert SHIPPED.judge(web, [mine, accepted]).verdict is Verdict.ALLOW
+    assert SHIPPED.judge(a_question(labels=(labels.WEB,), kind="folder:/c"), [mine, accepted]).verdict is Verdict.ASK
+
+
+@pytest.mark.parametrize(
+    "accepted",
+    [
+        {"scope": Scope.ALWAYS, "label": labels.WEB},
+        {"scope": Scope.SESSION, "label": labels.WEB, "session_id": SessionId("another")},
+        {"scope": Scope.SESSION, "label": labels.WEB, "revoked_at": NOW},
+        {"scope": Scope.SESSION, "label": labels.WEB, "expires_at": NOW},
+        {"scope": Scope.SESSION, "label": labels.OTHER},
+        {"scope": Scope.SESSION, "label": "a-label-of-a-later-version"},
+        {"scope": Scope.SESSION, "label": labels.WEB, "agent_id": AgentId("another")},
+        {"scope": Scope.SESSION, "label": labels.WEB, "policy_hash": "another"},
+    ],
+    ids=lambda given: " ".join(f"{name}={value}" for name, value in given.items())[:40],
+)
+def test_nothing_else_lifts_what_was_allowed_for_trusted_text(accepted: dict[str, Any]) -> None:
+    web = a_question(labels=(labels.OWNER, labels.WEB), kind="folder:/a")
+    mine = a_grant(policy_hash=SHIPPED.policy_hash, scope=Scope.SESSION, label=labels.OWNER, kind="folder:/a")
+    other = a_grant(**{"policy_hash": SHIPPED.policy_hash, "kind": "folder:/b", **accepted})
+    assert SHIPPED.judge(web, [mine, other]).verdict is Verdict.ASK
+    standing = a_grant(policy_hash=SHIPPED.policy_hash, scope=Scope.ALWAYS, label=labels.OWNER, kind="folder:/a")
+    here = a_grant(policy_hash=SHIPPED.policy_hash, scope=Scope.SESSION, label=labels.WEB, kind="folder:/b")
+    assert SHIPPED.judge(web, [standing, here]).verdict is Verdict.ASK
+
+
 @given(
     principal=st.booleans(),
     agent=st.booleans(),
@@ -292,7 +326,7 @@ def test_an_answer_covers_exactly_what_it_was_given_for(
         and kind == "same"
         and not revoked
         and (expires is None or expires > timedelta(0))
-        and LABELS.index(least) <= LABELS.index(of_grant)
+        and LABELS.index(least) <= max(LABELS.index(of_grant), LABELS.index(labels.TOOL))
         and {
             Scope.ONCE: False,
             Scope.SESSION: session,

@@ -1,0 +1,176 @@
+"""What labels cost a person: the questions over fifty ordinary tasks, and how many of them are there for labels alone.
+
+The tasks go through the real loop with the shipped policies, each in a session of its own, over one workspace. The
+person says yes to everything, for the session where that can be said. The same is done again with every text taken for
+the owner's; what is asked more with labels than without is their price. `standing_` is the same for somebody who has
+allowed for good, in his own words, what he does every day.
+
+Fakes stand at ports: a model by script, pages of a server of ours, and a sandbox that runs nothing.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+from palyra.core import labels
+from palyra.core.approval import Grant, Scope
+from palyra.core.message import Accepted
+from palyra.core.run import RunStatus
+from palyra.policy.gate import Gate, Judgement, Question
+from palyra.policy.load import combine
+from palyra.providers.scripted import Call, Rule, Script, Text, When
+from palyra.sandbox.base import Bounds, Job, Outcome, Output, Tier
+from palyra.sandbox.egress import Egress
+from tests.bench.figures import Bar, Figures
+from tests.bench.ground import Ground, Measurement
+from tests.bench.ordinary import FILES, PORT, TASKS, USUAL, Task
+from tests.bench.turns import run
+from tests.support.builders import ANA
+from tests.support.eventually import eventually
+from tests.support.world import World
+
+PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 23\r\n\r\nSomething worth noting.\n"
+DONE = (Text(text="Done."),)
+
+
+class Credulous(Gate):
+    """A gate that takes every text for the owner's."""
+
+    def judge(self, question: Question, grants: Sequence[Grant]) -> Judgement:
+        trusted = [_trusted(grant) for grant in grants]
+        return super().judge(replace(question, labels=(labels.OWNER,)), trusted)
+
+
+class Still:
+    """A sandbox that runs nothing, and says that all went well."""
+
+    tier = Tier.STRICT
+    bounds = Bounds()
+
+    async def run(self, job: Job) -> Outcome:
+        return Outcome(self.tier, 0, Output(b"ok\n"), Output(), timedelta(0))
+
+
+def rounds(ground: Ground) -> Iterator[Figures]:
+    tasks = TASKS[:: ground.amount(1, 10)]
+    for _ in range(ground.repeat):
+        yield run(measure(tasks))
+
+
+async def measure(tasks: Sequence[Task]) -> Figures:
+    """Return the figures of one round."""
+    fresh = await asked(tasks, careful=True), await asked(tasks, careful=False)
+    standing = await asked(tasks, careful=True, usual=USUAL), await asked(tasks, careful=False, usual=USUAL)
+    extra = [with_labels - without for with_labels, without in zip(*fresh, strict=True)]
+    standing_extra = [with_labels - without for with_labels, without in zip(*standing, strict=True)]
+    return {
+        "tasks": len(tasks),
+        "questions": sum(fresh[0]),
+        "extra": sum(extra),
+        "extra_per_task_max": max(extra),
+        "extra_per_task_mean": sum(extra) / len(extra),
+        "standing_questions": sum(standing[0]),
+        "standing_extra": sum(standing_extra),
+        "standing_extra_per_task_max": max(standing_extra),
+        "standing_extra_per_task_mean": sum(standing_extra) / len(standing_extra),
+    }
+
+
+async def asked(tasks: Sequence[Task], *, careful: bool, usual: Sequence[Call] = ()) -> list[int]:
+    """Return how many questions each task took; `careful` looks at labels."""
+    with tempfile.TemporaryDirectory(prefix="palyra-questions-") as name:
+        folder = Path(name) / "workspace"
+        for path, text in FILES.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text)
+        server = await asyncio.start_server(_serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        egress = Egress(resolve=_here, judge=lambda address, port: "")
+        world = World(
+            Path(name) / "journal.db",
+            model=_script(tasks, usual, port=port),
+            folder=folder,
+            egress=egress,
+            sandbox=Still(),
+        )
+        world.gate = (Gate if careful else Credulous)(combine(()))
+        world.inbox = True
+        async with server:
+            await world.start()
+            try:
+                for number in range(len(usual)):
+                    await _answered(world, await world.say(f"usual {number}", key=f"usual {number}"), Scope.ALWAYS)
+                return [
+                    await _answered(world, await world.say(_placed(task.message, port), key=f"task {number}"))
+                    for number, task in enumerate(tasks)
+                ]
+            finally:
+                await world.stop()
+
+
+async def _answered(world: World, said: Accepted, scope: Scope = Scope.SESSION) -> int:
+    """Say yes until the run has ended, and return how often that was."""
+    count = 0
+
+    async def rests() -> RunStatus:
+        found = await world.run(said)
+        waits = found.status is RunStatus.WAITING and await world.approvals.page(
+            ANA, only_open=True, before=None, limit=1
+        )
+        assert found.ended_at is not None or waits
+        return found.status
+
+    while await eventually(rests, timeout=30) is RunStatus.WAITING:
+        for question in await world.approvals.page(ANA, only_open=True, before=None, limit=50):
+            lasting = scope if question.effect.kind else Scope.ONCE
+            await world.approvals.resolve(ANA, question.approval_id, allow=True, scope=lasting)
+            count += 1
+    assert (await world.run(said)).status is RunStatus.DONE
+    return count
+
+
+def _script(tasks: Sequence[Task], usual: Sequence[Call], *, port: int) -> Script:
+    rules = [
+        Rule(when=When(equals=_placed(task.message, port)), turns=(*((_call(c, port),) for c in task.calls), DONE))
+        for task in tasks
+    ]
+    rules += [
+        Rule(when=When(equals=f"usual {number}"), turns=((_call(call, port),), DONE))
+        for number, call in enumerate(usual)
+    ]
+    return Script(rules=tuple(rules), default=DONE)
+
+
+def _call(call: Call, port: int) -> Call:
+    placed = {name: _placed(value, port) if isinstance(value, str) else value for name, value in call.arguments.items()}
+    return Call(tool=call.tool, arguments=placed)
+
+
+def _placed(text: str, port: int) -> str:
+    return text.replace(PORT, str(port))
+
+
+def _trusted(grant: Grant) -> Grant:
+    return Grant(**{name: getattr(grant, name) for name in grant.__struct_fields__} | {"label": labels.WEB})
+
+
+async def _here(host: str, port: int) -> list[str]:
+    return ["127.0.0.1"]
+
+
+async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(PAGE)
+    await writer.drain()
+    writer.close()
+
+
+MEASUREMENT = Measurement(
+    about="how many questions fifty ordinary tasks take, and how many of them are there for labels alone",
+    rounds=rounds,
+    bars={"extra_per_task_max": Bar(1), "standing_extra_per_task_mean": Bar(1)},
+    repeat=1,
+)
