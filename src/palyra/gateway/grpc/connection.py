@@ -345,6 +345,7 @@ class Connection(asyncio.Protocol):
         if self._answered:
             self._timer = asyncio.get_running_loop().call_later(PING_SECONDS - ANSWER_SECONDS, self._ping)
         else:
+            log.info("a caller was hung up on: it says nothing")
             self.abort()
 
     def _leave_if_done(self) -> None:
