@@ -12,7 +12,7 @@ from palyra.core.tool import Risk, Verdict
 from palyra.journal import shadows
 from palyra.journal.engine import Connection
 from palyra.policy.load import PolicyInvalid
-from palyra.providers.scripted import Call
+from palyra.providers.scripted import Call, Script
 from palyra.runs import shadow as shadow_module
 from palyra.runs.shadow import CandidateMalformed, NoShadow, Shadows
 from palyra.tools.base import Tool, ToolContext, tool
@@ -49,13 +49,13 @@ async def a_question(world: World, text: str = "Write.", *, key: str = "main") -
     return said.run_id
 
 
-def writes(text: str = "x") -> object:
+def writes(text: str = "x") -> Script:
     return first_calls(Call(tool="pen.write", arguments={"text": text}))
 
 
 async def test_it_decides_nothing_and_what_it_would_have_decided_is_told(begin: Begin) -> None:
     written: list[str] = []
-    world = await begin(writes(), tools=[a_pen(written)])  # type: ignore[arg-type]
+    world = await begin(writes(), tools=[a_pen(written)])
     await world.shadows.start(ANA, candidate(OPEN))
     run = await a_question(world)
     # The policies in force asked, whatever the candidate says.
@@ -91,10 +91,10 @@ async def test_calls_about_which_both_agree_are_counted_and_nothing_is_written_f
 
 async def test_it_goes_on_after_a_crash_and_what_it_found_is_not_lost(begin: Begin) -> None:
     written: list[str] = []
-    world = await begin(writes(), tools=[a_pen(written)])  # type: ignore[arg-type]
+    world = await begin(writes(), tools=[a_pen(written)])
     begun = await world.shadows.start(ANA, candidate(CLOSED))
     await a_question(world, key="one")
-    await eventually(lambda: world.engine.read(_has_flip), timeout=5)
+    _: bool = await eventually(lambda: world.engine.read(_has_flip), timeout=5)
     await world.crash()
     await a_question(world, key="two")
     report = await world.shadows.report()
@@ -114,7 +114,7 @@ def _has_flip(conn: Connection) -> bool:
 
 
 async def test_a_changed_candidate_takes_its_place_at_once_and_the_same_one_goes_on(begin: Begin) -> None:
-    world = await begin(writes(), tools=[a_pen([])])  # type: ignore[arg-type]
+    world = await begin(writes(), tools=[a_pen([])])
     first = await world.shadows.start(ANA, candidate(OPEN))
     await a_question(world, key="one")
     same = await world.shadows.start(ANA, candidate(OPEN))
@@ -129,7 +129,7 @@ async def test_a_changed_candidate_takes_its_place_at_once_and_the_same_one_goes
 
 
 async def test_one_that_can_not_be_used_is_refused_with_its_place_and_the_one_before_goes_on(begin: Begin) -> None:
-    world = await begin(writes(), tools=[a_pen([])])  # type: ignore[arg-type]
+    world = await begin(writes(), tools=[a_pen([])])
     kept = await world.shadows.start(ANA, candidate(OPEN))
     for text, place in (
         ('@id("a")\npermit (principal, action, resourc);', "/new/pens.cedar:2:"),
@@ -176,7 +176,7 @@ async def test_one_that_breaks_outright_is_told_of_and_the_run_does_not_notice(b
 
 async def test_a_grant_counts_for_both_and_an_edited_call_is_not_judged_twice(begin: Begin) -> None:
     written: list[str] = []
-    world = await begin(writes("a"), tools=[a_pen(written)])  # type: ignore[arg-type]
+    world = await begin(writes("a"), tools=[a_pen(written)])
     await world.shadows.start(ANA, candidate('@id("nothing") forbid (principal, action, resource == Tool::"none");'))
     run = await a_question(world)
     (question,) = [event for event in await world.events(run) if isinstance(event, ApprovalRequested)]
@@ -188,7 +188,7 @@ async def test_a_grant_counts_for_both_and_an_edited_call_is_not_judged_twice(be
 
 
 async def test_stopped_it_is_asked_no_more_and_its_report_stays(begin: Begin) -> None:
-    world = await begin(writes(), tools=[a_pen([])])  # type: ignore[arg-type]
+    world = await begin(writes(), tools=[a_pen([])])
     with pytest.raises(NoShadow):
         await world.shadows.report()
     with pytest.raises(NoShadow):
@@ -207,7 +207,7 @@ async def test_stopped_it_is_asked_no_more_and_its_report_stays(begin: Begin) ->
 
 @on_sqlite
 async def test_what_can_not_be_written_down_now_is_written_down_later(begin: Begin) -> None:
-    world = await begin(writes(), tools=[a_pen([])])  # type: ignore[arg-type]
+    world = await begin(writes(), tools=[a_pen([])])
     await world.shadows.start(ANA, candidate(OPEN))
     # The rows are out of reach, as on a full disk: whatever the shadow writes fails, and nothing else does.
     await world.engine.write(lambda conn: conn.execute("ALTER TABLE shadows RENAME TO away"))
@@ -220,19 +220,15 @@ async def test_what_can_not_be_written_down_now_is_written_down_later(begin: Beg
 @on_postgres
 async def test_every_daemon_of_a_journal_learns_of_it(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shadow_module, "READ_SECONDS", 0.02)
-    world = await begin(writes(), tools=[a_pen([])])  # type: ignore[arg-type]
+    world = await begin(writes(), tools=[a_pen([])])
     other = Shadows(world.engine, clock=world.clock, ids=world.ids, shared=True)
     await other.load()
     watching = asyncio.create_task(other.watch())
 
-    async def is_active(wanted: bool) -> bool:
-        assert other.active is wanted
-        return True
-
     try:
         await world.shadows.start(ANA, candidate(OPEN))
-        assert await eventually(lambda: is_active(True), timeout=5)
+        await eventually(lambda: other.active)
         await world.shadows.stop(ANA)
-        assert await eventually(lambda: is_active(False), timeout=5)
+        await eventually(lambda: not other.active)
     finally:
         watching.cancel()
