@@ -158,13 +158,14 @@ async def test_a_step_that_fails_leaves_the_database_as_it_was(
 async def test_a_first_migration_that_fails_leaves_an_empty_database(database: Database, folder: Path) -> None:
     engine = database.engine()
     before = database.dump()
-    (folder / "0009_broken.sql").write_text("CREATE NONSENSE;")
+    broken = folder / f"{STEPS[database.name][-1].number + 1:04}_broken.sql"
+    broken.write_text("CREATE NONSENSE;")
 
     with pytest.raises(JournalFault):
         await engine.write(up)
 
     assert database.dump() == before
-    (folder / "0009_broken.sql").unlink()
+    broken.unlink()
     await engine.write(up)
 
 
