@@ -149,6 +149,7 @@ def test_what_is_no_http2_is_hung_up_on(daemon: Daemon, opening: bytes) -> None:
         (HeadersFrame(2, data=b"\x83", flags=["END_HEADERS"]).serialize(), ErrorCodes.PROTOCOL_ERROR),
         (ContinuationFrame(1, data=b"x").serialize(), ErrorCodes.PROTOCOL_ERROR),
         (HeadersFrame(1, data=b"\xff" * 100, flags=["END_HEADERS"]).serialize(), ErrorCodes.PROTOCOL_ERROR),
+        (HeadersFrame(1, data=b"\x20" * 16_000, flags=["END_HEADERS"]).serialize(), ErrorCodes.PROTOCOL_ERROR),
         (
             HeadersFrame(1, data=b"\x20" * 16_000).serialize()
             + ContinuationFrame(1, data=b"\x20" * 16_000).serialize() * 60,

@@ -164,7 +164,7 @@ class Call:
     # -- inside
 
     def _ending(self, status: GrpcStatus, detail: str, trailing: Headers) -> Headers:
-        begin = () if self._begun else _BEGIN[:2]
+        begin = () if self._begun else _BEGIN
         message = (("grpc-message", quote(detail[:_MOST_DETAIL], safe=_PRINTABLE, errors="replace")),) if detail else ()
         return (*begin, ("grpc-status", str(status.value)), *message, *trailing)
 

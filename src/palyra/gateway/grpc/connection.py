@@ -8,7 +8,7 @@ up; one that answers no ping is gone, whatever TCP believes.
 import asyncio
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import cast
 
@@ -29,6 +29,9 @@ from h2.events import (
 from h2.exceptions import DenialOfServiceError, ProtocolError
 from h2.frame_buffer import FrameBuffer
 from h2.settings import SettingCodes, Settings
+from hpack.exceptions import HPACKDecodingError
+from hpack.hpack import Decoder
+from hpack.struct import HeaderTuple
 from hyperframe.frame import Frame, GoAwayFrame, SettingsFrame
 
 from palyra.gateway.grpc.call import Call, Headers
@@ -72,15 +75,29 @@ class _Frames(FrameBuffer):
         return super().__next__()
 
 
+class _Heads(Decoder):
+    """What reads heads; they change the size of their table twice at most, as the standard has it."""
+
+    def decode(self, data: bytes, raw: bool = False) -> Iterable[HeaderTuple]:
+        self._changes = 0
+        return super().decode(data, raw)
+
+    def _update_encoding_context(self, data: bytes | memoryview) -> int:
+        self._changes += 1
+        if self._changes > 2:
+            raise HPACKDecodingError("The size of the table changes too often.")
+        return super()._update_encoding_context(data)
+
+
 class _Http2(H2Connection):
     """HTTP/2, with bounds where the package has none."""
 
     MAX_CLOSED_STREAMS = 64
     """How many ended calls are remembered, to tell a late frame from a wrong one. A line may carry many in its life."""
-    DEFAULT_MAX_HEADER_LIST_SIZE = MOST_HEADER_BYTES
 
     def __init__(self) -> None:
         super().__init__(_CONFIG)
+        self.decoder = _Heads(max_header_list_size=MOST_HEADER_BYTES)
         self.incoming_buffer = _Frames(server=True)
         self.local_settings = Settings(
             client=False,
@@ -142,6 +159,8 @@ class Connection(asyncio.Protocol):
         self._made(self)
 
     def data_received(self, data: bytes) -> None:
+        if self._transport.is_closing():  # over TLS, what was on its way still comes
+            return
         try:
             for start in range(0, len(data), FRAME_BYTES):
                 for event in self._http2.receive_data(memoryview(data)[start : start + FRAME_BYTES]):
