@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.machinery import SourceFileLoader
+from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
 import msgspec
@@ -21,7 +22,17 @@ from palyra.sandbox.tiers import find
 
 SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
 """Started as a program of its own and not imported here: it holds what the daemon never needs."""
-_BOOT = "import marshal\nwith open({code_at}, 'rb') as file:\n    code = marshal.load(file)\nexec(code)"
+_BOOT = """
+import marshal, _frozen_importlib_external as own
+with open({code_at}, "rb") as file:
+    known = file.read({magic_bytes}) == own.MAGIC_NUMBER
+    code = marshal.load(file) if known else None
+if code is None:
+    with open({path!r}, "rb") as file:
+        code = compile(file.read(), {path!r}, "exec")
+exec(code)
+"""
+"""Runs the supervisor as it was compiled, or from its source if Python was exchanged since the daemon's start."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 MORE_SYSTEM_FILES = ("/etc/passwd", "/etc/group", "/etc/hosts", "/etc/nsswitch.conf")
 """What a program needs that is not given files of its own in their place."""
@@ -49,7 +60,8 @@ class Launch:
         # Plain values only: what this version of Python writes, the same one reads.
         written = marshal.dumps(msgspec.to_builtins(order))
         self.order = len(written).to_bytes(4, "big") + written
-        boot = _BOOT.format(code_at=self.pass_on(memory_file(_supervisor())))
+        code_at = self.pass_on(memory_file(_supervisor()))
+        boot = _BOOT.format(code_at=code_at, magic_bytes=len(MAGIC_NUMBER), path=SUPERVISOR)
         self.argv = [sys.executable, "-I", "-S", "-B", "-c", boot, str(reported)]
 
     def let_go(self) -> None:
@@ -90,7 +102,7 @@ def prepare(tier: Tier, job: Job, mounts: tuple[Mount, ...]) -> Launch:
 @cache
 def _supervisor() -> bytes:
     """Return the supervisor compiled. Each start would compile it anew from its source, for a third of the time."""
-    return marshal.dumps(SourceFileLoader("supervisor", SUPERVISOR).get_code("supervisor"))
+    return MAGIC_NUMBER + marshal.dumps(SourceFileLoader("supervisor", SUPERVISOR).get_code("supervisor"))
 
 
 def _strict(launch: Launch, job: Job, mounts: tuple[Mount, ...]) -> JsonObject:

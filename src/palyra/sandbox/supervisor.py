@@ -15,8 +15,6 @@ system calls last. If any of these fails, nothing is run. What went wrong, or ho
 JSON that is written to the file descriptor that its one argument names.
 """
 
-from __future__ import annotations
-
 import ctypes
 import marshal
 import os
@@ -106,7 +104,7 @@ def _report(code: int | None, *, stopped: str, problem: str) -> bytes:
     return json.dumps(said).encode() + b"\n"
 
 
-def _order() -> dict[str, Any]:
+def _order() -> "dict[str, Any]":
     order: dict[str, Any] = marshal.loads(_exactly(int.from_bytes(_exactly(4), "big")))
     return order
 
@@ -122,7 +120,7 @@ def _exactly(size: int) -> bytes:
     return found
 
 
-def _watch(child: int, wakes: int, *, before: int, order: dict[str, Any]) -> tuple[int | None, str]:
+def _watch(child: int, wakes: int, *, before: int, order: "dict[str, Any]") -> tuple[int | None, str]:
     """Wait for the program's end: its status, or None if it must be ended, and why if it took too much."""
     glances, seconds = 0, order.get("glance_seconds", GLANCE_SECONDS)
     while True:
@@ -204,7 +202,7 @@ def _taken() -> tuple[int, int]:
     return processes, memory
 
 
-def _processes() -> Iterator[tuple[int, int, int]]:
+def _processes() -> "Iterator[tuple[int, int, int]]":
     """Yield every process of the machine with its parent and its resident memory."""
     page = os.sysconf("SC_PAGESIZE")
     for name in os.listdir("/proc"):
@@ -218,7 +216,7 @@ def _processes() -> Iterator[tuple[int, int, int]]:
             yield int(name), int(fields[1]), int(fields[21]) * page
 
 
-def _become(order: dict[str, Any], faults: int) -> None:
+def _become(order: "dict[str, Any]", faults: int) -> None:
     """Confine this process and turn it into the program; never returns."""
     try:
         os.setsid()
@@ -255,7 +253,7 @@ def _drop_capabilities() -> None:
     _call(_libc.syscall, _CAPSET[os.uname().machine], header, ctypes.create_string_buffer(bytes(24)))
 
 
-def _landlock(order: dict[str, Any]) -> None:
+def _landlock(order: "dict[str, Any]") -> None:
     attributes = struct.pack("=QQQ", _EVERYTHING, _TCP, _SCOPES)
     ruleset = _call(_libc.syscall, _LANDLOCK_CREATE, ctypes.create_string_buffer(attributes), len(attributes), 0)
     for path in order["readable"]:
@@ -286,7 +284,7 @@ def _filter(program: bytes) -> None:
     _call(_libc.prctl, _PR_SET_SECCOMP, 2, header, 0, 0)
 
 
-def _call(function: Any, *arguments: Any) -> int:
+def _call(function: "Any", *arguments: "Any") -> int:
     """Call what the standard library has no name for, with every number as wide as the kernel takes it."""
     wide = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
     result = int(function(*wide))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from palyra.sandbox import launch
 from palyra.sandbox.base import MIB, Bounds, Job, ProgramRefused, RootRefused, Tier
 from tests.contract.sandbox.conftest import SECRET, Ground
 from tests.support.eventually import eventually
@@ -54,6 +55,14 @@ async def test_it_tells_how_the_program_ended(ground: Ground, any_tier: Tier) ->
     assert (outcome.exit_code, outcome.stdout.text, outcome.stderr.text) == (3, "out\n", "err\n")
     assert (outcome.tier, outcome.timed_out, outcome.stopped, outcome.signal) == (any_tier, False, "", None)
     assert outcome.took > timedelta(0)
+
+
+async def test_it_runs_also_if_python_was_exchanged_since_the_daemon_began(
+    ground: Ground, any_tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "_supervisor", lambda: b"code of another version of Python")
+    outcome = await ground.run(any_tier, "echo out; exit 3")
+    assert (outcome.exit_code, outcome.stdout.text) == (3, "out\n")
 
 
 async def test_a_signal_is_told(ground: Ground, any_tier: Tier) -> None:
