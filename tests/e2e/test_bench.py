@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench import sandbox
 from tests.bench.figures import Bar, Report, as_table, summarise
 from tests.support.postgres import PostgresMissing, find_binaries
 
@@ -31,6 +32,14 @@ FIGURES = {
     "growth": {"growth_1000", "growth_10000", "growth_sessions", "turn_10_cpu_ms", "turn_10_p50_ms"},
     "questions": {"tasks", "questions", "extra", "extra_per_task_max", "standing_extra_per_task_mean"},
     "policy": {"cold_ms", "engine_mb", "warm_us", "warm_100_us", "simulate_s"},
+    "sandbox": {
+        "bare_ms",
+        "module_first_ms",
+        "module_ms",
+        "native_ms",
+        "work_ratio",
+        *(f"{tier}_{figure}" for tier in sandbox.available() for figure in ("ms", "ratio")),
+    },
     "soak": {"turns", "rss_slope_mb", "handles_slope"},
 }
 
