@@ -13,6 +13,8 @@ import grpc
 import pytest
 
 from palyra.gateway.grpc.pb import approvals_pb2 as pb
+from palyra.sandbox.base import Tier
+from palyra.sandbox.tiers import lack
 from tests.e2e.conftest import NewDaemon
 from tests.support.daemon import Daemon, Refused, until
 
@@ -167,3 +169,86 @@ def test_an_answer_that_makes_no_sense_is_refused_and_the_question_stays(
         daemon.post(f"/approvals/{question['approval_id']}/resolve", answer)
     assert refused.value.code == code
     assert asked(daemon)["approval_id"] == question["approval_id"]
+
+
+# -- asked once more
+
+
+@pytest.mark.timeout(90)
+def test_what_nobody_answered_is_asked_once_more_through_every_door_and_over_a_kill(new_daemon: NewDaemon) -> None:
+    daemon = new_daemon(SCRIPT).start(approvals_expire_seconds=10, approvals_inbox=True)
+    sent = [daemon.send(text, session={"key": text}) for text in ("Please.", "danger")]
+    for one in sent:
+        assert daemon.finished(one["run_id"], seconds=30)["status"] == "done"
+    late = {one["run_id"]: one for one in daemon.get("/approvals")["approvals"]}
+    assert {one["decision"] for one in late.values()} == {"timed_out"}
+    plain, danger = (late[one["run_id"]] for one in sent)
+    daemon.kill()
+    daemon.start()
+
+    told = palyra(daemon, "approvals", "reissue", plain["approval_id"][-6:])
+
+    question = asked(daemon)
+    assert question["approval_id"][-6:] in told
+    for name in ("tool", "arguments", "session_id", "agent_id"):
+        assert question[name] == plain[name]
+    with service(daemon) as (call, _):
+        # Over gRPC: the same run, since it is open; and what is open itself is not asked once more.
+        request = pb.ReissueApprovalRequest(approval_id=plain["approval_id"])
+        known = call("ReissueApproval", request, pb.ReissueApprovalResponse)
+        assert (known.run_id, known.session_id, known.repeated) == (question["run_id"], plain["session_id"], True)
+        shown = call("GetApproval", pb.GetApprovalRequest(approval_id=plain["approval_id"]), pb.GetApprovalResponse)
+        assert shown.approval.reissued_as == question["run_id"]
+        request = pb.ReissueApprovalRequest(approval_id=question["approval_id"])
+        with pytest.raises(grpc.RpcError) as refused:
+            call("ReissueApproval", request, pb.ReissueApprovalResponse)
+        assert "still_open" in str(refused.value.trailing_metadata())
+    assert f"run {question['run_id']}" in palyra(daemon, "approvals", "show", plain["approval_id"])
+    daemon.kill()
+    daemon.start()
+    palyra(daemon, "approvals", "allow", question["approval_id"])
+    assert daemon.finished(question["run_id"])["status"] == "done"
+    assert (daemon.home.workspace / "notes.txt").read_text() == "hello\n"
+    assert plain["approval_id"] in palyra(daemon, "why", question["run_id"], "--json")
+
+    # The command that waits for the question is somebody who can be asked: there is no inbox any more.
+    again = json.loads(palyra(daemon, "approvals", "reissue", danger["approval_id"], "--json"))
+    assert (again["approval"]["effect"]["risk"], again["run"]["repeated"]) == ("high", False)
+    palyra(daemon, "approvals", "deny", again["approval"]["approval_id"])
+    assert "already_answered" in palyra(daemon, "approvals", "reissue", again["approval"]["approval_id"], code=1)
+    daemon.finished(again["run"]["run_id"])
+    assert not (daemon.home.workspace / ".bashrc").exists()
+    assert daemon.verify().ok
+
+
+# -- a program
+
+
+@pytest.mark.skipif(
+    lack(Tier.STRICT) is not None and not os.environ.get("CI"), reason="this machine has no strict tier"
+)
+def test_a_command_runs_in_the_strict_sandbox_once_it_is_allowed(new_sqlite_daemon: NewDaemon) -> None:
+    line = "echo from inside > made.txt; cat made.txt; ls /home /root 2>/dev/null; cat /proc/1/comm; exit 3"
+    call = {"do": "call", "tool": "shell.run", "arguments": {"command": line}}
+    turns = [[call], [{"do": "text", "text": "{result}"}]]
+    daemon = new_sqlite_daemon({"rules": [{"when": {"tools": True}, "turns": turns}]}).start(sandbox_tier="strict")
+    (daemon.home.path / "private.txt").write_text("mine")
+    sent = daemon.send("Please.")
+    question = asked(daemon)
+    assert "sandbox: strict" in question["effect"]["detail"]
+    assert line in question["effect"]["detail"]
+    assert not (daemon.home.workspace / "made.txt").exists()
+    daemon.kill()
+    daemon.start(sandbox_tier="strict")
+
+    palyra(daemon, "approvals", "allow", question["approval_id"])
+
+    assert daemon.finished(sent["run_id"])["status"] == "done"
+    assert (daemon.home.workspace / "made.txt").read_text() == "from inside\n"
+    (finished,) = [line.event for line in daemon.tape(f"/runs/{sent['run_id']}") if line.kind == "tool_finished"]
+    stated = json.loads(finished["attestation"]["statement"])
+    assert (stated["approval_id"], stated["tool"]) == (question["approval_id"], "shell.run")
+    (ran,) = stated["ran"]
+    assert (ran["tier"], ran["exit_code"]) == ("strict", 3)
+    assert "from inside" in finished["text"]
+    assert "systemd" not in finished["text"]

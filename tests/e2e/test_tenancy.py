@@ -17,7 +17,7 @@ from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from palyra.gateway.grpc.pb import gateway_pb2, stops_pb2, vault_pb2
+from palyra.gateway.grpc.pb import approvals_pb2, gateway_pb2, stops_pb2, vault_pb2
 from tests.e2e.conftest import NewDaemon
 from tests.support.daemon import Daemon
 
@@ -42,7 +42,7 @@ SCRIPT = {
 }
 METHODS = {
     method.name: method
-    for file in (gateway_pb2.DESCRIPTOR, vault_pb2.DESCRIPTOR, stops_pb2.DESCRIPTOR)
+    for file in (approvals_pb2.DESCRIPTOR, gateway_pb2.DESCRIPTOR, vault_pb2.DESCRIPTOR, stops_pb2.DESCRIPTOR)
     for service in file.services_by_name.values()
     for method in service.methods
 }
