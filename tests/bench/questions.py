@@ -123,7 +123,11 @@ async def _answered(world: World, said: Accepted, scope: Scope = Scope.SESSION) 
         assert found.ended_at is not None or waits
         return found.status
 
-    while await eventually(rests, timeout=30) is RunStatus.WAITING:
+    async def waits() -> bool:
+        status: RunStatus = await eventually(rests, timeout=30)
+        return status is RunStatus.WAITING
+
+    while await waits():
         for question in await world.approvals.page(ANA, only_open=True, before=None, limit=50):
             lasting = scope if question.effect.kind else Scope.ONCE
             await world.approvals.resolve(ANA, question.approval_id, allow=True, scope=lasting)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from palyra.core.effect import Effect
 from palyra.core.tool import Risk
 from palyra.journal.blobs import digest_of
+from palyra.policy.risk import highest, of_path
 from palyra.sandbox.content import one_line
 from palyra.sandbox.workspace import Workspace
 from palyra.sandbox.writing import Change, FileChangedMeanwhile, Found, carry_out, look
@@ -41,7 +42,7 @@ async def apply(context: ToolContext, changes: Sequence[Change]) -> None:
 def effect_of(verb: str, changes: Sequence[Change]) -> Effect:
     """Return what the changes do: the diff against what is there now."""
     paths = tuple(change.found.path for change in changes)
-    risk = Risk.HIGH if any(_is_delicate(change) for change in changes) else Risk.MEDIUM
+    risk = highest(map(_risk_of, changes), at_least=Risk.MEDIUM)
     folders = {os.path.dirname(path) for path in paths}
     # A lasting answer is given for ordinary files of one folder. What is more than that is asked about each time; to
     # delete is a tool of its own, so an answer for it never covers anything else.
@@ -91,6 +92,12 @@ def _named(change: Change) -> str:
     if change.after is None:
         return f"{name} ({len(found.content.data)} bytes, deleted)"
     return f"{name} (+{added} -{removed} lines)"
+
+
+def _risk_of(change: Change) -> Risk:
+    # By where it lies in the workspace: the workspace itself may lie anywhere.
+    by_name = of_path(os.path.relpath(change.found.path, change.found.root), writing=True)
+    return highest([by_name], at_least=Risk.HIGH if _is_delicate(change) else Risk.MEDIUM)
 
 
 def _is_delicate(change: Change) -> bool:
