@@ -1,18 +1,20 @@
 """Five hundred tools beside the built-in ones: the prompt stays small, and what is found can be used."""
 
+from datetime import timedelta
+
 import msgspec
 
 from palyra.core.events import ContextAssembled, ModelTurnStarted, PolicyDecided, ToolFinished
 from palyra.core.prompt import ModelEvent, Prompt, TextDelta, estimate_tokens
 from palyra.core.run import RunStatus
-from palyra.core.tool import Outcome, Verdict
+from palyra.core.tool import Outcome, Risk, Verdict
 from palyra.journal import tape
 from palyra.tools.base import Tool
 from palyra.tools.toolbox import Toolbox
 from tests.integration.cast import DONE, a_call, inputs, on_sqlite, results, said_by
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
-from tests.support.crowd import crowd
+from tests.support.crowd import a_tool, crowd
 from tests.support.world import Model, World
 
 MOST_TOKENS = 2_000
@@ -127,6 +129,23 @@ async def test_a_call_of_what_was_not_found_is_answered_with_how_to_find_it(begi
     (decided,) = [event for event in await world.events(said) if isinstance(event, PolicyDecided)]
     assert decided.verdict is Verdict.DENY
     assert "Find it with tools.search, then call it" in results(world.prompts[-1])[0]
+
+
+async def test_a_found_tool_that_nobody_answered_about_is_proposed_once_more(begin: Begin) -> None:
+    safe = a_tool("vault.open_safe", "Open the safe.", risk=Risk.MEDIUM)
+    world = await begin(obedient(), toolbox=many([*crowd(), safe]))
+    said = await world.say("search open the safe; call vault.open_safe")
+    await world.reaches(said, RunStatus.WAITING)
+    (old,) = await world.approvals.page(ANA, only_open=True, before=None, limit=2)
+    world.clock.advance(world.expires + timedelta(seconds=1))
+    await world.ended(said)
+    again = await world.intake.reissue(ANA, old.approval_id)
+    await world.reaches(again, RunStatus.WAITING)
+    (new,) = await world.approvals.page(ANA, only_open=True, before=None, limit=2)
+    await world.approvals.resolve(ANA, new.approval_id, allow=True)
+    await world.ended(again)
+    (done,) = [event for event in await world.events(again) if isinstance(event, ToolFinished)]
+    assert (done.outcome, done.text) == (Outcome.OK, "vault.open_safe was called")
 
 
 async def test_an_agent_finds_only_what_it_may_use(begin: Begin) -> None:

@@ -13,7 +13,9 @@ DEEDS = ("create", "read", "update", "delete", "list")
 SERVERS = ("forge", "tracker", "mirror", "archive", "staging", "backup", "lab", "shop", "press", "field")
 
 
-def a_tool(name: str, description: str, *, arguments: Iterable[str] = ("id",), answer: str = "") -> Tool:
+def a_tool(
+    name: str, description: str, *, arguments: Iterable[str] = ("id",), answer: str = "", risk: Risk = Risk.LOW
+) -> Tool:
     """Return a tool that says what it was called with."""
     properties = {argument: {"type": "string", "description": f"The {argument} of it."} for argument in arguments}
     schema = {"type": "object", "properties": properties, "required": list(properties)[:1]}
@@ -21,7 +23,7 @@ def a_tool(name: str, description: str, *, arguments: Iterable[str] = ("id",), a
     async def run(context: ToolContext, given: msgspec.Struct) -> str:
         return answer or f"{name} was called"
 
-    spec = ToolSpec(name=name, description=description, parameters=schema, risk=Risk.LOW, repeatable=True)
+    spec = ToolSpec(name=name, description=description, parameters=schema, risk=risk, repeatable=True)
     return Tool(spec=spec, arguments=Schema(schema), run=run)
 
 
