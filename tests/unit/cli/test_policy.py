@@ -114,6 +114,17 @@ def test_arguments_that_do_not_fit_are_refused(cli: Cli) -> None:
         assert cli("policy", "explain", "--tool", "files.read", "--arguments", wrong).code == 2
 
 
+def test_a_secret_that_goes_along_is_imagined_too(cli: Cli, own: Path) -> None:
+    own.write_text(
+        '@id("not-mine") @reason("Not in my name.") forbid (principal, action, resource)'
+        ' when { context.credentials.contains("github") };'
+    )
+    asked = ("policy", "explain", "--tool", "http.fetch", "--host", "example.org")
+    assert json.loads(cli(*asked, "--json").out)["verdict"] == "ask"
+    denied = json.loads(cli(*asked, "--credential", "github", "--json").out)
+    assert (denied["verdict"], denied["policies"]) == ("deny", ["not-mine"])
+
+
 def test_either_a_run_or_a_tool_is_explained(cli: Cli) -> None:
     assert cli("policy", "explain").code == 2
     assert cli("policy", "explain", "last", "--tool", "files.read").code == 2
