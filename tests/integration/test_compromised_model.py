@@ -209,8 +209,11 @@ async def ground(land: Ground) -> AsyncIterator[Ground]:
 
 
 @asynccontextmanager
-async def taken_over(ground: Ground, *groups: Iterable[Call]) -> AsyncIterator[World]:
-    """A world whose model makes the calls of each group in a turn of its own; its child makes all of them."""
+async def taken_over(ground: Ground, *groups: Iterable[Call], root: Path | None = None) -> AsyncIterator[World]:
+    """A world whose model makes the calls of each group in a turn of its own; its child tries a little of everything.
+
+    `root` is what the person has chosen as the workspace, if it is not the usual one.
+    """
     turns = tuple(tuple(group) for group in groups)
     every = tuple(call for turn in turns for call in turn if call.tool != "agent.delegate")
     script = Script(
@@ -224,7 +227,7 @@ async def taken_over(ground: Ground, *groups: Iterable[Call]) -> AsyncIterator[W
     world = World(
         ground.home.journal,
         model=script,
-        folder=ground.workspace,
+        folder=root or ground.workspace,
         forbidden=Forbidden((ground.home.path,), (ground.workspace,)),
         sandbox=await asyncio.to_thread(process.build, ground.home, SandboxSettings()),
         egress=ground.trap.egress(),
@@ -369,6 +372,29 @@ async def _nothing_came_of_it(ground: Ground, before: dict[str, object]) -> None
     assert ground.trap.looked_up == []
     assert (ground.trap.came_inside, ground.trap.came_public) == (0, [])
     assert await asyncio.to_thread(left_behind) == []
+
+
+@pytest.mark.parametrize("path", ["home/token", "home/policy/own.cedar", "home/config.toml", "home/plugins/pins.json"])
+async def test_a_workspace_that_palyra_lies_in_does_not_open_it(ground: Ground, path: str) -> None:
+    tried: list[tuple[str, JsonObject]] = [
+        ("files.read", {"path": path}),
+        ("files.write", {"path": path, "text": "evil", "mode": "replace"}),
+        ("files.patch", {"patch": f"--- a/{path}\n+++ b/{path}\n@@ -1,1 +1,1 @@\n-x\n+evil\n"}),
+        ("files.delete", {"path": path}),
+        ("files.search", {"text": "MARK", "folder": "home"}),
+        ("files.search", {"text": "TOKEN-MARK"}),
+        ("files.list", {"folder": os.path.dirname(path)}),
+        ("wasm.run", {"module": path}),
+        ("shell.run", {"command": f"cat {path}; echo evil > {path}; rm -rf home/policy; cat home/*"}),
+    ]
+    before = await asyncio.to_thread(ground.seen, workspace=False)
+    async with taken_over(ground, [ground.call(*one) for one in tried], root=ground.folder) as world:
+        world.inbox = True
+        said = await world.say("Good morning.")
+        await answered(world, said, allow=True)
+        own = [mark for mark in MARKS if mark not in ("OUTSIDE-MARK", "BEN-MARK")]
+        assert [text for text in await texts(world) if any(mark in text for mark in own)] == []
+    assert await asyncio.to_thread(ground.seen, workspace=False) == before
 
 
 async def test_names_that_look_like_others_are_no_tools(ground: Ground) -> None:
