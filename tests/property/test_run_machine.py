@@ -74,6 +74,7 @@ from tests.support.builders import (
     a_limit,
     a_proposal,
     a_question,
+    a_reissue,
     a_result,
     a_resume,
     a_start,
@@ -315,14 +316,18 @@ def live(dice: random.Random, others: Callable[[Life, random.Random], bool] = in
 
 def a_new_life(dice: random.Random) -> Life:
     limits = some_limits(dice)
-    accepted = an_accepted(limits=limits)
+    again = a_reissue(dice.choice((SINGLE, REPEATABLE, DELEGATE))) if _once_in(4, dice) else None
+    accepted = an_accepted(limits=limits, reissue=again)
     return Life(limits, [accepted], [begin(RUN, SESSION, accepted)])
 
 
 def _wake(life: Life, dice: random.Random) -> None:
     """Do what a suspended run waits for: let it have its turn, or answer."""
     if not life.state.started:
+        # In one commit with the call that the run may begin with.
         life.record(a_start())
+        if (again := life.state.reissue) is not None:
+            assert life.record(a_proposal(0, "0.0", tool=again.tool))
     else:
         _answer_someone(life, dice)
 

@@ -24,6 +24,7 @@ from palyra.core.events import (
     ModelTurnVoided,
     Parent,
     PolicyDecided,
+    Reissue,
     RunAccepted,
     RunCancelled,
     RunCompleted,
@@ -86,7 +87,13 @@ def a_turn(turn: int, *calls: str, text: str = "Well.", inputs: int = 1, last: b
     return [a_context(inputs), a_turn_start(turn, last=last), *said, *proposed, a_turn_end(turn)]
 
 
-def an_accepted(*, limits: Limits | None = None, parent: Parent | None = None, carried_ms: int = 0) -> RunAccepted:
+def an_accepted(
+    *,
+    limits: Limits | None = None,
+    parent: Parent | None = None,
+    reissue: Reissue | None = None,
+    carried_ms: int = 0,
+) -> RunAccepted:
     return RunAccepted(
         at=AT,
         text="Hello.",
@@ -94,8 +101,13 @@ def an_accepted(*, limits: Limits | None = None, parent: Parent | None = None, c
         agent_id=AGENT,
         limits=limits or Limits(),
         parent=parent,
+        reissue=reissue,
         carried_ms=carried_ms,
     )
+
+
+def a_reissue(tool: str = "shell") -> Reissue:
+    return Reissue(approval_id="a question of then", tool=tool, arguments={}, labels=("web",))
 
 
 def a_start(*, carried_ms: int = 0) -> RunStarted:

@@ -299,8 +299,8 @@ def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
                 found=event.found,
             )
         case ToolProposed(turn=0, tool=tool, arguments=arguments):
-            first = state.started and state.turns == 0 and state.turn is None and not state.calls
-            _require(first and state.cancel is None, "only a run's first step can be a call of then")
+            first = state.started and state.turns == 0 and not state.assembled and not state.calls
+            _require(first, "only a run's first step can be a call of then")
             same = state.reissue is not None and (state.reissue.tool, state.reissue.arguments) == (tool, arguments)
             _require(same, "this is not the call that the run was accepted for")
             return _propose(state, event)

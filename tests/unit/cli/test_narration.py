@@ -20,7 +20,7 @@ from palyra.cli.narration import (
 )
 from palyra.cli.question import Question
 from palyra.core.effect import Effect
-from palyra.core.events import RunAccepted, SessionReset, TapeEvent
+from palyra.core.events import Decision, RunAccepted, SessionReset, TapeEvent
 from palyra.core.limits import Limits
 from palyra.core.tool import Outcome, Risk, Verdict
 from tests.support import builders as b
@@ -40,6 +40,16 @@ def test_an_answer_is_told_as_it_comes() -> None:
         TurnEnded(is_answer=True),
         Ended(RUN, "done"),
     ]
+
+
+def test_a_question_that_is_asked_once_more_is_told_with_its_call() -> None:
+    accepted = replace(b.an_accepted(reissue=b.a_reissue()), text="Ask me again.")
+    proposed = replace(b.a_proposal(0, "c1"), arguments={"command": "make"})
+    pieces = told(accepted, b.a_start(), proposed, b.a_verdict("c1", Verdict.ASK), b.a_question("c1"))
+    assert pieces[0] == Heard("Ask me again.")
+    assert isinstance(pieces[1], Question)
+    answered = told(proposed, b.an_answer("c1", Decision.ALLOWED), b.a_tool_start("c1"), b.a_result("c1"))
+    assert StepBegun("c1", "shell make") in answered
 
 
 def test_words_before_a_tool_are_no_answer() -> None:

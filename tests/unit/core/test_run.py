@@ -37,6 +37,7 @@ from tests.support.builders import (
     a_limit,
     a_proposal,
     a_question,
+    a_reissue,
     a_result,
     a_resume,
     a_run,
@@ -192,6 +193,35 @@ def test_a_call_is_kept_as_the_model_proposed_it() -> None:
 
 def test_a_call_is_proposed_once_in_a_turn() -> None:
     refuse(a_run(a_context(), a_turn_start(), a_proposal(1, C1)), a_proposal(1, C1), "proposed before")
+
+
+def test_a_call_of_then_is_the_first_step_of_the_run_that_was_accepted_for_it() -> None:
+    state = fold([an_accepted(reissue=a_reissue("read")), a_start()])
+    assert state.status is RunStatus.ACCEPTED
+    proposed = evolve(state, a_proposal(0, C1, tool="read"))
+    assert (proposed.status, proposed.turns) == (RunStatus.IN_PROGRESS, 0)
+    assert next_step(proposed) == CheckPolicy((proposed.call(C1).call,))
+    waiting = evolve_all(proposed, a_verdict(C1, Verdict.ASK), a_question(C1))
+    assert waiting.status is RunStatus.WAITING
+    denied = evolve(waiting, an_answer(C1, Decision.DENIED))
+    assert next_step(denied) == CallModel()
+    answered = evolve_all(denied, *a_turn(1))
+    assert next_step(answered) == Finish(RunStatus.DONE)
+
+
+@pytest.mark.parametrize(
+    ("before", "event", "because"),
+    [
+        ([an_accepted(), a_start()], a_proposal(0, C1), "not the call"),
+        ([an_accepted(reissue=a_reissue()), a_start()], a_proposal(0, C1, tool="other"), "not the call"),
+        ([an_accepted(reissue=a_reissue())], a_proposal(0, C1), "first step"),
+        ([an_accepted(reissue=a_reissue()), a_start(), a_proposal(0, C1)], a_proposal(0, C2), "first step"),
+        ([an_accepted(reissue=a_reissue()), a_start(), *a_turn(1, C1)], a_proposal(0, C2), "first step"),
+        ([an_accepted(reissue=a_reissue()), a_start(), a_context()], a_proposal(0, C1), "first step"),
+    ],
+)
+def test_no_other_call_is_proposed_outside_of_a_turn(before: list[RunEvent], event: RunEvent, because: str) -> None:
+    refuse(fold(before), event, because)
 
 
 def test_a_turn_without_calls_ends_the_run() -> None:

@@ -25,7 +25,7 @@ def test_the_page_is_not_stale(drawn: str) -> None:
     "way",
     [
         "[*] --> accepted: RunAccepted",
-        "accepted --> in_progress: ModelTurnStarted",
+        "accepted --> in_progress: ModelTurnStarted, ToolProposed",
         "waiting --> in_progress: ApprovalResolved, ChildEnded",
         "in_progress --> done: RunCompleted",
         "started --> interrupted: RunResumed",

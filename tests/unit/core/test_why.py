@@ -22,6 +22,7 @@ from tests.support.builders import (
     a_history,
     a_proposal,
     a_question,
+    a_reissue,
     a_result,
     a_start,
     a_steer,
@@ -30,6 +31,7 @@ from tests.support.builders import (
     a_verdict,
     a_void,
     an_accepted,
+    an_answer,
 )
 
 C1, C2 = CallId("c1"), CallId("c2")
@@ -202,6 +204,18 @@ def test_every_history_has_a_tree(status: RunStatus) -> None:
     entries = on_tape(*a_history(status))
     for focus in (*(focus_on(entries, entry.tape_seq) for entry in entries), Focus()):
         assert marked(run_tree(entries, focus=focus))
+
+
+def test_a_call_of_then_stands_below_the_input_that_names_its_question() -> None:
+    events = [a_proposal(0, C1), a_verdict(C1, Verdict.ASK), a_question(C1), an_answer(C1, Decision.DENIED), *a_turn(1)]
+    entries = on_tape(an_accepted(reissue=a_reissue()), a_start(), *events, a_completion())
+    tree = run_tree(entries)
+    assert tree.facts["reissues"] == a_reissue().approval_id
+    assert [link.kind for link in tree.then] == ["call", "turn", "end"]
+    assert [link.kind for link in tree.then[0].then] == ["policy", "approval"]
+    assert marked(run_tree(entries, focus=Focus(call_id=C1))) == ["call"]
+    for entry in entries:
+        assert marked(run_tree(entries, focus=focus_on(entries, entry.tape_seq)))
 
 
 def test_whether_a_call_was_proposed_is_told() -> None:
