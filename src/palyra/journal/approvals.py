@@ -11,7 +11,7 @@ from palyra.core.run import RunState
 from palyra.core.tool import JsonObject, Risk
 from palyra.journal.engine import Connection, Row
 
-FIRST_SCHEMA = 12
+FIRST_SCHEMA = 10
 """Since when the rows are these."""
 RUN_ENDED = "the run has ended"
 
