@@ -16,6 +16,7 @@ from palyra.gateway.grpc.pb import approvals_pb2 as pb
 from palyra.sandbox.base import Tier
 from palyra.sandbox.tiers import lack
 from tests.e2e.conftest import NewDaemon
+from tests.e2e.test_cli_terminal import terminal
 from tests.support.daemon import Daemon, Refused, until
 
 Json = Any
@@ -177,12 +178,12 @@ def test_an_answer_that_makes_no_sense_is_refused_and_the_question_stays(
 @pytest.mark.timeout(90)
 def test_what_nobody_answered_is_asked_once_more_through_every_door_and_over_a_kill(new_daemon: NewDaemon) -> None:
     daemon = new_daemon(SCRIPT).start(approvals_expire_seconds=10, approvals_inbox=True)
-    sent = [daemon.send(text, session={"key": text}) for text in ("Please.", "danger")]
+    sent = [daemon.send(text, session={"key": text}) for text in ("Please.", "danger", "And here.")]
     for one in sent:
         assert daemon.finished(one["run_id"], seconds=30)["status"] == "done"
     late = {one["run_id"]: one for one in daemon.get("/approvals")["approvals"]}
     assert {one["decision"] for one in late.values()} == {"timed_out"}
-    plain, danger = (late[one["run_id"]] for one in sent)
+    plain, danger, here = (late[one["run_id"]] for one in sent)
     daemon.kill()
     daemon.start()
 
@@ -218,6 +219,16 @@ def test_what_nobody_answered_is_asked_once_more_through_every_door_and_over_a_k
     assert "already_answered" in palyra(daemon, "approvals", "reissue", again["approval"]["approval_id"], code=1)
     daemon.finished(again["run"]["run_id"])
     assert not (daemon.home.workspace / ".bashrc").exists()
+
+    # At a terminal one is asked right there, and sees what becomes of it.
+    (daemon.home.workspace / "notes.txt").unlink()
+    with terminal(daemon.home.path, "approvals", "reissue", here["approval_id"]) as screen:
+        screen.wait_for("Ask me again about this")
+        screen.wait_for("yes, no, session")
+        screen.type("yes\n")
+        screen.wait_for("notes.txt")
+        assert screen.end() == 0
+    assert (daemon.home.workspace / "notes.txt").read_text() == "hello\n"
     assert daemon.verify().ok
 
 
