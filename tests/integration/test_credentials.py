@@ -128,6 +128,28 @@ async def test_one_that_was_changed_after_the_question_is_asked_about_anew(
     assert site.asked == []
 
 
+async def test_one_that_was_set_after_the_call_was_allowed_stays_at_home(
+    begin: Begin, site: Site, egress: Egress
+) -> None:
+    world = await begin(fetches(site), egress=egress)
+    world.gate = Gate(combine(split('@id("all") permit (principal, action, resource);', "own.cedar")))
+    set_meanwhile = False
+
+    async def before_write() -> None:
+        # The first write behind the verdict is that of the call's beginning.
+        nonlocal set_meanwhile
+        if not set_meanwhile and any(["policy_decided" in await world.kinds(run) for run in await world.runs()]):
+            set_meanwhile = True
+            await world.secrets.set(ANA, "github", VALUE.encode(), SENT)
+
+    world.line.before_write = before_write
+    said = await world.say("Look.")
+    await world.ended(said)
+    (finished,) = [event for event in await world.events(said) if isinstance(event, ToolFinished)]
+    assert (set_meanwhile, finished.outcome) == (True, Outcome.OK)
+    assert b"hunter2" not in site.asked[0]
+
+
 async def test_what_was_allowed_without_it_is_not_allowed_with_it(begin: Begin, site: Site, egress: Egress) -> None:
     world = await begin(fetches(site), egress=egress)
     first = await world.say("Look.")

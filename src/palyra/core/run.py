@@ -107,6 +107,8 @@ class CallState(Struct, frozen=True):
     """The policies by which it was decided."""
     labels: tuple[str, ...] = ()
     """Where its arguments come from, as it was judged."""
+    credentials: tuple[str, ...] = ()
+    """The secrets that may go along: those that it was judged with."""
     grant_id: str | None = None
     """The earlier answer that covers it."""
     answered: str | None = None
@@ -332,7 +334,12 @@ def _apply_decision(state: RunState, event: PolicyDecided | ApprovalRequested | 
             stage = {Verdict.ALLOW: Stage.ALLOWED, Verdict.ASK: Stage.ASK, Verdict.DENY: Stage.DENIED}[verdict]
             decided = _move(state, call_id, {Stage.PROPOSED}, stage)
             return _change(
-                decided, call_id, policy_hash=event.policy_hash, grant_id=event.grant_id, labels=event.labels
+                decided,
+                call_id,
+                policy_hash=event.policy_hash,
+                grant_id=event.grant_id,
+                labels=event.labels,
+                credentials=event.effect.credentials if event.effect is not None else (),
             )
         case ApprovalRequested(call_id=call_id, approval_id=approval_id):
             _require(state.limit is None and state.cancel is None, "nobody is asked any more")

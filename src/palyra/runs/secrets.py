@@ -132,15 +132,24 @@ class Secrets:
             raise SecretNotFound
 
     async def credentials_for(
-        self, principal: PrincipalId, agent_id: AgentId, host: str, *, tool: str = FETCH
+        self,
+        principal: PrincipalId,
+        agent_id: AgentId,
+        host: str,
+        *,
+        tool: str = FETCH,
+        only: tuple[str, ...] | None = None,
     ) -> dict[str, str]:
         """Return the headers that prove who asks at a host; none if no secret is meant for it.
 
+        `only` names the secrets that may be sent at all, None for every one.
         Whoever sends them must do so over TLS, to that very host and to none that it refers to, and must show them to
         nobody: neither to the model nor on the tape.
         """
         headers: dict[str, str] = {}
         for kept in await self._fitting(principal, agent_id, host, tool):
+            if only is not None and kept.record.name not in only:
+                continue
             scope = kept.record.scope
             header = header_value(scope, (await self._opened(kept)).reveal())
             headers[scope.header] = header
@@ -203,7 +212,10 @@ class Secrets:
 class AgentCredentials:
     """The secrets that one agent may send."""
 
-    def __init__(self, secrets: Secrets, principal: PrincipalId, agent_id: AgentId) -> None:
+    def __init__(
+        self, secrets: Secrets, principal: PrincipalId, agent_id: AgentId, *, only: tuple[str, ...] | None = None
+    ) -> None:
+        self._only = only
         self._secrets = secrets
         self._principal = principal
         self._agent_id = agent_id
@@ -214,7 +226,11 @@ class AgentCredentials:
 
     async def headers(self, host: str, *, tool: str) -> dict[str, str]:
         """Return the headers that prove who asks at a host."""
-        return await self._secrets.credentials_for(self._principal, self._agent_id, host, tool=tool)
+        return await self._secrets.credentials_for(self._principal, self._agent_id, host, tool=tool, only=self._only)
+
+    def only(self, names: tuple[str, ...]) -> "AgentCredentials":
+        """Return these with no headers but those of secrets of these names."""
+        return AgentCredentials(self._secrets, self._principal, self._agent_id, only=names)
 
 
 def _check_is_free(

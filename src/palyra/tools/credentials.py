@@ -14,6 +14,10 @@ class Credentials(Protocol):
         """Return the headers that prove who asks at a host; they go there over TLS, and nowhere else."""
         ...
 
+    def only(self, names: tuple[str, ...]) -> "Credentials":
+        """Return these with no headers but those of secrets of these names: the ones that a call was judged with."""
+        ...
+
 
 class NoCredentials:
     """A place without a vault."""
@@ -23,6 +27,9 @@ class NoCredentials:
 
     async def headers(self, host: str, *, tool: str) -> dict[str, str]:
         return {}
+
+    def only(self, names: tuple[str, ...]) -> Credentials:
+        return self
 
 
 NO_CREDENTIALS: Credentials = NoCredentials()

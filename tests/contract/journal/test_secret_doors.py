@@ -14,7 +14,7 @@ from palyra.journal import agents, secrets
 from palyra.journal.engine import Engine
 from palyra.journal.sealing import KeyPlace, SecretDamaged, VaultKeyMissing, VaultKeyOther
 from palyra.runs.agents import AgentNotFound
-from palyra.runs.secrets import MAX_SECRETS, HeaderTaken, SecretNotFound, Secrets, SecretsFull, Used
+from palyra.runs.secrets import MAX_SECRETS, AgentCredentials, HeaderTaken, SecretNotFound, Secrets, SecretsFull, Used
 from tests.contract.database import Database, SqliteDatabase
 from tests.contract.journal.builders import BEN, an_id
 from tests.support.builders import ANA
@@ -186,6 +186,16 @@ async def test_a_host_gets_what_is_meant_for_it_and_nothing_else(doors: Secrets)
     for host in ("example.org", "x.api.example.org", "api.example.org.evil.com", "[::1]", "", "a b"):
         assert await doors.credentials_for(ANA, ONE, host) == {}
         assert await doors.names_for(ANA, ONE, host) == ()
+
+
+async def test_what_is_not_named_is_neither_sent_nor_used(doors: Secrets) -> None:
+    await doors.set(ANA, "github", VALUE, SENT)
+    await doors.set(ANA, "extra", b"12345678", SecretScope(hosts=(HOST,), header="X-Key", format="{}"))
+    sent = AgentCredentials(doors, ANA, ONE).only(("extra", "gone"))
+    assert await sent.headers(HOST, tool="http.fetch") == {"X-Key": "12345678"}
+    assert await sent.names(HOST, tool="http.fetch") == ("extra", "github")
+    assert await sent.only(()).headers(HOST, tool="http.fetch") == {}
+    assert {record.name for record in await doors.list(ANA) if record.last_used_at is not None} == {"extra"}
 
 
 async def test_the_names_are_told_without_a_use(doors: Secrets, key_file: KeyFile) -> None:

@@ -87,6 +87,8 @@ class ToolsStep:
             witness=witness,
             sandbox=WatchedSandbox(context.sandbox, witness),
             modules=WatchedModules(context.modules, witness),
+            # One that was set since the call was judged stays at home.
+            credentials=context.credentials.only(call.credentials),
         )
         # A call that began to change files knows from what it kept whether it may go on; by now they may be changed.
         has_begun = call.stage is Stage.INTERRUPTED and bool(await keeping.earlier())
