@@ -89,7 +89,7 @@ async def test_the_child_has_a_session_of_its_own_the_parents_rights_and_what_is
     assert isinstance(accepted, RunAccepted)
     assert (accepted.principal, accepted.agent_id) == (session.principal, (await world.run(parent)).agent_id)
     assert accepted.actor == f"run:{parent.run_id}"
-    assert accepted.labels == (labels.TOOL,)
+    assert accepted.labels == (labels.OWNER, labels.TOOL)
     assert (accepted.limits.model_turns, accepted.limits.tool_calls) == (8, 4)
     assert 0 < accepted.limits.wall_clock_ms <= 60_000
     assert accepted.parent is not None

@@ -4,6 +4,7 @@ And signals beside them: what scanners see in a result, and secrets on their way
 """
 
 import base64
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from palyra.policy.source import split
 from palyra.providers.scripted import Action, Call, Rule, Script, Text, When
 from palyra.runs.approvals import ScopeTooWide
 from palyra.runs.files import Files
+from palyra.sandbox.base import Bounds, Job, Outcome, Output, Tier
 from palyra.sandbox.workspace import Workspace
 from palyra.tools.base import Tool, ToolContext, tool
 from tests.integration.conftest import Begin
@@ -360,3 +362,35 @@ async def test_a_secret_on_its_way_out_is_asked_about_masked_and_never_allowed_f
     assert "secrets-ask" in question.policies
     with pytest.raises(ScopeTooWide):
         await world.approvals.resolve(ANA, question.approval_id, allow=True, scope=Scope.ALWAYS)
+
+
+# -- programs
+
+
+class Prints:
+    """A sandbox in which every program prints the same."""
+
+    tier = Tier.STRICT
+    bounds = Bounds()
+
+    async def run(self, job: Job) -> Outcome:
+        return Outcome(self.tier, 0, Output(b"done\n"), Output(), timedelta(0))
+
+
+async def test_a_program_may_have_read_every_file_of_its_workspace(begin: Begin, workspace: Path) -> None:
+    script = told(
+        ("save", (does("web.look"), does("files.write", path="page.txt", text=PAGE))),
+        ("run", (does("shell.run", command="make"),)),
+    )
+    world = await begin(script, tools=[a_page()], sandbox=Prints())
+    before = await world.say("run", key="before")
+    await answer_all(world, before)
+    assert [labels.least_trusted(of) for of in await learned(world, before)] == [labels.TOOL]
+    await answer_all(world, await world.say("save"))
+    after = await world.say("run", key="after")
+    await answer_all(world, after)
+    assert [labels.least_trusted(of) for of in await learned(world, after)] == [labels.WEB]
+    (workspace / "page.txt").unlink()
+    gone = await world.say("run", key="gone")
+    await answer_all(world, gone)
+    assert [labels.least_trusted(of) for of in await learned(world, gone)] == [labels.TOOL]

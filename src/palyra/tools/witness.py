@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from palyra.core.attestation import Ran
 from palyra.core.errors import PalyraError
-from palyra.core.labels import UNKNOWN
+from palyra.core.labels import UNKNOWN, WEB
 from palyra.sandbox.base import Bounds, Job, Outcome, Sandbox, Tier
 from palyra.sandbox.wasm import TIER, ModuleJob, ModuleOutcome, ModuleRunner
 
@@ -65,6 +65,9 @@ class WatchedSandbox:
         """Run a program, and note how it was held and how it ended."""
         for root in job.roots:
             self._witness.looked_into(await asyncio.to_thread(os.path.realpath, root))
+        if self.tier is Tier.OFF:
+            # Nothing keeps it from the network, so what it says may come from there.
+            self._witness.learned((WEB,))
         try:
             outcome = await self._sandbox.run(job)
         except PalyraError:

@@ -82,3 +82,12 @@ async def test_every_program_of_a_call_is_seen_in_order() -> None:
         await sandbox.run(JOB)
 
     assert [ran.exit_code for ran in witness.ran] == [0, 1]
+
+
+@pytest.mark.parametrize(("tier", "learned"), [(Tier.STRICT, set()), (Tier.GUARDED, set()), (Tier.OFF, {"web"})])
+async def test_what_a_program_may_have_read_is_noted(tier: Tier, learned: set[str]) -> None:
+    witness = Witness()
+    await WatchedSandbox(Cell(tier), witness).run(JOB)
+
+    assert witness.folders == {"/w"}
+    assert witness.labels == learned
