@@ -166,6 +166,19 @@ async def test_a_file_made_of_the_web_is_the_webs_wherever_it_is_read(begin: Beg
     assert await learned(world, said) == [(labels.OWNER,)]
 
 
+async def test_a_copy_of_such_a_file_is_the_webs_too(begin: Begin, workspace: Path) -> None:
+    script = told(
+        ("save", (does("web.look"), does("files.write", path="page.txt", text=PAGE))),
+        ("read", (does("files.read", path="moved.txt"),)),
+    )
+    world = await begin(script, tools=[a_page()])
+    await answer_all(world, await world.say("save"))
+    (workspace / "page.txt").rename(workspace / "moved.txt")
+    said = await world.say("read", key="later")
+    await world.ended(said)
+    assert [labels.least_trusted(of) for of in await learned(world, said)] == [labels.WEB]
+
+
 async def test_what_somebody_adds_to_such_a_file_does_not_make_it_the_owners(begin: Begin, workspace: Path) -> None:
     script = told(
         ("save", (does("web.look"), does("files.write", path="page.txt", text=PAGE))),

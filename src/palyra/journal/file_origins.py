@@ -69,6 +69,15 @@ def below(conn: Connection, principal: PrincipalId, folder: str) -> list[FileOri
     return [_origin(row) for row in rows]
 
 
+def of_digest(conn: Connection, principal: PrincipalId, digest: str) -> list[FileOrigin]:
+    """Return where else a content is known from."""
+    rows = conn.fetch(
+        f"SELECT {_COLUMNS} FROM file_origins WHERE principal = :principal AND digest = :digest ORDER BY since",
+        {"principal": principal, "digest": digest},
+    )
+    return [_origin(row) for row in rows]
+
+
 def labels_of(known: Sequence[FileOrigin], digest: str | None) -> tuple[str, ...] | None:
     """Return the labels of a content, given what is known of its path; None if nothing is."""
     if not known:

@@ -16,6 +16,8 @@ from palyra.journal.file_origins import FileOrigin
 from palyra.tools.base import Tool
 from palyra.tools.witness import Witness
 
+SHORTEST_COPY = 16
+"""Bytes from which on a content is recognised elsewhere."""
 MOST_LOOKED_AT = 200
 """So many files are compared with what is known of them; of more, everything that is known counts."""
 
@@ -34,7 +36,26 @@ async def labels_of_result(
         return [one for contents in (*read, *seen) for one in contents]
 
     known = await engine.read(query)
-    return labels.join(found, await asyncio.to_thread(_labels_now, known)) if known else found
+    if known:
+        found = labels.join(found, await asyncio.to_thread(_labels_now, known))
+    return labels.join(found, await _labels_of_copies(engine, principal, witness.files - {one.path for one in known}))
+
+
+async def _labels_of_copies(engine: Engine, principal: PrincipalId, paths: set[str]) -> tuple[str, ...]:
+    """Return the labels of files that were moved or copied: the content is known, though not at this path."""
+    digests = await asyncio.to_thread(_digests, sorted(paths)[:MOST_LOOKED_AT]) if paths else ()
+
+    def query(conn: Connection) -> tuple[str, ...]:
+        known = [one for digest in digests for one in file_origins.of_digest(conn, principal, digest)]
+        return labels.mixed(*(one.labels for one in known))
+
+    return await engine.read(query) if digests else ()
+
+
+def _digests(paths: list[str]) -> tuple[str, ...]:
+    # What is very short is often the same by chance.
+    long = (path for path in paths if os.path.isfile(path) and os.path.getsize(path) >= SHORTEST_COPY)
+    return tuple(digest for path in long if (digest := _digest(path)) is not None)
 
 
 def scanned(text: str) -> tuple[str, ...]:

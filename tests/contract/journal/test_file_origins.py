@@ -49,3 +49,11 @@ def test_a_path_keeps_its_first_content_and_the_latest(conn: Connection) -> None
     assert len(known) <= MOST_OF_A_PATH + 1
     assert known[0].digest == "before"
     assert known[-1].digest == f"digest {MOST_OF_A_PATH + 9}"
+
+
+def test_a_content_is_found_wherever_it_was_written(conn: Connection) -> None:
+    file_origins.remember(conn, ANA, an_origin(1, digest="same"))
+    file_origins.remember(conn, ANA, an_origin(2, path="/ws/b.txt", digest="same", of=(labels.OWNER,)))
+    file_origins.remember(conn, ANA, an_origin(3, path="/ws/c.txt"))
+    assert [one.path for one in file_origins.of_digest(conn, ANA, "same")] == ["/ws/a.txt", "/ws/b.txt"]
+    assert file_origins.of_digest(conn, BEN, "same") == []
