@@ -41,7 +41,9 @@ MOST_HEADER_BYTES = 16 * 1024
 MOST_TABLE_BYTES = 4 * 1024
 WINDOW_BYTES = 1024 * 1024
 FRAME_BYTES = 16 * 1024
-"""The largest frame that is sent, which every caller takes; and how much is taken in between two looks at the line."""
+"""The largest frame that is sent, which every caller takes."""
+TURN_BYTES = 4 * 1024
+"""So much of what came is taken in before others have their turn: it may be hundreds of frames."""
 PING_SECONDS = 60.0
 ANSWER_SECONDS = 20.0
 """So long a caller has for its first words, for a ping, and to take what was sent before we hung up."""
@@ -134,10 +136,14 @@ class Connection(asyncio.Protocol):
         self._made = made
         self._lost = lost
         self._calls: dict[int, Call] = {}
+        self._unread = bytearray()
+        self._turn: asyncio.Handle | None = None
+        self._reading = True
         self._paused = False
         self._resets = 0
         self._idle = 0
         self._owed = 0
+        self._late = 0
         self._last_id = 0
         self._room = False
         """The caller has made room, which nobody has used yet."""
@@ -159,37 +165,26 @@ class Connection(asyncio.Protocol):
         self._made(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._transport.is_closing():  # over TLS, what was on its way still comes
+        if self._over:
+            # It may not have heard yet that we hung up; if it goes on and on, it does not want to.
+            self._late += len(data)
+            if self._late > WINDOW_BYTES:
+                self.abort()
             return
-        try:
-            for start in range(0, len(data), FRAME_BYTES):
-                for event in self._http2.receive_data(memoryview(data)[start : start + FRAME_BYTES]):
-                    self._handle(event)
-                    if self._over:
-                        return
-                self._flush()
-        except ProtocolError as error:
-            # What the package says of it may hold what was sent, a token too. The caller gets the code of the error.
-            log.info("a caller was hung up on: %s", type(error).__name__)
-            self.hang_up()
-        except Exception:
-            log.warning("a caller was hung up on: what it sent can not be handled", exc_info=True)
-            self.abort()
+        if self._unread or len(data) > TURN_BYTES:
+            self._unread += data
+            self._go_on()
         else:
-            if self._room:
-                self._room = False
-                self._pump()
+            self._take(data)
 
     def pause_writing(self) -> None:
         self._paused = True
-        if not self._over:
-            self._transport.pause_reading()
+        self._go_on()
 
     def resume_writing(self) -> None:
         self._paused = False
-        if not self._over:
-            self._transport.resume_reading()
-            self._pump()
+        self._go_on()
+        self._pump()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._over = True
@@ -250,7 +245,18 @@ class Connection(asyncio.Protocol):
             self._over = True
             self._timer.cancel()
             self._timer = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._transport.abort)
-            self._transport.close()
+            self._unread.clear()
+            if self._transport.is_closing() or not self._transport.can_write_eof():
+                self._transport.close()
+                return
+            # To close with something unread would take from the caller what it was sent last.
+            try:
+                self._transport.write_eof()
+            except OSError:
+                self._transport.abort()
+            else:
+                if not self._reading:
+                    self._transport.resume_reading()
 
     def abort(self) -> None:
         """Hang up at once."""
@@ -258,6 +264,47 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     # -- inside
+
+    def _go_on(self) -> None:
+        """Take in more if there is more, and if the caller reads; from the line only what is not here already."""
+        if self._over:
+            return
+        if self._unread and not self._paused and self._turn is None:
+            self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
+        reading = not self._unread and not self._paused
+        if reading != self._reading:
+            self._reading = reading
+            if reading:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _take_turn(self) -> None:
+        self._turn = None
+        if not self._over and not self._paused:
+            piece = bytes(self._unread[:TURN_BYTES])
+            del self._unread[:TURN_BYTES]
+            self._take(piece)
+            self._go_on()
+
+    def _take(self, data: bytes) -> None:
+        try:
+            for event in self._http2.receive_data(data):
+                self._handle(event)
+                if self._over:
+                    return
+            self._flush()
+        except ProtocolError as error:
+            # What the package says of it may hold what was sent, a token too. The caller gets the code of the error.
+            log.info("a caller was hung up on: %s", type(error).__name__)
+            self.hang_up()
+        except Exception:
+            log.warning("a caller was hung up on: what it sent can not be handled", exc_info=True)
+            self.abort()
+        else:
+            if self._room:
+                self._room = False
+                self._pump()
 
     def _handle(self, event: Event) -> None:
         match event:

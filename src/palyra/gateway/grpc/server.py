@@ -5,7 +5,7 @@ import logging
 import resource
 import ssl
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 from palyra.core.errors import Unavailable
 from palyra.gateway.grpc import standard
@@ -17,6 +17,8 @@ from palyra.gateway.status import GrpcStatus
 
 SERVICE = pb.DESCRIPTOR.services_by_name["GatewayService"].full_name
 BACKLOG = 1_024
+LINGER_SECONDS = 0.5
+"""So long callers have to take the last word of a daemon that stops."""
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,7 @@ class GrpcServer:
         self._connections: set[Connection] = set()
         self._most_connections = _most_connections()
         self._full = False
+        self._left = asyncio.Event()
         self._stopping = False
         self._serving: set[asyncio.Task[None]] = set()
         self._group = asyncio.TaskGroup()
@@ -49,7 +52,7 @@ class GrpcServer:
         loop = asyncio.get_running_loop()
         try:
             listener = await loop.create_server(
-                lambda: Connection(self._accept, made=self._made, lost=self._connections.discard),
+                lambda: Connection(self._accept, made=self._made, lost=self._lost),
                 host,
                 port,
                 ssl=tls,
@@ -79,6 +82,13 @@ class GrpcServer:
         await self._open.aclose()
         for connection in list(self._connections):
             connection.hang_up()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_SECONDS):
+                while self._connections:
+                    self._left.clear()
+                    await self._left.wait()
+        for connection in list(self._connections):
+            connection.abort()
 
     def _made(self, connection: Connection) -> None:
         full = len(self._connections) >= self._most_connections
@@ -89,6 +99,10 @@ class GrpcServer:
             connection.abort()
         else:
             self._connections.add(connection)
+
+    def _lost(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self._left.set()
 
     def _accept(self, call: Call) -> None:
         call.task = task = self._group.create_task(self._serve(call))
