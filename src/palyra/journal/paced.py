@@ -8,7 +8,9 @@ import threading
 from collections.abc import Sequence
 
 from palyra.core.errors import Unavailable
-from palyra.journal.engine import NO_PARAMS, Connection, Fact, Params, Row
+from palyra.core.ids import SessionId
+from palyra.journal.engine import NO_PARAMS, Connection, Fact, Params, Row, TapeRow
+from palyra.journal.head import Head
 
 ROWS_BETWEEN_PAUSES = 250
 PAUSE_SECONDS = 0.001
@@ -23,6 +25,7 @@ class PacedConnection:
 
     def __init__(self, conn: Connection, stop: threading.Event) -> None:
         self.dialect = conn.dialect
+        self.heads = conn.heads
         self._conn = conn
         self._stop = stop
         self._rows = 0
@@ -44,6 +47,10 @@ class PacedConnection:
     def fetch_one(self, sql: str, params: Params = NO_PARAMS) -> Row | None:
         self._pace(0)
         return self._conn.fetch_one(sql, params)
+
+    def append(self, session_id: SessionId, rows: Sequence[TapeRow], *, head: Head) -> None:
+        self._pace(len(rows))
+        self._conn.append(session_id, rows, head=head)
 
     def publish(self, fact: Fact) -> None:
         self._conn.publish(fact)

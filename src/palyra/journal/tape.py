@@ -132,9 +132,7 @@ def of_run(conn: Connection, run_id: RunId, *, after_run_seq: int = 0) -> list[E
     return [Entry(*row) for row in rows]
 
 
-def latest(
-    conn: Connection, session_id: SessionId, kinds: Sequence[str], *, after_seq: int, limit: int
-) -> list[Entry]:
+def latest(conn: Connection, session_id: SessionId, kinds: Sequence[str], *, after_seq: int, limit: int) -> list[Entry]:
     """Return the latest entries of some kinds behind a boundary, the latest first."""
     names = {f"k{place}": kind for place, kind in enumerate(kinds)}
     rows = conn.fetch(
