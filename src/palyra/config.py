@@ -1,4 +1,4 @@
-"""The settings: frozen structs, read from one TOML file and the environment.
+"""The settings as they are read: from one TOML file and the environment.
 
 Nobody but this module and `references` reads the environment. A variable `PALYRA_<SECTION>_<KEY>` overrides the key of
 that section. Unknown keys are refused with the nearest name that exists. A key that holds a secret may name where the
@@ -16,14 +16,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Meta, Struct
 
-from palyra.core.errors import Invalid
-from palyra.core.limits import Limits
-from palyra.core.mcp import MAX_SERVERS, McpServer, faults
+from palyra.core.mcp import McpServer, faults
+from palyra.home import Home
 from palyra.references import (
     KINDS,
     Reference,
@@ -34,9 +32,7 @@ from palyra.references import (
     redacted,
     resolve,
 )
-
-DEFAULT_PORT = 7717
-DEFAULT_GRPC_PORT = 7718
+from palyra.settings import Settings, SettingsInvalid
 
 SECRETS = frozenset({"journal.database_url", "vault.key"})
 """The keys whose value may be a reference, and is never shown."""
@@ -49,221 +45,7 @@ SERVERS = "mcp.servers"
 OTHER_VARIABLES = frozenset({"PALYRA_HOME", "PALYRA_PROFILE", "PALYRA_DEBUG", "PALYRA_CRASH_AFTER"})
 """Variables of ours that are no settings."""
 
-_PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _LOOPBACK = re.compile(r"localhost|::1|127(\.\d{1,3}){3}")
-
-Port = Annotated[int, Meta(ge=0, le=65535)]
-Count = Annotated[int, Meta(ge=1, le=100_000)]
-Rate = Annotated[int, Meta(ge=1, le=10_000_000)]
-
-
-class SettingsInvalid(Invalid):
-    """The settings can not be used."""
-
-
-class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What all sections have in common: no key that nobody knows."""
-
-
-class HttpSettings(Section, frozen=True, kw_only=True):
-    """Where the HTTP door is, and who may knock."""
-
-    host: str = "127.0.0.1"
-    """The address to answer at. One that other machines can reach needs TLS, and `allow_remote`."""
-    port: Port | None = None
-    """A port that must be had; None takes 7717, or any free one if that is taken."""
-    tls_certificate: str | None = None
-    """A file with the certificate, and those that it is signed by; HTTP and gRPC then speak TLS only."""
-    tls_key: str | None = None
-    """The file with the certificate's key."""
-    allow_remote: bool = False
-    """Other machines may connect. Said once by the host, and once more here."""
-
-
-class GrpcSettings(Section, frozen=True, kw_only=True):
-    """Where the gRPC door is; it has the certificate of the HTTP door."""
-
-    host: str = "127.0.0.1"
-    """The address to answer at. One that other machines can reach needs what it needs in [http]."""
-    port: Port | None = None
-    """A port that must be had; None takes 7718, or any free one if that is taken."""
-
-
-class GatewaySettings(Section, frozen=True, kw_only=True):
-    """How much the doors take on, HTTP and gRPC together."""
-
-    streams_per_token: Count = 64
-    """Streams that one token may have open."""
-    streams: Count = 2048
-    """Streams that may be open in all."""
-    requests_per_second: Rate = 2000
-    """Requests of one principal, over time."""
-    request_burst: Rate = 4000
-    """Requests of one principal, at once after a pause."""
-    slow_reader_seconds: Annotated[int, Meta(ge=1, le=3600)] = 30
-    """Seconds for which a client may leave unread what is sent to it; it is then cut off, and can resume."""
-
-
-class JournalSettings(Section, frozen=True, kw_only=True):
-    """Where the journal is kept."""
-
-    database_url: str | None = None
-    """A PostgreSQL address, or where it stands (`env:NAME`, `file:/path`, `keyring:SERVICE/NAME`); SQLite in the home
-    if there is none."""
-
-
-class VaultSettings(Section, frozen=True, kw_only=True):
-    """How secrets are kept."""
-
-    key: str | None = None
-    """Where the vault's key stands (`env:NAME`, `file:/path`, `keyring:SERVICE/NAME`), as 64 hexadecimal digits; a file
-    of the home, `vault.key`, made at first use, if none is named."""
-
-
-class ModelSettings(Section, frozen=True, kw_only=True):
-    """Which model answers."""
-
-    provider: str = "embedded"
-    """`embedded`, the small built-in helper, or `scripted`, which plays a file."""
-    script: str | None = None
-    """The file that the `scripted` provider plays."""
-
-
-class WorkspaceSettings(Section, frozen=True, kw_only=True):
-    """Where the agent works."""
-
-    root: str | None = None
-    """The folder that tools may see; `workspace` in the home folder if none is given."""
-
-
-class ApprovalSettings(Section, frozen=True, kw_only=True):
-    """Questions to the owner about what an agent wants to do."""
-
-    expire_seconds: Annotated[int, Meta(ge=10, le=30 * 86400)] = 86400
-    """Seconds for which a question stays open; then the call is denied and the run goes on."""
-    inbox: bool = False
-    """Somebody looks into `palyra approvals` from time to time, so that dangerous calls may wait there; without it they
-    are denied when no client is attached."""
-
-
-class SandboxSettings(Section, frozen=True, kw_only=True):
-    """What the programs that an agent runs are kept from."""
-
-    tier: Literal["strict", "guarded", "off"] = "strict"
-    """`strict` (bubblewrap), `guarded` (Landlock), or `off`, where a program may do what you may do. A tier that this
-    machine lacks is refused, not replaced; `palyra sandbox check` says which ones it has."""
-    memory_mb: Annotated[int, Meta(ge=64, le=1_048_576)] = 4096
-    """Mebibytes of memory for a program and all that it starts."""
-    processes: Annotated[int, Meta(ge=8, le=32_768)] = 256
-    """Processes for a program and all that it starts."""
-    file_mb: Annotated[int, Meta(ge=1, le=1_048_576)] = 512
-    """Mebibytes of the largest file that a program may write."""
-
-
-class McpSettings(Section, frozen=True, kw_only=True):
-    """MCP servers, whose tools agents may use once you have accepted them."""
-
-    servers: Annotated[dict[str, McpServer], Meta(max_length=MAX_SERVERS)] = {}
-    """One table for each, `[mcp.servers.NAME]`, with `command` or `url`; `palyra mcp list` shows how they stand."""
-
-
-class RetentionSettings(Section, frozen=True, kw_only=True):
-    """How long things are kept."""
-
-    archived_days: Annotated[int, Meta(ge=0, le=36_500)] = 0
-    """Days after which the tape of an archived session moves to the archive; 0 keeps it for ever."""
-
-
-class RunSettings(Section, frozen=True, kw_only=True):
-    """How much is done at once."""
-
-    concurrency: Count = 64
-    """Runs that are carried at the same time; further ones wait."""
-    queued_inputs: Count = 16
-    """Messages that may wait in one session; further ones are refused."""
-
-
-class Settings(Section, frozen=True, kw_only=True):
-    """All of them."""
-
-    http: HttpSettings = HttpSettings()
-    grpc: GrpcSettings = GrpcSettings()
-    gateway: GatewaySettings = GatewaySettings()
-    journal: JournalSettings = JournalSettings()
-    vault: VaultSettings = VaultSettings()
-    model: ModelSettings = ModelSettings()
-    workspace: WorkspaceSettings = WorkspaceSettings()
-    sandbox: SandboxSettings = SandboxSettings()
-    mcp: McpSettings = McpSettings()
-    runs: RunSettings = RunSettings()
-    approvals: ApprovalSettings = ApprovalSettings()
-    retention: RetentionSettings = RetentionSettings()
-    limits: Limits = Limits()
-
-
-class Home(Struct, frozen=True):
-    """The folder that holds everything of one Palyra."""
-
-    path: Path
-
-    @property
-    def config(self) -> Path:
-        return self.path / "config.toml"
-
-    @property
-    def journal(self) -> Path:
-        return self.path / "journal.db"
-
-    @property
-    def lock(self) -> Path:
-        return self.path / "daemon.lock"
-
-    @property
-    def daemon(self) -> Path:
-        """What the running daemon says of itself: its process and its address."""
-        return self.path / "daemon.json"
-
-    @property
-    def stop(self) -> Path:
-        """What stops everything while it is there; its text is the reason."""
-        return self.path / "STOP"
-
-    @property
-    def token(self) -> Path:
-        return self.path / "token"
-
-    @property
-    def key(self) -> Path:
-        """The key that signs the journal's anchors."""
-        return self.path / "journal.key"
-
-    @property
-    def vault_key(self) -> Path:
-        """The key that opens the vault; it is in no backup."""
-        return self.path / "vault.key"
-
-    @property
-    def log(self) -> Path:
-        return self.path / "palyrad.log"
-
-    @property
-    def policy(self) -> Path:
-        """The folder with the person's own policies."""
-        return self.path / "policy"
-
-    @property
-    def plugins(self) -> Path:
-        """The folder with the installed plugins and their pins."""
-        return self.path / "plugins"
-
-    @property
-    def workspace(self) -> Path:
-        return self.path / "workspace"
-
-    @property
-    def history(self) -> Path:
-        """What was typed into the chat."""
-        return self.path / "chat-history"
 
 
 class Source(StrEnum):
@@ -304,27 +86,6 @@ class Reloaded(NamedTuple):
     settings: Settings
     live: tuple[str, ...]
     restart: tuple[str, ...]
-
-
-def find_home(*, home: str | None = None, profile: str | None = None, environ: Mapping[str, str] = os.environ) -> Home:
-    """Return the home folder: as given, or PALYRA_HOME, or ~/.palyra; a profile is a home beside it."""
-    return choose_home(home=home, profile=profile, environ=environ)[0]
-
-
-def choose_home(
-    *, home: str | None = None, profile: str | None = None, environ: Mapping[str, str] = os.environ
-) -> tuple[Home, tuple[str, ...]]:
-    """Return the home folder and what made it this one."""
-    named = environ.get("PALYRA_HOME")
-    base = Path(home or named or "~/.palyra").expanduser().absolute()
-    because = [f"--home is {home}" if home else f"PALYRA_HOME is {named}" if named else "~/.palyra is the usual home"]
-    name = profile or environ.get("PALYRA_PROFILE")
-    if not name:
-        return Home(base), tuple(because)
-    if not _PROFILE.fullmatch(name):
-        raise SettingsInvalid(f"{name!r} is no profile name: use letters, digits, '-' and '_', 64 at most.")
-    because.append(f"--profile is {name}" if profile else f"PALYRA_PROFILE is {name}")
-    return Home(base.with_name(f"{base.name}-{name}")), tuple(because)
 
 
 def load(home: Home, *, environ: Mapping[str, str] = os.environ) -> Settings:

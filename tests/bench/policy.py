@@ -38,7 +38,7 @@ UNIT_RUNS = 20
 COLD = """
 import json, os, time
 from pathlib import Path
-from palyra.config import Home
+from palyra.home import Home
 from palyra.policy.current import CurrentPolicies
 from tests.bench.policy import a_question
 from tests.bench.process import rss_mb

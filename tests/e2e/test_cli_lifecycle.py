@@ -12,8 +12,8 @@ from time import monotonic, sleep
 
 import pytest
 
-from palyra.config import Home
 from palyra.gateway.target import find_daemon, is_held
+from palyra.home import Home
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from time import monotonic
 
 import pytest
 
-from palyra.config import Home
 from palyra.gateway.target import find_daemon
+from palyra.home import Home
 from tests.support.daemon import Daemon, until
 
 CTRL_C = "\x03"

@@ -13,8 +13,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from palyra.config import Home
 from palyra.core.run import RunStatus
+from palyra.home import Home
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.proof import prove
 from tests.support.daemon import FINAL, Daemon, Refused, Watcher, until

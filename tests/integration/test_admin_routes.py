@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from palyra.config import JournalSettings, Reloaded, Settings, SettingsInvalid, settings_hash
+from palyra.config import Reloaded, settings_hash
 from palyra.core.clock import to_ms
 from palyra.core.ids import PrincipalId, TokenId
 from palyra.gateway.auth import Auth
@@ -20,6 +20,7 @@ from palyra.journal.engine import Connection
 from palyra.journal.sqlite import SqliteEngine
 from palyra.journal.tokens import Scope, TokenRecord
 from palyra.runs.tokens import Tokens
+from palyra.settings import JournalSettings, Settings, SettingsInvalid
 from tests.support.builders import ANA
 from tests.support.clock import FakeClock
 from tests.support.world import BEN, CountedIds

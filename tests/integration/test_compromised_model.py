@@ -14,19 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from palyra.config import Home, SandboxSettings
 from palyra.core.artifact import Artifact
 from palyra.core.events import ApprovalRequested, ChildEnded, PolicyDecided, ToolFinished, ToolStarted
 from palyra.core.ids import CallId, RunId, SessionId
 from palyra.core.limits import Limits
 from palyra.core.run import RunStatus
 from palyra.core.tool import JsonObject, Risk, Verdict
+from palyra.home import Home
 from palyra.journal import artifacts, blobs
 from palyra.providers.scripted import Call, Rule, Script, Text, When
 from palyra.sandbox import address, process
 from palyra.sandbox.base import Tier
 from palyra.sandbox.egress import Egress
 from palyra.sandbox.forbidden import Forbidden
+from palyra.settings import SandboxSettings
 from palyra.tools.base import Tool, ToolContext, tool
 from palyra.tools.catalog import BUILTIN
 from palyra.tools.search import among_none

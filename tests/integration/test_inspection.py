@@ -10,12 +10,13 @@ from starlette.requests import ClientDisconnect
 
 from palyra.background import inspection as module
 from palyra.background.inspection import AnchorNotFound, ExportUnderWay, Inspection, VerifyUnderWay
-from palyra.config import Home, Settings
 from palyra.core.ids import SessionId
 from palyra.gateway.http.presence import while_there
+from palyra.home import Home
 from palyra.journal import sqlite
 from palyra.journal.export import TapeNotFound
 from palyra.journal.paced import LookBrokenOff, PacedConnection
+from palyra.settings import Settings
 from tests.support.clock import FakeClock
 from tests.support.daemon import Daemon
 from tests.support.eventually import eventually

@@ -7,11 +7,11 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from palyra.config import Home
 from palyra.core.attestation import Statement
 from palyra.core.events import Event, PolicyDecided, ToolFinished, ToolStarted
 from palyra.core.run import RunStatus
 from palyra.core.tool import JsonObject, Outcome, Runtime, Verdict
+from palyra.home import Home
 from palyra.providers.scripted import Call
 from palyra.tools.base import Tool
 from palyra.tools.plugins.installed import Plugin

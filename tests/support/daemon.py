@@ -23,10 +23,11 @@ from typing import Any, TypeVar
 import httpx
 import msgspec
 
-from palyra.config import Home, JournalSettings, Settings
+from palyra.home import Home
 from palyra.journal.engine import Connection
 from palyra.journal.signing import public_key
 from palyra.journal.verify import Report, opened, verify
+from palyra.settings import JournalSettings, Settings
 
 T = TypeVar("T")
 Json = Any

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from palyra.config import Home
+from palyra.home import Home
 from palyra.tools.base import Tool
 from palyra.tools.plugins import installed
 from palyra.tools.plugins.installed import Plugin

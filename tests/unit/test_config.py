@@ -6,18 +6,9 @@ import pytest
 
 from palyra import config
 from palyra.config import (
-    GatewaySettings,
-    Home,
-    HttpSettings,
-    JournalSettings,
-    RunSettings,
-    Settings,
-    SettingsInvalid,
     Source,
     changes,
-    choose_home,
     effective,
-    find_home,
     load,
     read,
     references,
@@ -27,7 +18,9 @@ from palyra.config import (
     unresolved,
 )
 from palyra.core.limits import Limits
+from palyra.home import Home, choose_home, find_home
 from palyra.references import secret_of
+from palyra.settings import GatewaySettings, HttpSettings, JournalSettings, RunSettings, Settings, SettingsInvalid
 
 URL = "postgresql://palyra:s3cret@db.example/palyra"
 

@@ -11,16 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from palyra.config import Home, Settings
 from palyra.core.clock import Clock
 from palyra.core.errors import Broken, Conflict, NotFound, PalyraError
 from palyra.core.ids import SessionId
+from palyra.home import Home
 from palyra.journal import anchors, export, integrity, stats
 from palyra.journal.anchors import Anchor
 from palyra.journal.engine import Connection
 from palyra.journal.paced import LookBrokenOff, PacedConnection
 from palyra.journal.stats import Stats
 from palyra.journal.verify import Report, opened
+from palyra.settings import Settings
 
 PIECE_BYTES = 64 * 1024
 

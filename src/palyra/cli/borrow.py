@@ -9,10 +9,10 @@ from types import FrameType
 from palyra.cli import process
 from palyra.cli.options import Invocation
 from palyra.cli.output import say
-from palyra.config import Home
 from palyra.gateway.client import Client
 from palyra.gateway.remote import PATIENCE_SECONDS
 from palyra.gateway.target import Target, find_daemon, find_target, is_held
+from palyra.home import Home
 
 
 class Loan:

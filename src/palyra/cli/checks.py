@@ -15,13 +15,14 @@ from palyra.cli.failure import describe
 from palyra.cli.journal import walk
 from palyra.cli.options import Invocation
 from palyra.cli.sandbox import try_out
-from palyra.config import Home, Settings
 from palyra.core.errors import PalyraError
 from palyra.core.version import VERSION
 from palyra.gateway.target import find_daemon, is_held
+from palyra.home import Home
 from palyra.journal import migrate, verify
 from palyra.sandbox.base import Tier
 from palyra.sandbox.wasm import NOTHING, ModuleJob, Modules
+from palyra.settings import Settings
 from palyra.tools.plugins.installed import Faulty, load_all
 
 OK = "ok"

@@ -13,11 +13,8 @@ from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.output import facts, paint, show, show_json, table
 from palyra.cli.printable import printable_line
 from palyra.config import (
-    Home,
     Problem,
-    Settings,
     Source,
-    choose_home,
     effective,
     load,
     read,
@@ -29,6 +26,8 @@ from palyra.config import (
 )
 from palyra.gateway.client import ADMIN_ROOT, Client
 from palyra.gateway.target import find_daemon, find_target, is_held
+from palyra.home import Home, choose_home
+from palyra.settings import Settings
 
 
 @click.group(cls=PalyraGroup)

@@ -12,16 +12,17 @@ from palyra.cli.failure import describe
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.output import counts, date_time, facts, plural, say, show, show_json
 from palyra.cli.printable import printable_line
-from palyra.config import Home, Settings
 from palyra.core.clock import to_ms
 from palyra.core.errors import NotFound, PalyraError
 from palyra.core.ids import SessionId, parse_ulid
+from palyra.home import Home
 from palyra.journal import export, exported, integrity, offline, rebuild, stats, verify
 from palyra.journal.anchors import Anchor
 from palyra.journal.rebuild import Rebuilt
 from palyra.journal.stats import Stats
 from palyra.journal.verify import Problem, Report
 from palyra.journal.whole import whole_file, written
+from palyra.settings import Settings
 
 
 class NoAnchor(NotFound):

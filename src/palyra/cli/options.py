@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from palyra.config import Home, Settings
     from palyra.gateway.client import Client
     from palyra.gateway.records import Status
+    from palyra.home import Home
+    from palyra.settings import Settings
 
 
 STATUS_SECONDS = 5.0
@@ -26,7 +27,7 @@ class Invocation:
     @cached_property
     def home(self) -> "Home":
         """The home that the options and the environment name."""
-        from palyra.config import find_home
+        from palyra.home import find_home
 
         return find_home(home=self.home_option, profile=self.profile)
 

@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from palyra.cli.output import Progress
-from palyra.config import Home
 from palyra.core.errors import Unavailable
 from palyra.gateway.target import Daemon, find_daemon, is_held
+from palyra.home import Home
 
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0

@@ -19,9 +19,10 @@ import click
 
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.output import facts, say, show, show_json
-from palyra.config import Home, Source, read, variable_of
+from palyra.config import Source, read, variable_of
 from palyra.core.errors import Conflict, Denied
 from palyra.gateway.target import is_held
+from palyra.home import Home
 
 MARK = "Written by `palyra service install`; the next one overwrites it."
 STOP_SECONDS = 30

@@ -5,9 +5,11 @@ import logging
 from collections.abc import Callable
 
 from palyra import config
-from palyra.config import Home, Reloaded, Settings, SettingsInvalid
+from palyra.config import Reloaded
+from palyra.home import Home
 from palyra.policy.current import CurrentPolicies
 from palyra.policy.load import PolicyInvalid
+from palyra.settings import Settings, SettingsInvalid
 from palyra.tools.plugins.current import CurrentPlugins
 
 log = logging.getLogger(__name__)

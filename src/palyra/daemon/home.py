@@ -11,13 +11,14 @@ from datetime import datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from palyra.config import Home, Settings, SettingsInvalid
 from palyra.core.errors import Conflict
 from palyra.core.ids import PrincipalId
 from palyra.core.version import VERSION
+from palyra.home import Home
 from palyra.journal.engine import StorageFull, StorageReadOnly
 from palyra.sandbox.forbidden import Forbidden
 from palyra.sandbox.workspace import Workspace
+from palyra.settings import Settings, SettingsInvalid
 
 WELCOME = """# Welcome
 

@@ -10,16 +10,17 @@ from dataclasses import dataclass
 
 from palyra import config
 from palyra.background.jobs import retention, upkeep
-from palyra.config import Home, Settings
 from palyra.core.clock import Clock, to_ms
 from palyra.core.ids import IdSource, PrincipalId, TaskId, TokenId
 from palyra.daemon.home import token, writing
+from palyra.home import Home
 from palyra.journal import leases, meta, migrate, signing, tokens
 from palyra.journal.engine import Connection, Engine
 from palyra.journal.sqlite import SqliteEngine
 from palyra.journal.tokens import TokenRecord
 from palyra.references import secret_of
 from palyra.runs.tokens import welcome
+from palyra.settings import Settings, SettingsInvalid
 
 OWNER = PrincipalId("user:owner")
 
@@ -45,7 +46,7 @@ async def opened(home: Home, settings: Settings) -> AsyncIterator[Engine]:
         try:
             from palyra.journal.postgres import PostgresEngine
         except ImportError as error:
-            raise config.SettingsInvalid(
+            raise SettingsInvalid(
                 "journal.database_url is set, but the PostgreSQL driver is missing. Install palyra[postgres]."
             ) from error
 

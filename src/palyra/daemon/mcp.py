@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from palyra.config import Home
 from palyra.core.clock import Clock
 from palyra.core.mcp import ServerState, ToolState
 from palyra.daemon.current import Current
 from palyra.daemon.journal import OWNER
 from palyra.gateway.records import Part
+from palyra.home import Home
 from palyra.journal.engine import Engine
 from palyra.runs.mcp import Orders, cover
 from palyra.runs.secrets import Secrets, Used

@@ -20,7 +20,6 @@ from palyra.background.inspection import Inspection
 from palyra.background.jobs import approvals, children, retention, title, upkeep
 from palyra.background.metrics import Metrics
 from palyra.background.queue import JobContext, Queue
-from palyra.config import DEFAULT_PORT, Home, Settings, SettingsInvalid
 from palyra.core.clock import Clock
 from palyra.core.errors import Unavailable
 from palyra.core.ids import IdSource
@@ -33,6 +32,7 @@ from palyra.daemon.stop_file import HomeStopFile
 from palyra.daemon.system import SystemClock, SystemIds
 from palyra.gateway.grpc.server import GrpcPortTaken, GrpcServer
 from palyra.gateway.records import Part, Status
+from palyra.home import Home
 from palyra.journal import agents, backup, migrate, runs, tasks
 from palyra.journal.engine import Connection, Engine
 from palyra.journal.sealing import KeyPlace
@@ -58,6 +58,7 @@ from palyra.runs.worker import Worker
 from palyra.sandbox import process as sandbox
 from palyra.sandbox.base import Sandbox
 from palyra.sandbox.wasm import KEPT, Modules
+from palyra.settings import DEFAULT_PORT, Settings, SettingsInvalid
 from palyra.tools.plugins.current import CurrentPlugins
 from palyra.tools.toolbox import Toolbox
 

@@ -7,8 +7,8 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct
 
-from palyra.config import Home
 from palyra.gateway.remote import DaemonUnreachable, NotRunning
+from palyra.home import Home
 
 
 class Daemon(Struct, frozen=True, kw_only=True):

@@ -17,15 +17,16 @@ from tempfile import TemporaryDirectory
 import msgspec
 from msgspec import Struct
 
-from palyra.config import Home, Settings
 from palyra.core.errors import Invalid
 from palyra.core.version import VERSION
+from palyra.home import Home
 from palyra.journal import anchors, blobs, dump, integrity, meta, migrate, rotated, sqlite
 from palyra.journal.anchors import Anchor
 from palyra.journal.engine import Connection, StorageFull
 from palyra.journal.signing import public_key
 from palyra.journal.verify import NoJournal, Problem, Report, opened, verify
 from palyra.journal.whole import FileNotWritten, refuse_existing, sync_file, sync_folder, whole_file, written
+from palyra.settings import Settings
 
 FORMAT = 1
 MANIFEST = "manifest.json"

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import msgspec
 
-from palyra.config import Home, Settings
 from palyra.core.clock import to_ms
 from palyra.core.errors import PalyraError
 from palyra.core.events import (
@@ -29,6 +28,7 @@ from palyra.core.events import (
 from palyra.core.ids import PrincipalId, RunId, SessionId
 from palyra.core.prompt import Message
 from palyra.core.run import RunState, RunStatus, begin, evolve
+from palyra.home import Home
 from palyra.journal import blobs, messages, migrate, rotated, sqlite
 from palyra.journal.anchors import Anchor
 from palyra.journal.asked import (
@@ -46,6 +46,7 @@ from palyra.journal.head import Head
 from palyra.journal.messages import Kept
 from palyra.journal.signing import public_key
 from palyra.journal.verify import Problem, Report, entries_of, opened, verify
+from palyra.settings import Settings
 
 MessageOf = Callable[[RunState, RunEvent], Message | None]
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Protocol, TypeVar
 
-from palyra.config import Home, Settings
 from palyra.core.errors import Conflict
+from palyra.home import Home
 from palyra.journal import sqlite
 from palyra.journal.engine import Unit
 from palyra.journal.verify import NoJournal
 from palyra.journal.whole import written
 from palyra.references import secret_of
+from palyra.settings import Settings
 
 T = TypeVar("T")
 

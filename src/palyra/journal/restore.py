@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from palyra.config import Home, load
+from palyra.config import load
 from palyra.core.clock import to_ms
 from palyra.core.errors import Conflict, NotFound
 from palyra.core.ids import IdSource
+from palyra.home import Home
 from palyra.journal import anchors, backup, dump, meta, migrate, signing, sqlite
 from palyra.journal.engine import Connection
 from palyra.journal.offline import held, writer

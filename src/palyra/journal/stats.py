@@ -5,8 +5,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from palyra.config import Home
 from palyra.core.clock import from_ms
+from palyra.home import Home
 from palyra.journal import anchors, meta, migrate, rotated
 from palyra.journal.engine import Connection
 

@@ -10,10 +10,10 @@ from functools import partial
 
 import msgspec
 
-from palyra.config import Home, Settings
 from palyra.core.errors import Invalid, NotFound
 from palyra.core.events import Entry
 from palyra.core.ids import SessionId
+from palyra.home import Home
 from palyra.journal import anchors, artifacts, meta, rotated, sqlite, suspect
 from palyra.journal.anchors import Anchor, AnchorBody
 from palyra.journal.attested import CallWalk, Counts
@@ -24,6 +24,7 @@ from palyra.journal.signing import is_signed, public_key
 from palyra.journal.suspect import Strange
 from palyra.journal.tape import GENESIS, entry_hash
 from palyra.references import secret_of
+from palyra.settings import Settings
 
 ENTRY = (int, (str, type(None)), int, str, int, str, str, str)
 ANCHOR = (int, int, str, str, str)

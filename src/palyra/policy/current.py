@@ -1,6 +1,6 @@
 """The policies in force: one frozen set at a time, exchanged as a whole."""
 
-from palyra.config import Home
+from palyra.home import Home
 from palyra.policy.gate import Gate
 from palyra.policy.load import Policies, combine, load, user_files
 

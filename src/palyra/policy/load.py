@@ -12,8 +12,8 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from palyra.config import Home
 from palyra.core.errors import Invalid
+from palyra.home import Home
 from palyra.policy import cedar
 from palyra.policy.source import Policy, Problem, split
 

@@ -9,18 +9,20 @@ import pwd
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from palyra.config import Home, Settings, reference_of, references
+from palyra.config import reference_of, references
 from palyra.core.clock import Clock
 from palyra.core.errors import Conflict, NotFound
 from palyra.core.ids import PrincipalId
 from palyra.core.mcp import Definition, McpServer, McpStanding, McpTool, Pin, ToolState, place_digest
 from palyra.core.secret import SecretValue
 from palyra.core.tool import JsonObject
+from palyra.home import Home
 from palyra.journal import mcp
 from palyra.journal.engine import Connection, Engine
 from palyra.references import resolve
 from palyra.runs.secrets import Secrets, Used
 from palyra.sandbox.resident import Cover
+from palyra.settings import Settings
 from palyra.tools.mcp.servers import Servers
 
 PATH = "/usr/local/bin:/usr/bin:/bin"

@@ -14,13 +14,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
-from palyra.config import Home, SandboxSettings
 from palyra.core.tool import JsonObject
+from palyra.home import Home
 from palyra.sandbox.base import MIB, Bounds, Job, Outcome, ProgramRefused, SandboxFailed, Tier, TierUnavailable
 from palyra.sandbox.capture import Capture
 from palyra.sandbox.launch import Launch, prepare
 from palyra.sandbox.places import Private, arrange
 from palyra.sandbox.tiers import lack, set_up_failed
+from palyra.settings import SandboxSettings
 
 BLOCK_BYTES = 64 * 1024
 MOST_ARGUMENT_BYTES = 96 * 1024

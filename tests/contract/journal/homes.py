@@ -8,9 +8,9 @@ from typing import TypeVar
 import apsw
 import psycopg
 
-from palyra.config import Home, JournalSettings, Settings
 from palyra.core.events import RunEvent, SessionArchived, SessionReset
 from palyra.core.ids import RunId, SessionId
+from palyra.home import Home
 from palyra.journal import anchors, leases, meta, migrate, sessions, sqlite
 from palyra.journal.anchors import Anchor
 from palyra.journal.engine import Connection, Row, Unit
@@ -18,6 +18,7 @@ from palyra.journal.offline import Writer, writer
 from palyra.journal.signing import KeySigner, load_or_create, public_key
 from palyra.journal.verify import Report, opened, verify
 from palyra.runs.record import Book, record, replay
+from palyra.settings import JournalSettings, Settings
 from tests.contract.journal.builders import CountedIds, a_run_id, a_session, a_session_id, a_title
 from tests.support.builders import (
     AT,

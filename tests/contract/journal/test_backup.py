@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from palyra.config import Home, JournalSettings, Settings
+from palyra.home import Home
 from palyra.journal import backup, integrity, meta, migrate
 from palyra.journal.backup import BackupNewer, Manifest, NotABackup
 from palyra.journal.engine import JournalFault
@@ -19,6 +19,7 @@ from palyra.journal.restore import BackupDamaged, HomeNotEmpty, KeyMissing, Rest
 from palyra.journal.verify import NoJournal
 from palyra.journal.whole import FileExists
 from palyra.runs.transcript import message_of
+from palyra.settings import JournalSettings, Settings
 from tests.contract.journal.builders import CountedIds, a_session_id
 from tests.contract.journal.homes import JOURNAL, KeptHome
 from tests.support.builders import AT, a_turn

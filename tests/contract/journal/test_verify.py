@@ -6,12 +6,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from palyra.config import Home, JournalSettings, Settings
+from palyra.home import Home
 from palyra.journal import anchors, meta, signing, verify
 from palyra.journal.engine import Connection, Engine, JournalDamaged, StorageUnavailable
 from palyra.journal.postgres import DatabaseUrlInvalid
 from palyra.journal.signing import KeySigner
 from palyra.journal.verify import AnchorUnreadable, NoJournal, Problem, Report
+from palyra.settings import JournalSettings, Settings
 from tests.contract.database import Database, PostgresDatabase, SqliteDatabase, migrated
 from tests.contract.journal.builders import a_session_id, a_title, begin, write_down
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from palyra.config import Home
 from palyra.core.ids import CallId, PrincipalId
 from palyra.core.mcp import McpServer, McpStanding, McpTool, ServerState, ToolState
 from palyra.core.tool import JsonObject, ToolCall
 from palyra.daemon.system import SystemClock
+from palyra.home import Home
 from palyra.journal.engine import Engine
 from palyra.journal.sealing import KeyPlace
 from palyra.runs.mcp import Mcp, Orders

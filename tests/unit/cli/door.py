@@ -19,9 +19,9 @@ import msgspec
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from palyra.config import Home
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
 from palyra.gateway.grpc.pb import vault_pb2
+from palyra.home import Home
 
 TOKEN = "palyra_secret"
 METHODS = {

@@ -13,8 +13,8 @@ import palyra
 from palyra.cli import overview
 from palyra.cli.app import COMMANDS
 from palyra.cli.app import palyra as command
-from palyra.config import Home
 from palyra.core.version import VERSION
+from palyra.home import Home
 from tests.support.builders import RUN, SESSION
 from tests.unit.cli.door import Cli, Door, Result, problem
 from tests.unit.cli.wire import a_session, health

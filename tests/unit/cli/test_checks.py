@@ -10,8 +10,9 @@ import pytest
 
 from palyra.cli import checks
 from palyra.cli.checks import FAIL, OK, WARN, check_clock, check_home, check_provider, check_python, check_space
-from palyra.config import Home, ModelSettings, Settings
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
+from palyra.home import Home
+from palyra.settings import ModelSettings, Settings
 from tests.unit.cli.door import CUT, Cli, Door, Refusal
 from tests.unit.cli.wire import health
 

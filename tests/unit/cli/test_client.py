@@ -5,7 +5,6 @@ import socket
 import grpc
 import pytest
 
-from palyra.config import Home
 from palyra.core.agent import Agent
 from palyra.core.events import Mode
 from palyra.core.ids import AgentId, PrincipalId
@@ -16,6 +15,7 @@ from palyra.gateway.client import Client
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
 from palyra.gateway.remote import AnswerUnreadable, DaemonUnreachable, RemoteError
 from palyra.gateway.target import Target, find_target
+from palyra.home import Home
 from tests.support.builders import AGENT, ANA, RUN, SESSION
 from tests.unit.cli.door import CUT, TOKEN, Answer, Door, Refusal, open_grpc, problem
 from tests.unit.cli.wire import a_run, a_session, accepted, an_agent, health, resolved, the_run, the_session

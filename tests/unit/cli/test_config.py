@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from palyra.config import Home, Settings, effective, settings_hash
+from palyra.config import effective, settings_hash
+from palyra.home import Home
+from palyra.settings import Settings
 from tests.unit.cli.door import Cli, Door
 
 SECRET = "s3cret"

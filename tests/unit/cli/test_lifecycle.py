@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from palyra.config import Home
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
+from palyra.home import Home
 from tests.unit.cli.door import CUT, Cli, Door, Result
 from tests.unit.cli.wire import health
 

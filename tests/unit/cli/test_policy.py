@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from palyra.config import Home
 from palyra.core.effect import Effect
 from palyra.core.events import PolicyDecided, TapeEvent, ToolProposed
 from palyra.core.ids import CallId
 from palyra.core.tool import Risk, Verdict
+from palyra.home import Home
 from palyra.journal import sqlite
 from palyra.journal.migrate import migrate
 from palyra.journal.sqlite import SqliteConnection

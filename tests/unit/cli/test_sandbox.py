@@ -8,11 +8,11 @@ import pytest
 
 from palyra.cli.app import palyra, run
 from palyra.cli.checks import OK, WARN, check_sandbox
-from palyra.config import SandboxSettings, Settings
 from palyra.sandbox import tiers
 from palyra.sandbox.base import Job, Tier, TierUnavailable
 from palyra.sandbox.places import Private
 from palyra.sandbox.process import ProcessSandbox
+from palyra.settings import SandboxSettings, Settings
 from tests.contract.sandbox.conftest import require
 
 

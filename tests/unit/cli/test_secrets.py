@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from palyra.config import Home
 from palyra.gateway.grpc.pb import gateway_pb2, vault_pb2
+from palyra.home import Home
 from tests.unit.cli.door import Cli, Door
 
 VALUE = "hunter2-hunter2"

@@ -11,7 +11,7 @@ import pytest
 
 from palyra.cli import service
 from palyra.cli.service import launchd_service, systemd_service
-from palyra.config import Home
+from palyra.home import Home
 from tests.unit.cli.door import Cli
 
 

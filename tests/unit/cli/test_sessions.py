@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from palyra.config import Home
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
+from palyra.home import Home
 from tests.support.builders import SESSION
 from tests.unit.cli.door import GRPC, Answer, Cli, Door
 from tests.unit.cli.wire import a_message, a_session, listed, resolved, the_session

@@ -6,10 +6,10 @@ from typing import Any
 
 from palyra.cli.conversation import Conversation
 from palyra.cli.slash import Slash
-from palyra.config import Home
 from palyra.core.session import SessionRef
 from palyra.gateway.client import Client
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
+from palyra.home import Home
 from tests.unit.cli.door import Answer, Cli, Door, problem
 from tests.unit.cli.wire import health, resolved
 

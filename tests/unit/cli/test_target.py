@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from palyra.config import Home
 from palyra.gateway.client import Client
 from palyra.gateway.remote import DaemonUnreachable, GrpcDoorUnknown, NotRunning
 from palyra.gateway.target import Target, find_daemon, find_target, is_held
+from palyra.home import Home
 from tests.support.builders import RUN
 from tests.unit.cli.door import TOKEN, Door, lived_in
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from palyra.config import Home
+from palyra.home import Home
 from tests.unit.cli.door import Cli, Door, problem
 
 TOKEN_ID = "01JGKK8F5E000000000000000T"

@@ -3,12 +3,12 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from palyra.config import Home
 from palyra.core.approval import Grant, Scope
 from palyra.core.effect import Effect
 from palyra.core.ids import AgentId, PrincipalId, SessionId
 from palyra.core.manifest import Manifest
 from palyra.core.tool import Risk, ToolSpec
+from palyra.home import Home
 from palyra.policy.gate import Gate, Question
 from palyra.policy.load import combine
 from palyra.policy.source import split

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from palyra.config import Home
 from palyra.core.tool import Risk, Verdict
+from palyra.home import Home
 from palyra.policy.current import CurrentPolicies
 from palyra.policy.load import PolicyInvalid
 from tests.unit.policy.asking import a_question, write_policy
@@ -50,7 +50,7 @@ def test_a_wrong_file_is_told_at_the_start(home: Home) -> None:
 
 def test_the_engine_is_not_started_before_something_is_judged(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from palyra.config import Home;"
+        "import sys; from pathlib import Path; from palyra.home import Home;"
         "from palyra.policy.current import CurrentPolicies;"
         "assert CurrentPolicies(Home(Path(sys.argv[1]))).hash; assert 'cedarpy' not in sys.modules"
     )

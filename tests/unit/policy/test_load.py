@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from palyra.config import Home
+from palyra.home import Home
 from palyra.policy import cedar
 from palyra.policy.load import PolicyInvalid, combine, examine, load, shipped
 from palyra.policy.source import split

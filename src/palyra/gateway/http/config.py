@@ -6,10 +6,11 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from palyra.config import Reloaded, Settings, effective, settings_hash
+from palyra.config import Reloaded, effective, settings_hash
 from palyra.core.ids import PrincipalId
 from palyra.gateway.http.operation import Operation
 from palyra.gateway.http.wire import reply
+from palyra.settings import Settings
 
 
 class InForce(Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from palyra.config import Home
+from palyra.home import Home
 from palyra.tools.base import Tool
 from palyra.tools.plugins.installed import Faulty, Plugin, load_all
 from palyra.tools.plugins.tools import tools_of

@@ -19,8 +19,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from palyra.config import Home
 from palyra.core.errors import Broken, Denied, Invalid, NotFound, PalyraError
+from palyra.home import Home
 from palyra.sandbox.wasm import MAX_MODULE_BYTES
 from palyra.tools.plugins import manifest as manifests
 from palyra.tools.plugins.manifest import WORKSPACE, PluginManifest

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from palyra.config import Home
 from palyra.core.errors import PalyraError
+from palyra.home import Home
 from palyra.tools.plugins import installed
 from palyra.tools.plugins.current import CurrentPlugins
 from palyra.tools.plugins.installed import (

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from palyra.config import Home
 from palyra.core.effect import Effect
 from palyra.core.tool import Outcome, Risk, Runtime
+from palyra.home import Home
 from palyra.policy.gate import beyond_manifest
 from palyra.sandbox.forbidden import Forbidden
 from palyra.sandbox.workspace import Workspace

@@ -1,0 +1,98 @@
+"""The folder that holds everything of one Palyra, and how it is found."""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from palyra.settings import SettingsInvalid
+
+_PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+class Home(Struct, frozen=True):
+    """The folder that holds everything of one Palyra."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.toml"
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.db"
+
+    @property
+    def lock(self) -> Path:
+        return self.path / "daemon.lock"
+
+    @property
+    def daemon(self) -> Path:
+        """What the running daemon says of itself: its process and its address."""
+        return self.path / "daemon.json"
+
+    @property
+    def stop(self) -> Path:
+        """What stops everything while it is there; its text is the reason."""
+        return self.path / "STOP"
+
+    @property
+    def token(self) -> Path:
+        return self.path / "token"
+
+    @property
+    def key(self) -> Path:
+        """The key that signs the journal's anchors."""
+        return self.path / "journal.key"
+
+    @property
+    def vault_key(self) -> Path:
+        """The key that opens the vault; it is in no backup."""
+        return self.path / "vault.key"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "palyrad.log"
+
+    @property
+    def policy(self) -> Path:
+        """The folder with the person's own policies."""
+        return self.path / "policy"
+
+    @property
+    def plugins(self) -> Path:
+        """The folder with the installed plugins and their pins."""
+        return self.path / "plugins"
+
+    @property
+    def workspace(self) -> Path:
+        return self.path / "workspace"
+
+    @property
+    def history(self) -> Path:
+        """What was typed into the chat."""
+        return self.path / "chat-history"
+
+
+def find_home(*, home: str | None = None, profile: str | None = None, environ: Mapping[str, str] = os.environ) -> Home:
+    """Return the home folder: as given, or PALYRA_HOME, or ~/.palyra; a profile is a home beside it."""
+    return choose_home(home=home, profile=profile, environ=environ)[0]
+
+
+def choose_home(
+    *, home: str | None = None, profile: str | None = None, environ: Mapping[str, str] = os.environ
+) -> tuple[Home, tuple[str, ...]]:
+    """Return the home folder and what made it this one."""
+    named = environ.get("PALYRA_HOME")
+    base = Path(home or named or "~/.palyra").expanduser().absolute()
+    because = [f"--home is {home}" if home else f"PALYRA_HOME is {named}" if named else "~/.palyra is the usual home"]
+    name = profile or environ.get("PALYRA_PROFILE")
+    if not name:
+        return Home(base), tuple(because)
+    if not _PROFILE.fullmatch(name):
+        raise SettingsInvalid(f"{name!r} is no profile name: use letters, digits, '-' and '_', 64 at most.")
+    because.append(f"--profile is {name}" if profile else f"PALYRA_PROFILE is {name}")
+    return Home(base.with_name(f"{base.name}-{name}")), tuple(because)
