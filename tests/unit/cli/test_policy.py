@@ -64,6 +64,7 @@ def test_the_policies_are_listed_with_where_they_are_from(cli: Cli, own: Path) -
             ("changes-ask", "permits"),
             ("no-approval-channel", "forbids"),
             ("reading-is-allowed", "permits"),
+            ("secrets-ask", "forbids"),
             ("untrusted-text-asks", "forbids"),
         )
     ]
