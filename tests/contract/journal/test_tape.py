@@ -102,6 +102,7 @@ def test_an_entry_is_written_once(conn: Connection) -> None:
 
     with pytest.raises(Exception, match=r"tape"):  # a head that is no longer the end
         tape.append(conn, SESSION, head=Head(0, GENESIS), fresh=[Fresh(None, 0, a_title())])
+        tape.page(conn, SESSION, after_seq=0)  # whoever looks has what was put off written first
 
 
 def test_tapes_are_numbered_apart_from_each_other(conn: Connection) -> None:

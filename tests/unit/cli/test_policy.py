@@ -72,7 +72,7 @@ def test_the_policies_are_listed_with_where_they_are_from(cli: Cli, own: Path) -
     assert f"{own}:1" in next(line for line in lines if line.startswith("no-push"))
     told = json.loads(cli("policy", "show", "--json").out)
     assert told["hash"] in lines[-1]
-    assert len(told["policies"]) == 6
+    assert len(told["policies"]) == 7
 
 
 def test_one_policy_is_shown_in_full(cli: Cli, own: Path) -> None:
