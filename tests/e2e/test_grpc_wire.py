@@ -29,7 +29,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from palyra.gateway.grpc.call import MAX_REQUEST_BYTES
-from palyra.gateway.grpc.connection import MOST_CALLS, MOST_IDLE, MOST_RESETS
+from palyra.gateway.grpc.connection import MOST_IDLE, MOST_RESETS
+from palyra.gateway.grpc.http2 import MOST_CALLS
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
 from palyra.gateway.grpc.serving import ANYBODYS_BYTES, ANYBODYS_CALLS
 from palyra.gateway.status import GrpcStatus
