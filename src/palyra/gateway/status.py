@@ -46,6 +46,10 @@ class RequestMalformed(Invalid):
     """The request can not be read."""
 
 
+class RequestCompressed(Invalid):
+    """Messages are not taken compressed. Send them as they are."""
+
+
 class AnswerTooLarge(Broken):
     """The answer has more than 4 MiB, which gRPC does not carry. Ask for it over HTTP."""
 
@@ -79,6 +83,7 @@ HTTP_STATUS: dict[type[PalyraError], int] = {
 GRPC_STATUS: dict[type[PalyraError], GrpcStatus] = {
     Unauthenticated: GrpcStatus.UNAUTHENTICATED,
     RequestTooLarge: GrpcStatus.RESOURCE_EXHAUSTED,
+    RequestCompressed: GrpcStatus.UNIMPLEMENTED,
     AnswerTooLarge: GrpcStatus.RESOURCE_EXHAUSTED,
     QueueFull: GrpcStatus.RESOURCE_EXHAUSTED,
     TooManyStreams: GrpcStatus.RESOURCE_EXHAUSTED,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol
 from urllib.parse import quote
 
-from palyra.gateway.status import GrpcStatus, RequestMalformed, RequestTooLarge
+from palyra.gateway.status import GrpcStatus, RequestCompressed, RequestMalformed, RequestTooLarge
 
 MAX_REQUEST_BYTES = 1024 * 1024
 GRANT_BYTES = 32 * 1024
@@ -181,7 +181,7 @@ class Call:
             return None
         compressed, length = _PREFIX.unpack_from(self._received)
         if compressed:
-            raise RequestMalformed("Messages are not taken compressed. Send them as they are.")
+            raise RequestCompressed
         if length > most:
             raise RequestTooLarge(f"The message has {length:,} bytes; at most {most:,} are taken. Send less at once.")
         end = _PREFIX.size + length

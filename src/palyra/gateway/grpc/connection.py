@@ -33,6 +33,7 @@ from palyra.gateway.grpc.http2 import Http2
 WINDOW_BYTES = 1024 * 1024
 FRAME_BYTES = 16 * 1024
 """The largest frame that is sent, which every caller takes."""
+FLUSH_BYTES = 64 * 1024
 TURN_BYTES = 4 * 1024
 """So much of what came is taken in before others have their turn: it may be hundreds of frames."""
 PING_SECONDS = 60.0
@@ -76,6 +77,8 @@ class Connection(asyncio.Protocol):
         self._owed = 0
         self._late = 0
         self._last_id = 0
+        self._flushing: asyncio.Handle | None = None
+        self._ready = 0
         self._room = False
         """The caller has made room, which nobody has used yet."""
         self._answered = False
@@ -131,7 +134,7 @@ class Connection(asyncio.Protocol):
         with suppress(ProtocolError):
             self._http2.send_headers(stream_id, headers, end_stream=end)
             self._idle = 0
-            self._flush()
+            self._flush_soon()
 
     def send_data(self, stream_id: int, data: memoryview) -> int:
         sent = 0
@@ -143,7 +146,7 @@ class Connection(asyncio.Protocol):
                 self._http2.send_data(stream_id, bytes(data[sent : sent + room]))
                 sent = min(len(data), sent + room)
                 self._idle = 0
-                self._flush()
+                self._flush_soon(room)
         except ProtocolError:
             return len(data)
         return sent
@@ -151,7 +154,7 @@ class Connection(asyncio.Protocol):
     def grant(self, stream_id: int, size: int) -> None:
         with suppress(ProtocolError):
             self._http2.increment_flow_control_window(size, stream_id)
-            self._flush()
+            self._flush_soon()
 
     def ended(self, stream_id: int) -> None:
         call = self._calls.pop(stream_id, None)
@@ -166,6 +169,7 @@ class Connection(asyncio.Protocol):
         """Ask the caller to begin no further calls here; those under way go on."""
         if not self._over:
             self._leaving = True
+            self._flush()
             self._transport.write(GoAwayFrame(last_stream_id=self._last_id).serialize())
             self._leave_if_done()
 
@@ -324,7 +328,7 @@ class Connection(asyncio.Protocol):
     def _reset(self, stream_id: int, code: ErrorCodes) -> None:
         with suppress(ProtocolError):
             self._http2.reset_stream(stream_id, code)
-            self._flush()
+            self._flush_soon()
 
     def _pump(self) -> None:
         """Let all calls send what waits."""
@@ -349,7 +353,19 @@ class Connection(asyncio.Protocol):
         if self._leaving and not self._calls:
             self.hang_up()
 
+    def _flush_soon(self, size: int = 0) -> None:
+        """Send what is ready when everybody who is at it has had a turn: one packet costs less than four.
+
+        What has grown large goes at once, so that the transport can say that it is too much.
+        """
+        self._ready += size
+        if self._ready >= FLUSH_BYTES:
+            self._flush()
+        elif self._flushing is None:
+            self._flushing = asyncio.get_running_loop().call_soon(self._flush)
+
     def _flush(self) -> None:
+        self._flushing, self._ready = None, 0
         data = self._http2.data_to_send()
         if data and not self._over:
             self._transport.write(data)

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from palyra.gateway.grpc.call import GRANT_BYTES, MAX_REQUEST_BYTES, Call, CallGone, Headers
-from palyra.gateway.status import GrpcStatus, RequestMalformed, RequestTooLarge
+from palyra.gateway.status import GrpcStatus, RequestCompressed, RequestMalformed, RequestTooLarge
 
 
 class Line:
@@ -70,7 +70,7 @@ async def test_a_message_that_is_cut_off_is_malformed() -> None:
 async def test_a_compressed_message_is_refused() -> None:
     call = a_call(Line())
     feed(call, framed(b"x", compressed=1))
-    with pytest.raises(RequestMalformed):
+    with pytest.raises(RequestCompressed):
         await call.read()
 
 
