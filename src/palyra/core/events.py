@@ -405,8 +405,7 @@ def decode(content: str) -> TapeEvent:
 
 def kind_of(event: TapeEvent) -> str:
     """Return the stored name of the event's kind."""
-    tag = event.__struct_config__.tag
-    assert isinstance(tag, str)
+    tag: str = event.__struct_config__.tag  # type: ignore[assignment]
     return tag
 
 

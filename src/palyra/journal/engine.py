@@ -109,8 +109,8 @@ class Connection(Protocol):
         """Run a statement that returns one row at the most."""
         ...
 
-    def append(self, session_id: SessionId, rows: Sequence[TapeRow], *, head: Head) -> None:
-        """Write rows of a tape, and where it ends with them.
+    def append(self, entries: Sequence[Entry], rows: Sequence[TapeRow], *, head: Head) -> None:
+        """Write entries of a tape, at least one, as these rows, and where it ends with them; publish them.
 
         They may be put off until the commit, with those of other units, unless a statement asks for them sooner.
         """

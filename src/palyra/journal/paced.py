@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 
 from palyra.core.errors import Unavailable
-from palyra.core.ids import SessionId
+from palyra.core.events import Entry
 from palyra.journal.engine import NO_PARAMS, Connection, Fact, Params, Row, TapeRow
 from palyra.journal.head import Head
 
@@ -48,9 +48,9 @@ class PacedConnection:
         self._pace(0)
         return self._conn.fetch_one(sql, params)
 
-    def append(self, session_id: SessionId, rows: Sequence[TapeRow], *, head: Head) -> None:
+    def append(self, entries: Sequence[Entry], rows: Sequence[TapeRow], *, head: Head) -> None:
         self._pace(len(rows))
-        self._conn.append(session_id, rows, head=head)
+        self._conn.append(entries, rows, head=head)
 
     def publish(self, fact: Fact) -> None:
         self._conn.publish(fact)

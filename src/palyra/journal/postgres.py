@@ -100,7 +100,9 @@ class PostgresConnection:
     def fetch_one(self, sql: str, params: Params = NO_PARAMS) -> Row | None:
         return cast("Row | None", self.raw.execute(_translate(sql), params).fetchone())
 
-    def append(self, session_id: SessionId, rows: Sequence[TapeRow], *, head: Head) -> None:
+    def append(self, entries: Sequence[Entry], rows: Sequence[TapeRow], *, head: Head) -> None:
+        session_id = entries[0].session_id
+        self.facts += entries
         if len(rows) == 1:
             self.raw.execute(_APPEND, rows[0])
         else:

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 import apsw
 
 from palyra.core.errors import PalyraError
+from palyra.core.events import Entry
 from palyra.core.ids import SessionId
 from palyra.journal.engine import (
     APPEND,
@@ -101,8 +102,10 @@ class SqliteConnection:
         rows = self._cursor.execute(sql, params).fetchall()
         return rows[0] if rows else None
 
-    def append(self, session_id: SessionId, rows: Sequence[TapeRow], *, head: Head) -> None:
+    def append(self, entries: Sequence[Entry], rows: Sequence[TapeRow], *, head: Head) -> None:
+        session_id = entries[0].session_id
         self.changed = True
+        self.facts += entries
         self._rows += rows
         self._moved[session_id] = self.heads[session_id] = head
 
@@ -258,18 +261,17 @@ class SqliteEngine:
             return []
         try:
             for job in group:
-                clean = self._run(job, careful=careful)
+                if self._run(job, careful=careful):
+                    continue
+                connection.forget()
                 if not raw.in_transaction:
-                    connection.forget()
                     self._answer([job])
                     return [[other] for other in group if other is not job]
-                if not clean:
-                    raw.execute("ROLLBACK")
-                    connection.forget()
-                    if len(group) > 1:
-                        return [group]
-                    self._answer(group)
-                    return []
+                raw.execute("ROLLBACK")
+                if len(group) > 1:
+                    return [group]
+                self._answer(group)
+                return []
             connection.flush()
             raw.execute("COMMIT")
         except apsw.Error as error:
@@ -294,11 +296,9 @@ class SqliteEngine:
             self._writer.forget()
 
     def _run(self, job: _Job, *, careful: bool) -> bool:
-        """Run one unit inside the open transaction; False if it failed and left changes behind."""
+        """Run one unit inside the open transaction; False if the others can not go on from there."""
         connection, raw = self._writer, self._writer.raw
-        connection.changed = False
-        told = len(connection.facts)
-        job.error = None
+        connection.changed, told, job.error = False, len(connection.facts), None
         try:
             if careful:
                 raw.execute("SAVEPOINT unit")
@@ -311,12 +311,11 @@ class SqliteEngine:
         except BaseException as error:
             job.answer, job.error = None, translated(error) if isinstance(error, apsw.Error) else error
             del connection.facts[told:]
-            if not careful:
-                return not connection.changed
+            if not raw.in_transaction or not careful:
+                return raw.in_transaction and not connection.changed
             connection.forget()
-            if raw.in_transaction:
-                raw.execute("ROLLBACK TO unit")
-                raw.execute("RELEASE unit")
+            raw.execute("ROLLBACK TO unit")
+            raw.execute("RELEASE unit")
         return True
 
     def _answer(self, group: list[_Job], facts: Sequence[Fact] = ()) -> None:

@@ -28,7 +28,8 @@ PAGE_BYTES = 2 * 1024 * 1024
 SLICE_ENTRIES = 200
 
 _COLUMNS = "session_id, tape_seq, run_id, run_seq, kind, at_ms, content"
-_position = msgspec.json.Encoder()
+_position = msgspec.json.Encoder().encode
+_sha256 = hashlib.sha256
 _salts = Salts()
 
 
@@ -46,9 +47,9 @@ class Fresh(Struct, frozen=True):
 
 def entry_hash(before: str, entry: Entry, salt: str) -> str:
     """Return the hash of an entry, given the hash of the entry before it."""
-    content = hashlib.sha256((salt + entry.content).encode()).hexdigest()
+    content = _sha256((salt + entry.content).encode()).hexdigest()
     position = (before, entry.session_id, entry.tape_seq, entry.run_id, entry.run_seq, entry.kind, entry.at_ms, content)
-    return hashlib.sha256(_position.encode(position)).hexdigest()
+    return _sha256(_position(position)).hexdigest()
 
 
 def begin(conn: Connection, session_id: SessionId) -> Head:
@@ -75,17 +76,17 @@ def append(conn: Connection, session_id: SessionId, *, head: Head, fresh: Sequen
     """Write the events behind the head, which the caller holds, and tell the listeners of them."""
     entries: list[Entry] = []
     rows: list[TapeRow] = []
-    seq, chain = head.tape_seq, head.hash
+    seq, chain, new_salt = head.tape_seq, head.hash, _salts.new
     for item in fresh:
         seq += 1
         event = item.event
         entry = Entry(session_id, seq, item.run_id, item.run_seq, kind_of(event), to_ms(event.at), encode(event))
-        salt = _salts.new()
+        salt = new_salt()
         chain = entry_hash(chain, entry, salt)
         entries.append(entry)
         rows.append((*astuple(entry), salt, chain))
-        conn.publish(entry)
-    conn.append(session_id, rows, head=Head(seq, chain))
+    if entries:
+        conn.append(entries, rows, head=Head(seq, chain))
     return entries
 
 
