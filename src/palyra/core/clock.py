@@ -4,7 +4,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 class Clock(Protocol):
@@ -21,7 +20,8 @@ class Clock(Protocol):
 
 def to_ms(moment: datetime) -> int:
     """Return milliseconds since 1970, as stored in columns."""
-    return (moment - _EPOCH) // _MILLISECOND
+    since = moment - _EPOCH
+    return since.days * 86_400_000 + since.seconds * 1_000 + since.microseconds // 1_000
 
 
 def from_ms(ms: int) -> datetime:

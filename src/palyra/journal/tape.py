@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import astuple
 
 from palyra.core.clock import to_ms
 from palyra.core.errors import Invalid
@@ -47,9 +46,12 @@ class Fresh(Struct, frozen=True):
 
 def entry_hash(before: str, entry: Entry, salt: str) -> str:
     """Return the hash of an entry, given the hash of the entry before it."""
-    content = _sha256((salt + entry.content).encode()).hexdigest()
-    position = (before, entry.session_id, entry.tape_seq, entry.run_id, entry.run_seq, entry.kind, entry.at_ms, content)
-    return _sha256(_position(position)).hexdigest()
+    at = (entry.session_id, entry.tape_seq, entry.run_id, entry.run_seq, entry.kind, entry.at_ms)
+    return _sha256(_position((before, *at, _digest(salt, entry.content)))).hexdigest()
+
+
+def _digest(salt: str, content: str) -> str:
+    return _sha256((salt + content).encode()).hexdigest()
 
 
 def begin(conn: Connection, session_id: SessionId) -> Head:
@@ -79,12 +81,13 @@ def append(conn: Connection, session_id: SessionId, *, head: Head, fresh: Sequen
     seq, chain, new_salt = head.tape_seq, head.hash, _salts.new
     for item in fresh:
         seq += 1
-        event = item.event
-        entry = Entry(session_id, seq, item.run_id, item.run_seq, kind_of(event), to_ms(event.at), encode(event))
-        salt = new_salt()
-        chain = entry_hash(chain, entry, salt)
-        entries.append(entry)
-        rows.append((*astuple(entry), salt, chain))
+        run_id, run_seq, event = item.run_id, item.run_seq, item.event
+        kind, at_ms, content, salt = kind_of(event), to_ms(event.at), encode(event), new_salt()
+        # As `entry_hash` has it, without taking the entry apart again: this is done for each entry that is ever written.
+        position = (chain, session_id, seq, run_id, run_seq, kind, at_ms, _digest(salt, content))
+        chain = _sha256(_position(position)).hexdigest()
+        entries.append(Entry(session_id, seq, run_id, run_seq, kind, at_ms, content))
+        rows.append((session_id, seq, run_id, run_seq, kind, at_ms, content, salt, chain))
     if entries:
         conn.append(entries, rows, head=Head(seq, chain))
     return entries
