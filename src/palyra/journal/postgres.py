@@ -136,9 +136,9 @@ class PostgresEngine:
     async def write(self, unit: Unit[T]) -> T:
         if self._closed:
             raise EngineClosed
-        outcome: Outcome[T] = Outcome(loop=self._loop)
+        outcome: Outcome[T] = Outcome(self._loop)
         self._writers.submit(self._carry_out, unit, outcome)
-        return await outcome
+        return await outcome.wait()
 
     async def read(self, query: Unit[T]) -> T:
         if self._closed:

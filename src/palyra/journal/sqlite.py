@@ -183,10 +183,10 @@ class SqliteEngine:
     async def write(self, unit: Unit[T]) -> T:
         if self._closed:
             raise EngineClosed
-        job = _Job(loop=self._loop)
+        job = _Job(self._loop)
         job.unit = unit
         self._jobs.put(job)
-        answer: T = await job
+        answer: T = await job.wait()
         return answer
 
     async def read(self, query: Unit[T]) -> T:
@@ -332,10 +332,7 @@ class SqliteEngine:
         finally:
             # A listener's fault is no reason to let writers wait for ever.
             for job in group:
-                if job.error is None:
-                    job.set_result(job.answer)
-                else:
-                    job.settle(None, job.error)
+                job.settle(job.answer, job.error)
 
 
 class SqliteWriter:

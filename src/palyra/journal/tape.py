@@ -83,7 +83,7 @@ def append(conn: Connection, session_id: SessionId, *, head: Head, fresh: Sequen
         seq += 1
         run_id, run_seq, event = item.run_id, item.run_seq, item.event
         kind, at_ms, content, salt = kind_of(event), to_ms(event.at), encode(event), new_salt()
-        # As `entry_hash` has it, without taking the entry apart again: this is done for each entry that is ever written.
+        # As `entry_hash` has it, without taking an entry apart again: this is done for each one that is ever written.
         position = (chain, session_id, seq, run_id, run_seq, kind, at_ms, _digest(salt, content))
         chain = _sha256(_position(position)).hexdigest()
         entries.append(Entry(session_id, seq, run_id, run_seq, kind, at_ms, content))

@@ -13,12 +13,12 @@ class Failure(Exception):
 
 
 async def wait_for(outcome: Outcome[str]) -> str:
-    return await outcome
+    return await outcome.wait()
 
 
 async def waiting() -> tuple[Outcome[str], asyncio.Task[str]]:
     """Return an outcome, and a task that waits for it already."""
-    outcome: Outcome[str] = Outcome()
+    outcome: Outcome[str] = Outcome(asyncio.get_running_loop())
     task = asyncio.create_task(wait_for(outcome))
     await asyncio.sleep(0)
     return outcome, task
@@ -38,10 +38,10 @@ async def test_the_result_is_handed_on() -> None:
 
 
 async def test_what_is_done_already_is_handed_on_at_once() -> None:
-    outcome: Outcome[str] = Outcome()
+    outcome: Outcome[str] = Outcome(asyncio.get_running_loop())
     outcome.settle("done", None)
 
-    assert await outcome == "done"
+    assert await outcome.wait() == "done"
 
 
 @pytest.mark.parametrize("failure", [Failure("no"), KeyError("no"), GeneratorExit("no")], ids=repr)
@@ -59,7 +59,6 @@ async def test_a_waiter_that_is_cancelled_stays_until_the_outcome_is_known() -> 
     task.cancel()
     await turns()
     assert not task.done()
-    assert not outcome.cancelled()
 
     outcome.settle("done", None)
 
@@ -116,23 +115,31 @@ async def test_a_failure_that_nobody_waits_for_any_more_is_not_complained_of() -
     assert complaints == []
 
 
-async def test_nobody_can_cancel_it() -> None:
+async def test_an_outcome_right_after_a_cancellation_is_enough() -> None:
     outcome, task = await waiting()
-    assert not outcome.cancel()
+    task.cancel()
+    outcome.settle("done", None)  # before the task has had its turn
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_failure_does_not_take_the_place_of_a_cancellation() -> None:
+    outcome, task = await waiting()
+    task.cancel("enough")
     await turns()
-    assert not task.done()
+    outcome.settle(None, Failure())
 
-    outcome.settle("done", None)
-
-    assert await task == "done"
+    with pytest.raises(asyncio.CancelledError, match="enough"):
+        await task
 
 
 async def test_a_timeout_around_it_waits_for_the_outcome_too() -> None:
-    outcome: Outcome[str] = Outcome()
+    outcome: Outcome[str] = Outcome(asyncio.get_running_loop())
 
     async def patient() -> None:
         async with asyncio.timeout(0.01):
-            await outcome
+            await outcome.wait()
 
     task = asyncio.create_task(patient())
     await asyncio.wait([task], timeout=0.05)
