@@ -15,6 +15,7 @@ from palyra.journal.engine import Connection, Engine
 from palyra.memory.history import Fresh, History, Window, read_fresh
 
 ANSWER_SHARE = 4
+SYSTEMS_KNOWN = 64
 """One part in so many of the window is left for the answer."""
 
 RULES = (
@@ -48,6 +49,15 @@ class Seen:
     fresh: Fresh
 
 
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """What is known of the part of a prompt that stands before the conversation."""
+
+    tools: tuple[ToolSpec, ...]
+    tokens: int
+    digest: str
+
+
 class Context:
     """Assembles prompts: `look` asks the journal for what is new, `assemble` makes the prompt of it."""
 
@@ -55,6 +65,7 @@ class Context:
         self._engine = engine
         self._window_tokens = window_tokens
         self._history = History()
+        self._fixed: dict[str, _Fixed] = {}
 
     async def look(self, state: RunState) -> Seen | None:
         """Read the run's agent and what was said since the last look; None if the agent is gone."""
@@ -70,16 +81,28 @@ class Context:
     def assemble(self, state: RunState, seen: Seen, tools: tuple[ToolSpec, ...]) -> Assembled:
         """Build the prompt of the run's next turn: the last turns that fit the window, the newest always among them."""
         system = _system(seen.agent, state.limit)
-        fixed = system + _encode.encode(tools).decode()
-        fixed_tokens = estimate_tokens(fixed)
-        room = self._window_tokens - self._window_tokens // ANSWER_SHARE - fixed_tokens
+        fixed = self._fixed_part(system, tools)
+        room = self._window_tokens - self._window_tokens // ANSWER_SHARE - fixed.tokens
         window = self._history.window(state.session_id, seen.fresh, tokens=room)
         return Assembled(
             prompt=Prompt(system=system, tools=tools, messages=window.messages),
             window=window,
-            estimated_tokens=fixed_tokens + window.tokens,
-            digest=hashlib.sha256(fixed.encode()).hexdigest(),
+            estimated_tokens=fixed.tokens + window.tokens,
+            digest=fixed.digest,
         )
+
+    def _fixed_part(self, system: str, tools: tuple[ToolSpec, ...]) -> _Fixed:
+        """Measure what stands before the conversation; from one turn to the next it hardly ever changes."""
+        known = self._fixed.get(system)
+        # Whoever offers the same tools again gives the same value; to compare what is in it would take as long.
+        if known is not None and known.tools is tools:
+            return known
+        if len(self._fixed) >= SYSTEMS_KNOWN:
+            self._fixed.clear()
+        text = system + _encode.encode(tools).decode()
+        fixed = _Fixed(tools, estimate_tokens(text), hashlib.sha256(text.encode()).hexdigest())
+        self._fixed[system] = fixed
+        return fixed
 
 
 def _system(agent: Agent, limit: LimitKind | None) -> str:

@@ -29,11 +29,12 @@ class Catalog:
     def __init__(self, tools: Iterable[Tool], *, found: Iterable[Tool] = (), hidden: Iterable[str] = ()) -> None:
         standing = sorted(tools, key=lambda tool: tool.spec.name)
         self._tools = {tool.spec.name: tool for tool in (*standing, *found)}
+        self._specs = tuple(tool.spec for tool in self._tools.values())
         self._hidden = frozenset(hidden)
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """Return what a model is told."""
-        return tuple(tool.spec for tool in self._tools.values())
+        return self._specs
 
     def names(self) -> tuple[str, ...]:
         """Return the names of what a model is told."""

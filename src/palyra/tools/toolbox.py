@@ -11,6 +11,8 @@ ADDED_TOKENS = 600
 FOUND_TOKENS = 4_000
 """What the tools that searches have brought may take in a prompt; the latest stay."""
 
+LISTS_KNOWN = 64
+
 Source = Callable[[], Iterable[Tool]]
 """Returns the tools that it has now; it is asked for each step, and must not wait for anything."""
 
@@ -20,6 +22,8 @@ class Toolbox:
 
     def __init__(self, *sources: Source) -> None:
         self._sources = sources
+        self._plain: dict[tuple[str, ...] | None, tuple[tuple[Tool, ...], Catalog]] = {}
+        """What was offered last where nothing is added, for each list of tools, and what it was chosen from."""
 
     def catalog(self, allowed: tuple[str, ...] | None) -> Catalog:
         """Return the tools of these names, all for None. A name that is not there now is passed over."""
@@ -32,12 +36,14 @@ class Toolbox:
         The built-in ones are always there. The others are as long as they are few. If they are many, there is a tool to
         find them with instead, also for an agent whose list does not name it.
         """
+        every = [tool for source in self._sources for tool in source()]
+        if not every:
+            return self._offer_builtin(allowed)
         builtin = [tool for tool in catalog.BUILTIN if allowed is None or tool.spec.name in allowed]
         taken = {tool.spec.name for tool in catalog.BUILTIN} | {search.NAME}
         added = {
             tool.spec.name: tool
-            for source in self._sources
-            for tool in source()
+            for tool in every
             if tool.spec.name not in taken and (allowed is None or tool.spec.name in allowed)
         }
         if _are_few(added.values()):
@@ -46,6 +52,17 @@ class Toolbox:
         shown = {tool.spec.name for tool in brought}
         finder = search.search_tool([added[name] for name in sorted(added)])
         return Catalog((*builtin, finder), found=brought, hidden=(name for name in added if name not in shown))
+
+    def _offer_builtin(self, allowed: tuple[str, ...] | None) -> Catalog:
+        """Return the built-in tools: the same value as before, so that what follows from it need not be made again."""
+        known = self._plain.get(allowed)
+        if known is not None and known[0] is catalog.BUILTIN:
+            return known[1]
+        if len(self._plain) >= LISTS_KNOWN:
+            self._plain.clear()
+        chosen = Catalog(tool for tool in catalog.BUILTIN if allowed is None or tool.spec.name in allowed)
+        self._plain[allowed] = catalog.BUILTIN, chosen
+        return chosen
 
     def is_searched(self, allowed: tuple[str, ...] | None) -> bool:
         """Tell whether there are so many tools that some are found by search only."""

@@ -70,19 +70,17 @@ class RunMethods:
                 listener = group.create_task(self._listen(call, accepted, principal, follower))
                 # The first entries are there already: they go with the word that the message was accepted.
                 entries = await _following(follower)
-                first, *others = _batches(entries) if entries else [[]]
-                answer = pb.RunStreamResponse(
-                    accepted=convert.from_accepted(accepted), entries=convert.from_entries(first)
-                )
-                await self._send(call, answer)
-                while True:
-                    for batch in others:
-                        await self._send(call, pb.RunStreamResponse(entries=convert.from_entries(batch)))
-                    if not entries or entries[-1].kind in FINAL:
-                        break
+                answers = _answers(entries) or [pb.RunStreamResponse()]
+                answers[0].accepted.CopyFrom(convert.from_accepted(accepted))
+                while entries and entries[-1].kind not in FINAL:
+                    for answer in answers:
+                        await self._send(call, answer)
                     entries = await _following(follower)
-                    others = list(_batches(entries))
+                    answers = _answers(entries)
                 listener.cancel()
+            # The last ones, when nobody is listened to any more: the status can go right behind them.
+            for answer in answers:
+                await self._send(call, answer)
         finally:
             follower.close()
 
@@ -180,6 +178,10 @@ def _batches(entries: list[Entry]) -> Iterator[list[Entry]]:
         batch.append(entry)
     if batch:
         yield batch
+
+
+def _answers(entries: list[Entry]) -> list[pb.RunStreamResponse]:
+    return [pb.RunStreamResponse(entries=convert.from_entries(batch)) for batch in _batches(entries)]
 
 
 async def _following(follower: Follower) -> list[Entry]:
