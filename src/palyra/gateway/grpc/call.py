@@ -98,6 +98,11 @@ class Call:
 
     async def write(self, message: bytes) -> None:
         """Send a message; return when the caller has had room for all of it."""
+        if not self.put(message):
+            await self.emptied()
+
+    def put(self, message: bytes) -> bool:
+        """Send a message; tell whether the caller has had room for all of it. If not, `emptied` says when it has."""
         if self.gone:
             raise CallGone
         if not self._begun:
@@ -105,7 +110,15 @@ class Call:
             self._line.send_headers(self._stream_id, _BEGIN, end=False)
         self._outbox.append(memoryview(_PREFIX.pack(0, len(message)) + message))
         self.pump()
-        await self._emptied()
+        return not self._outbox and not self.gone
+
+    async def emptied(self) -> None:
+        """Return when nothing waits to be sent."""
+        while self._outbox:
+            self._sent.clear()
+            await self._sent.wait()
+        if self.gone:
+            raise CallGone
 
     async def finish(self, status: GrpcStatus, detail: str = "", trailing: Headers = ()) -> None:
         """End the call, after all that was written; return when the caller has had room for it, or has left."""
@@ -167,13 +180,6 @@ class Call:
         begin = () if self._begun else _BEGIN
         message = (("grpc-message", quote(detail[:_MOST_DETAIL], safe=_PRINTABLE, errors="replace")),) if detail else ()
         return (*begin, ("grpc-status", str(status.value)), *message, *trailing)
-
-    async def _emptied(self) -> None:
-        while self._outbox:
-            self._sent.clear()
-            await self._sent.wait()
-        if self.gone:
-            raise CallGone
 
     def _take(self, most: int) -> bytes | None:
         """Return the next message if all of it is here."""

@@ -21,8 +21,14 @@ MOST_CALLS = 2_048
 MOST_HEADER_BYTES = 16 * 1024
 MOST_TABLE_BYTES = 4 * 1024
 
+# Of a head only what we look for counts, and that is looked at where it is used; nothing of it is passed on.
 _CONFIG = H2Configuration(
-    client_side=False, header_encoding=None, validate_outbound_headers=False, normalize_outbound_headers=False
+    client_side=False,
+    header_encoding=None,
+    validate_inbound_headers=False,
+    normalize_inbound_headers=False,
+    validate_outbound_headers=False,
+    normalize_outbound_headers=False,
 )
 _KNOWN = frozenset(SettingCodes)
 
