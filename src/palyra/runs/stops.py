@@ -174,10 +174,11 @@ class Stops:
             at=self._clock.now(),
             reason=reason.strip()[:MAX_STOP_REASON_CHARS],
         )
-        stop = await self._engine.write(lambda conn: _stand(conn, fresh))
+        stop, active = await self._engine.write(lambda conn: _halt(conn, fresh))
         log.warning("%s", stop.told, extra={"stop_id": stop.stop_id})
         self._remember((*(row for row in self._rows if row.stop_id != stop.stop_id), stop))
-        return Halted(stop, await self._end_active((stop,)))
+        await self._end_active((stop,))
+        return Halted(stop, active)
 
     async def resume(
         self, by: PrincipalId, *, principal: str | None, admin: bool, remove_file: bool = False
@@ -324,8 +325,8 @@ class Stops:
             self._behind = True
             self._wake.set()
 
-    async def _end_active(self, holding: Sequence[Stop]) -> int:
-        """End what is active and stopped; return how many runs that were."""
+    async def _end_active(self, holding: Sequence[Stop]) -> None:
+        """End what is active and stopped."""
         ending = []
         for run in await self._engine.read(runs.active):
             stop = next((stop for stop in holding if stop.covers(run.principal)), None)
@@ -337,7 +338,6 @@ class Stops:
             for task in part:
                 if (trouble := task.result()) is not None:
                     raise trouble
-        return len(ending)
 
     async def _end(self, run_id: RunId, stop: Stop) -> Unavailable | None:
         """End a run; return what keeps the journal from being written, since the others are to be tried all the same.
@@ -368,6 +368,12 @@ class Stops:
         book = Book.open(conn, session_id, ids=self._ids)
         book.release(at=self._clock.now())
         book.close()
+
+
+def _halt(conn: Connection, fresh: Stop) -> tuple[Stop, int]:
+    """Write the stop down; return it, and how many runs it has found active: others may be quicker to end them."""
+    stop = _stand(conn, fresh)
+    return stop, sum(stop.covers(run.principal) for run in runs.active(conn))
 
 
 def _stand(conn: Connection, fresh: Stop) -> Stop:
