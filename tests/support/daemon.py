@@ -189,8 +189,9 @@ class Daemon:
         return self._output.read_text(errors="replace")
 
     def log(self) -> list[Json]:
-        """Return the lines of the log."""
-        return [json.loads(line) for line in self.home.log.read_text().splitlines() if line.startswith("{")]
+        """Return the lines of the log. What has no end yet is no line: on a full disk its rest comes later."""
+        lines = self.home.log.read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
 
     def _environ(self, settings: Mapping[str, object]) -> dict[str, str]:
         # Without .pyc files every start would compile all modules anew.
