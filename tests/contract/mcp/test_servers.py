@@ -1,6 +1,7 @@
 """Servers made with the official SDK: what they offer is used once it is accepted, for as long as it stays the same."""
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 
@@ -22,7 +23,8 @@ from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.timeout(60)
 
-needs_bwrap = pytest.mark.skipif(lack(Tier.STRICT) is not None, reason="needs bubblewrap")
+# In CI it may not be missing: there the test runs, and fails.
+needs_bwrap = pytest.mark.skipif(lack(Tier.STRICT) is not None and not os.environ.get("CI"), reason="needs bubblewrap")
 
 
 async def test_nothing_is_offered_before_it_is_accepted_and_decisions_outlive_the_daemon(
