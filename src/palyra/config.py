@@ -20,10 +20,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from palyra.core.mcp import McpServer, faults
+from palyra import tables
 from palyra.home import Home
 from palyra.references import (
-    KINDS,
     Reference,
     ReferenceInvalid,
     ReferenceUnresolved,
@@ -38,10 +37,9 @@ SECRETS = frozenset({"journal.database_url", "vault.key"})
 """The keys whose value may be a reference, and is never shown."""
 BEFORE_THE_VAULT = frozenset({"journal.database_url", "vault.key"})
 """What it takes to open the vault, and so can not stand in it."""
-LIVE_SECTIONS = frozenset({"limits", "gateway", "approvals", "mcp"})
+LIVE_SECTIONS = frozenset({"limits", "gateway", "approvals", "mcp", "model", "spending"})
 LIVE_KEYS = frozenset({"runs.queued_inputs"})
 """What a running daemon takes over; everything else needs a restart."""
-SERVERS = "mcp.servers"
 OTHER_VARIABLES = frozenset({"PALYRA_HOME", "PALYRA_PROFILE", "PALYRA_DEBUG", "PALYRA_CRASH_AFTER"})
 """Variables of ours that are no settings."""
 
@@ -117,12 +115,12 @@ def read(home: Home, *, environ: Mapping[str, str] = os.environ) -> Reading:
         try:
             # A variable is text, whatever the key holds; the file says which kind it means.
             if source is not Source.DEFAULT:
-                value = _without_unknown(value) if key == SERVERS else value
+                value = tables.without_unknown(key, value) if key in tables.TABLES else value
                 value = msgspec.convert(value, field.type, strict=source is Source.FILE)
                 _check_sign(key, value)
                 value = _secret(key, str(value)) if key in SECRETS else value
         except (msgspec.ValidationError, SettingsInvalid, ReferenceInvalid) as error:
-            default = "none" if _default(field) in (None, {}) else field.default
+            default = "none" if _default(field) in (None, {}, ()) else field.default
             what = f"{key} is wrong: {str(error).removesuffix('.')}."
             problems.append(Problem(where, key, what, f"Mend it, or leave it out; the default is {default}."))
             source = Source.DEFAULT
@@ -130,7 +128,7 @@ def read(home: Home, *, environ: Mapping[str, str] = os.environ) -> Reading:
         sources[key] = source
     kinds = {section.name: section.type for section in msgspec.structs.fields(Settings)}
     settings = Settings(**{name: kinds[name](**fields) for name, fields in parts.items()})
-    problems += [*_exposed(settings, home.config), *_faults_of_servers(settings, home.config)]
+    problems += [*_exposed(settings, home.config), *_faults_of_tables(settings, home.config)]
     return Reading(settings, sources, tuple(problems))
 
 
@@ -164,17 +162,8 @@ def references(settings: Settings) -> dict[str, Reference]:
     """Return the keys whose secret stands elsewhere, and where."""
     given = ((key, value) for key, value in _flat(settings) if key in SECRETS and value is not None)
     found = {key: reference for key, value in given if (reference := parse(value)) is not None}
-    for name, server in settings.mcp.servers.items():
-        for part, values in (("env", server.env), ("headers", server.headers)):
-            for key, text in values.items():
-                if (reference := reference_of(text)) is not None and reference.kind != "vault":
-                    found[f"{SERVERS}.{name}.{part}.{key}"] = reference
+    found.update(tables.references(settings))
     return found
-
-
-def reference_of(text: str) -> Reference | None:
-    """Return the reference that a variable or header of a server is, None for plain text, which may hold a colon."""
-    return parse(text) if text.partition(":")[0] in KINDS else None
 
 
 def unresolved(home: Home, reading: Reading, *, environ: Mapping[str, str] = os.environ) -> Iterator[Problem]:
@@ -255,40 +244,15 @@ def _unknown(table: dict[str, Any], path: Path) -> Iterator[Problem]:
                 if name not in known[section]:
                     what = f"section [{section}] has no key {name!r}."
                     yield Problem(str(path), f"{section}.{name}", what, _nearest(name, known[section]))
-                elif f"{section}.{name}" == SERVERS:
-                    yield from _unknown_in_servers(given[name], path)
+                elif (key := f"{section}.{name}") in tables.TABLES:
+                    for place, field, there in tables.unknown(key, given[name]):
+                        what = f"section [{place}] has no key {field!r}."
+                        yield Problem(str(path), f"{place}.{field}", what, _nearest(field, there))
 
 
-def _unknown_in_servers(servers: object, path: Path) -> Iterator[Problem]:
-    known = list(McpServer.__struct_fields__)
-    for server, given in servers.items() if isinstance(servers, dict) else ():
-        for name in given if isinstance(given, dict) else ():
-            if name not in known:
-                what = f"section [{SERVERS}.{server}] has no key {name!r}."
-                yield Problem(str(path), f"{SERVERS}.{server}.{name}", what, _nearest(name, known))
-
-
-def _without_unknown(servers: object) -> object:
-    """Return the servers with the keys that there are: the others have been told of, and hide what else is wrong."""
-    if not isinstance(servers, dict):
-        return servers
-    known = McpServer.__struct_fields__
-    return {
-        name: {key: value for key, value in given.items() if key in known} if isinstance(given, dict) else given
-        for name, given in servers.items()
-    }
-
-
-def _faults_of_servers(settings: Settings, path: Path) -> Iterator[Problem]:
-    for name, server in settings.mcp.servers.items():
-        for key, what, remedy in faults(name, server):
-            yield Problem(str(path), f"{SERVERS}.{name}.{key}".removesuffix("."), f"[{SERVERS}.{name}] {what}", remedy)
-        for key, text in (*server.env.items(), *server.headers.items()):
-            try:
-                reference_of(text)
-            except ReferenceInvalid as error:
-                where = f"{SERVERS}.{name}.{key}"
-                yield Problem(str(path), where, f"{where} is wrong: {error.detail}.", "Mend the reference.")
+def _faults_of_tables(settings: Settings, path: Path) -> Iterator[Problem]:
+    for key, what, remedy in tables.faults(settings):
+        yield Problem(str(path), key, what, remedy)
 
 
 def _exposed(settings: Settings, path: Path) -> Iterator[Problem]:
@@ -340,21 +304,12 @@ def _default(field: Any) -> Any:
     return field.default_factory() if field.default is msgspec.NODEFAULT else field.default
 
 
-def _shown_servers(servers: Mapping[str, McpServer]) -> str:
-    def hidden(values: Mapping[str, str]) -> dict[str, str]:
-        return {key: text if reference_of(text) is not None else "***" for key, text in values.items()}
-
-    shown = {
-        name: msgspec.structs.replace(server, env=hidden(server.env), headers=hidden(server.headers))
-        for name, server in servers.items()
-    }
-    return json.dumps(msgspec.to_builtins(shown), sort_keys=True)
-
-
 def _shown(key: str, value: object) -> object:
-    if key == SERVERS:
+    if key in tables.TABLES:
         assert isinstance(value, dict)
-        return _shown_servers(value)
+        return json.dumps(tables.shown(key, value), sort_keys=True)
+    if isinstance(value, tuple):
+        return json.dumps(msgspec.to_builtins(value), sort_keys=True)
     if isinstance(value, SecretText):
         return value.shown
     return redacted(value) if isinstance(value, str) and key in SECRETS else value

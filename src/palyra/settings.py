@@ -4,12 +4,16 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from palyra.core.budget import MAX_BUDGETS, Budget
 from palyra.core.errors import Invalid
 from palyra.core.limits import Limits
 from palyra.core.mcp import MAX_SERVERS, McpServer
+from palyra.core.model import MAX_PROVIDERS, ModelProvider, Rule
+from palyra.core.routing import RoutingMode
 
 DEFAULT_PORT = 7717
 DEFAULT_GRPC_PORT = 7718
+MAX_RULES = 64
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=1, le=100_000)]
@@ -83,9 +87,29 @@ class ModelSettings(Section, frozen=True, kw_only=True):
     """Which model answers."""
 
     provider: str = "embedded"
-    """`embedded`, the small built-in helper, or `scripted`, which plays a file."""
+    """Who answers: `PROVIDER` or `PROVIDER/MODEL` of a provider below, `embedded`, the small built-in helper, or
+    `scripted`, which plays a file."""
+    fallback: tuple[str, ...] = ()
+    """Who answers when that one can not, in this order."""
+    routing: RoutingMode = RoutingMode.SUGGEST
+    """`suggest`: the rules below only say whom they would choose. `enforce`: they choose."""
+    rules: Annotated[tuple[Rule, ...], Meta(max_length=MAX_RULES)] = ()
+    """Whom to ask for what, `[[model.rules]]`; the first that fits holds."""
+    max_output_tokens: Annotated[int, Meta(ge=16, le=1_000_000)] = 8192
+    """The longest answer that is asked for; what a turn may cost depends on it."""
     script: str | None = None
     """The file that the `scripted` provider plays."""
+    providers: Annotated[dict[str, ModelProvider], Meta(max_length=MAX_PROVIDERS)] = {}
+    """One table for each, `[model.providers.NAME]`; `palyra providers add` writes it."""
+
+
+class SpendingSettings(Section, frozen=True, kw_only=True):
+    """What models may cost."""
+
+    currency: Annotated[str, Meta(pattern="^[A-Z]{3}$")] = "USD"
+    """What the prices are in; the ones that come along are in US dollars."""
+    budgets: Annotated[dict[str, Budget], Meta(max_length=MAX_BUDGETS)] = {}
+    """One table for each, `[spending.budgets.NAME]`; `palyra usage` shows how they stand."""
 
 
 class WorkspaceSettings(Section, frozen=True, kw_only=True):
@@ -151,6 +175,7 @@ class Settings(Section, frozen=True, kw_only=True):
     journal: JournalSettings = JournalSettings()
     vault: VaultSettings = VaultSettings()
     model: ModelSettings = ModelSettings()
+    spending: SpendingSettings = SpendingSettings()
     workspace: WorkspaceSettings = WorkspaceSettings()
     sandbox: SandboxSettings = SandboxSettings()
     mcp: McpSettings = McpSettings()

@@ -28,6 +28,7 @@ from palyra.core.events import Entry, Mode, TapeEvent
 from palyra.core.ids import RANDOM_BYTES, AgentId, IdSource, PrincipalId, RunId, SessionId, ulid
 from palyra.core.limits import Limits
 from palyra.core.message import Accepted, Inbound
+from palyra.core.model import Capabilities
 from palyra.core.prompt import Message, ModelEvent, Prompt
 from palyra.core.run import TERMINAL, RunState, RunStatus
 from palyra.core.session import Session, SessionRef
@@ -103,7 +104,7 @@ class Model:
 
     def __init__(self, speak: Callable[[Prompt], AsyncIterator[ModelEvent]], *, window_tokens: int = 100_000) -> None:
         self.stream = speak
-        self.window_tokens = window_tokens
+        self.capabilities = Capabilities(window_tokens=window_tokens, max_output_tokens=max(1, window_tokens // 4))
 
 
 class _Heard:
@@ -111,7 +112,7 @@ class _Heard:
 
     def __init__(self, model: Provider) -> None:
         self._model = model
-        self.name, self.model, self.window_tokens = model.name, model.model, model.window_tokens
+        self.name, self.model, self.capabilities = model.name, model.model, model.capabilities
         self.prompts: list[Prompt] = []
 
     def stream(self, prompt: Prompt) -> AsyncIterator[ModelEvent]:

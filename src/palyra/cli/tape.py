@@ -15,6 +15,7 @@ from palyra.core.events import (
     ContextAssembled,
     InputSteered,
     LimitReached,
+    ModelReasoning,
     ModelText,
     ModelTurnEnded,
     ModelTurnStarted,
@@ -90,16 +91,18 @@ def _of_run(event: RunEvent) -> str:
             return ""
         case RunResumed(reason=reason):
             return reason
-        case InputSteered(text=text):
-            return repr(text)
+        case InputSteered(text=text, origin=origin):
+            return f"{text!r} ({origin})"
         case ContextAssembled(messages=messages, estimated_tokens=tokens, dropped=dropped):
             return _words(f"{plural(messages, 'message')}, about {tokens} tokens", dropped and f"{dropped} left out")
         case ModelTurnStarted(turn=turn, provider=provider, model=model, last=last):
             return _words(f"turn {turn}, {provider} {model}", last and "last turn, no tools")
-        case ModelText(text=text):
+        case ModelText(text=text) | ModelReasoning(text=text):
             return repr(text)
         case ModelTurnEnded(turn=turn, stop=stop, usage=usage):
-            return f"turn {turn}, {stop}, {usage.input_tokens} tokens in, {usage.output_tokens} out"
+            cached = usage.cached_tokens and f"{usage.cached_tokens} of them from the cache"
+            tokens = _words(f"{usage.input_tokens} tokens in", cached, f"{usage.output_tokens} out")
+            return f"turn {turn}, {stop}, {tokens}"
         case ModelTurnVoided(turn=turn, reason=reason):
             return f"turn {turn} does not count: {reason}"
         case LimitReached(limit=limit):

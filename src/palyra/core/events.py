@@ -13,12 +13,15 @@ from enum import StrEnum
 import msgspec
 from msgspec import Struct
 
+from palyra.core import channel
 from palyra.core.approval import Scope
 from palyra.core.attestation import Attestation
+from palyra.core.budget import Reserved
 from palyra.core.effect import Effect
 from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
 from palyra.core.limits import LimitKind, Limits
 from palyra.core.prompt import StopReason
+from palyra.core.routing import Plan
 from palyra.core.tool import JsonObject, Outcome, Risk, Runtime, Verdict
 from palyra.core.usage import Usage
 
@@ -88,6 +91,8 @@ class RunAccepted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run
     parent: Parent | None = None
     reissue: Reissue | None = None
     """The call that the run begins with, before any turn of the model."""
+    channels: tuple[str, ...] = ()
+    """Of a run that another one led to: by which channels the words came in that are behind it. Else `origin` is it."""
 
 
 class RunStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):
@@ -105,6 +110,7 @@ class InputSteered(Event, frozen=True, kw_only=True, omit_defaults=True, tag="in
 
     text: str
     idempotency_key: str | None = None
+    origin: str = channel.UNKNOWN
 
 
 class ContextAssembled(Event, frozen=True, kw_only=True, omit_defaults=True, tag="context_assembled"):
@@ -121,6 +127,8 @@ class ContextAssembled(Event, frozen=True, kw_only=True, omit_defaults=True, tag
     estimated_tokens: int
     window_tokens: int
     digest: str
+    narrowed: str = ""
+    """Why less of the conversation is shown than would fit; empty if it is not."""
 
 
 class ModelTurnStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model_turn_started"):
@@ -137,6 +145,19 @@ class ModelTurnStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag
     """The settings in force."""
     found: tuple[str, ...] = ()
     """The tools that searches have brought so far, offered beside those that always are."""
+    plan: Plan | None = None
+    """How the model was chosen."""
+    reserved: Reserved | None = None
+    """What is set aside for the turn until it is settled."""
+
+
+class ModelReasoning(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model_reasoning"):
+    """A piece of what the model thinks. One with a dialect ends a thought, and has what its provider must see again."""
+
+    turn: int
+    text: str = ""
+    dialect: str = ""
+    data: JsonObject = {}
 
 
 class ModelText(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model_text"):
@@ -163,13 +184,23 @@ class ModelTurnEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="
     turn: int
     stop: StopReason
     usage: Usage
+    micros: int | None = None
+    """What it cost, in millionths of the currency; None if the model has no price."""
 
 
 class ModelTurnVoided(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model_turn_voided"):
-    """The turn's text and proposals do not count: the stream broke."""
+    """The turn's text and proposals do not count: the stream broke, or never began."""
 
     turn: int
     reason: str
+    failure: str = ""
+    """Which kind of failure it was, as `FailureKind` names it."""
+    retry_ms: int = 0
+    """How long the provider wants to be left alone."""
+    usage: Usage = Usage()
+    """What it is taken to have used: an estimate, and nothing if the provider refused."""
+    micros: int | None = None
+    """What that cost."""
 
 
 class PolicyDecided(Event, frozen=True, kw_only=True, omit_defaults=True, tag="policy_decided"):
@@ -361,6 +392,7 @@ RunEvent = (
     | InputSteered
     | ContextAssembled
     | ModelTurnStarted
+    | ModelReasoning
     | ModelText
     | ToolProposed
     | ModelTurnEnded

@@ -21,7 +21,8 @@ from typing import assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from palyra.core import found
+from palyra.core import channel, found
+from palyra.core.budget import Reserved
 from palyra.core.errors import Broken
 from palyra.core.events import (
     ApprovalRequested,
@@ -33,6 +34,7 @@ from palyra.core.events import (
     Decision,
     InputSteered,
     LimitReached,
+    ModelReasoning,
     ModelText,
     ModelTurnEnded,
     ModelTurnStarted,
@@ -53,6 +55,7 @@ from palyra.core.events import (
 )
 from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
 from palyra.core.limits import LimitKind, Limits
+from palyra.core.prompt import Reasoning
 from palyra.core.tool import ToolCall, Verdict
 
 
@@ -119,6 +122,15 @@ class CallState(Struct, frozen=True):
     """A person wrote the arguments. They are judged like any others, but nobody is asked about his own words."""
 
 
+class Failure(Struct, frozen=True):
+    """A try of the present turn that came to nothing."""
+
+    model: str
+    """`PROVIDER/MODEL`."""
+    kind: str
+    retry_ms: int = 0
+
+
 class RunState(Struct, frozen=True):
     """All that the next decision depends on. A struct, because the fold makes a new one for every event."""
 
@@ -130,6 +142,8 @@ class RunState(Struct, frozen=True):
     parent: Parent | None = None
     reissue: Reissue | None = None
     """The call that the run begins with."""
+    channels: tuple[str, ...] = ()
+    """By which channels the words came in that the run follows."""
     status: RunStatus = RunStatus.ACCEPTED
     run_seq: int = 1
     started: bool = False
@@ -145,6 +159,16 @@ class RunState(Struct, frozen=True):
     """How often a last turn was begun."""
     text: tuple[str, ...] = ()
     """The pieces of the present turn's answer."""
+    reasoning: tuple[Reasoning, ...] = ()
+    """What the model thought in the present turn."""
+    thinks: bool = False
+    """The last thought is not at its end."""
+    asked: str = ""
+    """The model that was asked last, as `PROVIDER/MODEL`."""
+    reserved: Reserved | None = None
+    """What is set aside for the open turn."""
+    failures: tuple[Failure, ...] = ()
+    """The tries of the present turn that came to nothing, since the last one that did not."""
     calls: tuple[CallState, ...] = ()
     answered: bool = False
     executed: int = 0
@@ -186,6 +210,7 @@ def begin(run_id: RunId, session_id: SessionId, event: RunAccepted) -> RunState:
         limits=event.limits,
         parent=event.parent,
         reissue=event.reissue,
+        channels=event.channels or (event.origin,),
         # It was found when it was first proposed.
         found=(event.reissue.tool,) if event.reissue is not None else (),
         carried_ms=event.carried_ms,
@@ -220,13 +245,15 @@ def _apply(state: RunState, event: RunEvent) -> RunState:
             return replace(state, started=True)
         case RunResumed():
             return _resume(state)
-        case InputSteered():
+        case InputSteered(origin=origin):
             takes = state.started and state.limit is None and state.cancel is None
             _require(takes, "the run takes no further input")
-            return replace(state, inputs=state.inputs + 1, assembled=False)
+            channels = channel.join(state.channels, (origin,))
+            return replace(state, inputs=state.inputs + 1, assembled=False, channels=channels)
         case (
             ContextAssembled()
             | ModelTurnStarted()
+            | ModelReasoning()
             | ModelText()
             | ToolProposed()
             | ModelTurnEnded()
@@ -269,10 +296,31 @@ def _resume(state: RunState) -> RunState:
 
 
 def _void_turn(state: RunState) -> RunState:
-    return replace(state, turn=None, last_turn=False, text=(), calls=(), answered=False, inputs_seen=0, assembled=False)
+    return replace(
+        state,
+        turn=None,
+        last_turn=False,
+        text=(),
+        reasoning=(),
+        thinks=False,
+        calls=(),
+        answered=False,
+        inputs_seen=0,
+        assembled=False,
+    )
 
 
-TurnEvent = ContextAssembled | ModelTurnStarted | ModelText | ToolProposed | ModelTurnEnded | ModelTurnVoided
+def _think(state: RunState, event: ModelReasoning) -> RunState:
+    """Add a piece to the thought that is open, or begin one; a dialect closes it."""
+    before = state.reasoning[:-1] if state.thinks else state.reasoning
+    known = state.reasoning[-1].text if state.thinks else ""
+    thought = Reasoning(text=known + event.text, dialect=event.dialect, data=event.data)
+    return replace(state, reasoning=(*before, thought), thinks=not event.dialect)
+
+
+TurnEvent = (
+    ContextAssembled | ModelTurnStarted | ModelReasoning | ModelText | ToolProposed | ModelTurnEnded | ModelTurnVoided
+)
 
 
 def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
@@ -293,7 +341,11 @@ def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
                 turn=turn,
                 last_turn=last,
                 last_turns=state.last_turns + last,
+                asked=f"{event.provider}/{event.model}",
+                reserved=event.reserved,
                 text=(),
+                reasoning=(),
+                thinks=False,
                 calls=(),
                 answered=False,
                 inputs_seen=state.inputs,
@@ -310,14 +362,17 @@ def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
             raise IllegalTransition(f"turn {event.turn} is not open")
         case ModelText(text=text):
             return replace(state, text=(*state.text, text))
+        case ModelReasoning():
+            return _think(state, event)
         case ToolProposed():
             fresh = all(c.call.call_id != event.call_id for c in state.calls)
             _require(fresh, f"call {event.call_id} was proposed before")
             return _propose(state, event)
         case ModelTurnEnded():
-            return replace(state, turn=None, answered=not state.calls)
+            return replace(state, turn=None, answered=not state.calls, failures=())
         case ModelTurnVoided():
-            return _void_turn(state)
+            failure = Failure(state.asked, event.failure, event.retry_ms)
+            return replace(_void_turn(state), failures=(*state.failures, failure))
         case _ as never:
             assert_never(never)
 

@@ -8,21 +8,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from palyra.core.ids import PrincipalId, RunId, SessionId
-from palyra.core.prompt import Message, Role, estimate_tokens
+from palyra.core.prompt import Image, Message, Reasoning, Role, estimate_tokens
 from palyra.core.tool import ToolCall
 from palyra.journal import search
 from palyra.journal.engine import Connection, Row
 
+
+class _Beside(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a message has beside its text, where that is more than calls."""
+
+    calls: tuple[ToolCall, ...] = ()
+    images: tuple[Image, ...] = ()
+    reasoning: tuple[Reasoning, ...] = ()
+
+
 _encode = msgspec.json.Encoder()
-_calls = msgspec.json.Decoder(tuple[ToolCall, ...])
+_beside: msgspec.json.Decoder[tuple[ToolCall, ...] | _Beside] = msgspec.json.Decoder(tuple[ToolCall, ...] | _Beside)
 
 _COLUMNS = "tape_seq, run_id, role, text, calls, call_id, tokens, labels, at_ms"
 
 SLICE = 64
 MESSAGE_TOKENS = 4
 """What a message costs beside its text: role and separators."""
+IMAGE_TOKENS = 1600
+"""What a picture costs: what the makers say of one of a million points, beyond which they scale it down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +51,12 @@ class Kept:
 
 def tokens_of(message: Message) -> int:
     """Guess what the message takes in a prompt."""
-    calls = _encode.encode(message.calls).decode() if message.calls else ""
-    return estimate_tokens(message.text) + estimate_tokens(calls) + MESSAGE_TOKENS
+    tokens = estimate_tokens(message.text) + MESSAGE_TOKENS + IMAGE_TOKENS * len(message.images)
+    if message.calls:
+        tokens += estimate_tokens(_encode.encode(message.calls).decode())
+    if message.reasoning:
+        tokens += estimate_tokens(_encode.encode(message.reasoning).decode())
+    return tokens
 
 
 def insert(conn: Connection, session_id: SessionId, principal: PrincipalId, *, kept: Sequence[Kept]) -> None:
@@ -65,7 +81,7 @@ def put(conn: Connection, session_id: SessionId, principal: PrincipalId, *, kept
                 "principal": principal,
                 "role": item.message.role.value,
                 "text": item.message.text,
-                "calls": _encode.encode(item.message.calls).decode(),
+                "calls": _beside_text(item.message),
                 "call_id": item.message.call_id,
                 "tokens": item.tokens,
                 "labels": ",".join(item.labels),
@@ -154,11 +170,32 @@ def _page(conn: Connection, session_id: SessionId, *, after_seq: int, before: in
     return [_kept(row) for row in rows]
 
 
+def _beside_text(message: Message) -> str:
+    if not message.images and not message.reasoning:
+        return _encode.encode(message.calls).decode()
+    beside = _Beside(calls=message.calls, images=message.images, reasoning=message.reasoning)
+    return _encode.encode(beside).decode()
+
+
+def _message(row: Row) -> Message:
+    role, text, call_id, beside = Role(row[2]), row[3], row[5], _beside.decode(row[4])
+    if isinstance(beside, tuple):
+        return Message(role=role, text=text, calls=beside, call_id=call_id)
+    return Message(
+        role=role,
+        text=text,
+        calls=beside.calls,
+        call_id=call_id,
+        images=beside.images,
+        reasoning=beside.reasoning,
+    )
+
+
 def _kept(row: Row) -> Kept:
     return Kept(
         tape_seq=row[0],
         run_id=RunId(row[1]),
-        message=Message(role=Role(row[2]), text=row[3], calls=_calls.decode(row[4]), call_id=row[5]),
+        message=_message(row),
         tokens=row[6],
         labels=tuple(row[7].split(",")) if row[7] else (),
         at_ms=row[8],

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from palyra.core.errors import Unavailable
+from palyra.core.model import Capabilities
 from palyra.core.prompt import ModelEvent, Prompt
 
 
@@ -32,18 +33,22 @@ class ProviderFailed(Unavailable):
         detail: str | None = None,
         *,
         kind: FailureKind = FailureKind.UNAVAILABLE,
-        retry_after: timedelta = timedelta(seconds=1),
+        retry_after: timedelta = timedelta(0),
+        refused: bool = False,
     ) -> None:
+        """`retry_after` is what the provider asks for, zero if nothing; if it `refused`, it did no work and takes no
+        money for it."""
         super().__init__(detail, retry_after=retry_after)
         self.kind = kind
+        self.refused = refused
 
 
 class Provider(Protocol):
     """Asks one model. An implementation has no memory between turns: all it knows is the prompt.
 
-    `stream` is an async generator. It yields `TextDelta` and `CallProposed` as they come, and exactly one `TurnDone`,
-    last. A call is yielded whole; its `call_id` is unique within the turn. If the arguments that the model wrote can
-    not be read, the call is yielded all the same, with `malformed` saying why and empty arguments.
+    `stream` is an async generator. It yields `TextDelta`, `ReasoningDelta` and `CallProposed` as they come, and exactly
+    one `TurnDone`, last. A call is yielded whole; its `call_id` is unique within the turn. If the arguments that the
+    model wrote can not be read, the call is yielded all the same, with `malformed` saying why and empty arguments.
 
     It raises `ProviderFailed` and nothing else, before or after text; its detail is one plain sentence without
     credentials. It is read by one task. When that task is cancelled, or the generator is closed, everything that it
@@ -54,8 +59,7 @@ class Provider(Protocol):
     """What the configuration calls it."""
     model: str
     """The model that is asked, as its maker calls it."""
-    window_tokens: int
-    """How much prompt and answer together may take."""
+    capabilities: Capabilities
 
     def stream(self, prompt: Prompt) -> AsyncIterator[ModelEvent]:
         """Ask the model for its next turn."""

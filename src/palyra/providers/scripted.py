@@ -57,6 +57,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from palyra.core.errors import Invalid
+from palyra.core.model import Capabilities
 from palyra.core.prompt import CallProposed, Message, ModelEvent, Prompt, Role, StopReason, TextDelta, TurnDone
 from palyra.core.tool import JsonObject
 from palyra.core.usage import Usage
@@ -162,7 +163,9 @@ class Scripted:
     def __init__(self, script: Script) -> None:
         self._script = script
         self.model = script.model
-        self.window_tokens = script.window_tokens
+        self.capabilities = Capabilities(
+            window_tokens=script.window_tokens, max_output_tokens=max(1, script.window_tokens // 4), vision=True
+        )
 
     @classmethod
     def load(cls, path: Path) -> Self:

@@ -9,7 +9,7 @@ import pwd
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from palyra.config import reference_of, references
+from palyra.config import references
 from palyra.core.clock import Clock
 from palyra.core.errors import Conflict, NotFound
 from palyra.core.ids import PrincipalId
@@ -23,6 +23,7 @@ from palyra.references import resolve
 from palyra.runs.secrets import Secrets, Used
 from palyra.sandbox.resident import Cover
 from palyra.settings import Settings
+from palyra.tables import reference_of
 from palyra.tools.mcp.servers import Servers
 
 PATH = "/usr/local/bin:/usr/bin:/bin"

@@ -29,7 +29,8 @@ def message_of(state: RunState, event: RunEvent) -> Message | None:
         case ModelTurnEnded() | ToolProposed(turn=0):
             # A call that a person proposes once more stands in no turn: it is a message by itself.
             calls = tuple(c.call for c in state.calls)
-            return Message(role=Role.ASSISTANT, text="".join(state.text), calls=calls)
+            text, reasoning = "".join(state.text), state.reasoning
+            return Message(role=Role.ASSISTANT, text=text, calls=calls, reasoning=reasoning)
         case PolicyDecided(call_id=call_id, verdict=Verdict.DENY, reason=reason):
             return _result(call_id, Outcome.DENIED, reason)
         case ApprovalResolved(call_id=call_id, decision=decision) if decision is not Decision.ALLOWED:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from palyra.core.approval import Scope
 from palyra.core.events import Entry, RunEvent, SessionEvent, TapeEvent, decode, encode, kind_of
 from palyra.core.tool import JsonObject
+from palyra.core.usage import Usage
 from tests.support.builders import AT, RUN, SESSION, a_text
 
 KINDS: tuple[type[msgspec.Struct], ...] = get_args(TapeEvent)
@@ -27,6 +28,7 @@ TAGS = {
     "ContextAssembled": "context_assembled",
     "InputSteered": "input_steered",
     "LimitReached": "limit_reached",
+    "ModelReasoning": "model_reasoning",
     "ModelText": "model_text",
     "ModelTurnEnded": "model_turn_ended",
     "ModelTurnStarted": "model_turn_started",
@@ -58,10 +60,22 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "idempotency_key": None,
         "parent": None,
         "reissue": None,
+        "channels": (),
     },
     "RunResumed": {"reason": "restart"},
-    "InputSteered": {"idempotency_key": None},
-    "ModelTurnStarted": {"reason": "", "last": False, "settings_hash": "", "found": ()},
+    "InputSteered": {"idempotency_key": None, "origin": "unknown"},
+    "ContextAssembled": {"narrowed": ""},
+    "ModelTurnStarted": {
+        "reason": "",
+        "last": False,
+        "settings_hash": "",
+        "found": (),
+        "plan": None,
+        "reserved": None,
+    },
+    "ModelReasoning": {"text": "", "dialect": "", "data": {}},
+    "ModelTurnEnded": {"micros": None},
+    "ModelTurnVoided": {"failure": "", "retry_ms": 0, "usage": Usage(), "micros": None},
     "ToolProposed": {"malformed": ""},
     "PolicyDecided": {
         "policies": (),

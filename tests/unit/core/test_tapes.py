@@ -89,8 +89,8 @@ def test_a_tape_is_counted_without_gaps(tape: Path) -> None:
     assert [line.tape_seq for line in lines] == list(range(1, len(lines) + 1))
 
 
-def test_the_first_tape_has_every_kind_of_event() -> None:
-    kinds = {msgspec.json.decode(content)["kind"] for content in contents(FIRST)}
+def test_the_tapes_have_every_kind_of_event() -> None:
+    kinds = {msgspec.json.decode(content)["kind"] for tape in TAPES for content in contents(tape)}
     assert kinds == set(TAGS.values())
 
 

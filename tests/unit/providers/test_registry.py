@@ -13,7 +13,7 @@ from palyra.providers.scripted import Scripted
 def test_the_embedded_provider_needs_nothing() -> None:
     provider = build("embedded", script=None)
     assert isinstance(provider, Embedded)
-    assert provider.window_tokens == 8192
+    assert provider.capabilities.window_tokens == 8192
 
 
 def test_the_scripted_provider_plays_its_script(tmp_path: Path) -> None:

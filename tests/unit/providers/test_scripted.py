@@ -217,7 +217,7 @@ when = { equals = "hi" }
 actions = [{ do = "text", text = "ho" }]
 """
     provider = load(script, source="script.toml")
-    assert (provider.name, provider.model, provider.window_tokens) == ("scripted", "toy", 500)
+    assert (provider.name, provider.model, provider.capabilities.window_tokens) == ("scripted", "toy", 500)
     assert text_of(await heard(provider, a_prompt("hi"))) == "ho"
 
 

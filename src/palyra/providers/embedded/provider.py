@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator, Iterator
 
 from palyra.core.ids import CallId
+from palyra.core.model import Capabilities
 from palyra.core.prompt import CallProposed, Message, ModelEvent, Prompt, Role, StopReason, TextDelta, TurnDone
 from palyra.core.tool import ToolCall
 from palyra.providers.calls import call_id
@@ -27,7 +28,7 @@ class Embedded:
 
     name = "embedded"
     model = "embedded"
-    window_tokens = 8192
+    capabilities = Capabilities(window_tokens=8192, max_output_tokens=2048)
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[ModelEvent]:
         """Answer the last message, call a tool for it, or tell what the tool brought."""

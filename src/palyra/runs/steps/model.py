@@ -14,6 +14,7 @@ from palyra.core.clock import Clock
 from palyra.core.events import (
     ContextAssembled,
     Entry,
+    ModelReasoning,
     ModelText,
     ModelTurnEnded,
     ModelTurnStarted,
@@ -24,7 +25,7 @@ from palyra.core.events import (
 )
 from palyra.core.ids import CallId, IdSource
 from palyra.core.message import mend_text
-from palyra.core.prompt import CallProposed, ModelEvent, Prompt, TextDelta, TurnDone
+from palyra.core.prompt import CallProposed, ModelEvent, Prompt, ReasoningDelta, TextDelta, TurnDone
 from palyra.core.run import RunState
 from palyra.core.step import CallModel
 from palyra.journal import sessions, tape
@@ -63,7 +64,7 @@ class ModelStep:
         self._toolbox = toolbox
         self._settings_hash = settings_hash
         self._engine = engine
-        self._context = Context(engine, window_tokens=provider.window_tokens)
+        self._context = Context(engine, window_tokens=provider.capabilities.window_tokens)
         self._provider = provider
         self._clock = clock
         self._ids = ids
@@ -90,7 +91,7 @@ class ModelStep:
                     messages=window.count,
                     dropped=window.dropped,
                     estimated_tokens=context.estimated_tokens,
-                    window_tokens=provider.window_tokens,
+                    window_tokens=provider.capabilities.window_tokens,
                     digest=context.digest,
                 ),
                 ModelTurnStarted(
@@ -126,6 +127,10 @@ class ModelStep:
         match event:
             case TextDelta(text=text):
                 return ModelText(at=at, actor=actor, labels=labels, turn=turn, text=text)
+            case ReasoningDelta(text=text, dialect=dialect, data=data):
+                return ModelReasoning(
+                    at=at, actor=actor, labels=labels, turn=turn, text=mend_text(text), dialect=dialect, data=data
+                )
             case CallProposed():
                 # Our own id: a provider's may repeat itself within a session.
                 return ToolProposed(
