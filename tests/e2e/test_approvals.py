@@ -3,8 +3,6 @@
 import hashlib
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +15,7 @@ from palyra.sandbox.base import Tier
 from palyra.sandbox.tiers import lack
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.test_cli_terminal import terminal
+from tests.support.command import palyra
 from tests.support.daemon import Daemon, Refused, until
 
 Json = Any
@@ -30,21 +29,6 @@ SCRIPT = {
     ],
     "default": [{"do": "text", "text": "Nothing to do."}],
 }
-
-
-def palyra(daemon: Daemon, *args: str, code: int = 0) -> str:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("PALYRA_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "palyra", "--home", str(daemon.home.path), *args],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
-        env=environ,
-    )
-    assert done.returncode == code, done.stderr
-    return done.stdout + done.stderr
 
 
 def asked(daemon: Daemon) -> Json:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 
 from palyra.journal import signing
 from tests.e2e.conftest import NewDaemon
+from tests.support.command import palyra
 from tests.support.daemon import Daemon, until
 
 Json = Any
@@ -33,23 +33,6 @@ SCRIPT = {
     ],
     "default": [{"do": "text", "text": "Nothing to do."}],
 }
-
-
-def palyra(daemon: Daemon, *args: str, code: int = 0) -> str:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("PALYRA_")}
-    if daemon.database_url is not None:
-        environ["PALYRA_JOURNAL_DATABASE_URL"] = daemon.database_url
-    done = subprocess.run(
-        [sys.executable, "-m", "palyra", "--home", str(daemon.home.path), *args],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-        env=environ,
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.fixture

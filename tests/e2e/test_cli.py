@@ -1,16 +1,15 @@
 """The command line beside a daemon that runs: messages in, answers and exit codes out."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
 
+from tests.support.command import command, environ
 from tests.support.daemon import Daemon, until
 
 SCRIPT = {
@@ -44,34 +43,16 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     daemon.close()
 
 
-def palyra(home: Path, *args: str, stdin: str | bytes = b"") -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
-    data = stdin.encode() if isinstance(stdin, str) else stdin
-    done = subprocess.run(
-        [sys.executable, "-m", "palyra", *args], input=data, capture_output=True, timeout=15, env=environ(home)
-    )
-    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
-
-
-def environ(home: Path) -> dict[str, str]:
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("PALYRA_") and name != "PYTHONDONTWRITEBYTECODE"
-    }
-    return kept | {"PALYRA_HOME": str(home), "PYTHONUTF8": "1"}
-
-
 def test_a_piped_message_gets_its_answer_and_nothing_else(daemon: Daemon) -> None:
-    done = palyra(daemon.home.path, "chat", stdin="Grüße aus der Röhre\n")
+    done = command(daemon.home.path, "chat", stdin="Grüße aus der Röhre\n")
     assert (done.returncode, done.stdout, done.stderr) == (0, "You said: Grüße aus der Röhre\n", "")
     assert daemon.alive
 
 
 def test_a_later_chat_goes_on_where_it_was(daemon: Daemon) -> None:
-    palyra(daemon.home.path, "chat", "--key", "again", stdin="one")
-    palyra(daemon.home.path, "chat", "--key", "again", stdin="two")
-    found = palyra(daemon.home.path, "sessions", "show", "again", "--json")
+    command(daemon.home.path, "chat", "--key", "again", stdin="one")
+    command(daemon.home.path, "chat", "--key", "again", stdin="two")
+    found = command(daemon.home.path, "sessions", "show", "again", "--json")
     assert [said["text"] for said in json.loads(found.stdout)["messages"]] == [
         "one",
         "You said: one",
@@ -81,29 +62,29 @@ def test_a_later_chat_goes_on_where_it_was(daemon: Daemon) -> None:
 
 
 def test_a_new_chat_does_not(daemon: Daemon) -> None:
-    palyra(daemon.home.path, "chat", "--key", "anew", stdin="one")
-    palyra(daemon.home.path, "chat", "--key", "anew", "--new", stdin="two")
-    found = palyra(daemon.home.path, "sessions", "show", "anew", "--json")
+    command(daemon.home.path, "chat", "--key", "anew", stdin="one")
+    command(daemon.home.path, "chat", "--key", "anew", "--new", stdin="two")
+    found = command(daemon.home.path, "sessions", "show", "anew", "--json")
     assert [said["text"] for said in json.loads(found.stdout)["messages"]] == ["two", "You said: two"]
 
 
 def test_what_is_no_text_is_not_sent(daemon: Daemon) -> None:
     before = len(daemon.runs())
-    done = palyra(daemon.home.path, "chat", stdin=b"\xff\xfe")
+    done = command(daemon.home.path, "chat", stdin=b"\xff\xfe")
     assert (done.returncode, done.stdout) == (2, "")
     assert "[input_not_text]" in done.stderr
-    assert palyra(daemon.home.path, "chat", stdin="\n").returncode == 2
+    assert command(daemon.home.path, "chat", stdin="\n").returncode == 2
     assert len(daemon.runs()) == before
 
 
 def test_steps_and_remarks_go_to_stderr(daemon: Daemon) -> None:
-    done = palyra(daemon.home.path, "run", "-m", "files")
+    done = command(daemon.home.path, "run", "-m", "files")
     assert (done.returncode, done.stdout) == (0, "I looked.\n")
     assert done.stderr == "Let me look.\n· files.list … ok\n"
 
 
 def test_a_run_that_fails_says_why(daemon: Daemon) -> None:
-    done = palyra(daemon.home.path, "chat", stdin="fail")
+    done = command(daemon.home.path, "chat", stdin="fail")
     assert (done.returncode, done.stdout) == (1, "")
     assert "The model fails." in done.stderr
 
@@ -117,7 +98,7 @@ def test_a_run_that_somebody_cancels_is_cancelled(daemon: Daemon) -> None:
         env=environ(daemon.home.path),
     ) as process:
         run_id = until(lambda: _active(daemon))
-        done = palyra(daemon.home.path, "runs", "cancel", "last", "--reason", "enough of this")
+        done = command(daemon.home.path, "runs", "cancel", "last", "--reason", "enough of this")
         assert run_id in done.stdout
         out, err = process.communicate(timeout=10)
     assert (process.returncode, out) == (4, b"")
@@ -142,60 +123,60 @@ def test_ctrl_c_cancels_the_run_and_waits_for_its_end(daemon: Daemon) -> None:
 
 
 def test_the_model_can_not_command_the_terminal(daemon: Daemon) -> None:
-    done = palyra(daemon.home.path, "run", "-m", "evil")
+    done = command(daemon.home.path, "run", "-m", "evil")
     assert done.stdout == "␛]0;owned␇ <U+009B>31m <U+202E>red␈\n"
     for args in (("runs", "tape"), ("runs", "tape", "--json"), ("run", "-m", "evil", "--json"), ("sessions", "show")):
-        shown = palyra(daemon.home.path, *args).stdout
+        shown = command(daemon.home.path, *args).stdout
         assert not {"\x1b", "\x07", "\x08", "\x9b", "\u202e"} & set(shown)
 
 
 def test_entries_come_as_json_with_no_gap(daemon: Daemon) -> None:
-    done = palyra(daemon.home.path, "run", "-m", "hello", "--json")
+    done = command(daemon.home.path, "run", "-m", "hello", "--json")
     entries = [json.loads(line) for line in done.stdout.splitlines()]
     assert [entry["run_seq"] for entry in entries] == list(range(1, len(entries) + 1))
     assert entries[-1]["event"]["kind"] == "run_completed"
-    tape = palyra(daemon.home.path, "runs", "tape", entries[0]["run_id"], "--json")
+    tape = command(daemon.home.path, "runs", "tape", entries[0]["run_id"], "--json")
     assert tape.stdout == done.stdout
 
 
 def test_the_same_key_sends_once(daemon: Daemon) -> None:
-    first, second = (palyra(daemon.home.path, "run", "-m", "hi", "--idempotency-key", "k") for _ in range(2))
+    first, second = (command(daemon.home.path, "run", "-m", "hi", "--idempotency-key", "k") for _ in range(2))
     assert first.stdout == second.stdout == "You said: hi\n"
     assert "sent before" in second.stderr
-    assert palyra(daemon.home.path, "run", "-m", "other", "--idempotency-key", "k").returncode == 1
+    assert command(daemon.home.path, "run", "-m", "other", "--idempotency-key", "k").returncode == 1
 
 
 def test_a_detached_run_can_be_attached_to(daemon: Daemon) -> None:
-    run_id = palyra(daemon.home.path, "run", "-m", "hello", "--detach").stdout.strip()
-    done = palyra(daemon.home.path, "runs", "attach", run_id)
+    run_id = command(daemon.home.path, "run", "-m", "hello", "--detach").stdout.strip()
+    done = command(daemon.home.path, "runs", "attach", run_id)
     assert (done.returncode, done.stdout, done.stderr) == (0, "You said: hello\n", "> hello\n")
 
 
 def test_a_session_that_must_exist_is_not_made(daemon: Daemon) -> None:
-    done = palyra(daemon.home.path, "run", "-m", "hello", "--key", "nowhere", "--require-existing")
+    done = command(daemon.home.path, "run", "-m", "hello", "--key", "nowhere", "--require-existing")
     assert done.returncode == 1
     assert "[session_not_found]" in done.stderr
 
 
 def test_a_session_goes_through_its_life(daemon: Daemon) -> None:
     home = daemon.home.path
-    palyra(home, "run", "-m", "the xylophone is green", "--key", "life")
-    assert "life" in palyra(home, "sessions").stdout
-    assert "Music" in palyra(home, "sessions", "rename", "life", "Music").stdout
-    assert "xylophone" in palyra(home, "sessions", "search", "xylophone").stdout
-    assert "# Music" in palyra(home, "sessions", "export", "life").stdout
-    assert json.loads(palyra(home, "sessions", "export", "life", "--format", "json").stdout)["tape"]
-    assert palyra(home, "sessions", "reset", "life").returncode == 0
-    assert palyra(home, "sessions", "archive", "life").returncode == 0
-    assert "Music" in palyra(home, "sessions", "list", "--archived").stdout
-    assert palyra(home, "run", "-m", "hi", "--key", "life").returncode == 1
-    assert palyra(home, "sessions", "unarchive", "life").returncode == 0
-    assert palyra(home, "sessions", "cleanup", "life").returncode == 0
-    assert palyra(home, "sessions", "show", "life").returncode == 1
+    command(home, "run", "-m", "the xylophone is green", "--key", "life")
+    assert "life" in command(home, "sessions").stdout
+    assert "Music" in command(home, "sessions", "rename", "life", "Music").stdout
+    assert "xylophone" in command(home, "sessions", "search", "xylophone").stdout
+    assert "# Music" in command(home, "sessions", "export", "life").stdout
+    assert json.loads(command(home, "sessions", "export", "life", "--format", "json").stdout)["tape"]
+    assert command(home, "sessions", "reset", "life").returncode == 0
+    assert command(home, "sessions", "archive", "life").returncode == 0
+    assert "Music" in command(home, "sessions", "list", "--archived").stdout
+    assert command(home, "run", "-m", "hi", "--key", "life").returncode == 1
+    assert command(home, "sessions", "unarchive", "life").returncode == 0
+    assert command(home, "sessions", "cleanup", "life").returncode == 0
+    assert command(home, "sessions", "show", "life").returncode == 1
 
 
 def test_the_journal_holds_beside_the_daemon(daemon: Daemon) -> None:
-    done = palyra(daemon.home.path, "journal", "verify", "--json")
+    done = command(daemon.home.path, "journal", "verify", "--json")
     assert (done.returncode, json.loads(done.stdout)["ok"]) == (0, True)
 
 
@@ -214,7 +195,7 @@ def test_a_second_daemon_on_the_same_home_is_refused(daemon: Daemon) -> None:
     assert done.returncode == 1
     assert b"[already_running]" in done.stderr
     assert str(daemon.pid).encode() in done.stderr
-    assert palyra(daemon.home.path, "up").stdout.startswith("The daemon runs already")
+    assert command(daemon.home.path, "up").stdout.startswith("The daemon runs already")
 
 
 def test_a_reader_that_leaves_early_is_no_error(daemon: Daemon) -> None:
@@ -228,9 +209,9 @@ def test_a_reader_that_leaves_early_is_no_error(daemon: Daemon) -> None:
 
 
 def test_a_start_is_quick(daemon: Daemon) -> None:
-    palyra(daemon.home.path, "--version")
+    command(daemon.home.path, "--version")
     began = monotonic()
-    palyra(daemon.home.path, "--version")
+    command(daemon.home.path, "--version")
     # The budget is 100 ms on a quiet machine; this one runs other tests as well.
     assert monotonic() - began < 1.0
 

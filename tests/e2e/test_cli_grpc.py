@@ -1,11 +1,9 @@
 """The command line at the gRPC door of a real daemon: frozen, stopping, behind TLS."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,28 +12,15 @@ from palyra.gateway.client import Client
 from palyra.gateway.remote import RemoteError
 from palyra.gateway.target import find_target
 from tests.e2e.conftest import NewDaemon
-from tests.support.daemon import Daemon
+from tests.support.command import command
 
 ENDLESS = {"default": [{"do": "endless", "text": "on ", "delay_ms": 20}]}
 
 
-def palyra(daemon: Daemon, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("PALYRA_")}
-    return subprocess.run(
-        [sys.executable, "-m", "palyra", *args],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=15,
-        env={**environ, "PALYRA_HOME": str(daemon.home.path), **variables},
-    )
-
-
 def test_the_status_shows_each_part(new_sqlite_daemon: NewDaemon) -> None:
     daemon = new_sqlite_daemon().start()
-    palyra(daemon, "run", "-m", "Hello.")
-    told = json.loads(palyra(daemon, "status", "--json").stdout)
+    command(daemon.home.path, "run", "-m", "Hello.")
+    told = json.loads(command(daemon.home.path, "status", "--json").stdout)
     assert {part["name"]: part["status"] for part in told["parts"]} == {
         name: "ok" for name in ("journal", "provider", "agents", "worker", "stop", "queue")
     }
@@ -49,7 +34,7 @@ def test_a_frozen_daemon_is_told_in_one_line(new_sqlite_daemon: NewDaemon) -> No
     daemon = new_sqlite_daemon().start()
     daemon.signal(signal.SIGSTOP)
     try:
-        done = palyra(daemon, "status")
+        done = command(daemon.home.path, "status")
     finally:
         daemon.signal(signal.SIGCONT)
     assert done.returncode == 3
@@ -79,24 +64,26 @@ def test_agents_are_made_changed_and_bound(new_sqlite_daemon: NewDaemon) -> None
     daemon = new_sqlite_daemon().start()
     daemon.send("Hello.", session={"key": "work"})
     words = ("agents", "create", "reader", "--instructions", "Read.", "--tool", "files.read", "--json")
-    made = json.loads(palyra(daemon, *words).stdout)["agent"]
+    made = json.loads(command(daemon.home.path, *words).stdout)["agent"]
     assert (made["name"], made["tools"], made["is_default"]) == ("reader", ["files.read"], False)
     assert made == daemon.get(f"/agents/{made['agent_id']}")["agent"]
 
-    changed = json.loads(palyra(daemon, "agents", "update", "reader", "--all-tools", "--json").stdout)["agent"]
+    changed = json.loads(command(daemon.home.path, "agents", "update", "reader", "--all-tools", "--json").stdout)[
+        "agent"
+    ]
     assert (changed["tools"], changed["instructions"]) == (None, "Read.")
-    bound = json.loads(palyra(daemon, "agents", "bind", "reader", "work", "--json").stdout)["session"]
+    bound = json.loads(command(daemon.home.path, "agents", "bind", "reader", "work", "--json").stdout)["session"]
     assert bound["agent_id"] == made["agent_id"]
-    assert palyra(daemon, "agents", "resolve", "work").stdout.startswith("reader: ")
-    assert palyra(daemon, "agents", "unbind", "work").returncode == 0
-    assert json.loads(palyra(daemon, "agents", "default", "reader", "--json").stdout)["agent"]["is_default"]
+    assert command(daemon.home.path, "agents", "resolve", "work").stdout.startswith("reader: ")
+    assert command(daemon.home.path, "agents", "unbind", "work").returncode == 0
+    assert json.loads(command(daemon.home.path, "agents", "default", "reader", "--json").stdout)["agent"]["is_default"]
 
-    refused = palyra(daemon, "agents", "delete", "reader")
+    refused = command(daemon.home.path, "agents", "delete", "reader")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr.endswith("[agent_is_default]\n")
-    wrong = palyra(daemon, "agents", "create", "other", "--tool", "files.reed")
+    wrong = command(daemon.home.path, "agents", "create", "other", "--tool", "files.reed")
     assert (wrong.returncode, wrong.stderr.endswith("Did you mean files.read? [agent_invalid]\n")) == (2, True)
-    listed = json.loads(palyra(daemon, "agents", "--json").stdout)["agents"]
+    listed = json.loads(command(daemon.home.path, "agents", "--json").stdout)["agents"]
     assert listed == daemon.get("/agents")["agents"]
 
 
@@ -107,12 +94,14 @@ def test_a_daemon_behind_tls_is_reached_with_its_certificate(new_sqlite_daemon: 
     words += ["-days", "1", "-subj", "/CN=palyra.example.org", "-out", str(made), "-keyout", str(key)]
     subprocess.run(words, check=True, capture_output=True, timeout=10)
     daemon = new_sqlite_daemon(http_tls_certificate=made, http_tls_key=key).start()
-    assert palyra(daemon, "status").returncode == 0
-    done = palyra(daemon, "run", "-m", "Hello.")
+    assert command(daemon.home.path, "status").returncode == 0
+    done = command(daemon.home.path, "run", "-m", "Hello.")
     assert (done.returncode, done.stdout, done.stderr) == (0, "You said: Hello.\n", "")
 
 
 def test_grpc_keeps_quiet_on_the_terminal(new_sqlite_daemon: NewDaemon) -> None:
     daemon = new_sqlite_daemon().start()
-    done = palyra(daemon, "run", "-m", "Hello.", https_proxy="http://127.0.0.1:1", http_proxy="http://127.0.0.1:1")
+    done = command(
+        daemon.home.path, "run", "-m", "Hello.", https_proxy="http://127.0.0.1:1", http_proxy="http://127.0.0.1:1"
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "You said: Hello.\n", "")

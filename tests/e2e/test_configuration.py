@@ -1,23 +1,14 @@
 """Settings as a daemon meets them: read, refused, kept secret."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import NewDaemon
-from tests.e2e.test_cli import environ
+from tests.support.command import command
 from tests.support.daemon import Daemon, NotServing
 from tests.support.postgres import new_schema
-
-
-def palyra(home: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "palyra", *args], capture_output=True, text=True, timeout=15, env=environ(home)
-    )
 
 
 @pytest.fixture
@@ -30,11 +21,11 @@ def daemon(new_sqlite_daemon: NewDaemon) -> Daemon:
 
 
 def test_the_target_is_the_daemon_that_runs(daemon: Daemon) -> None:
-    shown = json.loads(palyra(daemon.home.path, "config", "target", "--json").stdout)
+    shown = json.loads(command(daemon.home.path, "config", "target", "--json").stdout)
     assert (shown["running"], shown["address"], shown["pid"]) == (True, daemon.address, daemon.pid)
 
     daemon.stop()
-    shown = json.loads(palyra(daemon.home.path, "config", "target", "--json").stdout)
+    shown = json.loads(command(daemon.home.path, "config", "target", "--json").stdout)
     assert (shown["running"], shown["address"]) == (False, None)
 
 
@@ -59,7 +50,7 @@ def test_a_daemon_with_wrong_settings_does_not_start_and_says_why(
 
     assert refused.value.exit_code == 2
     assert why in refused.value.output
-    checked = palyra(daemon.home.path, "config", "check")
+    checked = command(daemon.home.path, "config", "check")
     assert (checked.returncode, checked.stderr) == (1, "")
 
 

@@ -1,9 +1,6 @@
 """Files changed through a daemon: asked about, kept, in the backup, and brought back at the command line."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ from palyra.core.ids import PrincipalId
 from palyra.journal import checkpoints
 from palyra.journal.backup import journal_in, read_manifest
 from tests.e2e.conftest import NewDaemon
+from tests.support.command import palyra
 from tests.support.daemon import Daemon
 
 Json = Any
@@ -40,17 +38,6 @@ SCRIPT = {
     ],
     "default": [{"do": "text", "text": "{result}"}],
 }
-
-
-def palyra(daemon: Daemon, *args: str, code: int = 0) -> str:
-    """Run a command, which ends with that code, and return what it says."""
-    command = [sys.executable, "-m", "palyra", "--home", str(daemon.home.path), *args]
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("PALYRA_")}
-    if daemon.database_url is not None:
-        environ["PALYRA_JOURNAL_DATABASE_URL"] = daemon.database_url
-    done = subprocess.run(command, capture_output=True, timeout=15, text=True, check=False, env=environ)
-    assert done.returncode == code, done.stderr
-    return done.stdout + done.stderr
 
 
 def have_it_written(daemon: Daemon) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import NewDaemon
-from tests.e2e.test_approvals import asked, palyra
+from tests.e2e.test_approvals import asked
+from tests.support.command import palyra
 from tests.support.daemon import Daemon, until
 
 Json = Any

@@ -10,8 +10,8 @@ import pytest
 
 from palyra.cli.exits import Exit
 from tests.e2e.conftest import NewDaemon
-from tests.e2e.test_configuration import palyra
 from tests.support import modules
+from tests.support.command import command
 from tests.support.daemon import Daemon, until
 from tests.support.plugins import EXAMPLES, a_plugin, manifest
 
@@ -40,7 +40,7 @@ def daemon(new_sqlite_daemon: NewDaemon) -> Daemon:
 
 
 def told(daemon: Daemon, *args: str, code: int = 0) -> str:
-    done: subprocess.CompletedProcess[str] = palyra(daemon.home.path, "plugins", *args)
+    done: subprocess.CompletedProcess[str] = command(daemon.home.path, "plugins", *args)
     assert done.returncode == code, done.stderr
     return done.stdout + done.stderr
 
@@ -122,7 +122,7 @@ def test_a_changed_plugin_is_not_run_and_named_by_every_command(daemon: Daemon) 
     assert told(daemon, "verify", code=1).startswith("changed  units: Plugin units is not run")
     [listed] = json.loads(told(daemon, "list", "--json"))["plugins"]
     assert (listed["ok"], listed["code"]) == (False, "plugin_changed")
-    checks = json.loads(palyra(daemon.home.path, "doctor", "--json").stdout)["checks"]
+    checks = json.loads(command(daemon.home.path, "doctor", "--json").stdout)["checks"]
     assert {check["name"]: check["state"] for check in checks if check["name"] in ("wasm", "plugins")} == {
         "wasm": "ok",
         "plugins": "warn",
@@ -136,7 +136,7 @@ def test_a_plugin_with_a_changed_manifest_is_left_out_at_the_next_look(daemon: D
     [text] = daemon.home.plugins.glob("units@*/plugin.toml")
     text.write_text(text.read_text().replace("memory_mb = 4", "memory_mb = 400"))
 
-    assert palyra(daemon.home.path, "config", "reload").stdout == "In force now: plugins.\n"
+    assert command(daemon.home.path, "config", "reload").stdout == "In force now: plugins.\n"
 
     [part] = [part for part in daemon.get("/status")["parts"] if part["name"] == "plugins"]
     assert (part["status"], part["detail"]) == ("plugins_left_out", "1 in force, left out: units")
@@ -152,7 +152,7 @@ def test_bad_plugins_are_refused_with_a_reason(daemon: Daemon, tmp_path: Path) -
         (modules.TRAPS, manifest(modules.ECHOES), "plugin_mismatch"),
     ):
         folder = a_plugin(tmp_path / "p", module, text=text)
-        done = palyra(daemon.home.path, "plugins", "install", str(folder), "--yes")
+        done = command(daemon.home.path, "plugins", "install", str(folder), "--yes")
         assert done.returncode != 0
         assert f"[{code}]" in done.stderr
     assert json.loads(told(daemon, "list", "--json")) == {"plugins": []}
@@ -163,7 +163,7 @@ def test_a_module_of_the_workspace_runs_after_a_yes(daemon: Daemon) -> None:
     sent = daemon.send("Use wasm.run.", session={"key": "w"})
     waiting = until(lambda: daemon.get("/approvals")["approvals"])
     assert waiting[0]["effect"]["summary"] == f"run the module echo.wasm ({len(modules.ECHOES)} bytes)"
-    assert palyra(daemon.home.path, "approvals", "allow", waiting[0]["approval_id"]).returncode == 0
+    assert command(daemon.home.path, "approvals", "allow", waiting[0]["approval_id"]).returncode == 0
     daemon.finished(sent["run_id"])
     entries = [line.event for line in daemon.tape(f"/runs/{sent['run_id']}")]
     [finished] = [event for event in entries if event["kind"] == "tool_finished"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import NewDaemon
-from tests.e2e.test_configuration import palyra
+from tests.support.command import command
 from tests.support.daemon import Daemon, until
 
 NO_CLOCK = '@id("no-clock") @reason("Time flies.") forbid (principal, action, resource == Tool::"time.now");\n'
@@ -26,15 +26,15 @@ def write(daemon: Daemon, text: str) -> Path:
 
 def test_a_policy_is_taken_over_without_a_restart(daemon: Daemon) -> None:
     write(daemon, NO_CLOCK)
-    assert palyra(daemon.home.path, "config", "reload").stdout == "In force now: policy.\n"
-    assert palyra(daemon.home.path, "config", "reload").stdout == "Nothing has changed.\n"
+    assert command(daemon.home.path, "config", "reload").stdout == "In force now: policy.\n"
+    assert command(daemon.home.path, "config", "reload").stdout == "Nothing has changed.\n"
 
 
 @pytest.mark.parametrize("way", ["command", "signal"])
 def test_a_wrong_policy_changes_nothing_and_is_told_with_its_place(daemon: Daemon, way: str) -> None:
     place = f"{write(daemon, '// mine' + chr(10) + 'permt (principal, action, resource);')}:2:1:"
     if way == "command":
-        refused = palyra(daemon.home.path, "config", "reload")
+        refused = command(daemon.home.path, "config", "reload")
         assert refused.returncode == 2
         assert place in refused.stderr
     else:
@@ -42,12 +42,12 @@ def test_a_wrong_policy_changes_nothing_and_is_told_with_its_place(daemon: Daemo
         until(lambda: any(place in line["message"] for line in daemon.log()))
     assert daemon.alive
     write(daemon, NO_CLOCK)
-    assert palyra(daemon.home.path, "config", "reload").stdout == "In force now: policy.\n"
+    assert command(daemon.home.path, "config", "reload").stdout == "In force now: policy.\n"
 
 
 def test_a_daemon_does_not_start_with_a_wrong_policy(daemon: Daemon) -> None:
     daemon.stop()
     place = f"{write(daemon, 'permt (principal, action, resource);')}:1:1:"
-    refused = palyra(daemon.home.path, "up")
+    refused = command(daemon.home.path, "up")
     assert refused.returncode != 0
     assert place in refused.stderr

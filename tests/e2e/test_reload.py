@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.e2e.conftest import NewDaemon
-from tests.e2e.test_configuration import palyra
+from tests.support.command import command
 from tests.support.daemon import Daemon, until
 
 
@@ -32,7 +32,7 @@ def test_a_reload_changes_what_it_can_under_a_running_daemon(daemon: Daemon, way
     before = daemon.get("/status")["settings_hash"]
     daemon.home.config.write_text("[runs]\nqueued_inputs = 5\nconcurrency = 7\n")
     if way == "command":
-        done = json.loads(palyra(daemon.home.path, "config", "reload", "--json").stdout)
+        done = json.loads(command(daemon.home.path, "config", "reload", "--json").stdout)
         assert (done["live"], done["restart"]) == (["runs.queued_inputs"], ["runs.concurrency"])
     else:
         daemon.signal(signal.SIGHUP)
@@ -49,7 +49,7 @@ def test_what_was_reloaded_holds_for_the_next_message(new_sqlite_daemon: NewDaem
         daemon.send("Hello", session=session)
     daemon.home.config.write_text("[runs]\nqueued_inputs = 1\n")
 
-    assert palyra(daemon.home.path, "config", "reload").stdout == "In force now: runs.queued_inputs.\n"
+    assert command(daemon.home.path, "config", "reload").stdout == "In force now: runs.queued_inputs.\n"
 
     refused = daemon.ask("POST", "/runs", body={"text": "Hello", "session": session})
     assert (refused.status_code, refused.json()["code"]) == (429, "queue_full")

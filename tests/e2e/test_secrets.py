@@ -9,8 +9,7 @@ from pathlib import Path
 
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.test_bundle import bundle
-from tests.e2e.test_cli import environ
-from tests.e2e.test_configuration import palyra
+from tests.support.command import command, environ
 from tests.support.daemon import Daemon, until
 
 VALUE = "ghp-hunter2/hunter2+hunter2"
@@ -19,12 +18,12 @@ RAW = b"\0\xff" + VALUE.encode()
 
 def keep(home: Path, name: str, *options: str, value: bytes = VALUE.encode()) -> subprocess.CompletedProcess[bytes]:
     """Pipe a secret in."""
-    command = [sys.executable, "-m", "palyra", "secrets", "set", name, *options]
-    return subprocess.run(command, input=value, capture_output=True, timeout=15, env=environ(home))
+    words = [sys.executable, "-m", "palyra", "secrets", "set", name, *options]
+    return subprocess.run(words, input=value, capture_output=True, timeout=15, env=environ(home))
 
 
 def listed(home: Path) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = json.loads(palyra(home, "secrets", "--json").stdout)["secrets"]
+    found: list[dict[str, object]] = json.loads(command(home, "secrets", "--json").stdout)["secrets"]
     return found
 
 
@@ -57,16 +56,16 @@ def test_a_secret_is_kept_listed_and_deleted(new_daemon: NewDaemon) -> None:
 
     (secret,) = listed(home)
     assert (secret["name"], secret["version"], secret["last_used_at"]) == ("github", 1, None)
-    table = palyra(home, "secrets").stdout
+    table = command(home, "secrets").stdout
     assert "github" in table
     assert VALUE not in table + json.dumps(secret)
 
     daemon.kill()
     daemon.start()
     assert [secret["name"] for secret in listed(home)] == ["github"]
-    assert palyra(home, "secrets", "delete", "github").returncode == 0
+    assert command(home, "secrets", "delete", "github").returncode == 0
     assert listed(home) == []
-    gone = palyra(home, "secrets", "delete", "github")
+    gone = command(home, "secrets", "delete", "github")
     assert gone.returncode == 1
     assert "[secret_not_found]" in gone.stderr
 
@@ -84,7 +83,7 @@ def test_a_value_is_nowhere_in_clear(new_sqlite_daemon: NewDaemon, tmp_path: Pat
     daemon.finished(run["run_id"])
 
     tape = "".join(line.text for line in daemon.tape(f"/sessions/{run['session_id']}"))
-    shown = palyra(home, "secrets", "--json").stdout + daemon.ask("GET", "/secrets").text + made.text + refused.text
+    shown = command(home, "secrets", "--json").stdout + daemon.ask("GET", "/secrets").text + made.text + refused.text
     for text in (tape, shown, json.dumps(daemon.log()), daemon.output(), *bundle(home, tmp_path / "b.tar.gz").values()):
         assert "hunter2" not in text
     assert_nowhere(home, VALUE.encode())
@@ -101,7 +100,7 @@ def test_a_question_about_a_request_names_the_secret_that_goes_along(new_daemon:
     question = until(lambda: daemon.get("/approvals", open="true")["approvals"])[0]
     assert question["effect"]["summary"] == "GET https://api.example.org/user with your credential github"
     assert question["effect"]["credentials"] == ["github"]
-    shown = palyra(daemon.home.path, "approvals", "show", question["approval_id"]).stdout
+    shown = command(daemon.home.path, "approvals", "show", question["approval_id"]).stdout
     assert "with your credential github" in shown
     tape = "".join(line.text for line in daemon.tape(f"/sessions/{run['session_id']}"))
     assert "with your credential github" in tape
@@ -132,7 +131,7 @@ def test_a_restored_vault_says_that_it_lacks_its_key_and_works_with_it(
     assert keep(daemon.home.path, "github").returncode == 0
     back_up(daemon, tmp_path / "saved")
     again = new_sqlite_daemon()
-    assert palyra(again.home.path, "backup", "restore", str(tmp_path / "saved")).returncode == 0
+    assert command(again.home.path, "backup", "restore", str(tmp_path / "saved")).returncode == 0
     again.start()
 
     assert [secret["name"] for secret in listed(again.home.path)] == ["github"]
@@ -148,7 +147,7 @@ def test_a_value_that_turns_up_in_the_log_is_hidden(new_sqlite_daemon: NewDaemon
     daemon = new_sqlite_daemon().start()
     # What the daemon logs of its own when it reads its settings again.
     assert keep(daemon.home.path, "odd", value=b"settings read again").returncode == 0
-    assert palyra(daemon.home.path, "config", "reload").returncode == 0
+    assert command(daemon.home.path, "config", "reload").returncode == 0
 
     said = [str(line["message"]) for line in daemon.log()]
     assert any(message.startswith("[secret odd]: ") for message in said)
@@ -170,7 +169,7 @@ def test_a_key_from_elsewhere_is_used_and_none_is_made(new_sqlite_daemon: NewDae
 
 def test_a_value_as_an_argument_is_refused_and_left_out_of_the_answer(new_sqlite_daemon: NewDaemon) -> None:
     daemon = new_sqlite_daemon().start()
-    refused = palyra(daemon.home.path, "secrets", "set", "github", VALUE)
+    refused = command(daemon.home.path, "secrets", "set", "github", VALUE)
     assert refused.returncode == 2
     assert "[secret_in_arguments]" in refused.stderr
     assert VALUE not in refused.stderr + refused.stdout
@@ -200,7 +199,7 @@ def test_bad_input_is_refused_with_its_code(new_sqlite_daemon: NewDaemon) -> Non
 def test_a_token_for_reading_sees_names_and_changes_nothing(new_sqlite_daemon: NewDaemon) -> None:
     daemon = new_sqlite_daemon().start()
     assert keep(daemon.home.path, "github").returncode == 0
-    made = palyra(daemon.home.path, "tokens", "create", "eyes", "--scope", "read")
+    made = command(daemon.home.path, "tokens", "create", "eyes", "--scope", "read")
     headers = {"authorization": f"Bearer {made.stdout.strip()}"}
 
     assert [s["name"] for s in daemon.ask("GET", "/secrets", headers=headers).json()["secrets"]] == ["github"]

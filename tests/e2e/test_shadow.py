@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.e2e.conftest import NewDaemon
-from tests.e2e.test_approvals import palyra
+from tests.support.command import palyra
 from tests.support.daemon import Daemon
 
 SCRIPT = {

@@ -1,9 +1,6 @@
 """The brake on a real daemon: what sleeps, speaks or delegates ends within a second, however it is pulled."""
 
 import json
-import os
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -17,6 +14,7 @@ from palyra.gateway.grpc.pb import gateway_pb2 as pb
 from palyra.gateway.grpc.pb import stops_pb2
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.proof import prove
+from tests.support.command import palyra
 from tests.support.daemon import Daemon, NotServing, Refused, until
 from tests.support.postgres import new_schema
 
@@ -40,23 +38,6 @@ SCRIPT = {
     ],
     "default": [{"do": "text", "text": "You said: {input}"}],
 }
-
-
-def palyra(daemon: Daemon, *args: str, code: int = 0) -> str:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("PALYRA_")}
-    if daemon.database_url is not None:
-        environ["PALYRA_JOURNAL_DATABASE_URL"] = daemon.database_url
-    done = subprocess.run(
-        [sys.executable, "-m", "palyra", "--home", str(daemon.home.path), *args],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
-        env=environ,
-    )
-    assert done.returncode == code, done.stderr
-    return done.stdout + done.stderr
 
 
 def admin(daemon: Daemon, verb: str, body: Json = None) -> Json:

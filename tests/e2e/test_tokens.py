@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.e2e.conftest import NewDaemon
-from tests.e2e.test_configuration import palyra
+from tests.support.command import command
 from tests.support.daemon import Daemon
 
 
@@ -16,7 +16,7 @@ def daemon(new_sqlite_daemon: NewDaemon) -> Daemon:
 
 
 def test_a_token_lets_another_principal_in_until_it_is_revoked(daemon: Daemon) -> None:
-    made = palyra(daemon.home.path, "tokens", "create", "phone", "--principal", "user:ben")
+    made = command(daemon.home.path, "tokens", "create", "phone", "--principal", "user:ben")
     assert made.returncode == 0, made.stderr
     headers = {"authorization": f"Bearer {made.stdout.strip()}"}
 
@@ -31,15 +31,15 @@ def test_a_token_lets_another_principal_in_until_it_is_revoked(daemon: Daemon) -
 
     (token_id,) = [
         token["token_id"]
-        for token in json.loads(palyra(daemon.home.path, "tokens", "--json").stdout)["tokens"]
+        for token in json.loads(command(daemon.home.path, "tokens", "--json").stdout)["tokens"]
         if token["principal"] == "user:ben"
     ]
-    assert palyra(daemon.home.path, "tokens", "revoke", token_id).returncode == 0
+    assert command(daemon.home.path, "tokens", "revoke", token_id).returncode == 0
     assert ask("GET", "/runs") == 401
 
 
 def test_a_token_for_reading_changes_nothing(daemon: Daemon) -> None:
-    made = palyra(daemon.home.path, "tokens", "create", "eyes", "--scope", "read")
+    made = command(daemon.home.path, "tokens", "create", "eyes", "--scope", "read")
     headers = {"authorization": f"Bearer {made.stdout.strip()}"}
 
     assert daemon.ask("GET", "/runs", headers=headers).status_code == 200
@@ -50,17 +50,17 @@ def test_a_token_for_reading_changes_nothing(daemon: Daemon) -> None:
 
 
 def test_the_home_gets_a_new_token_after_its_own_was_revoked(daemon: Daemon) -> None:
-    (mine,) = json.loads(palyra(daemon.home.path, "tokens", "--json").stdout)["tokens"]
+    (mine,) = json.loads(command(daemon.home.path, "tokens", "--json").stdout)["tokens"]
     before = daemon.token
-    assert palyra(daemon.home.path, "tokens", "revoke", mine["token_id"], "--yes").returncode == 0
-    assert palyra(daemon.home.path, "tokens").returncode == 1
+    assert command(daemon.home.path, "tokens", "revoke", mine["token_id"], "--yes").returncode == 0
+    assert command(daemon.home.path, "tokens").returncode == 1
 
     daemon.stop()
     daemon.start()
 
     assert daemon.token != before
     assert daemon.home.token.stat().st_mode & 0o777 == 0o600
-    assert palyra(daemon.home.path, "tokens").returncode == 0
+    assert command(daemon.home.path, "tokens").returncode == 0
     old = daemon.ask("GET", "/runs", headers={"authorization": f"Bearer {before}"})
     assert old.status_code == 401
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.e2e.conftest import NewDaemon
-from tests.e2e.test_configuration import palyra
+from tests.support.command import command
 from tests.support.daemon import Daemon
 from tests.support.plugins import a_plugin, manifest
 
@@ -44,7 +44,7 @@ def of_kind(found: list[dict[str, object]], kind: str) -> list[dict[str, object]
 def test_a_tool_is_found_and_used_and_still_there_after_a_kill(new_daemon: NewDaemon, tmp_path: Path) -> None:
     daemon = new_daemon(SCRIPT).start()
     folder = a_plugin(tmp_path / "probe", text=manifest(rest=TOOLS))
-    assert palyra(daemon.home.path, "plugins", "install", str(folder), "--yes").returncode == 0
+    assert command(daemon.home.path, "plugins", "install", str(folder), "--yes").returncode == 0
 
     (refused,) = of_kind(events(daemon, "Paint.", key="elsewhere"), "policy_decided")
     assert refused["verdict"] == "deny"

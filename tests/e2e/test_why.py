@@ -1,9 +1,6 @@
 """`palyra why` on a real daemon: from a file back to who said what, who allowed it, and who read it since."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +8,7 @@ import httpx
 import pytest
 
 from tests.e2e.conftest import NewDaemon
+from tests.support.command import palyra
 from tests.support.daemon import Daemon, Refused, until
 
 Json = Any
@@ -26,21 +24,6 @@ SCRIPT = {
     ],
     "default": [{"do": "text", "text": "You said: {input}"}],
 }
-
-
-def palyra(daemon: Daemon, *args: str, code: int = 0) -> str:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("PALYRA_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "palyra", "--home", str(daemon.home.path), *args],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
-        env=environ,
-    )
-    assert done.returncode == code, done.stderr
-    return done.stdout + done.stderr
 
 
 def ask(daemon: Daemon, of: str) -> Json:
