@@ -118,6 +118,21 @@ def test_an_export_shows_them_without_a_journal(told: tuple[Daemon, str], tmp_pa
     assert [one["holds"] for one in attested(daemon, run_id, "--file", str(file), code=1)] == [True, False]
 
 
+def test_the_last_run_needs_no_id(told: tuple[Daemon, str], tmp_path: Path) -> None:
+    daemon, run_id = told
+    file = tmp_path / "journal.ndjson"
+    palyra(daemon, "journal", "export", "-o", str(file))
+    for named in ((), ("last",), ("last", "--file", str(file))):
+        assert palyra(daemon, "journal", "attestations", *named) == palyra(daemon, "journal", "attestations", run_id)
+
+    later = daemon.send("Count again.", session={"key": "another"})["run_id"]
+    until(lambda: daemon.get("/approvals", open="true")["approvals"])
+    file = tmp_path / "later.ndjson"
+    palyra(daemon, "journal", "export", "-o", str(file))
+    assert [one["run_id"] for one in attested(daemon, "last")] == [later]
+    assert [one["run_id"] for one in attested(daemon, "last", "--file", str(file))] == [later]
+
+
 def test_what_was_never_executed_is_not_found(told: tuple[Daemon, str]) -> None:
     daemon, _ = told
     palyra(daemon, "journal", "attestations", "01ARZ3NDEKTSV4RRFFQ69G5FAV", code=1)

@@ -17,7 +17,7 @@ from palyra.journal.verify import opened
 
 
 @click.command("attestations")
-@click.argument("execution", metavar="RUN|CALL")
+@click.argument("execution", metavar="RUN|CALL", default="last")
 @click.option(
     "--file",
     "export_file",
@@ -29,10 +29,12 @@ from palyra.journal.verify import opened
 def show_attestations(invocation: Invocation, execution: str, *, export_file: Path | None) -> Exit:
     """Show what the daemon has attested of a run's executions, or of one call; --json prints what it has signed.
 
+    RUN is a run's id, or `last` for the one that was accepted last.
+
     \b
     Exit codes: 0 all of them hold, 1 one does not, or there is none.
     """
-    wanted = parse_ulid(execution, "id of a run or a call")
+    wanted = parse_ulid(execution, "id of a run or a call") if execution != "last" else None
     if export_file is not None:
         found = find_in(export_file, wanted)
     else:

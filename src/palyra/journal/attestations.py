@@ -10,7 +10,7 @@ from palyra.core.attestation import Attestation
 from palyra.core.errors import NotFound
 from palyra.core.events import ChildEnded, Entry, ToolFinished
 from palyra.core.ids import CallId, RunId
-from palyra.journal import artifacts, meta, tape
+from palyra.journal import artifacts, meta, runs, tape
 from palyra.journal.attested import CallWalk, Counts
 from palyra.journal.engine import Connection
 from palyra.journal.exported import entries_in
@@ -32,11 +32,13 @@ class Found:
     problem: str | None
 
 
-def find(conn: Connection, wanted: str, *, key: str | None) -> list[Found]:
-    """Return the attestations of a run, or that of a call; `key` must have signed them, the journal's if none is named.
+def find(conn: Connection, wanted: str | None, *, key: str | None) -> list[Found]:
+    """Return the attestations of a run, or that of a call; without an id those of the run that was accepted last.
 
-    A call is looked for on every tape, since nobody needs its id often enough to pay for an index.
+    `key` must have signed them, the journal's if none is named. A call is looked for on every tape, since nobody needs
+    its id often enough to pay for an index.
     """
+    wanted = wanted or _known(runs.latest(conn))
     run_id = _run_of(conn, wanted)
     entries = tape.of_run(conn, run_id) if run_id is not None else []
     walk = CallWalk(
@@ -45,8 +47,13 @@ def find(conn: Connection, wanted: str, *, key: str | None) -> list[Found]:
     return _chosen(_looked_at(entries, walk), wanted)
 
 
-def find_in(path: Path, wanted: str) -> list[Found]:
-    """Return the attestations of a run, or that of a call, in an export; its own key must have signed them."""
+def find_in(path: Path, wanted: str | None) -> list[Found]:
+    """Return the same of an export, whose own key must have signed them."""
+    if wanted is None:
+        with entries_in(path) as (_, entries):
+            # The tapes stand one after the other there, so the last entry need not be the latest.
+            accepted = ((entry.at_ms, entry.run_id or "") for entry in entries if entry.kind == "run_accepted")
+            wanted = _known(max(accepted, default=(0, None))[1])
     with entries_in(path) as (header, entries):
         # Where it begins after an anchor, the beginnings of some calls are not in it.
         walk = CallWalk(Counts(), key=header.public_key, from_start=header.since is None)
@@ -74,6 +81,12 @@ def _chosen(found: Iterable[Found], wanted: str) -> list[Found]:
             " file with --file."
         )
     return chosen
+
+
+def _known(run_id: str | None) -> str:
+    if run_id is None:
+        raise NotAttested("There is no run here yet, so nothing is attested. `palyra chat` begins one.")
+    return run_id
 
 
 def _run_of(conn: Connection, wanted: str) -> RunId | None:

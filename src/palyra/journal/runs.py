@@ -169,6 +169,12 @@ def session_of(conn: Connection, run_id: RunId) -> SessionId | None:
     return SessionId(row[0]) if row else None
 
 
+def latest(conn: Connection) -> RunId | None:
+    """Return the run that was accepted last, whoever owns it."""
+    row = conn.fetch_one("SELECT run_id FROM runs ORDER BY accepted_ms DESC, run_id DESC LIMIT 1")
+    return RunId(row[0]) if row else None
+
+
 def reason_of(conn: Connection, run_id: RunId) -> str | None:
     """Return why a run ended, if it has a reason."""
     row = conn.fetch_one("SELECT reason FROM runs WHERE run_id = :run_id", {"run_id": run_id})
