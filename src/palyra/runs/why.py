@@ -15,8 +15,9 @@ from palyra.core.clock import to_ms
 from palyra.core.errors import NotFound, PalyraError
 from palyra.core.events import Entry, RunAccepted, SessionEvent
 from palyra.core.ids import LENGTH, CallId, MalformedId, PrincipalId, RunId, SessionId, parse_ulid, time_of
+from palyra.core.link import event_link, file_link
 from palyra.core.trace import CAN_BE_ASKED, Link, Trace
-from palyra.core.why import Focus, event_link, file_link, focus_on, run_tree
+from palyra.core.why import Focus, focus_on, run_tree
 from palyra.journal import approvals, artifacts, calls, checkpoints, runs, sessions, tape
 from palyra.journal.artifacts import ArtifactNotFound
 from palyra.journal.checkpoints import CheckpointNotFound

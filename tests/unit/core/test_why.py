@@ -6,10 +6,11 @@ from msgspec.structs import replace
 from palyra.core.artifact import Checkpoint
 from palyra.core.events import ApprovalResolved, Decision, Entry, RunEvent, SessionRenamed, TapeEvent, encode, kind_of
 from palyra.core.ids import CallId
+from palyra.core.link import event_link, file_link
 from palyra.core.run import RunStatus
 from palyra.core.tool import Outcome, Verdict
 from palyra.core.trace import Link, walk
-from palyra.core.why import Focus, event_link, file_link, focus_on, proposes, run_tree
+from palyra.core.why import Focus, focus_on, proposes, run_tree
 from tests.support.builders import (
     ANA,
     AT,

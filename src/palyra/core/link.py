@@ -1,0 +1,315 @@
+"""Links of a trace, each with the words and the facts of what it stands for."""
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from palyra.core import attestation
+from palyra.core.artifact import Checkpoint
+from palyra.core.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    CancelRequested,
+    ChildEnded,
+    ChildStarted,
+    ContextAssembled,
+    Entry,
+    Event,
+    InputSteered,
+    LimitReached,
+    ModelTurnEnded,
+    ModelTurnStarted,
+    ModelTurnVoided,
+    PolicyDecided,
+    RunAccepted,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunResumed,
+    ToolFinished,
+    ToolProposed,
+    ToolStarted,
+    decode,
+)
+from palyra.core.tool import JsonObject
+from palyra.core.trace import Link
+
+TEXT_CHARS = 1000
+"""How much of a long text a link quotes; the tape has the whole of it."""
+LINE_CHARS = 160
+
+End = RunResumed | LimitReached | CancelRequested | RunCompleted | RunFailed | RunCancelled
+"""What stops a run, for a while or for good."""
+
+_encode = msgspec.json.Encoder()
+
+
+@dataclass(slots=True)
+class Call:
+    """What the tape has said of a call so far."""
+
+    proposed: Entry
+    event: ToolProposed
+    links: list[Link] = field(default_factory=list)
+    asked: dict[str, tuple[Entry, ApprovalRequested]] = field(default_factory=dict)
+    started: tuple[Entry, ToolStarted] | None = None
+    attempts: int = 0
+
+
+@dataclass(slots=True)
+class Turn:
+    """What the tape has said of a turn of the model so far."""
+
+    entry: Entry
+    event: ModelTurnStarted
+    context: ContextAssembled | None
+    seen: list[JsonObject]
+    """Calls of this run whose results the model had before it."""
+    text: list[str] = field(default_factory=list)
+    ended: ModelTurnEnded | None = None
+    voided: ModelTurnVoided | None = None
+    calls: list[Call] = field(default_factory=list)
+
+
+def file_link(checkpoint: Checkpoint, *, subject: bool = False) -> Link:
+    """Return the link of a file that was changed."""
+    happened = "changed"
+    if checkpoint.before_digest is None:
+        happened = "made"
+    elif checkpoint.after_digest is None:
+        happened = "deleted"
+    return Link(
+        kind="file" if checkpoint.call_id is not None else "restore",
+        what=f"{happened} {checkpoint.path}" if checkpoint.call_id is not None else f"brought back {checkpoint.path}",
+        at=checkpoint.at,
+        by=checkpoint.what if checkpoint.call_id is not None else checkpoint.principal,
+        session_id=checkpoint.session_id,
+        run_id=checkpoint.run_id or "",
+        facts=_given(
+            path=checkpoint.path,
+            checkpoint_id=checkpoint.checkpoint_id,
+            call_id=checkpoint.call_id,
+            before=checkpoint.before_digest,
+            after=checkpoint.after_digest,
+            restores=checkpoint.restores,
+        ),
+        subject=subject,
+    )
+
+
+def event_link(entry: Entry, *, subject: bool = False) -> Link:
+    """Return the link of an event of a session itself, which no run caused."""
+    event = decode(entry.content)
+    facts = {
+        name: value
+        for name, value in msgspec.to_builtins(event).items()
+        if name not in ("kind", "at", "actor", "labels", "carried_ms")
+    }
+    return _link(entry, event, "session", entry.kind.replace("_", " "), facts=facts, subject=subject)
+
+
+def input_link(entry: Entry, event: RunAccepted) -> Link:
+    """Return the link of the message that a run began with."""
+    facts = _given(
+        text=_cut(event.text),
+        principal=event.principal,
+        origin=event.origin,
+        mode=event.mode.value,
+        agent_id=event.agent_id,
+        agent_reason=event.agent_reason,
+        parent_run_id=event.parent.run_id if event.parent else None,
+        reissues=event.reissue.approval_id if event.reissue else None,
+    )
+    return _link(entry, event, "input", _quoted(event.text), facts=facts)
+
+
+def steered_link(entry: Entry, event: InputSteered) -> Link:
+    """Return the link of a message that came while the run was under way."""
+    return _link(entry, event, "input", _quoted(event.text), facts={"text": _cut(event.text)})
+
+
+def end_link(entry: Entry, event: End) -> Link:
+    """Return the link of what stopped a run, for a while or for good."""
+    facts: JsonObject = {}
+    match event:
+        case RunResumed():
+            what = f"interrupted and taken up again: {event.reason}"
+        case LimitReached():
+            what = f"reached its limit of {event.limit.value.replace('_', ' ')}"
+        case CancelRequested():
+            what = f"was to be cancelled: {event.reason}"
+        case RunCompleted():
+            what, facts = "answered", {"status": "done"}
+        case RunFailed():
+            what, facts = f"failed: {event.reason} [{event.code}]", {"status": "failed", "code": event.code}
+        case RunCancelled():
+            what, facts = f"was cancelled: {event.reason}", {"status": "cancelled"}
+    return _link(entry, event, "end", what, facts=facts)
+
+
+def turn_link(turn: Turn) -> Link:
+    """Return the link of a turn of the model, without the calls in it."""
+    context, ended = turn.context, turn.ended
+    facts = _given(
+        turn=turn.event.turn,
+        provider=turn.event.provider,
+        model=turn.event.model,
+        reason=turn.event.reason,
+        settings_hash=turn.event.settings_hash,
+        last=turn.event.last or None,
+        first_seq=context.first_seq if context else None,
+        last_seq=context.last_seq if context else None,
+        messages=context.messages if context else None,
+        dropped=(context.dropped or None) if context else None,
+        digest=context.digest if context else None,
+        results=turn.seen,
+        text=_cut("".join(turn.text)),
+        stop=ended.stop.value if ended else None,
+        voided=turn.voided.reason if turn.voided else None,
+    )
+    if ended is not None:
+        facts |= {"input_tokens": ended.usage.input_tokens, "output_tokens": ended.usage.output_tokens}
+    what = f"{turn.event.turn}, {' '.join(dict.fromkeys((turn.event.provider, turn.event.model)))}"
+    if ended is not None:
+        what += f", {ended.usage.input_tokens} tokens in, {ended.usage.output_tokens} out"
+    if turn.voided is not None:
+        what += f", does not count: {turn.voided.reason}"
+    return _link(turn.entry, turn.event, "turn", what, facts=facts)
+
+
+def call_link(call: Call) -> Link:
+    """Return the link of a call, without what followed from it."""
+    facts = _given(
+        call_id=call.event.call_id,
+        tool=call.event.tool,
+        arguments=call.event.arguments,
+        malformed=call.event.malformed,
+    )
+    what = f"{call.event.tool} {_line(_encode.encode(call.event.arguments).decode())}"
+    return _link(call.proposed, call.event, "call", what, facts=facts)
+
+
+def policy_link(entry: Entry, event: PolicyDecided) -> Link:
+    """Return the link of the policy's verdict on a call."""
+    effect = event.effect
+    facts = _given(
+        verdict=event.verdict.value,
+        risk=event.risk.value if event.risk else None,
+        reason=event.reason,
+        policies=list(event.policies),
+        policy_hash=event.policy_hash,
+        grant_id=event.grant_id,
+        has_channel=event.has_channel or None,
+        effect=effect.summary if effect else None,
+        paths=list(effect.paths) if effect else None,
+        hosts=list(effect.hosts) if effect else None,
+        command=effect.command if effect else None,
+    )
+    clauses = f" by {', '.join(event.policies)}" if event.policies else ""
+    grant = f", covered by grant {event.grant_id}" if event.grant_id else ""
+    return _link(entry, event, "policy", f"{event.verdict.value}{clauses}: {event.reason}{grant}", facts=facts)
+
+
+def approval_link(entry: Entry, event: ApprovalResolved, asked: tuple[Entry, ApprovalRequested] | None) -> Link:
+    """Return the link of a question that was answered, or that nobody answered in time."""
+    facts = _given(
+        approval_id=event.approval_id,
+        asked_at=asked[1].at.isoformat() if asked else None,
+        decision=event.decision.value,
+        scope=event.scope.value,
+        until=event.until.isoformat() if event.until else None,
+        reason=event.reason,
+        grant_id=event.grant_id,
+        edited=event.arguments is not None or None,
+        arguments=event.arguments,
+    )
+    edited = ", with other arguments" if event.arguments is not None else ""
+    said = f": {event.reason}" if event.reason else ""
+    what = f"{event.decision.value.replace('_', ' ')} by {event.actor}, {event.scope.value}{edited}{said}"
+    return _link(entry, event, "approval", what, facts=facts)
+
+
+def question_link(entry: Entry, event: ApprovalRequested) -> Link:
+    """Return the link of a question that is still open."""
+    facts = {"approval_id": event.approval_id, "expires_at": event.expires_at.isoformat()}
+    return _link(entry, event, "approval", "asked, and not answered", facts=facts)
+
+
+def child_link(entry: Entry, event: ChildStarted) -> Link:
+    """Return the link of a task that was handed to a child run."""
+    facts = {"run_id": event.child_run_id, "session_id": event.child_session_id, "text": _cut(event.text)}
+    what = f"delegated to run {event.child_run_id}: {_quoted(event.text)}"
+    return _link(entry, event, "child", what, facts=facts)
+
+
+def execution_link(entry: Entry, event: ToolFinished | ChildEnded, call: Call) -> Link:
+    """Return the link of an execution that came to an end, or that never began."""
+    facts = _given(
+        outcome=event.outcome.value,
+        attempts=call.attempts or None,
+        text=_cut(event.text),
+        artifact_id=event.artifact if isinstance(event, ToolFinished) else None,
+    )
+    what = event.outcome.value if call.started is not None else f"{event.outcome.value}, never begun"
+    if call.started is not None:
+        took = (event.at - call.started[1].at).total_seconds()
+        facts["took_seconds"] = took
+        what += f" after {took:.1f} s"
+    if event.attestation is not None:
+        what += _of_statement(event.attestation, facts)
+    return _link(entry, event, "execution", what, facts=facts)
+
+
+def _of_statement(attested: attestation.Attestation, facts: JsonObject) -> str:
+    """Add what the daemon stated about the execution; return it in words."""
+    stated = attestation.read(attested.statement)
+    facts["runtime"] = stated.runtime.value
+    facts["ran"] = [msgspec.to_builtins(ran) for ran in stated.ran]
+    words = [f"sandbox {ran.tier}, {ran.stopped or f'exit code {ran.exit_code}'}" for ran in stated.ran]
+    return "".join(f", {word}" for word in words)
+
+
+def unfinished_link(entry: Entry, event: ToolStarted) -> Link:
+    """Return the link of an execution that the tape has no end of."""
+    facts = {"attempts": event.attempt}
+    return _link(entry, event, "execution", "begun, with no end on the tape", facts=facts)
+
+
+def result_of(call: Call, outcome: str, labels: tuple[str, ...]) -> JsonObject:
+    """Return what a later turn knew of a call by its result."""
+    return {"call_id": call.event.call_id, "tool": call.event.tool, "outcome": outcome, "labels": list(labels)}
+
+
+def _link(
+    entry: Entry, event: Event, kind: str, what: str, *, facts: JsonObject | None = None, subject: bool = False
+) -> Link:
+    return Link(
+        kind=kind,
+        what=_line(what),
+        at=event.at,
+        by=event.actor,
+        session_id=entry.session_id,
+        run_id=entry.run_id or "",
+        tape_seq=entry.tape_seq,
+        labels=event.labels,
+        facts=facts or {},
+        subject=subject,
+    )
+
+
+def _given(**facts: object) -> JsonObject:
+    """Return the facts that there are."""
+    return {name: value for name, value in facts.items() if value not in (None, "", [], ())}
+
+
+def _quoted(text: str) -> str:
+    return f"“{_line(text)}”"
+
+
+def _line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= LINE_CHARS else line[: LINE_CHARS - 1] + "…"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= TEXT_CHARS else text[: TEXT_CHARS - 1] + "…"
