@@ -71,6 +71,7 @@ def a_question(number: int) -> Question:
         tool=SHELL,
         effect=_effect(number),
         labels=("owner", "tool"),
+        channels=("grpc",),
         has_channel=True,
         now=AT,
     )

@@ -92,6 +92,8 @@ def an_accepted(
     limits: Limits | None = None,
     parent: Parent | None = None,
     reissue: Reissue | None = None,
+    origin: str = "api",
+    channels: tuple[str, ...] = (),
     carried_ms: int = 0,
 ) -> RunAccepted:
     return RunAccepted(
@@ -102,6 +104,8 @@ def an_accepted(
         limits=limits or Limits(),
         parent=parent,
         reissue=reissue,
+        origin=origin,
+        channels=channels,
         carried_ms=carried_ms,
     )
 
@@ -118,8 +122,8 @@ def a_resume(*, carried_ms: int = 0) -> RunResumed:
     return RunResumed(at=AT, carried_ms=carried_ms)
 
 
-def a_steer(text: str = "And then?") -> InputSteered:
-    return InputSteered(at=AT, text=text)
+def a_steer(text: str = "And then?", *, origin: str = "api") -> InputSteered:
+    return InputSteered(at=AT, text=text, origin=origin)
 
 
 def a_context(inputs: int = 1, *, carried_ms: int = 0) -> ContextAssembled:

@@ -416,6 +416,7 @@ class World:
         mode: Mode = Mode.QUEUE,
         idempotency_key: str | None = None,
         who: PrincipalId = ANA,
+        origin: str = "api",
     ) -> Accepted:
         """Send a message, to the session of that key unless another is named."""
         return await self.intake.accept(
@@ -425,6 +426,7 @@ class World:
                 session=session or SessionRef(key=key),
                 mode=mode,
                 idempotency_key=idempotency_key,
+                origin=origin,
             )
         )
 

@@ -16,6 +16,7 @@ from palyra.cli.options import Invocation, PalyraCommand
 from palyra.cli.output import Progress, facts, plural, say, show, show_json, table
 from palyra.core import labels
 from palyra.core.call import DecidedCall, decisions
+from palyra.core.channel import UNKNOWN
 from palyra.core.clock import to_ms
 from palyra.core.effect import Effect
 from palyra.core.errors import Invalid, NotFound
@@ -53,6 +54,7 @@ class CallUnfit(Invalid):
 @click.option("--command", metavar="LINE", help="The command line that it runs.")
 @click.option("--label", type=click.Choice(LABELS), default=labels.OWNER, help="Where its arguments come from.")
 @click.option("--agent", metavar="ID", help="Who makes it.")
+@click.option("--channel", metavar="NAME", help="How the message came in that it follows: grpc, http.")
 @click.option("--no-channel", is_flag=True, help="Nobody can be asked.")
 @click.option("--granted", is_flag=True, help="An earlier answer covers it.")
 @click.pass_obj
@@ -70,6 +72,7 @@ def explain(
     command: str | None,
     label: str,
     agent: str | None,
+    channel: str | None,
     no_channel: bool,
     granted: bool,
 ) -> None:
@@ -102,7 +105,8 @@ def explain(
         credentials=credentials or None,
         command=command,
         label=label,
-        channel=not no_channel,
+        channel=channel or UNKNOWN,
+        has_channel=not no_channel,
         granted=granted,
         agent=agent or "imagined",
     )
@@ -205,7 +209,7 @@ def _past(invocation: Invocation, name: str) -> Iterator[DecidedCall]:
     run = find_run(client, name)
     events = [line.event for line in read_tape(client, f"/runs/{run.run_id}") if line.event is not None]
     accepted = next(event for event in events if isinstance(event, RunAccepted))
-    for proposed, decided in decisions(events):
+    for proposed, decided, channels in decisions(events):
         yield DecidedCall(
             principal=accepted.principal,
             agent_id=accepted.agent_id,
@@ -213,6 +217,7 @@ def _past(invocation: Invocation, name: str) -> Iterator[DecidedCall]:
             run_id=RunId(run.run_id),
             proposed=proposed,
             decided=decided,
+            channels=channels,
         )
 
 
@@ -248,6 +253,7 @@ def _facts(judged: Judgement, past: DecidedCall | None = None) -> list[str]:
             ("verdict", judged.verdict.value),
             ("recorded", past.decided.verdict.value if past is not None else None),
             ("risk", judged.risk.value),
+            ("channel", ", ".join(past.channels) if past is not None else None),
             ("reason", judged.reason),
             ("policies", ", ".join(judged.policies) or "none"),
             ("answer", "an earlier one covers it" if judged.grant_id is not None else None),
@@ -263,6 +269,7 @@ def _flip(past: DecidedCall, judged: Judgement) -> dict[str, object]:
         "call_id": past.proposed.call_id,
         "tool": past.proposed.tool,
         "summary": _summary(past),
+        "channels": past.channels or (UNKNOWN,),
         "was": past.decided.verdict,
         "was_by": past.decided.policies,
         "verdict": judged.verdict,

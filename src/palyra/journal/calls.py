@@ -34,14 +34,19 @@ def _calls(conn: Connection, runs: Sequence[Row]) -> Iterator[DecidedCall]:
     names = {f"r{place}": row[0] for place, row in enumerate(runs)}
     listed = ", ".join(f":{name}" for name in names)
     rows = conn.fetch(
-        f"SELECT run_id, content FROM tape WHERE run_id IN ({listed})"
-        " AND kind IN ('tool_proposed', 'policy_decided') ORDER BY run_id DESC, tape_seq",
+        f"SELECT run_id, kind, content FROM tape WHERE run_id IN ({listed})"
+        " AND kind IN ('run_accepted', 'input_steered', 'tool_proposed', 'policy_decided')"
+        " ORDER BY run_id DESC, tape_seq",
         names,
     )
     of_run = {row[0]: row for row in runs}
-    for run_id, entries in groupby(rows, key=lambda row: row[0]):
+    for run_id, found in groupby(rows, key=lambda row: row[0]):
+        entries = list(found)
+        if all(kind != "policy_decided" for _, kind, _ in entries):
+            # What was said may be long, and nothing was decided about it.
+            continue
         _, session_id, principal, agent_id = of_run[run_id]
-        for proposed, event in decisions(decode(row[1]) for row in entries):
+        for proposed, event, channels in decisions(decode(content) for _, _, content in entries):
             yield DecidedCall(
                 principal=PrincipalId(principal),
                 agent_id=AgentId(agent_id),
@@ -49,4 +54,5 @@ def _calls(conn: Connection, runs: Sequence[Row]) -> Iterator[DecidedCall]:
                 run_id=RunId(run_id),
                 proposed=proposed,
                 decided=event,
+                channels=channels,
             )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from palyra.core import labels
+from palyra.core.channel import families
 from palyra.core.effect import Effect
 from palyra.core.tool import Risk, ToolSpec
 from palyra.policy.commands import any_prefix, common_prefixes, read
@@ -24,7 +25,7 @@ class Request:
     resource: Reference
     context: dict[str, object]
     entities: str
-    """The agent and the tool with what the policies may know of them, as JSON."""
+    """The agent, the tool and the channel with what the policies may know of them, as JSON."""
 
 
 def request(
@@ -34,6 +35,7 @@ def request(
     tool: ToolSpec,
     effect: Effect,
     label: str,
+    channel: str,
     has_channel: bool,
     granted: bool,
     signals: Sequence[str] = (),
@@ -50,6 +52,7 @@ def request(
             "risk_level": RISK_LEVELS[effect.risk],
             "label": label,
             "label_level": labels.rank(label),
+            "channel": {"__entity": _named("Channel", channel)},
             "has_channel": has_channel,
             "granted": granted,
             "paths": sorted({posixpath.normpath(path) for path in effect.paths}),
@@ -65,7 +68,7 @@ def request(
             "commands": sorted(any_prefix(line)),
             "common_commands": sorted(common_prefixes(line)),
         },
-        entities=_entities(principal, agent_id, tool.name, tool.read_only),
+        entities=_entities(principal, agent_id, tool.name, tool.read_only, channel),
     )
 
 
@@ -105,16 +108,21 @@ def _named(kind: str, name: str) -> Reference:
 
 
 @lru_cache(maxsize=1024)
-def _entities(principal: str, agent_id: str, tool: str, read_only: bool) -> str:
+def _entities(principal: str, agent_id: str, tool: str, read_only: bool, channel: str) -> str:
     parts = tool.split(".")
-    families = [".".join(parts[:end]) for end in range(1, len(parts))]
+    names = [".".join(parts[:end]) for end in range(1, len(parts))]
     return json.dumps(
         [
             {"uid": _named("Agent", agent_id), "attrs": {}, "parents": [_named("Principal", principal)]},
             {
                 "uid": _named("Tool", tool),
                 "attrs": {"read_only": read_only},
-                "parents": [_named("Family", family) for family in families],
+                "parents": [_named("Family", name) for name in names],
+            },
+            {
+                "uid": _named("Channel", channel),
+                "attrs": {},
+                "parents": [_named("Channel", family) for family in families(channel)],
             },
         ]
     )

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from palyra.core import labels
 from palyra.core.approval import Grant, Scope
+from palyra.core.channel import UNKNOWN
 from palyra.core.effect import Effect
 from palyra.core.ids import AgentId, PrincipalId, SessionId
 from palyra.core.manifest import Manifest
@@ -24,6 +25,7 @@ from palyra.policy.load import Policies
 
 MANIFEST = "manifest"
 """Stands for the policy when a manifest decides."""
+STRICTNESS = (Verdict.ALLOW, Verdict.ASK, Verdict.DENY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class Question:
     effect: Effect
     labels: tuple[str, ...]
     """Where the texts came from that the arguments were made of."""
+    channels: tuple[str, ...]
+    """By which channels the words came in that the run follows; none if that was not recorded."""
     has_channel: bool
     """Somebody entitled to answer can be reached."""
     now: datetime
@@ -73,11 +77,19 @@ class Gate:
         return self._policies.hash
 
     def judge(self, question: Question, grants: Sequence[Grant]) -> Judgement:
-        """Decide about a call."""
+        """Decide about a call.
+
+        One whose run follows words of several channels is judged for each of them, and the strictest verdict counts:
+        so whoever joins a run by another channel has no more rights in it than either.
+        """
         if question.manifest is not None and (beyond := beyond_manifest(question.manifest, question)):
             return self._judgement(question, Verdict.DENY, beyond, (MANIFEST,))
         valid = _lifted(grants, question, policy_hash=self.policy_hash)
         grant = next((grant for grant in valid if covers(grant, question, policy_hash=self.policy_hash)), None)
+        judged = (self._judge(question, one, grant) for one in question.channels or (UNKNOWN,))
+        return max(judged, key=lambda judgement: STRICTNESS.index(judgement.verdict))
+
+    def _judge(self, question: Question, channel: str, grant: Grant | None) -> Judgement:
         run, ask = self._engine.decide(
             entities.request(
                 principal=question.principal,
@@ -85,6 +97,7 @@ class Gate:
                 tool=question.tool,
                 effect=question.effect,
                 label=labels.least_trusted(question.labels),
+                channel=channel,
                 has_channel=question.has_channel,
                 granted=grant is not None,
                 signals=question.signals,

@@ -9,6 +9,7 @@ from msgspec import Struct
 from palyra.core import labels
 from palyra.core.approval import Grant, Scope
 from palyra.core.call import DecidedCall
+from palyra.core.channel import UNKNOWN
 from palyra.core.effect import Effect
 from palyra.core.ids import AgentId, PrincipalId, SessionId
 from palyra.core.manifest import Manifest
@@ -35,7 +36,8 @@ class Imagined(Struct, frozen=True, kw_only=True):
     command: str | None = None
     label: str = labels.OWNER
     signals: tuple[str, ...] = ()
-    channel: bool = True
+    channel: str = UNKNOWN
+    has_channel: bool = True
     granted: bool = False
     principal: str = "owner"
     agent: str = IMAGINED
@@ -63,6 +65,7 @@ def judge_again(gate: Gate, call: DecidedCall, spec: ToolSpec) -> Judgement:
         tool=spec,
         effect=effect,
         labels=decided.labels or call.proposed.labels,
+        channels=call.channels,
         has_channel=decided.has_channel or decided.effect is None,
         now=decided.at,
         signals=decided.signals,
@@ -86,7 +89,8 @@ def judge_imagined(
         tool=spec,
         effect=found,
         labels=(call.label,),
-        has_channel=call.channel,
+        channels=(call.channel,),
+        has_channel=call.has_channel,
         now=_SOME_DAY,
         manifest=manifest,
         signals=call.signals,

@@ -85,6 +85,7 @@ def start(conn: Connection, parent_run_id: RunId, call_id: CallId, *, ids: IdSou
             limits=event.limits,
             origin="run",
             parent=above,
+            channels=parent.channels,
         ),
     )
     book.close()

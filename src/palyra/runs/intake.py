@@ -251,6 +251,7 @@ class Intake:
             labels=(labels.OWNER,),
             text=inbound.text,
             idempotency_key=inbound.idempotency_key,
+            origin=inbound.origin,
         )
         book.add(state, event)
         return Accepted(run_id=active.run_id, session_id=active.session_id, after_seq=after_seq, steered=True)

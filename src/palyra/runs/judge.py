@@ -112,6 +112,7 @@ class Judge:
             tool=tool.spec,
             effect=effect,
             labels=origin,
+            channels=state.channels,
             has_channel=has_channel,
             now=self._clock.now(),
             manifest=manifest,

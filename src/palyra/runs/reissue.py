@@ -34,6 +34,8 @@ class Again:
     session: Session
     agent: Agent
     agent_reason: str
+    channels: tuple[str, ...]
+    """Those of the run that asked: whoever wants the question again adds no words of his own."""
 
     def accepted(self, principal: PrincipalId, limits: Limits, *, at: datetime) -> RunAccepted:
         """Return the acceptance of that run."""
@@ -49,6 +51,7 @@ class Again:
             agent_reason=self.agent_reason,
             limits=self.agent.limits or limits,
             origin=ORIGIN,
+            channels=self.channels,
             reissue=Reissue(
                 approval_id=asked.approval_id, tool=asked.tool, arguments=asked.arguments, labels=asked.labels
             ),
@@ -95,6 +98,7 @@ def under_way(conn: Connection, asked: Approval) -> Accepted | None:
 def prepare(conn: Connection, principal: PrincipalId, asked: Approval, session: Session) -> Again:
     """Choose who proposes it: the agent of then, or whoever answers in the session if there is none of that id."""
     agent = agents.get(conn, asked.agent_id, principal)
-    if agent is not None:
-        return Again(asked, session, agent, "it proposed the call")
-    return Again(asked, session, *choose(conn, principal, session))
+    reason = "it proposed the call"
+    if agent is None:
+        agent, reason = choose(conn, principal, session)
+    return Again(asked, session, agent, reason, replay(conn, asked.run_id).channels)

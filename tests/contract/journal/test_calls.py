@@ -5,7 +5,7 @@ from palyra.core.tool import Verdict
 from palyra.journal import calls
 from palyra.journal.engine import Connection
 from tests.contract.journal.builders import BEN, a_run_id, a_run_row, accept, begin, later, write_down_of
-from tests.support.builders import AGENT, ANA, AT, a_turn, a_verdict
+from tests.support.builders import AGENT, ANA, AT, a_steer, a_turn, a_verdict, an_accepted
 
 
 def test_calls_are_read_back_the_latest_run_first(conn: Connection) -> None:
@@ -33,3 +33,14 @@ def test_every_run_is_read_however_many_there_are(conn: Connection) -> None:
         accept(conn, a_run_row(place, session_id), place=place)
         write_down_of(conn, session_id, a_run_id(place), *a_turn(1, f"c{place}"), a_verdict(f"c{place}"))
     assert len({call.run_id for call in calls.decided(conn)}) == count
+
+
+def test_a_call_comes_with_the_channels_of_its_run_by_then(conn: Connection) -> None:
+    session_id = begin(conn)
+    accept(conn, a_run_row(1, session_id))
+    events = [an_accepted(origin="grpc"), *a_turn(1, "a"), a_verdict("a"), a_steer(origin="http")]
+    write_down_of(conn, session_id, a_run_id(1), *events, *a_turn(2, "b"), a_verdict("b"))
+    accept(conn, a_run_row(2, session_id), place=2)
+    write_down_of(conn, session_id, a_run_id(2), an_accepted(origin="http"))
+    found = {call.proposed.call_id: call.channels for call in calls.decided(conn)}
+    assert found == {"a": ("grpc",), "b": ("grpc", "http")}

@@ -24,6 +24,10 @@ NO_PUSH = (
     '@id("no-push")\n@reason("Pushing is done by hand.")\n'
     'forbid (principal, action, resource)\nwhen { context.commands.contains("git push") };\n'
 )
+NOT_BY_HTTP = (
+    '@id("not-by-http") @reason("Not from there.") forbid (principal, action, resource == Tool::"shell.run")'
+    ' when { context.channel == Channel::"http" };'
+)
 WRONG = "// mine\npermit (principal, action, resource) when { context.rsk == 1 };\n"
 
 
@@ -126,6 +130,15 @@ def test_a_secret_that_goes_along_is_imagined_too(cli: Cli, own: Path) -> None:
     assert (denied["verdict"], denied["policies"]) == ("deny", ["not-mine"])
 
 
+def test_the_channel_of_a_call_is_imagined_too(cli: Cli, own: Path) -> None:
+    own.write_text(NOT_BY_HTTP)
+    asked = ("policy", "explain", "--tool", "shell.run", "--command", "ls")
+    denied = cli(*asked, "--channel", "http").out
+    assert "Not from there." in denied
+    for other in ((), ("--channel", "grpc"), ("--channel", "grpc", "--no-channel")):
+        assert json.loads(cli(*asked, *other, "--json").out)["verdict"] == "ask"
+
+
 def test_either_a_run_or_a_tool_is_explained(cli: Cli) -> None:
     assert cli("policy", "explain").code == 2
     assert cli("policy", "explain", "last", "--tool", "files.read").code == 2
@@ -134,7 +147,7 @@ def test_either_a_run_or_a_tool_is_explained(cli: Cli) -> None:
 def a_past() -> list[TapeEvent]:
     push = Effect(risk=Risk.MEDIUM, summary="run git push", command="git push")
     return [
-        b.an_accepted(),
+        b.an_accepted(origin="http"),
         ToolProposed(at=AT, turn=1, call_id=CallId("c1"), tool="shell.run", arguments={"command": "git push"}),
         b.a_proposal(1, "c2", tool="time.now"),
         PolicyDecided(
@@ -170,6 +183,8 @@ def test_a_past_call_is_judged_again(cli: Cli, door: Door) -> None:
     assert [(call["call_id"], call["summary"], call["was"], call["verdict"]) for call in told] == [
         ("c1", "run git push", "ask", "ask")
     ]
+    assert told[0]["channels"] == ["http"]
+    assert ["channel", "http"] in [line.split() for line in shown.splitlines()]
     missing = cli("policy", "explain", RUN, "c9")
     assert missing.code == 1
     assert "no_decision" in missing.err
@@ -190,11 +205,12 @@ policy = "no-push"
 tool = "shell.run"
 arguments = { command = "ls" }
 label = "web"
-channel = false
+has_channel = false
 expect = "ask"
 
 [[case]]
 tool = "files.read"
+channel = "http"
 expect = "allow"
 """
 
@@ -280,6 +296,15 @@ def test_recorded_calls_are_decided_again_and_what_changes_is_listed(cli: Cli, j
     assert [(flip["call_id"], flip["was"], flip["verdict"], flip["policies"]) for flip in told["flips"]] == [
         ("c1", "ask", "deny", ["no-push"])
     ]
+
+
+def test_recorded_calls_are_decided_again_by_the_channel_of_then(cli: Cli, journal: Home, tmp_path: Path) -> None:
+    new = tmp_path / "new.cedar"
+    new.write_text(NOT_BY_HTTP)
+    (flip,) = json.loads(cli("policy", "simulate", str(new), "--json").out)["flips"]
+    assert (flip["call_id"], flip["verdict"], flip["channels"]) == ("c1", "deny", ["http"])
+    new.write_text(NOT_BY_HTTP.replace('"http"', '"grpc"'))
+    assert json.loads(cli("policy", "simulate", str(new), "--json").out)["flips"] == []
 
 
 def test_only_some_calls_are_decided_again(cli: Cli, journal: Home) -> None:

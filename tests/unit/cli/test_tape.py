@@ -27,7 +27,7 @@ CASES: list[tuple[TapeEvent, str]] = [
     (b.an_accepted(), "'Hello.' (api, queue)"),
     (b.a_start(), ""),
     (b.a_resume(), "restart"),
-    (b.a_steer("And?"), "'And?'"),
+    (b.a_steer("And?", origin="http"), "'And?' (http)"),
     (b.a_context(), "1 message, about 10 tokens"),
     (b.a_turn_start(2, last=True), "turn 2, scripted small, last turn, no tools"),
     (b.a_text(text="a\nb"), "'a\\nb'"),

@@ -809,3 +809,14 @@ def test_an_end_is_final(status: RunStatus, event: RunEvent) -> None:
 
 def test_an_illegal_transition_is_our_own_fault() -> None:
     assert issubclass(IllegalTransition, Broken)
+
+
+def test_a_run_knows_by_which_channels_its_words_came_in() -> None:
+    state = fold([an_accepted(origin="grpc"), a_start()])
+    assert state.channels == ("grpc",)
+    steered = evolve_all(state, a_steer(origin="grpc"), a_steer(origin="http"))
+    assert steered.channels == ("grpc", "http")
+
+
+def test_a_run_that_another_led_to_has_the_channels_of_that_one() -> None:
+    assert fold([an_accepted(origin="run", channels=("http", "grpc"))]).channels == ("http", "grpc")

@@ -29,6 +29,7 @@ def a_question(
     command: str = "",
     kind: str = "folder:/home/ana/notes",
     labels: tuple[str, ...] = ("owner",),
+    channels: tuple[str, ...] = ("grpc",),
     has_channel: bool = True,
     principal: PrincipalId = OWNER,
     agent_id: AgentId = AGENT,
@@ -38,7 +39,7 @@ def a_question(
 ) -> Question:
     spec = ToolSpec(name=tool, description="", parameters={}, read_only=read_only)
     effect = Effect(risk=risk, summary=tool, paths=paths, hosts=hosts, command=command, kind=kind)
-    return Question(principal, agent_id, session_id, spec, effect, labels, has_channel, now, manifest)
+    return Question(principal, agent_id, session_id, spec, effect, labels, channels, has_channel, now, manifest)
 
 
 def a_grant(

@@ -32,20 +32,21 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
         command=NAMES,
         carries_secret=st.booleans(),
     ),
-    names=st.tuples(NAMES, NAMES, NAMES),
+    names=st.tuples(NAMES, NAMES, NAMES, NAMES),
     flags=st.tuples(st.booleans(), st.booleans()),
     signals=st.lists(NAMES).map(tuple),
 )
 def test_every_request_fits_the_schema(
-    tool: ToolSpec, effect: Effect, names: tuple[str, str, str], flags: tuple[bool, bool], signals: tuple[str, ...]
+    tool: ToolSpec, effect: Effect, names: tuple[str, str, str, str], flags: tuple[bool, bool], signals: tuple[str, ...]
 ) -> None:
-    principal, agent_id, label = names
+    principal, agent_id, label, channel = names
     asked = request(
         principal=principal,
         agent_id=agent_id,
         tool=tool,
         effect=effect,
         label=label,
+        channel=channel,
         has_channel=flags[0],
         granted=flags[1],
         signals=signals,

@@ -131,6 +131,64 @@ def test_a_host_is_allowed_with_what_is_below_it() -> None:
     assert verdict() is Verdict.ASK
 
 
+@pytest.mark.parametrize("test", ['== Channel::"http"', 'in Channel::"http"'])
+def test_a_tool_is_forbidden_by_channel(test: str) -> None:
+    gate = a_gate(
+        '@id("not-by-http") @reason("Not from there.") forbid (principal, action, resource == Tool::"shell.run")'
+        f" when {{ context.channel {test} }};"
+    )
+    denied = gate.judge(a_question(tool="shell.run", channels=("http",)), ())
+    assert (denied.verdict, denied.policies, denied.reason) == (Verdict.DENY, ("not-by-http",), "Not from there.")
+    for channels in (("grpc",), ("https",), (), ("unknown",)):
+        assert gate.judge(a_question(tool="shell.run", channels=channels), ()).verdict is Verdict.ASK, channels
+    assert gate.judge(a_question(tool="files.write", channels=("http",)), ()).verdict is Verdict.ASK
+
+
+def test_a_family_of_channels_holds_all_whose_names_begin_so() -> None:
+    gate = a_gate(
+        '@id("chats") permit (principal, action == Action::"run", resource)'
+        ' when { context.channel in Channel::"telegram" };'
+    )
+
+    def verdict(*channels: str) -> Verdict:
+        return gate.judge(a_question(channels=channels), ()).verdict
+
+    assert verdict("telegram") is verdict("telegram:ops") is verdict("telegram:ops:night") is Verdict.ALLOW
+    assert verdict("telegramme:ops") is verdict("ops:telegram") is verdict("grpc") is Verdict.ASK
+
+
+def test_of_several_channels_the_strictest_counts() -> None:
+    gate = a_gate(
+        """@id("at-home") permit (principal, action == Action::"run", resource)
+        when { context.channel == Channel::"grpc" };
+        @id("never-by-mail") forbid (principal, action, resource) when { context.channel == Channel::"mail" };"""
+    )
+
+    def judged(*channels: str) -> tuple[Verdict, tuple[str, ...]]:
+        found = gate.judge(a_question(channels=channels), ())
+        return found.verdict, found.policies
+
+    assert judged("grpc") == (Verdict.ALLOW, ("at-home",))
+    assert judged("grpc", "http") == judged("http", "grpc") == (Verdict.ASK, ("changes-ask",))
+    assert judged("grpc", "mail", "http") == (Verdict.DENY, ("never-by-mail",))
+
+
+def test_what_came_by_a_channel_that_nobody_wrote_down_fits_no_permit_for_one() -> None:
+    gate = a_gate(
+        '@id("all") permit (principal, action == Action::"run", resource)'
+        ' when { [Channel::"grpc", Channel::"http"].contains(context.channel) };'
+    )
+    assert gate.judge(a_question(channels=("http",)), ()).verdict is Verdict.ALLOW
+    assert gate.judge(a_question(channels=()), ()).verdict is Verdict.ASK
+    assert gate.judge(a_question(channels=("http", "unknown")), ()).verdict is Verdict.ASK
+
+
+def test_all_that_is_done_for_a_person_can_be_named() -> None:
+    gate = a_gate('@id("not-ana") forbid (principal in Principal::"user:ana", action, resource);')
+    assert gate.judge(a_question(principal=PrincipalId("user:ana")), ()).verdict is Verdict.DENY
+    assert gate.judge(a_question(principal=PrincipalId("user:ben")), ()).verdict is Verdict.ASK
+
+
 def test_what_is_done_in_the_persons_name_can_be_told_apart() -> None:
     gate = a_gate(
         '@id("docs") permit (principal, action == Action::"run", resource == Tool::"http.fetch")'

@@ -21,6 +21,7 @@ def a_call(
     arguments: JsonObject | None = None,
     labels: tuple[str, ...] = ("owner",),
     has_channel: bool = True,
+    channels: tuple[str, ...] = ("grpc",),
     grant_id: str | None = None,
     risk: Risk = Risk.MEDIUM,
 ) -> DecidedCall:
@@ -42,6 +43,7 @@ def a_call(
             has_channel=has_channel,
             grant_id=grant_id,
         ),
+        channels=channels,
     )
 
 
@@ -55,6 +57,15 @@ def test_a_recorded_call_is_judged_by_what_was_recorded() -> None:
     assert judge_again(SHIPPED, alone, SHELL).policies == ("no-approval-channel",)
     web = judge_again(SHIPPED, a_call(PUSH, labels=("owner", "web")), SHELL)
     assert "untrusted-text-asks" in web.policies
+
+
+def test_a_call_is_judged_by_the_channels_of_then() -> None:
+    gate = a_gate('@id("no") forbid (principal, action, resource) when { context.channel == Channel::"http" };')
+    assert judge_again(gate, a_call(PUSH), SHELL).verdict is Verdict.ASK
+    assert judge_again(gate, a_call(PUSH, channels=("grpc", "http")), SHELL).policies == ("no",)
+    assert judge_again(gate, a_call(PUSH, channels=()), SHELL).verdict is Verdict.ASK
+    assert judge_imagined(gate, Imagined(tool="files.read", channel="http"), SHELL).verdict is Verdict.DENY
+    assert judge_imagined(gate, Imagined(tool="files.read"), SHELL).verdict is not Verdict.DENY
 
 
 @pytest.mark.parametrize("label", ["owner", "web"])
@@ -76,7 +87,7 @@ def test_an_imagined_call_is_harmless_unless_something_else_is_said() -> None:
     read = ToolSpec(name="files.read", description="", parameters={})
     assert judge_imagined(SHIPPED, Imagined(tool="files.read"), read).verdict is Verdict.ALLOW
     assert judge_imagined(SHIPPED, Imagined(tool="files.read", risk=Risk.MEDIUM), read).verdict is Verdict.ASK
-    force = judge_imagined(SHIPPED, Imagined(tool="shell.run", command="git push -f", channel=False), SHELL)
+    force = judge_imagined(SHIPPED, Imagined(tool="shell.run", command="git push -f", has_channel=False), SHELL)
     assert (force.verdict, force.risk) == (Verdict.DENY, Risk.HIGH)
     granted = judge_imagined(SHIPPED, Imagined(tool="shell.run", command="x", label="web", granted=True), SHELL)
     assert granted.verdict is Verdict.ALLOW

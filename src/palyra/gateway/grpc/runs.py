@@ -7,6 +7,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from palyra.core import channel
 from palyra.core.errors import Invalid, Unavailable
 from palyra.core.events import Entry, Mode
 from palyra.core.ids import PrincipalId, RunId, SessionId, parse_ulid
@@ -139,7 +140,7 @@ class RunMethods:
                             session=SessionRef(session_id=accepted.session_id),
                             mode=Mode.STEER,
                             idempotency_key=request.steer.idempotency_key or None,
-                            origin="grpc",
+                            origin=channel.GRPC,
                         )
                     )
                 case "cancel":
@@ -202,5 +203,5 @@ def _inbound(message: pb.InboundMessage, principal: PrincipalId) -> Inbound:
         session=convert.to_session_ref(message.session),
         mode=convert.MODES[message.mode],
         idempotency_key=message.idempotency_key or None,
-        origin="grpc",
+        origin=channel.GRPC,
     )

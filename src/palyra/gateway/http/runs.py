@@ -5,6 +5,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from palyra.core import channel
 from palyra.core.events import Entry, Mode
 from palyra.core.ids import PrincipalId, RunId, SessionId, parse_ulid
 from palyra.core.message import Accepted, Inbound
@@ -189,7 +190,7 @@ class RunRoutes:
                 session=message.session,
                 mode=message.mode,
                 idempotency_key=header if message.idempotency_key is None else message.idempotency_key,
-                origin="http",
+                origin=channel.HTTP,
             )
         )
 

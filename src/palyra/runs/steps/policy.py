@@ -126,6 +126,7 @@ def _both(state: RunState, entries: Sequence[Entry], decided: Sequence[RunEvent]
             run_id=state.run_id,
             proposed=proposed[event.call_id],
             decided=event,
+            channels=state.channels,
         )
         if (tool := catalog.get(call.proposed.tool)) is not None:
             found.append((call, tool.spec))
