@@ -25,7 +25,7 @@ from palyra.core.manifest import Manifest
 from palyra.core.tool import Risk, ToolCall, ToolSpec, Verdict
 from palyra.policy.gate import Gate, Judgement
 from palyra.policy.load import load, load_files
-from palyra.policy.replay import Imagined, judge_again, judge_imagined
+from palyra.policy.replay import IMAGINED, OWNER, Imagined, judge_again, judge_imagined
 
 if TYPE_CHECKING:
     from palyra.tools.catalog import Catalog
@@ -54,6 +54,7 @@ class CallUnfit(Invalid):
 @click.option("--command", metavar="LINE", help="The command line that it runs.")
 @click.option("--label", type=click.Choice(LABELS), default=labels.OWNER, help="Where its arguments come from.")
 @click.option("--agent", metavar="ID", help="Who makes it.")
+@click.option("--principal", metavar="ID", help="On whose behalf; else user:owner.")
 @click.option("--channel", metavar="NAME", help="How the message came in that it follows: grpc, http.")
 @click.option("--no-channel", is_flag=True, help="Nobody can be asked.")
 @click.option("--granted", is_flag=True, help="An earlier answer covers it.")
@@ -72,6 +73,7 @@ def explain(
     command: str | None,
     label: str,
     agent: str | None,
+    principal: str | None,
     channel: str | None,
     no_channel: bool,
     granted: bool,
@@ -108,7 +110,8 @@ def explain(
         channel=channel or UNKNOWN,
         has_channel=not no_channel,
         granted=granted,
-        agent=agent or "imagined",
+        principal=principal or OWNER,
+        agent=agent or IMAGINED,
     )
     catalog = tools_of(invocation)
     spec = spec_of(catalog, tool)

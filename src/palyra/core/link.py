@@ -114,6 +114,7 @@ def input_link(entry: Entry, event: RunAccepted) -> Link:
         text=_cut(event.text),
         principal=event.principal,
         origin=event.origin,
+        channels=list(event.channels),
         mode=event.mode.value,
         agent_id=event.agent_id,
         agent_reason=event.agent_reason,
@@ -125,7 +126,7 @@ def input_link(entry: Entry, event: RunAccepted) -> Link:
 
 def steered_link(entry: Entry, event: InputSteered) -> Link:
     """Return the link of a message that came while the run was under way."""
-    return _link(entry, event, "input", _quoted(event.text), facts={"text": _cut(event.text)})
+    return _link(entry, event, "input", _quoted(event.text), facts={"text": _cut(event.text), "origin": event.origin})
 
 
 def end_link(entry: Entry, event: End) -> Link:

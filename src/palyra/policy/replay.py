@@ -20,6 +20,8 @@ from palyra.policy.leaks import guard
 
 IMAGINED = "imagined"
 """Stands where an imagined call has no id, or no class of arguments."""
+OWNER = "user:owner"
+"""Whoever set the home up, on whose behalf things are done if nobody else is named."""
 _SOME_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -39,7 +41,7 @@ class Imagined(Struct, frozen=True, kw_only=True):
     channel: str = UNKNOWN
     has_channel: bool = True
     granted: bool = False
-    principal: str = "owner"
+    principal: str = OWNER
     agent: str = IMAGINED
 
 

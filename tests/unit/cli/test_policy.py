@@ -139,6 +139,13 @@ def test_the_channel_of_a_call_is_imagined_too(cli: Cli, own: Path) -> None:
         assert json.loads(cli(*asked, *other, "--json").out)["verdict"] == "ask"
 
 
+def test_a_policy_that_names_a_person_holds_for_that_one(cli: Cli, own: Path) -> None:
+    own.write_text('@id("not-mine") forbid (principal in Principal::"user:owner", action, resource);')
+    asked = ("policy", "explain", "--tool", "shell.run", "--command", "ls", "--json")
+    assert json.loads(cli(*asked).out)["verdict"] == "deny"
+    assert json.loads(cli(*asked, "--principal", "user:ana").out)["verdict"] == "ask"
+
+
 def test_either_a_run_or_a_tool_is_explained(cli: Cli) -> None:
     assert cli("policy", "explain").code == 2
     assert cli("policy", "explain", "last", "--tool", "files.read").code == 2
