@@ -26,7 +26,7 @@ from palyra.core.step import (
     next_step,
 )
 from palyra.journal import tape
-from palyra.journal.engine import Engine
+from palyra.journal.engine import Connection, Engine
 from palyra.journal.leases import Lease
 from palyra.runs.attestations import Attester
 from palyra.runs.record import Overtaken, fold, record, replay
@@ -34,7 +34,7 @@ from palyra.runs.steps.approval import ApprovalStep
 from palyra.runs.steps.finish import FinishStep
 from palyra.runs.steps.model import ModelStep
 from palyra.runs.steps.policy import PolicyStep
-from palyra.runs.steps.port import Emit
+from palyra.runs.steps.port import Emit, Guard
 from palyra.runs.steps.tools import ToolsStep
 from palyra.runs.stops import Stops
 
@@ -205,7 +205,7 @@ class Carrier:
         self.state = fold(known, entries)
         return self.state
 
-    async def emit(self, events: Sequence[RunEvent], /) -> RunState:
+    async def emit(self, events: Sequence[RunEvent], /, *, also: Guard | None = None) -> RunState:
         """Record events, with the time that was spent since the last ones."""
         async with self._turn_to_write:
             known = self.state
@@ -213,16 +213,32 @@ class Carrier:
             spent_ms = int((self._clock.monotonic() - self._since) * 1000)
             carried_ms = spent_ms - (known.carried_ms - self._carried_ms)
             stamped = [*events[:-1], msgspec.structs.replace(events[-1], carried_ms=carried_ms)]
+            written = len(stamped)
+
+            def watched(conn: Connection) -> Sequence[RunEvent]:
+                nonlocal written
+                assert also is not None
+                found = also(conn)
+                written = len(stamped) + len(found)
+                return found
+
             try:
                 self.state = await self._engine.write(
-                    lambda conn: record(conn, known, stamped, lease=self._lease, ids=self._ids)
+                    lambda conn: record(
+                        conn,
+                        known,
+                        stamped,
+                        lease=self._lease,
+                        ids=self._ids,
+                        also=watched if also is not None else None,
+                    )
                 )
             except IllegalTransition:
                 # An earlier write of the same step may have folded in what makes this one not fit.
                 if self._decided_on.run_seq + self._written < known.run_seq:
                     raise Overtaken from None
                 raise
-            self._written += len(events)
+            self._written += written
             return self.state
 
 

@@ -327,8 +327,19 @@ class Book:
         return replay(self._conn, run_id), accepted
 
 
-def record(conn: Connection, state: RunState, events: Sequence[RunEvent], *, lease: Lease, ids: IdSource) -> RunState:
-    """Write what the carrier of a run has done, and return where the run stands now."""
+def record(
+    conn: Connection,
+    state: RunState,
+    events: Sequence[RunEvent],
+    *,
+    lease: Lease,
+    ids: IdSource,
+    also: Callable[[Connection], Sequence[RunEvent]] | None = None,
+) -> RunState:
+    """Write what the carrier of a run has done, and return where the run stands now.
+
+    A guard looks at the rows first, once the session is held; what it returns is written before the rest.
+    """
     book = Book.open(conn, state.session_id, ids=ids)
     mark = runs.mark(conn, state.run_id)
     if mark.lease != lease:
@@ -337,7 +348,7 @@ def record(conn: Connection, state: RunState, events: Sequence[RunEvent], *, lea
     if overtaken:
         state = fold(state, tape.of_run(conn, state.run_id, after_run_seq=state.run_seq))
     try:
-        for event in events:
+        for event in (*also(conn), *events) if also is not None else events:
             state = book.add(state, event)
     except IllegalTransition:
         if overtaken:

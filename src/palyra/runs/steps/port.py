@@ -1,10 +1,15 @@
 """What a step is given to record what it does."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from palyra.core.events import RunEvent
 from palyra.core.run import RunState
+from palyra.journal.engine import Connection
+
+Guard = Callable[[Connection], Sequence[RunEvent]]
+"""Looks at the rows in the unit that records the events of a step, before they are: while it looks nobody else can
+write to the run. It may change rows. What it returns is recorded first; if it raises, nothing is recorded."""
 
 
 class Emit(Protocol):
@@ -14,4 +19,4 @@ class Emit(Protocol):
     none of them is recorded. May be called by several tasks of one step; their events follow one another.
     """
 
-    async def __call__(self, events: Sequence[RunEvent], /) -> RunState: ...
+    async def __call__(self, events: Sequence[RunEvent], /, *, also: Guard | None = None) -> RunState: ...
