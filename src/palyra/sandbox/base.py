@@ -82,12 +82,14 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A program to run: its arguments, the folders it may change, and the one it starts in."""
+    """A program to run: its arguments, the folders it works in, and the one it starts in."""
 
     argv: tuple[str, ...]
     roots: tuple[Path, ...]
     folder: Path
     """A root, or below one."""
+    read_only: bool = False
+    """The folders are there to be read only. In the tier `off` nothing keeps a program to that."""
     bounds: Bounds = Bounds()
     environment: Mapping[str, str] = field(default_factory=dict)
     """What it is given besides the few variables that every program needs. Nothing of Palyra's own is passed on."""

@@ -130,6 +130,7 @@ def _direct(launch: Launch, tier: Tier, job: Job, mounts: tuple[Mount, ...]) -> 
         )
     launch.temporary = Path(tempfile.mkdtemp(prefix="palyra-job-"))
     private = str(launch.temporary)
+    given = [str(mount.path) for mount in mounts if not mount.covered]
     limits = {f"RLIMIT_{name.upper()}": value for name, value in strict.limits(job.bounds).items()}
     # This limit counts whatever the user runs, inside and outside.
     limits["RLIMIT_NPROC"] += _tasks_of(os.getuid())
@@ -140,8 +141,8 @@ def _direct(launch: Launch, tier: Tier, job: Job, mounts: tuple[Mount, ...]) -> 
         "temporary": private,
         "limits": limits,
         "confined": confined,
-        "readable": [*SYSTEM, *SYSTEM_FILES, *MORE_SYSTEM_FILES],
-        "writable": [private, *(str(mount.path) for mount in mounts if not mount.covered)],
+        "readable": [*SYSTEM, *SYSTEM_FILES, *MORE_SYSTEM_FILES, *(given if job.read_only else ())],
+        "writable": [private, *(() if job.read_only else given)],
         "devices": DEVICES,
         "filter": (seccomp.build(tier) or b"").hex(),
     }

@@ -66,7 +66,7 @@ def arguments(
         if mount.covered:
             told += ["--perms", "0755", "--size", "65536", "--tmpfs", str(mount.path)]
         else:
-            told += ["--bind", str(mount.path), str(mount.path)]
+            told += ["--ro-bind" if job.read_only else "--bind", str(mount.path), str(mount.path)]
     # Covers last of all become read-only, when what is mounted inside them has its place.
     told += [word for mount in mounts if mount.covered for word in ("--remount-ro", str(mount.path))]
     told += ["--remount-ro", "/", "--chdir", str(job.folder), "--clearenv"]
