@@ -56,6 +56,7 @@ class Workbench:
             workspace=workspace,
             clock=self._clock,
             sandbox=self._sandbox,
+            searches=self._sandbox,
             modules=self._modules,
             egress=self._egress,
             credentials=credentials,

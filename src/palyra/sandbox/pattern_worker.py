@@ -2,15 +2,27 @@
 
 It is started as a script and uses the standard library only. On its input comes a line of JSON with the pattern, then
 for each text a line with its length in bytes and a limit, followed by the text. It answers each with a line of JSON:
-first the fault of the pattern or null, then the numbers of the matching lines, counted from 0.
+first the fault of the pattern, or a list of words one of which is in everything that it matches (empty if there are
+none), then the numbers of the matching lines, counted from 0.
 """
 
 import json
 import re
 import sys
 
+# Only so can be seen what a pattern is made of. By their old, public names they warn.
+from re import _constants as kinds  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined]
+
 MEMORY_BYTES = 512 * 1024 * 1024
 CPU_SECONDS = 30
+SHORTEST_NEEDLE = 2
+MOST_NEEDLES = 32
+
+TYPE_CHECKING = False  # as `typing` has it, which this program does without
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
 
 
 def main() -> None:
@@ -23,7 +35,7 @@ def main() -> None:
     except (re.error, OverflowError, RecursionError, MemoryError) as error:
         sink.write(json.dumps(str(error) or type(error).__name__).encode() + b"\n")
         return
-    sink.write(b"null\n")
+    sink.write(json.dumps(_needles(order["pattern"])).encode() + b"\n")
     sink.flush()
     while header := source.readline():
         length, limit = json.loads(header)
@@ -36,6 +48,48 @@ def main() -> None:
                     break
         sink.write(json.dumps(found).encode() + b"\n")
         sink.flush()
+
+
+def _needles(pattern: str) -> list[str]:
+    """Return words of which at least one, in whatever case, is in every text that the pattern matches."""
+    try:
+        found = _needed(parser.parse(pattern))
+    except RecursionError:
+        return []
+    return found if len(found) <= MOST_NEEDLES and all(len(word) >= SHORTEST_NEEDLE for word in found) else []
+
+
+def _needed(items: "Iterable[tuple[Any, Any]]") -> list[str]:
+    """Return the best words that a sequence can't do without: those of which the shortest is longest."""
+    best: list[str] = []
+    run = ""
+    for kind, given in items:
+        if kind in (kinds.AT, kinds.ASSERT, kinds.ASSERT_NOT):
+            continue  # takes no letter, so what stands around it stands together
+        if kind is kinds.LITERAL and 0x20 <= given < 0x7F:
+            run += chr(given)
+            best = max(best, [run], key=_worth)
+            continue
+        run = ""
+        best = max(best, _needed_of(kind, given), key=_worth)
+    return best
+
+
+def _needed_of(kind: object, given: "Any") -> list[str]:
+    if kind is kinds.SUBPATTERN:
+        return _needed(given[3])
+    if kind is kinds.ATOMIC_GROUP:
+        return _needed(given)
+    if kind in (kinds.MAX_REPEAT, kinds.MIN_REPEAT, kinds.POSSESSIVE_REPEAT):
+        return _needed(given[2]) if given[0] > 0 else []
+    if kind is kinds.BRANCH:
+        ways = [_needed(way) for way in given[1]]
+        return [word for way in ways for word in way] if all(ways) else []
+    return []
+
+
+def _worth(words: list[str]) -> int:
+    return min(map(len, words), default=0)
 
 
 def _limit() -> None:

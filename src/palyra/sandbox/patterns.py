@@ -56,13 +56,15 @@ class PatternProcess:
         )
         try:
             self._send(json.dumps({"pattern": pattern, "ignore_case": ignore_case}).encode() + b"\n")
-            fault = msgspec.json.decode(self._reply(), type=str | None)
+            said = msgspec.json.decode(self._reply(), type=str | list[str])
         except BaseException:
             self.close()
             raise
-        if fault is not None:
+        if isinstance(said, str):
             self.close()
-            raise PatternInvalid(f"The regular expression is malformed: {fault}.")
+            raise PatternInvalid(f"The regular expression is malformed: {said}.")
+        self.needles = tuple(said)
+        """Words of which at least one, in whatever case, is in every line that matches; empty if none are known."""
 
     def __enter__(self) -> Self:
         return self

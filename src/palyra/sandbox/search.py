@@ -1,5 +1,9 @@
 """Finds text in the files of a workspace, within a budget of time and bytes.
 
+What is found is found by reading the files here. If that takes a while, a sieve is asked which of them can hold the
+text at all, and from its answer on the others are counted and not opened. So whether there is a sieve changes how long
+a search takes, and how far the budget of bytes goes, and nothing else.
+
 Everything here blocks; async code calls it through `asyncio.to_thread`.
 """
 
@@ -8,7 +12,7 @@ import re
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from palyra.core.clock import Clock
 from palyra.sandbox.content import SNIFFED_BYTES, binary_kind
@@ -21,6 +25,8 @@ MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_TOTAL_BYTES = 256 * 1024 * 1024
 MAX_SECONDS = 10.0
 MAX_LINE_CHARS = 200
+PATIENCE_SECONDS = 0.1
+"""After how long a sieve is asked. Most workspaces are searched by then, and the start of a sieve is not free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +62,49 @@ class Found:
     cut_short: str = ""
 
 
-def search(workspace: Workspace, query: Query, *, clock: Clock, stop: Callable[[], bool]) -> Found:
+@dataclass(frozen=True, slots=True)
+class Needles:
+    """Words of which at least one is in every line that matches."""
+
+    words: tuple[str, ...]
+    any_case: bool
+
+
+class Sieve(Protocol):
+    """Knows, once it was asked, which files can hold what is looked for."""
+
+    def ask(self, query: Query, needles: Needles, *, stop: Callable[[], bool]) -> None:
+        """Find out. Blocks until that is known, or known to remain unknown, or `stop` says so."""
+        ...
+
+    def passes(self, path: str) -> bool:
+        """Tell whether a file of up to `MAX_FILE_BYTES` may hold one of the needles. If that is not known, it may."""
+        ...
+
+
+def search(
+    workspace: Workspace, query: Query, *, clock: Clock, stop: Callable[[], bool], sieve: Sieve | None = None
+) -> Found:
     """Search until all is seen, the limit or the budget is reached, or `stop` says so."""
-    deadline = clock.monotonic() + MAX_SECONDS
+    begun = clock.monotonic()
     matches: list[Match] = []
     files = total = halves = 0
+
+    def needless(path: str, size: int) -> bool:
+        # What is searched in part is opened, since that must be told.
+        return sieve is not None and size < MAX_FILE_BYTES and not sieve.passes(path)
+
     with ExitStack() as stack:
-        matching = _matcher(query, stack=stack, stop=stop)
-        walk = workspace.walk(query.folder, skip=SKIPPED_FOLDERS, wanted=_wanted(query))
+        matching, needles = _matcher(query, stack=stack, stop=stop)
+        is_asked = sieve is None or not needles.words
+        walk = workspace.walk(query.folder, skip=SKIPPED_FOLDERS, wanted=_wanted(query), needless=needless)
         for path, file in stack.enter_context(closing(walk)):
-            if stop() or clock.monotonic() > deadline or files >= MAX_FILES or total >= MAX_TOTAL_BYTES:
+            took = clock.monotonic() - begun
+            if sieve is not None and not is_asked and took >= PATIENCE_SECONDS:
+                # Not while the walk goes on: both would be held up by the same disk and the same few cores.
+                sieve.ask(query, needles, stop=stop)
+                is_asked = True
+            if stop() or took > MAX_SECONDS or files >= MAX_FILES or total >= MAX_TOTAL_BYTES:
                 return Found(tuple(matches), files, "the workspace is too large to be searched at once")
             files += 1
             if matching is None:
@@ -83,16 +122,20 @@ def search(workspace: Workspace, query: Query, *, clock: Clock, stop: Callable[[
 Matcher = Callable[[bytes, int], list[int]]
 
 
-def _matcher(query: Query, *, stack: ExitStack, stop: Callable[[], bool]) -> Matcher | None:
+def _matcher(query: Query, *, stack: ExitStack, stop: Callable[[], bool]) -> tuple[Matcher | None, Needles]:
     ignore_case = query.text == query.text.lower()
     if not query.text:
-        return None
+        return None, Needles((), any_case=True)
     if query.regex:
         process = stack.enter_context(
             PatternProcess(query.text, ignore_case=ignore_case, seconds=MAX_SECONDS, stop=stop)
         )
-        return lambda content, limit: process.lines(content, limit=limit)
-    return lambda content, limit: _literal(query.text, content, ignore_case=ignore_case, limit=limit)
+        # A pattern can say in its middle that case does not count.
+        return lambda content, limit: process.lines(content, limit=limit), Needles(process.needles, any_case=True)
+    return (
+        lambda content, limit: _literal(query.text, content, ignore_case=ignore_case, limit=limit),
+        Needles((query.text,), any_case=ignore_case),
+    )
 
 
 def _content(file: BinaryIO) -> bytes:

@@ -16,8 +16,9 @@ import stat
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -88,6 +89,8 @@ class Entry:
     name: str
     kind: Kind
     size: int = 0
+    inode: int = field(default=0, compare=False)
+    """What the folder says that it is, for files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +143,18 @@ class Workspace:
                 return _entries(at.folder)
 
     def walk(
-        self, path: str, *, skip: frozenset[str] = frozenset(), wanted: Callable[[str], bool] = lambda path: True
+        self,
+        path: str,
+        *,
+        skip: frozenset[str] = frozenset(),
+        wanted: Callable[[str], bool] = lambda path: True,
+        needless: Callable[[str, int], bool] = lambda path, size: False,
     ) -> Generator[tuple[str, BinaryIO], None, None]:
         """Open the plain files below a folder one after the other, or the one file that the path names.
 
         Folders named in `skip` are left out, links are not followed, and what can not be read is passed over. Each file
-        comes with its path, which `wanted` may refuse unopened, and is closed when the next is asked for.
+        comes with its path, which `wanted` may refuse unopened, and is closed when the next is asked for. One of which
+        `needless` says, by path and size, that nobody needs what is in it comes as an empty one, unopened.
         """
         banned = self.forbidden.marks()
         with self.reach(path) as at:
@@ -153,8 +162,8 @@ class Workspace:
                 with open_file(at.folder, at.name, path=path, banned=banned) as file:
                     yield path, file
                 return
-            prefix = "" if path in ("", ".", "./") else path.rstrip("/") + "/"
-            yield from _walk_below(at.folder, prefix, skip=skip, wanted=wanted, banned=banned, depth=1)
+            choice = _Choice(skip, wanted, needless, banned, frozenset(inode for _, inode in banned))
+            yield from _walk_below(at.folder, prefix_of(path), choice=choice, depth=1)
 
     @contextmanager
     def reach(self, path: str, *, absent: bool = False, make: bool = False) -> Iterator[Reached]:
@@ -257,6 +266,11 @@ class Workspace:
         return folder
 
 
+def prefix_of(folder: str) -> str:
+    """Return what the paths of files below a folder begin with, by how the folder was named."""
+    return "" if folder in ("", ".", "./") else folder.rstrip("/") + "/"
+
+
 def _names(path: str) -> list[str]:
     return [name for name in path.split("/") if name not in ("", ".")]
 
@@ -330,42 +344,49 @@ def _entry(entry: os.DirEntry[str]) -> Entry:
     if not entry.is_file(follow_symlinks=False):
         return Entry(entry.name, Kind.OTHER)
     try:
-        return Entry(entry.name, Kind.FILE, entry.stat(follow_symlinks=False).st_size)
+        return Entry(entry.name, Kind.FILE, entry.stat(follow_symlinks=False).st_size, entry.inode())
     except OSError:
         # Gone since it was listed.
         return Entry(entry.name, Kind.FILE)
 
 
-def _walk_below(
-    folder: int,
-    prefix: str,
-    *,
-    skip: frozenset[str],
-    wanted: Callable[[str], bool],
-    banned: frozenset[Mark],
-    depth: int,
-) -> Iterator[tuple[str, BinaryIO]]:
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """What of the files below a folder is opened."""
+
+    skip: frozenset[str]
+    wanted: Callable[[str], bool]
+    needless: Callable[[str, int], bool]
+    banned: frozenset[Mark]
+    inodes: frozenset[int]
+    """Those of what is banned. Whatever has one of them is opened to see what it is."""
+
+
+def _walk_below(folder: int, prefix: str, *, choice: _Choice, depth: int) -> Iterator[tuple[str, BinaryIO]]:
     try:
         entries = _entries(folder).entries
     except OSError:
         return
     for entry in entries:
         path = prefix + entry.name
-        if entry.kind is Kind.FILE and wanted(path):
+        if entry.kind is Kind.FILE and choice.wanted(path):
+            if entry.inode not in choice.inodes and choice.needless(path, entry.size):
+                yield path, BytesIO()
+                continue
             try:
-                file = open_file(folder, entry.name, path=path, banned=banned)
+                file = open_file(folder, entry.name, path=path, banned=choice.banned)
             except (Denied, Invalid, NotFound, Unavailable):
                 continue
             with file:
                 yield path, file
-        elif entry.kind is Kind.FOLDER and entry.name not in skip and depth < MAX_DEPTH:
+        elif entry.kind is Kind.FOLDER and entry.name not in choice.skip and depth < MAX_DEPTH:
             try:
                 below = os.open(entry.name, _FOLDER, dir_fd=folder)
             except OSError:
                 continue
             try:
-                if mark_of(os.fstat(below)) not in banned:
-                    yield from _walk_below(below, path + "/", skip=skip, wanted=wanted, banned=banned, depth=depth + 1)
+                if mark_of(os.fstat(below)) not in choice.banned:
+                    yield from _walk_below(below, path + "/", choice=choice, depth=depth + 1)
             finally:
                 os.close(below)
 

@@ -38,6 +38,8 @@ class ToolContext:
     """Keeps what the call leaves behind."""
     sandbox: Sandbox = NO_SANDBOX
     """Runs programs."""
+    searches: Sandbox = NO_SANDBOX
+    """Runs what finds out which files a search need not open. No witness: nothing that it says is part of a result."""
     modules: ModuleRunner = field(default_factory=Modules)
     """Runs WebAssembly modules."""
     egress: Egress = PUBLIC

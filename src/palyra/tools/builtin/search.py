@@ -11,6 +11,7 @@ from palyra.core.errors import Invalid, PalyraError
 from palyra.core.tool import Risk
 from palyra.sandbox import search as engine
 from palyra.sandbox.content import one_line
+from palyra.sandbox.ripgrep import Ripgrep
 from palyra.tools.base import ToolContext, tool
 
 
@@ -34,10 +35,14 @@ async def search(
     query = engine.Query(text=text, folder=folder or ".", glob=glob, regex=regex, limit=limit)
     # The thread outlives a cancellation, so it is told to stop.
     stop = threading.Event()
+    sieve = Ripgrep(context.searches, context.workspace, loop=asyncio.get_running_loop())
     try:
-        found = await asyncio.to_thread(engine.search, context.workspace, query, clock=context.clock, stop=stop.is_set)
+        found = await asyncio.to_thread(
+            engine.search, context.workspace, query, clock=context.clock, stop=stop.is_set, sieve=sieve
+        )
     finally:
         stop.set()
+        await sieve.close()
     await asyncio.to_thread(_note, context, found)
     return _told(query, found)
 
