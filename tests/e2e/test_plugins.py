@@ -168,3 +168,62 @@ def test_a_module_of_the_workspace_runs_after_a_yes(daemon: Daemon) -> None:
     entries = [line.event for line in daemon.tape(f"/runs/{sent['run_id']}")]
     [finished] = [event for event in entries if event["kind"] == "tool_finished"]
     assert '{"n":1}' in finished["text"]
+
+
+def test_a_backup_brings_plugins_back_as_they_were_pinned(daemon: Daemon, tmp_path: Path) -> None:
+    for name in ("units", "csv-stats"):
+        told(daemon, "install", str(EXAMPLES / name), "--yes")
+    pinned = told(daemon, "verify")
+    daemon.home.policy.mkdir()
+    forbids = '@id("no-shell")\nforbid (principal, action, resource == Tool::"shell.run");\n'
+    (daemon.home.policy / "own.cedar").write_text(forbids)
+    copy, home = tmp_path / "copy", tmp_path / "elsewhere"
+    assert command(daemon.home.path, "backup", "create", "-o", str(copy)).returncode == 0
+    daemon.stop()
+
+    assert command(home, "backup", "restore", str(copy)).returncode == 0
+
+    assert command(home, "plugins", "verify").stdout == pinned
+    assert (home / "policy" / "own.cedar").read_text() == forbids
+    assert {path.stat().st_mode & 0o777 for path in home.rglob("*") if path.is_dir()} == {0o700}
+    again = Daemon(home, output=tmp_path / "output", model_provider="scripted", model_script=daemon.script).start()
+    try:
+        assert json.loads(result_of(again, "units.convert")) == {"value": 10_000, "unit": "m"}
+    finally:
+        again.close()
+
+
+@pytest.mark.parametrize("name", ["units@*/units.wasm", "units@*/plugin.toml", "units.json"])
+def test_a_backup_whose_plugin_was_changed_is_refused(daemon: Daemon, tmp_path: Path, name: str) -> None:
+    told(daemon, "install", str(EXAMPLES / "units"), "--yes")
+    copy, home = tmp_path / "copy", tmp_path / "elsewhere"
+    assert command(daemon.home.path, "backup", "create", "-o", str(copy)).returncode == 0
+    [file] = (copy / "plugins").glob(name)
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+    checked = command(home, "backup", "verify", str(copy))
+    restored = command(home, "backup", "restore", str(copy))
+
+    assert checked.returncode == 1
+    assert f"the file {file.relative_to(copy)} was changed" in checked.stdout
+    assert restored.returncode == 1
+    assert "[backup_damaged]" in restored.stderr
+    assert not home.exists()
+
+
+def test_a_plugin_that_is_not_what_was_installed_is_left_out_of_a_backup(daemon: Daemon, tmp_path: Path) -> None:
+    for name in ("units", "csv-stats"):
+        told(daemon, "install", str(EXAMPLES / name), "--yes")
+    [module] = daemon.home.plugins.glob("units@*/units.wasm")
+    module.write_bytes(module.read_bytes() + b"\0")
+
+    done = command(daemon.home.path, "backup", "create", "-o", str(tmp_path / "copy"))
+
+    assert done.returncode == 0
+    assert "The plugin units is not in it: Plugin units is not run" in done.stderr
+    assert "[plugin_changed]" in done.stderr
+    made = json.loads((tmp_path / "copy" / "manifest.json").read_text())
+    kept = sorted(name.split("/")[1] for name in made["files"] if name.startswith("plugins/"))
+    assert kept[0] == "csv-stats.json"
+    assert all(name.startswith("csv-stats") for name in kept)

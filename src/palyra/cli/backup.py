@@ -1,24 +1,28 @@
 """`palyra backup`: copies of a home that prove themselves, and the way back from one."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import msgspec
 
 from palyra.cli.exits import Exit
+from palyra.cli.failure import describe
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.output import date_time, facts, show, show_json
+from palyra.cli.output import date_time, facts, say, show, show_json
 from palyra.cli.printable import printable_line
+from palyra.home import Home
 from palyra.journal import backup as backups
 from palyra.journal import restore
 from palyra.journal.backup import Checked
+from palyra.tools.plugins.installed import Copy, Faulty, copies
 
 FOLDER = "backups"
 
 
 @click.group(cls=PalyraGroup)
 def backup() -> None:
-    """Copy the journal, its key and the settings; check a copy; bring one back."""
+    """Copy the journal, its key, settings, policies and plugins; check a copy; bring one back."""
 
 
 @backup.command("create")
@@ -37,13 +41,23 @@ def create(invocation: Invocation, *, output: Path | None, with_token: bool) -> 
 
     home, now = invocation.home, SystemClock().now()
     target = output or home.path / FOLDER / f"palyra-{now:%Y%m%d-%H%M%S}"
-    manifest = backups.create(home, invocation.settings, target=target, made_at=now, with_token=with_token)
+    left_out: list[Faulty] = []
+    manifest = backups.create(
+        home,
+        invocation.settings,
+        target=target,
+        made_at=now,
+        with_token=with_token,
+        plugins=_plugins(home, left_out),
+    )
     if invocation.json:
-        show_json({"backup": str(target), "manifest": manifest})
+        show_json({"backup": str(target), "manifest": manifest, "left_out": [_faulty(one) for one in left_out]})
         return
     size = sum(part.bytes for part in manifest.files.values())
     print(f"The backup is {printable_line(str(target))} ({size / 1024**2:.1f} MiB).")
     print("Keep it elsewhere, and for your eyes only: it holds all that was said, and the key of the journal.")
+    for one in left_out:
+        say(f"The plugin {printable_line(one.name)} is not in it: {describe(one.error)}")
 
 
 @backup.command("verify")
@@ -83,6 +97,19 @@ def bring_back(invocation: Invocation, *, path: Path, replace: bool) -> None:
     if done.aside is not None:
         print(f"What was there before is kept in {printable_line(str(done.aside))}.")
     print(f"The journal goes on as {done.journal_id}. `palyra up` starts the daemon.")
+
+
+def _plugins(home: Home, left_out: list[Faulty]) -> Iterator[dict[str, bytes]]:
+    """Yield the files of each plugin; those that are not what was installed are left out, and named."""
+    for one in copies(home):
+        if isinstance(one, Copy):
+            yield one.files
+        else:
+            left_out.append(one)
+
+
+def _faulty(one: Faulty) -> dict[str, str]:
+    return {"plugin": one.name, "code": one.error.code, "detail": one.error.detail}
 
 
 def _tell(checked: Checked) -> None:

@@ -8,7 +8,7 @@ all that was said, and sign as this journal: it is made for its owner's eyes onl
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -78,14 +78,27 @@ class Checked(Struct, frozen=True):
         return not self.problems
 
 
-def create(home: Home, settings: Settings, *, target: Path, made_at: datetime, with_token: bool = False) -> Manifest:
-    """Make a backup beside a running daemon or without one; the folder is there as a whole or not at all."""
+def create(
+    home: Home,
+    settings: Settings,
+    *,
+    target: Path,
+    made_at: datetime,
+    with_token: bool = False,
+    plugins: Iterable[Mapping[str, bytes]] = (),
+) -> Manifest:
+    """Make a backup beside a running daemon or without one; the folder is there as a whole or not at all.
+
+    `plugins` are the files of each plugin by their names below the folder of plugins: what is a whole plugin, and what
+    an upgrade is just replacing, only its own floor can tell.
+    """
     fresh = target.with_name(f".{target.name}.{os.getpid()}.new")
     with written(target):
         refuse_existing(target)
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh.mkdir(mode=0o700)
         try:
+            _copy_plugins(plugins, Home(fresh))
             manifest = _fill(Home(fresh), home, settings, made_at=made_at, with_token=with_token)
             fresh.rename(target)
         except BaseException:
@@ -208,9 +221,9 @@ def _fill(folder: Home, home: Home, settings: Settings, *, made_at: datetime, wi
                 dump.write(conn, out.write)
             _copy_archive(conn, home, folder)
             manifest = _describe(conn, made_at)
-    for source in (home.key, home.config, *((home.token,) if with_token else ())):
-        if source.exists():
-            copy_file(source, folder.path / source.name)
+    for source in (home.key, home.config, *home.policy.glob("*.cedar"), *((home.token,) if with_token else ())):
+        if source.is_file():
+            copy_file(source, folder.path / source.relative_to(home.path))
     manifest = msgspec.structs.replace(manifest, files=dict(sorted(_parts(folder.path))))
     with whole_file(folder.path / MANIFEST) as out:
         out.write(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
@@ -245,11 +258,26 @@ def _copy_archive(conn: Connection, home: Home, folder: Home) -> None:
             copy_file(home.path / record.file, folder.path / record.file)
 
 
+def _copy_plugins(plugins: Iterable[Mapping[str, bytes]], folder: Home) -> None:
+    for files in plugins:
+        for name, content in files.items():
+            target = folder.plugins / name
+            _make_folders(target)
+            with whole_file(target) as out:
+                out.write(content)
+
+
 def copy_file(source: Path, target: Path) -> None:
     """Copy a file durably, for its owner only."""
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make_folders(target)
     with source.open("rb") as read, whole_file(target) as out:
         shutil.copyfileobj(read, out, COPIED_BYTES)
+
+
+def _make_folders(target: Path) -> None:
+    # One by one: the mode is for the last folder only, not for those above it.
+    for folder in (target.parent.parent, target.parent):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def _parts(folder: Path) -> Iterator[tuple[str, Part]]:

@@ -116,9 +116,11 @@ class _Restoration:
         """Copy what the manifest vouches for, and nothing else that may lie in the folder."""
         if self._folder is None or self._checked.manifest is None:
             return
-        small = {self._folder.key.name, self._folder.config.name, self._folder.token.name}
+        home = self._folder
+        small = {home.key.name, home.config.name, home.token.name}
+        folders = {ARCHIVE, home.plugins.name, home.policy.name}
         for name in self._checked.manifest.files:
-            if name in small or Path(name).parts[0] == ARCHIVE:
+            if name in small or Path(name).parts[0] in folders:
                 backup.copy_file(self._folder.path / name, self._staged.path / name)
 
     def _stage_journal(self) -> str | None:

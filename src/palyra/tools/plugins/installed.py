@@ -118,6 +118,14 @@ class Faulty:
     error: PalyraError
 
 
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """The files of a plugin as they were at one moment, by their names below `plugins`."""
+
+    name: str
+    files: dict[str, bytes]
+
+
 def offered(folder: Path) -> Source:
     """Read a plugin that is to be installed; raise if it is not in order."""
     try:
@@ -200,10 +208,8 @@ def remove(home: Home, name: str) -> None:
 def load(home: Home, name: str) -> Plugin:
     """Return a plugin; raise `PluginNotFound`, or `PluginChanged` if its manifest is not the pinned one."""
     try:
-        pin = msgspec.json.decode(_read(_pin_of(home, name), limit=MAX_PIN_BYTES), type=Pin)
-    except FileNotFoundError:
-        raise PluginNotFound(f"There is no plugin {name!r}. `palyra plugins list` lists them.") from None
-    except (OSError, msgspec.DecodeError, PluginUnreadable) as error:
+        pin = msgspec.json.decode(_pin_text(home, name), type=Pin)
+    except msgspec.DecodeError as error:
         raise PluginChanged(f"The pin of plugin {name} can not be read: {error}. Install the plugin again.") from error
     if pin.name != name or pin.format != FORMAT or pin.place != Path(pin.place).name:
         raise PluginChanged(f"The pin of plugin {name} is not its own. Install the plugin again.")
@@ -214,12 +220,56 @@ def load(home: Home, name: str) -> Plugin:
 
 def load_all(home: Home) -> Iterator[Plugin | Faulty]:
     """Return every plugin by name, and of those that can not be used why."""
+    for name in _names(home):
+        try:
+            yield load(home, name)
+        except PalyraError as error:
+            yield Faulty(name, error)
+
+
+def copies(home: Home) -> Iterator[Copy | Faulty]:
+    """Return the files of every plugin by name; of those that are not what was installed, why there is no copy."""
+    for name in _names(home):
+        try:
+            yield _copy(home, name)
+        except PluginNotFound:
+            continue  # It was removed meanwhile.
+        except PalyraError as error:
+            yield Faulty(name, error)
+
+
+def _copy(home: Home, name: str) -> Copy:
+    while True:
+        pin = _pin_text(home, name)
+        try:
+            plugin = load(home, name)
+            text = _pinned(
+                plugin.path / manifests.FILE, plugin.pin.manifest_sha256, plugin.pin, limit=manifests.MAX_BYTES
+            )
+            files = {manifests.FILE: text, plugin.manifest.module: plugin.module()}
+        except PluginChanged:
+            # An upgrade puts another version in its place, and sweeps away the files of this one.
+            if _pin_text(home, name) == pin:
+                raise
+        else:
+            if _pin_text(home, name) == pin:
+                placed = {f"{plugin.pin.place}/{file}": content for file, content in files.items()}
+                return Copy(name, {**placed, f"{name}.json": pin})
+
+
+def _names(home: Home) -> list[str]:
     with suppress(FileNotFoundError, NotADirectoryError):
-        for name in sorted(found[1] for found in map(_PIN.fullmatch, os.listdir(home.plugins)) if found):
-            try:
-                yield load(home, name)
-            except PalyraError as error:
-                yield Faulty(name, error)
+        return sorted(found[1] for found in map(_PIN.fullmatch, os.listdir(home.plugins)) if found)
+    return []
+
+
+def _pin_text(home: Home, name: str) -> bytes:
+    try:
+        return _read(_pin_of(home, name), limit=MAX_PIN_BYTES)
+    except FileNotFoundError:
+        raise PluginNotFound(f"There is no plugin {name!r}. `palyra plugins list` lists them.") from None
+    except (OSError, PluginUnreadable) as error:
+        raise PluginChanged(f"The pin of plugin {name} can not be read: {error}. Install the plugin again.") from error
 
 
 def _pin_of(home: Home, name: str) -> Path:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from palyra.home import Home
 from palyra.tools.plugins import installed
 from palyra.tools.plugins.current import CurrentPlugins
 from palyra.tools.plugins.installed import (
+    Copy,
     Faulty,
     Plugin,
     PluginChanged,
@@ -218,3 +220,26 @@ def test_a_folder_that_can_not_be_written_is_told_of(home: Home, tmp_path: Path)
     with pytest.raises(PalyraError) as refused:
         installed.install(home, installed.offered(a_plugin(tmp_path / "p")), {}, at=AT)
     assert refused.value.code == "plugins_broken"
+
+
+def test_a_copy_is_of_one_version_while_others_take_its_place(home: Home, tmp_path: Path) -> None:
+    def upgrade(number: int) -> Plugin:
+        text = manifest(version=f"1.0.{number}", rest=TOOL)
+        return installed_from(home, a_plugin(tmp_path / f"p{number}", text=text))
+
+    upgrade(0)
+    seen: set[str] = set()
+    with ThreadPoolExecutor(1) as pool:
+        upgrading = pool.submit(lambda: [upgrade(number) for number in range(1, 60)])
+        while not upgrading.done():
+            [copy] = installed.copies(home)
+            assert isinstance(copy, Copy), copy
+            copied = Home(tmp_path / "copied" / str(len(seen)))
+            for name, content in copy.files.items():
+                (copied.plugins / name).parent.mkdir(parents=True, exist_ok=True)
+                (copied.plugins / name).write_bytes(content)
+            plugin = installed.load(copied, "probe")
+            assert plugin.module() == modules.ECHOES
+            seen.add(plugin.manifest.version)
+        upgrading.result()
+    assert seen
