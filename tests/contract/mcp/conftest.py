@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL, Popen
 from time import monotonic, sleep
@@ -103,34 +104,33 @@ class Keeping:
 Keep = Callable[..., AbstractAsyncContextManager[Keeping]]
 
 
+@asynccontextmanager
+async def keeping(folder: Path, engine: Engine, **wanted: McpServer) -> AsyncIterator[Keeping]:
+    """Keep servers for as long as the context lasts."""
+    home = Home(folder / "home")
+    await asyncio.to_thread(lambda: home.path.mkdir(exist_ok=True))
+    clock, used = SystemClock(), Used()
+    secrets = Secrets(engine, KeyPlace(home.vault_key, reference=None), clock=clock, used=used)
+    orders = Orders(home, owner=OWNER, secrets=secrets, used=used, folder=folder, own_ports=lambda: (PALYRAS_PORT,))
+    around = Surroundings(
+        order=orders,
+        cover=lambda: Cover(folders=(home.path,)),
+        bounds=Bounds(memory_bytes=700 * MIB, processes=64),
+        clock=clock,
+    )
+    servers = Servers(engine, wanted, around=around, owner=OWNER)
+    context = ToolContext(workspace=Workspace((folder,)), clock=clock, principal=OWNER)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(servers.run())
+        await eventually(lambda: len(servers.standing()) == len(wanted))
+        yield Keeping(servers, Mcp(engine, servers, clock=clock), home, used, secrets, context)
+        running.cancel()
+
+
 @pytest.fixture
 def keep(tmp_path: Path) -> Keep:
-    """Keeps servers for as long as the context lasts."""
-
-    @asynccontextmanager
-    async def keeping(engine: Engine, **wanted: McpServer) -> AsyncIterator[Keeping]:
-        home = Home(tmp_path / "home")
-        await asyncio.to_thread(lambda: home.path.mkdir(exist_ok=True))
-        clock, used = SystemClock(), Used()
-        secrets = Secrets(engine, KeyPlace(home.vault_key, reference=None), clock=clock, used=used)
-        orders = Orders(
-            home, owner=OWNER, secrets=secrets, used=used, folder=tmp_path, own_ports=lambda: (PALYRAS_PORT,)
-        )
-        around = Surroundings(
-            order=orders,
-            cover=lambda: Cover(folders=(home.path,)),
-            bounds=Bounds(memory_bytes=700 * MIB, processes=64),
-            clock=clock,
-        )
-        servers = Servers(engine, wanted, around=around, owner=OWNER)
-        context = ToolContext(workspace=Workspace((tmp_path,)), clock=clock, principal=OWNER)
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(servers.run())
-            await eventually(lambda: len(servers.standing()) == len(wanted))
-            yield Keeping(servers, Mcp(engine, servers, clock=clock), home, used, secrets, context)
-            running.cancel()
-
-    return keeping
+    """Keeps servers for as long as the context lasts, in a folder of the test's own."""
+    return partial(keeping, tmp_path)
 
 
 @dataclass
