@@ -109,10 +109,12 @@ def _from_keyring(reference: Reference) -> str:
         keyring: Any = import_module("keyring")
     except ImportError as error:
         raise ReferenceUnresolved(
-            f"{reference} needs the package keyring, which is not installed."
-            " Install it beside Palyra: pip install keyring."
+            f"{reference} needs the package keyring, which is not installed. Install it: pip install 'palyra[keyring]'."
         ) from error
     try:
         return keyring.get_password(service, name) or ""
     except Exception as error:  # each of its backends raises what it likes
-        raise ReferenceUnresolved(f"{reference} can not be read: the keyring says {error}.") from error
+        said = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        raise ReferenceUnresolved(
+            f"{reference} can not be read: the keyring says: {said}. Unlock it; where there is none, use env: or file:."
+        ) from error

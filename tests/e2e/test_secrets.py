@@ -3,9 +3,12 @@
 import base64
 import gzip
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.test_bundle import bundle
@@ -207,3 +210,46 @@ def test_a_token_for_reading_sees_names_and_changes_nothing(new_sqlite_daemon: N
         refused = daemon.ask(method, path, body=body, headers=headers)
         assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
     assert [secret["name"] for secret in listed(daemon.home.path)] == ["github"]
+
+
+BACKEND = """
+import os
+from pathlib import Path
+from keyring.backend import KeyringBackend
+
+class Keyring(KeyringBackend):
+    priority = 1
+
+    def set_password(self, service, username, password):
+        self._place(service, username).write_text(password)
+
+    def get_password(self, service, username):
+        place = self._place(service, username)
+        return place.read_text() if place.exists() else None
+
+    def _place(self, service, username):
+        return Path(os.environ["KEYRING_FOLDER"]) / f"{service}-{username}"
+"""
+
+
+def test_the_key_of_the_vault_may_stand_in_the_systems_keyring(
+    new_sqlite_daemon: NewDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_keyring.py").write_text(BACKEND)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "own_keyring.Keyring")
+    monkeypatch.setenv("KEYRING_FOLDER", str(tmp_path))
+    putting = [sys.executable, "-m", "keyring", "set", "palyra", "vault"]
+    subprocess.run(putting, input=b"5a" * 32, capture_output=True, timeout=20, check=True)
+    daemon = new_sqlite_daemon().start(vault_key="keyring:palyra/vault")
+
+    assert keep(daemon.home.path, "github").returncode == 0
+
+    assert not daemon.home.vault_key.exists()
+    daemon.stop()
+    checked = command(daemon.home.path, "config", "check", PALYRA_VAULT_KEY="keyring:palyra/vault")
+    assert checked.returncode == 0, checked.stderr
+    (tmp_path / "palyra-vault").unlink()
+    checked = command(daemon.home.path, "config", "check", PALYRA_VAULT_KEY="keyring:palyra/vault")
+    assert checked.returncode != 0
+    assert "there is nothing at keyring:palyra/vault" in checked.stdout + checked.stderr

@@ -1,12 +1,17 @@
 """References to secrets: followed when they are used, and said to lead nowhere when they do."""
 
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
+import keyring
 import pytest
+from keyring.backend import KeyringBackend
+from keyring.backends import fail
+from keyring.errors import KeyringLocked
 
-from palyra.references import ReferenceInvalid, ReferenceUnresolved, parse, resolve, secret_of
+from palyra.references import ReferenceInvalid, ReferenceUnresolved, parse, secret_of
 
 SECRET = "postgresql://palyra:s3cret@db/palyra"
 
@@ -57,33 +62,51 @@ def test_a_reference_that_leads_nowhere_says_so(tmp_path: Path, text: str, why: 
 
 def test_a_keyring_that_is_not_installed_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
-    with pytest.raises(ReferenceUnresolved, match="pip install keyring"):
+    with pytest.raises(ReferenceUnresolved, match=re.escape("pip install 'palyra[keyring]'")):
         secret_of("keyring:palyra/database", base=tmp_path)
 
 
-def test_a_keyring_is_asked_for_the_service_and_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "keyring", _keyring({("palyra", "data/base"): SECRET}))
+class Kept(KeyringBackend):
+    """A keyring in memory, which may be locked."""
+
+    priority = 0
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.entries: dict[tuple[str, str], str] = {}
+        self.locked = False
+
+    def get_password(self, service: str, username: str) -> str | None:
+        if self.locked:
+            raise KeyringLocked("Failed to unlock\nthe collection!")
+        return self.entries.get((service, username))
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        self.entries[service, username] = password
+
+
+@pytest.fixture
+def kept() -> Iterator[Kept]:
+    before, kept = keyring.get_keyring(), Kept()
+    keyring.set_keyring(kept)
+    yield kept
+    keyring.set_keyring(before)
+
+
+def test_a_keyring_is_asked_for_the_service_and_the_name(tmp_path: Path, kept: Kept) -> None:
+    keyring.set_password("palyra", "data/base", SECRET)
     assert secret_of("keyring:palyra/data/base", base=tmp_path) == SECRET
     with pytest.raises(ReferenceUnresolved, match="there is nothing at keyring:palyra/other"):
         secret_of("keyring:palyra/other", base=tmp_path)
 
 
-def test_a_keyring_that_is_locked_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "keyring", _keyring(None))
-    reference = parse("keyring:palyra/database")
-    assert reference is not None
-    with pytest.raises(ReferenceUnresolved, match="the keyring says it is locked"):
-        resolve(reference, base=tmp_path)
+def test_a_keyring_that_is_locked_is_said_so(tmp_path: Path, kept: Kept) -> None:
+    kept.locked = True
+    with pytest.raises(ReferenceUnresolved, match=r"the keyring says: Failed to unlock the collection!\. Unlock it"):
+        secret_of("keyring:palyra/database", base=tmp_path)
 
 
-def _keyring(entries: dict[tuple[str, str], str] | None) -> ModuleType:
-    """Stand in for the package, which asks the desktop's own keyring."""
-
-    def get_password(service: str, name: str) -> str | None:
-        if entries is None:
-            raise RuntimeError("it is locked")
-        return entries.get((service, name))
-
-    module = ModuleType("keyring")
-    module.get_password = get_password  # type: ignore[attr-defined]
-    return module
+def test_a_machine_without_a_keyring_is_said_so(tmp_path: Path, kept: Kept) -> None:
+    keyring.set_keyring(fail.Keyring())  # type: ignore[no-untyped-call]
+    with pytest.raises(ReferenceUnresolved, match="the keyring says: No recommended backend was available"):
+        secret_of("keyring:palyra/database", base=tmp_path)
