@@ -43,6 +43,8 @@ from palyra.journal.tail import Tail
 from palyra.policy.gate import Gate
 from palyra.policy.load import combine
 from palyra.providers.base import Provider
+from palyra.providers.breaker import Breakers
+from palyra.providers.roster import Roster
 from palyra.providers.scripted import Script, Scripted
 from palyra.runs.approvals import Approvals
 from palyra.runs.attestations import Attester
@@ -66,6 +68,7 @@ from palyra.sandbox.base import Sandbox
 from palyra.sandbox.egress import Egress
 from palyra.sandbox.forbidden import NOTHING, Forbidden
 from palyra.sandbox.workspace import Workspace
+from palyra.settings import ModelSettings
 from palyra.tools.base import NO_SANDBOX, PUBLIC
 from palyra.tools.toolbox import BUILTIN_ONLY, Toolbox
 from tests.support.books import check_books
@@ -84,6 +87,7 @@ SHIPPED = Gate(combine(()))
 QUEUED_INPUTS = 16
 SIGNER = KeySigner(SigningKey(bytes(32)))
 ATTESTER = Attester(SIGNER)
+MODEL_SETTINGS = ModelSettings()
 
 
 class CountedIds:
@@ -274,7 +278,16 @@ class World:
             line,
             clock=clock,
             ids=ids,
-            model=ModelStep(line, provider=self._model, clock=clock, ids=ids, toolbox=self._toolbox),
+            model=ModelStep(
+                line,
+                roster=Roster(
+                    lambda: MODEL_SETTINGS, build=lambda settings, name, model: self._model, breakers=Breakers(clock)
+                ),
+                most_output_tokens=lambda: MODEL_SETTINGS.max_output_tokens,
+                clock=clock,
+                ids=ids,
+                toolbox=self._toolbox,
+            ),
             policy=PolicyStep(line, judge=judge, workbench=workbench, clock=clock, shadows=self.shadows),
             approval=ApprovalStep(line, expires=lambda: self.expires, clock=clock, ids=ids),
             tools=ToolsStep(

@@ -16,11 +16,12 @@ from msgspec import Struct
 from palyra.core import channel
 from palyra.core.approval import Scope
 from palyra.core.attestation import Attestation
-from palyra.core.budget import Reserved
+from palyra.core.brief import NO_BRIEF, Brief
+from palyra.core.budget import Overdrawn, Reserved
 from palyra.core.effect import Effect
 from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
 from palyra.core.limits import LimitKind, Limits
-from palyra.core.prompt import StopReason
+from palyra.core.prompt import Image, StopReason
 from palyra.core.routing import Plan
 from palyra.core.tool import JsonObject, Outcome, Risk, Runtime, Verdict
 from palyra.core.usage import Usage
@@ -51,6 +52,10 @@ class Parent(Struct, frozen=True, kw_only=True):
     call_id: CallId
     depth: int
     """How many runs stand above this one."""
+    root_run_id: RunId | None = None
+    """The run at the top, for which all below it work; of an old entry the nearest one is taken for it."""
+    root_session_id: SessionId | None = None
+    """Its session."""
 
 
 class Reissue(Struct, frozen=True, kw_only=True):
@@ -91,6 +96,10 @@ class RunAccepted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run
     parent: Parent | None = None
     reissue: Reissue | None = None
     """The call that the run begins with, before any turn of the model."""
+    images: tuple[Image, ...] = ()
+    """Pictures that belong to the message."""
+    brief: Brief = NO_BRIEF
+    """How the caller wants it to be answered."""
     channels: tuple[str, ...] = ()
     """Of a run that another one led to: by which channels the words came in that are behind it. Else `origin` is it."""
 
@@ -149,6 +158,14 @@ class ModelTurnStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag
     """How the model was chosen."""
     reserved: Reserved | None = None
     """What is set aside for the turn until it is settled."""
+
+
+class BudgetWarned(Event, frozen=True, kw_only=True, omit_defaults=True, tag="budget_warned"):
+    """A turn goes beyond a budget that only warns. It is told once for each budget and period."""
+
+    overdrawn: Overdrawn
+    period: str
+    """The day, the month or the run."""
 
 
 class ModelReasoning(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model_reasoning"):
@@ -225,9 +242,10 @@ class PolicyDecided(Event, frozen=True, kw_only=True, omit_defaults=True, tag="p
 
 
 class ApprovalRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="approval_requested"):
-    """A person is asked about a call."""
+    """A person is asked about a call, or whether the run may go beyond a budget."""
 
     call_id: CallId
+    """Empty if it is about budgets."""
     approval_id: str
     expires_at: datetime
     tool: str = ""
@@ -236,6 +254,8 @@ class ApprovalRequested(Event, frozen=True, kw_only=True, omit_defaults=True, ta
     reason: str = ""
     policies: tuple[str, ...] = ()
     policy_hash: str = ""
+    budgets: tuple[Overdrawn, ...] = ()
+    """The budgets that the next turn of the model would go beyond."""
 
 
 class ApprovalResolved(Event, frozen=True, kw_only=True, omit_defaults=True, tag="approval_resolved"):
@@ -385,12 +405,19 @@ class CheckpointRestored(Event, frozen=True, kw_only=True, omit_defaults=True, t
     """The content that is there now; none if the file was removed."""
 
 
+class GrantRevoked(Event, frozen=True, kw_only=True, omit_defaults=True, tag="grant_revoked"):
+    """A person took back what an answer of this session had allowed beyond one call."""
+
+    grant_id: str
+
+
 RunEvent = (
     RunAccepted
     | RunStarted
     | RunResumed
     | InputSteered
     | ContextAssembled
+    | BudgetWarned
     | ModelTurnStarted
     | ModelReasoning
     | ModelText
@@ -418,6 +445,7 @@ SessionEvent = (
     | SessionArchived
     | SessionUnarchived
     | CheckpointRestored
+    | GrantRevoked
 )
 TapeEvent = RunEvent | SessionEvent
 

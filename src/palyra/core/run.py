@@ -22,11 +22,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from palyra.core import channel, found
+from palyra.core.brief import NO_BRIEF, Brief
 from palyra.core.budget import Reserved
 from palyra.core.errors import Broken
 from palyra.core.events import (
     ApprovalRequested,
     ApprovalResolved,
+    BudgetWarned,
     CancelRequested,
     ChildEnded,
     ChildStarted,
@@ -129,6 +131,7 @@ class Failure(Struct, frozen=True):
     """`PROVIDER/MODEL`."""
     kind: str
     retry_ms: int = 0
+    reason: str = ""
 
 
 class RunState(Struct, frozen=True):
@@ -142,6 +145,10 @@ class RunState(Struct, frozen=True):
     parent: Parent | None = None
     reissue: Reissue | None = None
     """The call that the run begins with."""
+    brief: Brief = NO_BRIEF
+    """How the caller wants to be answered."""
+    origin: str = "api"
+    """What led to the run: a client or channel by which a message came in, `run` for a task of another run."""
     channels: tuple[str, ...] = ()
     """By which channels the words came in that the run follows."""
     status: RunStatus = RunStatus.ACCEPTED
@@ -167,8 +174,18 @@ class RunState(Struct, frozen=True):
     """The model that was asked last, as `PROVIDER/MODEL`."""
     reserved: Reserved | None = None
     """What is set aside for the open turn."""
+    question: str | None = None
+    """The approval that the run waits for before it may go beyond a budget."""
+    at_stake: tuple[str, ...] = ()
+    """The budgets that the question is about, by their names."""
+    lifted: tuple[str, ...] = ()
+    """The budgets that the run may go beyond."""
+    refused: str | None = None
+    """Why it may not: somebody said so, or nobody answered."""
     failures: tuple[Failure, ...] = ()
     """The tries of the present turn that came to nothing, since the last one that did not."""
+    failed_turns: int = 0
+    """How many turns a provider has failed in. They do not count for the limit: the run goes on as if they were not."""
     calls: tuple[CallState, ...] = ()
     answered: bool = False
     executed: int = 0
@@ -178,6 +195,16 @@ class RunState(Struct, frozen=True):
     cancel: str | None = None
     found: tuple[str, ...] = ()
     """The tools that searches have brought so far."""
+
+    @property
+    def root_run_id(self) -> RunId:
+        """The run that this one works for: itself, unless it is a child."""
+        return self.run_id if self.parent is None else self.parent.root_run_id or self.parent.run_id
+
+    @property
+    def root_session_id(self) -> SessionId:
+        """The session of that run."""
+        return self.session_id if self.parent is None else self.parent.root_session_id or self.parent.session_id
 
     @property
     def is_answered(self) -> bool:
@@ -210,6 +237,8 @@ def begin(run_id: RunId, session_id: SessionId, event: RunAccepted) -> RunState:
         limits=event.limits,
         parent=event.parent,
         reissue=event.reissue,
+        brief=event.brief,
+        origin=event.origin,
         channels=event.channels or (event.origin,),
         # It was found when it was first proposed.
         found=(event.reissue.tool,) if event.reissue is not None else (),
@@ -231,8 +260,12 @@ def evolve(state: RunState, event: RunEvent) -> RunState:
 
 
 def _status(state: RunState) -> RunStatus:
-    if state.status in TERMINAL or (state.turns == 0 and not state.calls):
+    if state.status in TERMINAL:
         return state.status
+    if state.question is not None:
+        return RunStatus.WAITING
+    if state.turns == 0 and not state.calls:
+        return RunStatus.IN_PROGRESS if state.status is RunStatus.WAITING else state.status
     waits = any(c.stage is Stage.WAITING for c in state.calls)
     works = any(c.stage not in SETTLED and c.stage is not Stage.WAITING for c in state.calls)
     return RunStatus.WAITING if waits and not works else RunStatus.IN_PROGRESS
@@ -246,12 +279,13 @@ def _apply(state: RunState, event: RunEvent) -> RunState:
         case RunResumed():
             return _resume(state)
         case InputSteered(origin=origin):
-            takes = state.started and state.limit is None and state.cancel is None
+            takes = state.started and state.limit is None and state.cancel is None and state.refused is None
             _require(takes, "the run takes no further input")
             channels = channel.join(state.channels, (origin,))
             return replace(state, inputs=state.inputs + 1, assembled=False, channels=channels)
         case (
             ContextAssembled()
+            | BudgetWarned()
             | ModelTurnStarted()
             | ModelReasoning()
             | ModelText()
@@ -319,15 +353,24 @@ def _think(state: RunState, event: ModelReasoning) -> RunState:
 
 
 TurnEvent = (
-    ContextAssembled | ModelTurnStarted | ModelReasoning | ModelText | ToolProposed | ModelTurnEnded | ModelTurnVoided
+    ContextAssembled
+    | BudgetWarned
+    | ModelTurnStarted
+    | ModelReasoning
+    | ModelText
+    | ToolProposed
+    | ModelTurnEnded
+    | ModelTurnVoided
 )
 
 
 def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
     match event:
+        case BudgetWarned():
+            _require(_may_ask_model(state), "the model can not be asked now")
+            return state
         case ContextAssembled(inputs=inputs):
-            ready = state.started and state.turn is None and all(c.stage in SETTLED for c in state.calls)
-            _require(ready and state.cancel is None, "the model can not be asked now")
+            _require(_may_ask_model(state), "the model can not be asked now")
             _require(inputs == state.inputs, "an input came in between")
             return replace(state, assembled=True)
         case ModelTurnStarted(turn=turn, last=last):
@@ -371,10 +414,20 @@ def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
         case ModelTurnEnded():
             return replace(state, turn=None, answered=not state.calls, failures=())
         case ModelTurnVoided():
-            failure = Failure(state.asked, event.failure, event.retry_ms)
-            return replace(_void_turn(state), failures=(*state.failures, failure))
+            failure = Failure(state.asked, event.failure, event.retry_ms, event.reason)
+            return replace(
+                _void_turn(state),
+                failures=(*state.failures, failure),
+                failed_turns=state.failed_turns + 1,
+                last_turns=state.last_turns - state.last_turn,
+            )
         case _ as never:
             assert_never(never)
+
+
+def _may_ask_model(state: RunState) -> bool:
+    free = state.turn is None and state.question is None and state.refused is None and state.cancel is None
+    return free and state.started and all(c.stage in SETTLED for c in state.calls)
 
 
 def _propose(state: RunState, event: ToolProposed) -> RunState:
@@ -396,6 +449,13 @@ def _apply_decision(state: RunState, event: PolicyDecided | ApprovalRequested | 
                 labels=event.labels,
                 credentials=event.effect.credentials if event.effect is not None else (),
             )
+        case ApprovalRequested(budgets=budgets) if budgets:
+            _require(_may_ask_model(state) and state.limit is None, "nobody is asked about budgets now")
+            names = tuple(one.budget for one in budgets)
+            return replace(state, question=event.approval_id, at_stake=names, assembled=False)
+        case ApprovalResolved(approval_id=approval_id) if state.question is not None:
+            _require(approval_id == state.question, "that question is not open")
+            return _answer(replace(state, question=None, at_stake=()), event, state.at_stake)
         case ApprovalRequested(call_id=call_id, approval_id=approval_id):
             _require(state.limit is None and state.cancel is None, "nobody is asked any more")
             return _move(state, call_id, {Stage.ASK}, Stage.WAITING, waits_for=approval_id)
@@ -412,6 +472,17 @@ def _apply_decision(state: RunState, event: PolicyDecided | ApprovalRequested | 
             return _change(back, call_id, call=edited, edited=True, answered=approval_id)
         case _ as never:
             assert_never(never)
+
+
+def _answer(state: RunState, event: ApprovalResolved, budgets: tuple[str, ...]) -> RunState:
+    """Take in whether the run may go beyond the budgets. Other words instead of an answer leave it open."""
+    match event.decision:
+        case Decision.ALLOWED:
+            return replace(state, lifted=(*state.lifted, *budgets))
+        case Decision.WITHDRAWN:
+            return state
+        case Decision.DENIED | Decision.TIMED_OUT:
+            return replace(state, refused=event.reason or event.decision.value)
 
 
 def _apply_execution(state: RunState, event: ToolStarted | ToolFinished | ChildStarted | ChildEnded) -> RunState:

@@ -9,6 +9,9 @@ from palyra.core.tool import ToolCall
 LAST_TURN_TRIES = 3
 """How often a last turn that crashes is tried again: a run must end even if asking the model kills the daemon."""
 
+BUDGET_DENIED = "budget_denied"
+"""What a run fails by that needs more than its budget, and may not have it."""
+
 
 @dataclass(frozen=True, slots=True)
 class CallModel:
@@ -70,6 +73,8 @@ class Finish:
     status: RunStatus
     reason: str = ""
     limit: LimitKind | None = None
+    code: str = "no_answer"
+    """What a run that fails is said to have failed by."""
 
 
 Step = CallModel | CheckPolicy | AskApproval | ExecuteTools | RefuseCalls | Resume | NoteLimit | Suspend | Finish
@@ -83,6 +88,12 @@ def next_step(state: RunState) -> Step:
         return Finish(RunStatus.CANCELLED, reason=state.cancel)
     if state.turn is not None or any(c.stage is Stage.STARTED for c in state.calls):
         return Resume()
+    if state.question is not None:
+        return Suspend()
+    if state.refused is not None:
+        return Finish(
+            RunStatus.FAILED, reason=f"the run may not go beyond its budget: {state.refused}", code=BUDGET_DENIED
+        )
     settled = all(c.stage in SETTLED for c in state.calls)
     if settled and state.last_turn:
         return _finish_at_limit(state)
@@ -105,7 +116,7 @@ def _limit_met(state: RunState, *, settled: bool) -> LimitKind | None:
     stages = {c.stage for c in state.calls}
     if stages & {Stage.ALLOWED, Stage.ASK} and Stage.INTERRUPTED not in stages and _room(state) <= 0:
         return LimitKind.TOOL_CALLS
-    if settled and state.turns >= state.limits.model_turns:
+    if settled and state.turns - state.failed_turns >= state.limits.model_turns:
         return LimitKind.MODEL_TURNS
     return None
 

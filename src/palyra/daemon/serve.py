@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
-from pathlib import Path
+from functools import partial
 
 import uvloop
 
@@ -23,6 +23,7 @@ from palyra.background.queue import JobContext, Queue
 from palyra.core.clock import Clock
 from palyra.core.errors import Unavailable
 from palyra.core.ids import IdSource
+from palyra.core.model import ModelProvider
 from palyra.core.version import VERSION
 from palyra.daemon import doors, journal, mcp
 from palyra.daemon.current import Current
@@ -40,6 +41,8 @@ from palyra.journal.tail import Tail
 from palyra.policy.current import CurrentPolicies
 from palyra.providers import registry
 from palyra.providers.base import Provider
+from palyra.providers.breaker import Breakers
+from palyra.providers.roster import Roster
 from palyra.runs.attestations import Attester
 from palyra.runs.channels import Channels
 from palyra.runs.judge import Judge
@@ -85,7 +88,10 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         stack.enter_context(Lock(home))
         with writing(home):
             telemetry.log_to(home.log, hide=used.hide)
-        provider = registry.build(settings.model.provider, script=_path(settings.model.script))
+        breakers = Breakers(clock)
+        roster = Roster(lambda: current.now.model, build=partial(registry.build, connect=_connect), breakers=breakers)
+        # What can not be used is found out now, and not with the first message.
+        roster.widest_tokens()
         workspaces = Workspaces(home, settings, owner=journal.OWNER)
         policies = await asyncio.to_thread(CurrentPolicies, home)
         plugins = await asyncio.to_thread(CurrentPlugins, home)
@@ -127,7 +133,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         worker = _worker(
             engine,
             current,
-            provider=provider,
+            roster=roster,
             workspaces=workspaces,
             sandbox=sandbox.build(home, settings.sandbox),
             modules=modules,
@@ -160,8 +166,8 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                 started_at=started_at,
                 engine=engine_name,
                 schema=schema,
-                provider=provider.name,
-                model=provider.model,
+                provider=roster.default.name,
+                model=roster.default.model,
                 workspace=str(workspaces(journal.OWNER).roots[0]),
                 storage=trouble,
                 settings_hash=current.hash,
@@ -171,7 +177,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                 counters=dict(counted.counters),
                 parts=[
                     Part(name="journal", status=trouble, detail=f"{engine_name}, schema {schema}"),
-                    Part(name="provider", status="ok", detail=f"{provider.name} {provider.model}"),
+                    _provider_part(roster),
                     Part(name="agents", status="ok", detail=f"{agent_count} in all"),
                     Part(name="worker", status="ok", detail=f"carries {worker.carrying} runs"),
                     _stop_part(stops),
@@ -262,7 +268,7 @@ def _worker(
     engine: Engine,
     settings: Current,
     *,
-    provider: Provider,
+    roster: Roster,
     workspaces: Workspaces,
     sandbox: Sandbox,
     modules: Modules,
@@ -288,7 +294,8 @@ def _worker(
         ids=ids,
         model=ModelStep(
             engine,
-            provider=provider,
+            roster=roster,
+            most_output_tokens=lambda: settings.now.model.max_output_tokens,
             clock=clock,
             ids=ids,
             settings_hash=lambda: settings.hash,
@@ -341,6 +348,17 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
     except OSError as error:
         raise SettingsInvalid(f"The TLS certificate or its key can not be read: {error}.") from error
     return context
+
+
+def _provider_part(roster: Roster) -> Part:
+    """Say who answers, and who is left alone after failures."""
+    answers = f"{roster.default.name} {roster.default.model}"
+    resting = [f"{name} is left alone for {seconds:.0f} s" for name, seconds in roster.resting().items()]
+    return Part(name="provider", status="providers_resting" if resting else "ok", detail="; ".join((answers, *resting)))
+
+
+def _connect(name: str, model: str | None, settings: ModelProvider) -> Provider:
+    raise NotImplementedError
 
 
 def _plugin_parts(plugins: CurrentPlugins) -> list[Part]:
@@ -399,7 +417,3 @@ async def _reload_when_told(current: Current, reload: asyncio.Event) -> None:
         await reload.wait()
         reload.clear()
         await current.reload_or_say()
-
-
-def _path(text: str | None) -> Path | None:
-    return Path(text).expanduser() if text is not None else None

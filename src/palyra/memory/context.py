@@ -6,13 +6,12 @@ from dataclasses import dataclass
 import msgspec
 
 from palyra.core.agent import Agent
-from palyra.core.limits import LimitKind
 from palyra.core.prompt import Prompt, estimate_tokens
 from palyra.core.run import RunState
 from palyra.core.tool import ToolSpec
 from palyra.journal import agents
 from palyra.journal.engine import Connection, Engine
-from palyra.memory.history import Fresh, History, Window, read_fresh
+from palyra.memory.history import Conversation, Fresh, History, Window, read_fresh
 
 ANSWER_SHARE = 4
 SYSTEMS_KNOWN = 64
@@ -46,7 +45,7 @@ class Seen:
     """What the journal had for a prompt."""
 
     agent: Agent
-    fresh: Fresh
+    conversation: Conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,31 +60,48 @@ class _Fixed:
 class Context:
     """Assembles prompts: `look` asks the journal for what is new, `assemble` makes the prompt of it."""
 
-    def __init__(self, engine: Engine, *, window_tokens: int) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._window_tokens = window_tokens
         self._history = History()
         self._fixed: dict[str, _Fixed] = {}
 
-    async def look(self, state: RunState) -> Seen | None:
-        """Read the run's agent and what was said since the last look; None if the agent is gone."""
-        position = self._history.position(state.session_id)
+    async def look(self, state: RunState, *, widest_tokens: int) -> Seen | None:
+        """Read the run's agent and what was said since the last look; None if the agent is gone.
 
-        def query(conn: Connection) -> Seen | None:
+        As much is read as the widest window among the models takes that may be asked.
+        """
+        position = self._history.position(state.session_id, most=widest_tokens)
+
+        def query(conn: Connection) -> tuple[Agent, Fresh] | None:
             agent = agents.get(conn, state.agent_id, state.principal)
-            fresh = read_fresh(conn, state.session_id, position=position, tokens=self._window_tokens)
-            return Seen(agent, fresh) if agent is not None else None
+            fresh = read_fresh(conn, state.session_id, position=position, tokens=widest_tokens)
+            return (agent, fresh) if agent is not None else None
 
-        return await self._engine.read(query)
+        found = await self._engine.read(query)
+        if found is None:
+            return None
+        agent, fresh = found
+        return Seen(agent, self._history.take_in(state.session_id, fresh, most=widest_tokens))
 
-    def assemble(self, state: RunState, seen: Seen, tools: tuple[ToolSpec, ...]) -> Assembled:
-        """Build the prompt of the run's next turn: the last turns that fit the window, the newest always among them."""
-        system = _system(seen.agent, state.limit)
+    def least_tokens(self, state: RunState, seen: Seen, tools: tuple[ToolSpec, ...]) -> int:
+        """Return what the next prompt takes at the least: all but the conversation, and its last message."""
+        return self._fixed_part(_system(seen.agent, state), tools).tokens + seen.conversation.last_tokens
+
+    def assemble(
+        self, state: RunState, seen: Seen, tools: tuple[ToolSpec, ...], *, window_tokens: int, halved: int = 0
+    ) -> Assembled:
+        """Build the prompt of the run's next turn: the last turns that fit the window, the newest always among them.
+
+        A conversation that was too long for the model is `halved` so many times.
+        """
+        system = _system(seen.agent, state)
         fixed = self._fixed_part(system, tools)
-        room = self._window_tokens - self._window_tokens // ANSWER_SHARE - fixed.tokens
-        window = self._history.window(state.session_id, seen.fresh, tokens=room)
+        window = seen.conversation.window(tokens=window_tokens - window_tokens // ANSWER_SHARE - fixed.tokens)
+        if halved:
+            # By what was shown: how wide the window is, the model has just shown us not to know.
+            window = seen.conversation.window(tokens=window.tokens >> halved)
         return Assembled(
-            prompt=Prompt(system=system, tools=tools, messages=window.messages),
+            prompt=Prompt(system=system, tools=tools, messages=window.messages, options=state.brief.options),
             window=window,
             estimated_tokens=fixed.tokens + window.tokens,
             digest=fixed.digest,
@@ -105,8 +121,9 @@ class Context:
         return fixed
 
 
-def _system(agent: Agent, limit: LimitKind | None) -> str:
-    parts = [agent.instructions, RULES]
-    if limit is not None:
-        parts.append(LAST_TURN.format(limit=limit.value.replace("_", " ")))
+def _system(agent: Agent, state: RunState) -> str:
+    brief = state.brief
+    parts = [brief.system] if brief.plain else [agent.instructions, RULES, brief.system]
+    if state.limit is not None:
+        parts.append(LAST_TURN.format(limit=state.limit.value.replace("_", " ")))
     return "\n\n".join(part for part in parts if part)

@@ -58,15 +58,46 @@ class _Block:
 
 
 @dataclass(slots=True)
-class _Conversation:
+class Conversation:
+    """What is known of a session's messages, run by run."""
+
     reset_seq: int
     last_seq: int
+    cut_at: int | None = None
+    """The room for which older runs were forgotten, if some were."""
+    in_scope: int = 0
+    """How many messages there are since the last reset, known or not."""
     # What follows from the blocks is kept beside them, so that a long conversation is not summed up anew each time.
     blocks: deque[_Block] = field(default_factory=deque)
     messages: list[Message] = field(default_factory=list)
     labels: Counter[tuple[str, ...]] = field(default_factory=Counter)
     tokens: int = 0
     count: int = 0
+
+    def window(self, *, tokens: int) -> Window:
+        """Return the latest runs that fit into so many tokens, the newest always among them."""
+        return _window(_latest(self, tokens=tokens), self.in_scope, tokens=tokens)
+
+    @property
+    def last_tokens(self) -> int:
+        """What the last message takes."""
+        return self.blocks[-1].kept[-1].tokens if self.blocks else 0
+
+    @property
+    def last_input(self) -> str:
+        """What a person said last."""
+        said = self._last_said()
+        return said.text if said is not None else ""
+
+    @property
+    def last_pictured(self) -> bool:
+        """Whether pictures came with it."""
+        said = self._last_said()
+        return said is not None and bool(said.images)
+
+    def _last_said(self) -> Message | None:
+        kept = self.blocks[-1].kept if self.blocks else ()
+        return next((item.message for item in reversed(kept) if item.message.role is Role.USER), None)
 
     def append(self, block: _Block) -> None:
         """Add a run behind the others."""
@@ -101,25 +132,29 @@ class History:
     """The conversations that were looked at last, a bounded number of them."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[SessionId, _Conversation] = OrderedDict()
+        self._known: OrderedDict[SessionId, Conversation] = OrderedDict()
 
-    def position(self, session_id: SessionId) -> tuple[int, int] | None:
-        """Return the reset boundary and the last message that are known of a session."""
+    def position(self, session_id: SessionId, *, most: int) -> tuple[int, int] | None:
+        """Return the reset boundary and the last message that are known of a session, if enough of it is known."""
         known = self._known.get(session_id)
-        return (known.reset_seq, known.last_seq) if known is not None else None
+        if known is None or (known.cut_at is not None and known.cut_at < most):
+            return None
+        return known.reset_seq, known.last_seq
 
-    def window(self, session_id: SessionId, fresh: Fresh, *, tokens: int) -> Window:
-        """Take in what is new, and return the latest runs that fit into so many tokens."""
+    def take_in(self, session_id: SessionId, fresh: Fresh, *, most: int) -> Conversation:
+        """Take in what is new, and return what is known then. What goes beyond `most` tokens is forgotten."""
         known = self._known.pop(session_id, None)
         if known is None or fresh.whole:
-            known = _Conversation(fresh.reset_seq, fresh.reset_seq)
+            known = Conversation(fresh.reset_seq, fresh.reset_seq)
         self._known[session_id] = known
         if len(self._known) > MOST_SESSIONS:
             self._known.popitem(last=False)
         _extend(known, fresh.kept)
-        while known.tokens > tokens and len(known.blocks) > 1:
+        known.in_scope = fresh.in_scope
+        while known.tokens > most and len(known.blocks) > 1:
             known.drop()
-        return _window(known, fresh.in_scope, tokens=tokens)
+            known.cut_at = most
+        return known
 
 
 def read_fresh(conn: Connection, session_id: SessionId, *, position: tuple[int, int] | None, tokens: int) -> Fresh:
@@ -133,7 +168,7 @@ def read_fresh(conn: Connection, session_id: SessionId, *, position: tuple[int, 
     return Fresh(reset_seq, in_scope, _from_an_input(conn, session_id, kept), whole=True)
 
 
-def _extend(known: _Conversation, kept: list[Kept]) -> None:
+def _extend(known: Conversation, kept: list[Kept]) -> None:
     if kept:
         known.last_seq = kept[-1].tape_seq
     place = 0
@@ -159,9 +194,24 @@ def _block(run_id: RunId, kept: list[Kept]) -> _Block:
     )
 
 
-def _window(known: _Conversation, in_scope: int, *, tokens: int) -> Window:
+def _latest(known: Conversation, *, tokens: int) -> Conversation:
+    """Return the latest runs that fit, at least one, without forgetting the others."""
+    if known.tokens <= tokens or len(known.blocks) <= 1:
+        return known
+    first, room = len(known.blocks), tokens
+    while first > 0 and (first == len(known.blocks) or known.blocks[first - 1].tokens <= room):
+        first -= 1
+        room -= known.blocks[first].tokens
+    part = Conversation(known.reset_seq, known.last_seq)
+    for number, block in enumerate(known.blocks):
+        if number >= first:
+            part.append(block)
+    return part
+
+
+def _window(known: Conversation, in_scope: int, *, tokens: int) -> Window:
     if len(known.blocks) == 1 and known.tokens > tokens:
-        short = _Conversation(known.reset_seq, known.last_seq)
+        short = Conversation(known.reset_seq, known.last_seq)
         short.append(_shortened(known.blocks[0], tokens))
         known = short
     blocks = known.blocks

@@ -1,13 +1,16 @@
-"""Which providers there are, and how one is built from its name."""
+"""Which providers there are, and how one is built from the settings."""
 
+from importlib import import_module
 from pathlib import Path
+from typing import Protocol
 
 from palyra.core.errors import Invalid
+from palyra.core.model import BUILT_IN, Dialect, ModelProvider
 from palyra.providers.base import Provider
+from palyra.providers.dialect import Speaks
 from palyra.providers.embedded.provider import Embedded
 from palyra.providers.scripted import Scripted
-
-KNOWN = ("embedded", "scripted")
+from palyra.settings import ModelSettings
 
 
 class UnknownProvider(Invalid):
@@ -18,14 +21,28 @@ class ScriptMissing(Invalid):
     """The provider "scripted" needs a script: name a JSON or TOML file with its rules."""
 
 
-def build(name: str, *, script: Path | None) -> Provider:
-    """Build the provider of that name. It may read a file, so it belongs to the start and not to the event loop."""
-    match name:
-        case "embedded":
-            return Embedded()
-        case "scripted":
-            if script is None:
-                raise ScriptMissing
-            return Scripted.load(script)
-        case _:
-            raise UnknownProvider(f"There is no provider {name[:40]!r}. Known are: {', '.join(KNOWN)}.")
+class Connect(Protocol):
+    """Makes a provider of the configuration. Nothing is asked or loaded before it is used."""
+
+    def __call__(self, name: str, model: str | None, settings: ModelProvider) -> Provider: ...
+
+
+def build(settings: ModelSettings, name: str, model: str | None, *, connect: Connect) -> Provider:
+    """Build the provider of that name. It may read a script, so the first time belongs to the start."""
+    if name == "embedded":
+        return Embedded()
+    if name == "scripted":
+        if settings.script is None:
+            raise ScriptMissing
+        return Scripted.load(Path(settings.script).expanduser())
+    table = settings.providers.get(name)
+    if table is None:
+        known = ", ".join((*BUILT_IN, *settings.providers))
+        raise UnknownProvider(f"There is no provider {name[:40]!r}. Known are: {known}.")
+    return connect(name, model or table.model, table)
+
+
+def dialect(which: Dialect) -> Speaks:
+    """Return how such a provider is spoken to. The module is loaded when it is first needed."""
+    speaks: Speaks = import_module(f"palyra.providers.{which.value}").DIALECT
+    return speaks

@@ -26,7 +26,7 @@ def limits_for_child(state: RunState) -> Limits:
     """Return the limits of a child: never more than its parent has left."""
     limits = state.limits
     return limits.within(
-        model_turns=limits.model_turns - state.turns,
+        model_turns=limits.model_turns - state.turns + state.failed_turns,
         tool_calls=limits.tool_calls - state.executed,
         wall_clock_ms=limits.wall_clock_ms - state.carried_ms,
     )
@@ -61,6 +61,8 @@ def start(conn: Connection, parent_run_id: RunId, call_id: CallId, *, ids: IdSou
         session_id=parent.session_id,
         call_id=call_id,
         depth=parent.parent.depth + 1 if parent.parent else 1,
+        root_run_id=parent.root_run_id,
+        root_session_id=parent.root_session_id,
     )
     session = new_session(
         event.child_session_id,

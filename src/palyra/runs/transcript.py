@@ -24,7 +24,9 @@ def message_of(state: RunState, event: RunEvent) -> Message | None:
     An input counts from the moment its run starts: the caller hands in `RunAccepted` then.
     """
     match event:
-        case RunAccepted(text=text) | InputSteered(text=text):
+        case RunAccepted(text=text, images=images):
+            return Message(role=Role.USER, text=text, images=images)
+        case InputSteered(text=text):
             return Message(role=Role.USER, text=text)
         case ModelTurnEnded() | ToolProposed(turn=0):
             # A call that a person proposes once more stands in no turn: it is a message by itself.

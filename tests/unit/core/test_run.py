@@ -508,9 +508,20 @@ def test_an_answer_in_the_last_of_the_turns_meets_no_limit() -> None:
     assert next_step(a_run(*a_turn(1), limits=ONE_TURN)) == Finish(RunStatus.DONE)
 
 
-def test_void_turns_count_towards_the_limit() -> None:
-    state = a_run(a_context(), a_turn_start(), a_void(), limits=ONE_TURN)
+def test_turns_that_were_left_open_count_towards_the_limit() -> None:
+    state = a_run(a_context(), a_turn_start(), a_resume(), limits=ONE_TURN)
     assert next_step(state) == NoteLimit(LimitKind.MODEL_TURNS)
+
+
+def test_turns_that_a_provider_failed_in_do_not_count_towards_the_limit() -> None:
+    state = a_run(a_context(), a_turn_start(), a_void(), limits=ONE_TURN)
+    assert next_step(state) == CallModel()
+    assert [failure.model for failure in state.failures] == ["scripted/small"]
+
+
+def test_what_failed_is_forgotten_when_a_turn_comes_to_its_end() -> None:
+    state = a_run(a_context(), a_turn_start(), a_void(), a_context(), a_turn_start(2), a_turn_end(2))
+    assert not state.failures
 
 
 def test_after_a_limit_the_model_gets_one_last_turn() -> None:

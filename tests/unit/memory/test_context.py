@@ -10,9 +10,9 @@ from palyra.core.tool import ToolSpec
 from palyra.journal.engine import Listener, Unit
 from palyra.journal.messages import Kept
 from palyra.memory.context import ANSWER_SHARE, RULES, Assembled, Context, Seen
-from palyra.memory.history import Fresh
+from palyra.memory.history import Fresh, History
 from palyra.tools.toolbox import BUILTIN_ONLY
-from tests.support.builders import AGENT, ANA, RUN, a_limit, a_run
+from tests.support.builders import AGENT, ANA, RUN, SESSION, a_limit, a_run
 from tests.support.world import T
 
 TOOLS = BUILTIN_ONLY.catalog(None).specs()
@@ -44,13 +44,15 @@ def assemble(
     agent: Agent | None = None,
     tools: tuple[ToolSpec, ...] = TOOLS,
     window: int = 100_000,
+    halved: int = 0,
 ) -> Assembled:
     kept = [
         Kept(place, RUN, Message(role=Role.USER, text=text), estimate_tokens(text), (), 0)
         for place, text in enumerate(texts, start=1)
     ]
-    seen = Seen(agent or an_agent(), Fresh(0, len(kept), kept, whole=True))
-    return Context(NoEngine(), window_tokens=window).assemble(state or a_run(), seen, tools)
+    fresh = Fresh(0, len(kept), kept, whole=True)
+    seen = Seen(agent or an_agent(), History().take_in(SESSION, fresh, most=100_000))
+    return Context(NoEngine()).assemble(state or a_run(), seen, tools, window_tokens=window, halved=halved)
 
 
 def test_the_agents_instructions_come_first_and_the_rules_after_them() -> None:

@@ -42,7 +42,7 @@ class Talk:
 
 
 def window(talk: Talk, *, tokens: int = 1_000) -> Window:
-    return History().window(SESSION, talk.fresh(), tokens=tokens)
+    return History().take_in(SESSION, talk.fresh(), most=tokens).window(tokens=tokens)
 
 
 def texts(shown: Window) -> list[str]:
@@ -109,24 +109,24 @@ def test_the_last_step_stays_whole_even_if_it_does_not_fit() -> None:
 def test_what_is_new_joins_what_is_known() -> None:
     talk = Talk().user("one").model("look", "a")
     known = History()
-    assert texts(known.window(SESSION, talk.fresh(), tokens=1_000)) == ["one", "look", NOT_RUN]
-    assert known.position(SESSION) == (0, 2)
+    assert texts(known.take_in(SESSION, talk.fresh(), most=1_000).window(tokens=1_000)) == ["one", "look", NOT_RUN]
+    assert known.position(SESSION, most=100) == (0, 2)
     talk.tool("a", "of a").model("two").user("three")
-    assert texts(known.window(SESSION, talk.fresh(2, whole=False), tokens=1_000)) == [
+    assert texts(known.take_in(SESSION, talk.fresh(2, whole=False), most=1_000).window(tokens=1_000)) == [
         "one",
         "look",
         "of a",
         "two",
         "three",
     ]
-    assert known.position(SESSION) == (0, 5)
+    assert known.position(SESSION, most=100) == (0, 5)
 
 
 def test_what_was_read_whole_replaces_what_is_known() -> None:
     known = History()
-    known.window(SESSION, Talk().user("before").fresh(), tokens=1_000)
+    known.take_in(SESSION, Talk().user("before").fresh(), most=1_000).window(tokens=1_000)
     after = Talk().user("after").fresh()
-    assert texts(known.window(SESSION, after, tokens=1_000)) == ["after"]
+    assert texts(known.take_in(SESSION, after, most=1_000).window(tokens=1_000)) == ["after"]
 
 
 def test_only_so_many_conversations_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,10 +134,10 @@ def test_only_so_many_conversations_are_kept(monkeypatch: pytest.MonkeyPatch) ->
     known = History()
     first, second, third = SessionId("1"), SessionId("2"), SessionId("3")
     for session_id in (first, second, first, third):
-        known.window(session_id, Talk().user().fresh(), tokens=100)
-    assert known.position(second) is None, "the one that was not looked at for longest is forgotten"
-    assert known.position(first) is not None
-    assert known.position(third) is not None
+        known.take_in(session_id, Talk().user().fresh(), most=100).window(tokens=100)
+    assert known.position(second, most=100) is None, "the one that was not looked at for longest is forgotten"
+    assert known.position(first, most=100) is not None
+    assert known.position(third, most=100) is not None
 
 
 # -- any conversation
@@ -163,7 +163,9 @@ def shown_of(talk: Talk, dice: random.Random, *, tokens: int) -> Window:
     known, start = History(), 0
     while True:
         end = min(len(talk.kept), start + dice.randint(1, 6))
-        shown = known.window(SESSION, Fresh(0, end, talk.kept[start:end], whole=start == 0), tokens=tokens)
+        shown = known.take_in(SESSION, Fresh(0, end, talk.kept[start:end], whole=start == 0), most=tokens).window(
+            tokens=tokens
+        )
         if end == len(talk.kept):
             return shown
         start = end
@@ -195,3 +197,19 @@ def _assert_paired(shown: Window) -> None:
             assert not expected
             expected = [call.call_id for call in message.calls]
     assert not expected
+
+
+def test_a_model_with_a_small_window_does_not_make_a_wide_one_forget() -> None:
+    talk = Talk().user("one", tokens=40).user("two", tokens=40).user("three", tokens=40)
+    known = History().take_in(SESSION, talk.fresh(), most=1_000)
+    assert texts(known.window(tokens=50)) == ["three"]
+    assert known.window(tokens=50).dropped == 2
+    assert texts(known.window(tokens=1_000)) == ["one", "two", "three"]
+
+
+def test_what_was_forgotten_for_a_window_is_read_again_for_a_wider_one() -> None:
+    talk = Talk().user("one", tokens=40).user("two", tokens=40)
+    known = History()
+    known.take_in(SESSION, talk.fresh(), most=50)
+    assert known.position(SESSION, most=50) == (0, 2)
+    assert known.position(SESSION, most=100) is None

@@ -5,13 +5,20 @@ from pathlib import Path
 
 import pytest
 
+from palyra.core.model import Dialect, ModelProvider
+from palyra.providers.base import Provider
 from palyra.providers.embedded.provider import Embedded
 from palyra.providers.registry import ScriptMissing, UnknownProvider, build
 from palyra.providers.scripted import Scripted
+from palyra.settings import ModelSettings
+
+
+def nobody(name: str, model: str | None, settings: ModelProvider) -> Provider:
+    raise AssertionError(f"{name} is built in")
 
 
 def test_the_embedded_provider_needs_nothing() -> None:
-    provider = build("embedded", script=None)
+    provider = build(ModelSettings(), "embedded", None, connect=nobody)
     assert isinstance(provider, Embedded)
     assert provider.capabilities.window_tokens == 8192
 
@@ -19,17 +26,30 @@ def test_the_embedded_provider_needs_nothing() -> None:
 def test_the_scripted_provider_plays_its_script(tmp_path: Path) -> None:
     script = tmp_path / "s.json"
     script.write_text(json.dumps({"model": "toy"}))
-    provider = build("scripted", script=script)
+    provider = build(ModelSettings(script=str(script)), "scripted", None, connect=nobody)
     assert isinstance(provider, Scripted)
     assert provider.model == "toy"
 
 
 def test_the_scripted_provider_without_a_script_says_what_it_needs() -> None:
     with pytest.raises(ScriptMissing, match="JSON or TOML file"):
-        build("scripted", script=None)
+        build(ModelSettings(), "scripted", None, connect=nobody)
+
+
+def test_a_provider_of_the_settings_is_asked_for_its_own_model_if_none_is_named() -> None:
+    asked = []
+
+    def connect(name: str, model: str | None, settings: ModelProvider) -> Provider:
+        asked.append((name, model, settings.dialect))
+        return Embedded()
+
+    settings = ModelSettings(providers={"mine": ModelProvider(dialect=Dialect.OPENAI, model="small")})
+    build(settings, "mine", None, connect=connect)
+    build(settings, "mine", "large", connect=connect)
+    assert asked == [("mine", "small", Dialect.OPENAI), ("mine", "large", Dialect.OPENAI)]
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(UnknownProvider, match=r"'gpt'.*embedded, scripted") as caught:
-        build("gpt", script=None)
+        build(ModelSettings(), "gpt", None, connect=nobody)
     assert caught.value.code == "unknown_provider"

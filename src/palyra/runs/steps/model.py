@@ -1,51 +1,50 @@
-"""Ask the model: assemble the context, stream the answer, record it in small groups.
+"""Ask the model: choose one, assemble the context for it, set aside what the turn may cost, and stream the answer.
 
-The provider is read by a task of its own into a bounded queue. The first text is recorded at once; after that whatever
-has come in is recorded every 50 ms, or as soon as it is 1 KiB. What comes in one burst is one commit.
+A try that fails is a void turn on the tape, with its reason. What follows is decided there, from all tries so far: the
+same model after a pause, the next one, or the end of the run. So a restart in between changes nothing.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
-from typing import cast
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+import msgspec
 
 from palyra.core import found
 from palyra.core.clock import Clock
 from palyra.core.events import (
     ContextAssembled,
     Entry,
-    ModelReasoning,
-    ModelText,
-    ModelTurnEnded,
     ModelTurnStarted,
     ModelTurnVoided,
     RunEvent,
     RunFailed,
-    ToolProposed,
 )
-from palyra.core.ids import CallId, IdSource
-from palyra.core.message import mend_text
-from palyra.core.prompt import CallProposed, ModelEvent, Prompt, ReasoningDelta, TextDelta, TurnDone
-from palyra.core.run import RunState
+from palyra.core.ids import IdSource
+from palyra.core.model import TaskClass
+from palyra.core.prompt import Message, Prompt
+from palyra.core.routing import Plan
+from palyra.core.run import Failure, RunState
 from palyra.core.step import CallModel
-from palyra.journal import sessions, tape
+from palyra.core.tool import ToolSpec
+from palyra.journal import blobs, sessions, tape
 from palyra.journal.engine import Connection, Engine
-from palyra.memory.context import Context
-from palyra.providers.base import FailureKind, Provider, ProviderFailed
+from palyra.memory.context import Assembled, Context, Seen
+from palyra.providers import routing
+from palyra.providers.base import Provider
+from palyra.providers.roster import Roster, full_name
+from palyra.providers.routing import Need
 from palyra.runs.agents import NoAgent
 from palyra.runs.steps.port import Emit
+from palyra.runs.steps.turn import Broken, Turn, WouldNotStop
 from palyra.tools.toolbox import BUILTIN_ONLY, Toolbox
 
-FLUSH_SECONDS = 0.05
-FLUSH_BYTES = 1024
-QUEUE_EVENTS = 256
-MOST_TEXT_BYTES = 1024 * 1024
-MOST_CALLS = 64
 SEARCHED = ("model_turn_started", "tool_finished")
 LOOKED_BACK = 200
 """How many turns and results of a session are looked through for what was found in it."""
-
-_Queue = asyncio.Queue[ModelEvent | ProviderFailed]
+NO_PICTURE = "[a picture was left out: this model does not understand any]"
+NARROWED = "the model takes less than was thought: older messages were left out"
 
 
 class ModelStep:
@@ -55,7 +54,8 @@ class ModelStep:
         self,
         engine: Engine,
         *,
-        provider: Provider,
+        roster: Roster,
+        most_output_tokens: Callable[[], int],
         clock: Clock,
         ids: IdSource,
         settings_hash: Callable[[], str] = lambda: "",
@@ -64,22 +64,32 @@ class ModelStep:
         self._toolbox = toolbox
         self._settings_hash = settings_hash
         self._engine = engine
-        self._context = Context(engine, window_tokens=provider.capabilities.window_tokens)
-        self._provider = provider
+        self._context = Context(engine)
+        self._roster = roster
+        self._most_output_tokens = most_output_tokens
         self._clock = clock
         self._ids = ids
 
     async def perform(self, state: RunState, step: CallModel, emit: Emit) -> None:
-        """Take one model turn."""
-        provider = self._provider
-        seen = await self._context.look(state)
+        """Try one model turn."""
+        pinned = state.brief.model
+        seen = await self._context.look(state, widest_tokens=self._roster.widest_tokens(pinned))
         if seen is None:
             raise NoAgent
         brought = await self._found(state, seen.agent.tools)
-        tools = () if step.last else self._toolbox.offer(seen.agent.tools, brought).specs()
-        context = self._context.assemble(state, seen, tools)
-        window, turn = context.window, state.turns + 1
+        tools = () if step.last else self._tools(state, seen, brought)
+        asked = self._turn(state, seen, tools)
+        plan = self._roster.plan(asked, agent=seen.agent, pinned=pinned)
+        if not plan.choice:
+            await emit([_unanswered(plan, state.failures, at=self._clock.now())])
+            return
+        await asyncio.sleep(routing.pause_seconds(plan.choice, state.failures))
+        provider = self._roster.named(plan.choice)
+        context = self._assemble(state, seen, tools, provider, plan)
+        prompt = await self._with_pictures(context.prompt, provider)
+        window, number = context.window, state.turns + 1
         at = self._clock.now()
+        narrowed = routing.narrowings(state.failures, plan.choice) > 0
         await emit(
             [
                 ContextAssembled(
@@ -93,25 +103,82 @@ class ModelStep:
                     estimated_tokens=context.estimated_tokens,
                     window_tokens=provider.capabilities.window_tokens,
                     digest=context.digest,
+                    narrowed=NARROWED if narrowed else "",
                 ),
                 ModelTurnStarted(
                     at=at,
                     labels=window.labels,
-                    turn=turn,
+                    turn=number,
                     provider=provider.name,
                     model=provider.model,
-                    reason="the only provider configured",
+                    reason=plan.reason,
                     last=step.last,
                     settings_hash=self._settings_hash(),
                     found=brought,
+                    plan=plan,
                 ),
             ]
         )
-        await _Turn(self, turn, emit=emit, labels=window.labels).take(context.prompt)
+        self._roster.asked(provider)
+        turn = Turn(provider, number, labels=window.labels, cost=lambda usage: None, clock=self._clock, ids=self._ids)
+        broken = await turn.take(prompt, emit, asked_tokens=context.estimated_tokens)
+        if broken is None:
+            self._roster.answered(provider)
+            return
+        self._roster.failed(provider, broken.error.kind)
+        await emit(self._broken(state, seen, asked, provider, broken, number=number))
+
+    def _tools(self, state: RunState, seen: Seen, brought: tuple[str, ...]) -> tuple[ToolSpec, ...]:
+        own = () if state.brief.plain else self._toolbox.offer(seen.agent.tools, brought).specs()
+        # The same value as before where nothing is added: what was measured of it still holds.
+        return (*own, *(tool.spec() for tool in state.brief.tools)) if state.brief.tools else own
+
+    def _turn(self, state: RunState, seen: Seen, tools: tuple[ToolSpec, ...]) -> routing.Turn:
+        said = seen.conversation.last_input
+        return routing.Turn(
+            need=Need(
+                tools=bool(tools),
+                vision=seen.conversation.last_pictured,
+                context_tokens=self._context.least_tokens(state, seen, tools),
+            ),
+            task=TaskClass.BACKGROUND if state.parent is not None else state.brief.task,
+            complexity=routing.complexity_of(
+                turns=state.turns - state.failed_turns, input_chars=len(said), has_code="```" in said
+            ),
+            failures=state.failures,
+        )
+
+    def _assemble(
+        self, state: RunState, seen: Seen, tools: tuple[ToolSpec, ...], provider: Provider, plan: Plan
+    ) -> Assembled:
+        can = provider.capabilities
+        context = self._context.assemble(
+            state,
+            seen,
+            tools if can.tools else (),
+            window_tokens=can.window_tokens,
+            halved=routing.narrowings(state.failures, plan.choice),
+        )
+        wanted = state.brief.options.max_output_tokens or self._most_output_tokens()
+        room = max(1, can.window_tokens - context.estimated_tokens)
+        options = msgspec.structs.replace(
+            context.prompt.options, max_output_tokens=min(wanted, can.max_output_tokens, room)
+        )
+        return replace(context, prompt=msgspec.structs.replace(context.prompt, options=options))
+
+    async def _with_pictures(self, prompt: Prompt, provider: Provider) -> Prompt:
+        """Return the prompt with the pictures of its messages, or with a word for each if the model is blind."""
+        wanted = {image.digest for message in prompt.messages for image in message.images}
+        if not wanted:
+            return prompt
+        if not provider.capabilities.vision:
+            return msgspec.structs.replace(prompt, messages=tuple(map(_without_pictures, prompt.messages)))
+        found = await self._engine.read(lambda conn: {digest: blobs.get(conn, digest) for digest in wanted})
+        return msgspec.structs.replace(prompt, images={digest: data for digest, data in found.items() if data})
 
     async def _found(self, state: RunState, allowed: tuple[str, ...] | None) -> tuple[str, ...]:
         """Return the tools that searches have brought: in the run, and before its first turn those of the session."""
-        if state.turns > 0 or not self._toolbox.is_searched(allowed):
+        if state.brief.plain or state.turns > 0 or not self._toolbox.is_searched(allowed):
             return state.found
 
         def query(conn: Connection) -> list[Entry]:
@@ -121,136 +188,47 @@ class ModelStep:
         entries = await self._engine.read(query)
         return found.join(found.carried(entry.event for entry in entries), state.found)
 
-    def events_of(self, event: ModelEvent, *, turn: int, labels: tuple[str, ...]) -> RunEvent:
-        """Return what the tape keeps of something that the model said."""
-        at, actor = self._clock.now(), f"model:{self._provider.name}"
-        match event:
-            case TextDelta(text=text):
-                return ModelText(at=at, actor=actor, labels=labels, turn=turn, text=text)
-            case ReasoningDelta(text=text, dialect=dialect, data=data):
-                return ModelReasoning(
-                    at=at, actor=actor, labels=labels, turn=turn, text=mend_text(text), dialect=dialect, data=data
-                )
-            case CallProposed():
-                # Our own id: a provider's may repeat itself within a session.
-                return ToolProposed(
-                    at=at,
-                    actor=actor,
-                    labels=labels,
-                    turn=turn,
-                    call_id=CallId(self._ids.new()),
-                    tool=mend_text(event.tool),
-                    arguments=event.arguments,
-                    malformed=mend_text(event.malformed),
-                )
-            case TurnDone(stop=stop, usage=usage):
-                return ModelTurnEnded(at=at, actor=actor, labels=labels, turn=turn, stop=stop, usage=usage)
-
-    def failed(self, error: ProviderFailed, *, turn: int) -> list[RunEvent]:
-        """Return how the run ends when the model gives no answer."""
-        at, actor = self._clock.now(), f"model:{self._provider.name}"
-        return [
-            ModelTurnVoided(at=at, actor=actor, turn=turn, reason=error.detail),
-            RunFailed(at=at, actor=actor, code=f"model_{error.kind.value}", reason=error.detail),
-        ]
-
-    def stream(self, prompt: Prompt) -> AsyncGenerator[ModelEvent, None]:
-        """Start to ask the provider."""
-        return cast(AsyncGenerator[ModelEvent, None], self._provider.stream(prompt))
+    def _broken(
+        self, state: RunState, seen: Seen, asked: routing.Turn, provider: Provider, broken: Broken, *, number: int
+    ) -> list[RunEvent]:
+        """Return what becomes of a turn that broke: it is void, and so is the run if nobody else can be asked."""
+        at, actor, error = self._clock.now(), f"model:{provider.name}", broken.error
+        void = ModelTurnVoided(
+            at=at,
+            actor=actor,
+            turn=number,
+            reason=error.detail,
+            failure=error.kind.value,
+            retry_ms=int(error.retry_after.total_seconds() * 1000),
+            usage=broken.usage,
+        )
+        failure = Failure(full_name(provider), error.kind.value, void.retry_ms, error.detail)
+        failures = (*state.failures, failure)
+        if isinstance(error, WouldNotStop):
+            return [*broken.said, void, _failed(failure, at=at)]
+        plan = self._roster.plan(replace(asked, failures=failures), agent=seen.agent, pinned=state.brief.model)
+        end = [] if plan.choice else [_unanswered(plan, failures, at=at)]
+        return [*broken.said, void, *end]
 
 
-class _Turn:
-    """One turn under way."""
-
-    def __init__(self, step: ModelStep, turn: int, *, emit: Emit, labels: tuple[str, ...]) -> None:
-        self._step = step
-        self._turn = turn
-        self._emit = emit
-        self._labels = labels
-        self._queue: _Queue = asyncio.Queue(QUEUE_EVENTS)
-
-    async def take(self, prompt: Prompt) -> None:
-        async with asyncio.TaskGroup() as group:
-            reader = group.create_task(self._read(prompt))
-            await self._record()
-            reader.cancel()
-
-    async def _read(self, prompt: Prompt) -> None:
-        try:
-            async with aclosing(self._step.stream(prompt)) as stream:
-                async for event in stream:
-                    await self._queue.put(event)
-            await self._queue.put(_malformed("the model's stream ended before its turn did"))
-        except ProviderFailed as error:
-            await self._queue.put(error)
-
-    async def _record(self) -> None:
-        first = True
-        text_bytes = calls = 0
-        while True:
-            group = await self._gather(wait=not first)
-            events: list[RunEvent] = []
-            for item in _joined(group):
-                if isinstance(item, ProviderFailed):
-                    await self._emit([*events, *self._step.failed(item, turn=self._turn)])
-                    return
-                text_bytes += len(item.text.encode()) if isinstance(item, TextDelta) else 0
-                calls += isinstance(item, CallProposed)
-                if text_bytes > MOST_TEXT_BYTES or calls > MOST_CALLS:
-                    error = _malformed("the model would not stop: its turn has over 1 MiB of text or 64 calls")
-                    await self._emit(self._step.failed(error, turn=self._turn))
-                    return
-                events.append(self._step.events_of(item, turn=self._turn, labels=self._labels))
-            if not events:
-                continue  # nothing but empty pieces
-            await self._emit(events)
-            first = False
-            if isinstance(events[-1], ModelTurnEnded):
-                return
-
-    async def _gather(self, *, wait: bool) -> list[ModelEvent | ProviderFailed]:
-        """Return what has come in; when waiting, for 50 ms from the first piece on unless it is enough earlier."""
-        group = [await self._queue.get()]
-        size = _drain(self._queue, group)
-        if not wait or _over(group[-1]) or size >= FLUSH_BYTES:
-            return group
-        try:
-            async with asyncio.timeout(FLUSH_SECONDS):
-                while size < FLUSH_BYTES and not _over(group[-1]):
-                    group.append(await self._queue.get())
-                    size = _drain(self._queue, group)
-        except TimeoutError:
-            pass
-        return group
+def _unanswered(plan: Plan, failures: tuple[Failure, ...], *, at: datetime) -> RunFailed:
+    """Say why the run ends without an answer: by what was last tried, or by why nothing could be."""
+    if not failures:
+        return RunFailed(at=at, code="no_model", reason=f"{plan.reason[:1].upper()}{plan.reason[1:]}.")
+    last = failures[-1]
+    tried = list(dict.fromkeys(failure.model for failure in failures))
+    if len(tried) == 1:
+        return _failed(last, at=at)
+    return _failed(msgspec.structs.replace(last, reason=f"{last.reason} Asked were: {', '.join(tried)}."), at=at)
 
 
-def _drain(queue: _Queue, group: list[ModelEvent | ProviderFailed]) -> int:
-    while not queue.empty():
-        group.append(queue.get_nowait())
-    return sum(len(item.text) for item in group if isinstance(item, TextDelta))
+def _failed(failure: Failure, *, at: datetime) -> RunFailed:
+    actor = f"model:{failure.model.partition('/')[0]}"
+    return RunFailed(at=at, actor=actor, code=f"model_{failure.kind}", reason=failure.reason)
 
 
-def _over(item: ModelEvent | ProviderFailed) -> bool:
-    return isinstance(item, TurnDone | ProviderFailed)
-
-
-def _joined(group: list[ModelEvent | ProviderFailed]) -> list[ModelEvent | ProviderFailed]:
-    """Make one piece of the text pieces that follow one another, and let nothing follow the end of the turn."""
-    joined: list[ModelEvent | ProviderFailed] = []
-    for item in group:
-        if isinstance(item, TextDelta):
-            if not item.text:
-                continue
-            text = mend_text(item.text)
-            if joined and isinstance(joined[-1], TextDelta):
-                joined[-1] = TextDelta(joined[-1].text + text)
-                continue
-            item = TextDelta(text)
-        joined.append(item)
-        if _over(item):
-            break
-    return joined
-
-
-def _malformed(detail: str) -> ProviderFailed:
-    return ProviderFailed(detail, kind=FailureKind.MALFORMED)
+def _without_pictures(message: Message) -> Message:
+    if not message.images:
+        return message
+    text = "\n".join((message.text, *(NO_PICTURE for _ in message.images)))
+    return msgspec.structs.replace(message, text=text, images=())

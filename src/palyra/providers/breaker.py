@@ -1,0 +1,65 @@
+"""Circuit breakers, one for each provider: who has failed too often in a row is left alone for a while.
+
+After that one turn tries it again. If it answers, all may; if not, it is left alone for twice as long.
+"""
+
+from dataclasses import dataclass
+
+from palyra.core.clock import Clock
+from palyra.providers.base import FailureKind
+
+FAILURES = 5
+"""How many failures in a row open the circuit."""
+REST_SECONDS = 15.0
+LONGEST_REST_SECONDS = 300.0
+TRIAL_SECONDS = 60.0
+"""How long a trial keeps others away, if nobody says how it ended."""
+OUTAGES = frozenset({FailureKind.NETWORK, FailureKind.TIMEOUT, FailureKind.UNAVAILABLE, FailureKind.MALFORMED})
+"""What speaks of the provider. The rest speaks of the request or of the key."""
+
+
+@dataclass(slots=True)
+class _Circuit:
+    failures: int = 0
+    rest_seconds: float = 0.0
+    open_until: float = 0.0
+
+
+class Breakers:
+    """What is known of the providers' health. It is forgotten with the process."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._circuits: dict[str, _Circuit] = {}
+
+    def rests_seconds(self, provider: str) -> float:
+        """Return how long the provider is left alone yet; 0 if it may be asked."""
+        circuit = self._circuits.get(provider)
+        return max(0.0, circuit.open_until - self._clock.monotonic()) if circuit is not None else 0.0
+
+    def asked(self, provider: str) -> None:
+        """Note that the provider is asked: if it was left alone until now, nobody else tries it meanwhile."""
+        circuit = self._circuits.get(provider)
+        if circuit is not None and circuit.failures >= FAILURES:
+            circuit.open_until = self._clock.monotonic() + TRIAL_SECONDS
+
+    def answered(self, provider: str) -> None:
+        """Note that it is well."""
+        self._circuits.pop(provider, None)
+
+    def failed(self, provider: str, kind: FailureKind) -> None:
+        """Note that it gave no answer."""
+        if kind not in OUTAGES:
+            # It spoke: whatever is wrong, it is there.
+            self.answered(provider)
+            return
+        circuit = self._circuits.setdefault(provider, _Circuit())
+        circuit.failures += 1
+        if circuit.failures >= FAILURES:
+            circuit.rest_seconds = min(circuit.rest_seconds * 2 or REST_SECONDS, LONGEST_REST_SECONDS)
+            circuit.open_until = self._clock.monotonic() + circuit.rest_seconds
+
+    def resting(self) -> dict[str, float]:
+        """Return the providers that are left alone, and for how long yet."""
+        left = {provider: self.rests_seconds(provider) for provider in self._circuits}
+        return {provider: seconds for provider, seconds in left.items() if seconds > 0}

@@ -1,0 +1,160 @@
+"""The models that the settings name: built when they are first asked, and chosen among for each turn."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from palyra.core.agent import Agent
+from palyra.core.model import BUILT_IN, Complexity, Rule, TaskClass, split
+from palyra.core.routing import Plan, RoutingMode
+from palyra.providers.base import FailureKind, Provider
+from palyra.providers.breaker import Breakers
+from palyra.providers.routing import Option, Preference, Turn, plan
+from palyra.settings import ModelSettings
+
+Build = Callable[[ModelSettings, str, str | None], Provider]
+"""Makes the provider of that name for a model; for its own if none is named. Does no I/O but to read a script."""
+
+
+@dataclass(slots=True)
+class _Built:
+    """What was made for one value of the settings."""
+
+    settings: ModelSettings
+    providers: dict[str, Provider] = field(default_factory=dict)
+    options: dict[str, Option] = field(default_factory=dict)
+    ordered: tuple[str, ...] = ()
+    widest_tokens: int = 0
+
+
+class Roster:
+    """Knows every model by its name, `PROVIDER/MODEL`, and how it fares."""
+
+    def __init__(self, settings: Callable[[], ModelSettings], *, build: Build, breakers: Breakers) -> None:
+        self._settings = settings
+        self._build = build
+        self._breakers = breakers
+        self._built = _Built(settings())
+
+    def named(self, name: str) -> Provider:
+        """Return the model of that name; the provider's own if it names a provider only."""
+        built = self._current()
+        if name not in built.providers:
+            provider, model = split(name)
+            made = self._build(built.settings, provider, model)
+            full = full_name(made)
+            # The same model by another name is the same.
+            built.providers[name] = built.providers.setdefault(full, made)
+            built.options.setdefault(full, self._option(built.settings, made))
+        return built.providers[name]
+
+    def names(self) -> list[str]:
+        """Return the models that the settings name, in the order of preference."""
+        settings = self._current().settings
+        named = [settings.provider, *settings.fallback, *(name for rule in settings.rules for name in rule.models)]
+        for provider, table in settings.providers.items():
+            named += [f"{provider}/{model}" for model in (*((table.model,) if table.model else ()), *table.models)]
+        return list(dict.fromkeys(full_name(self.named(name)) for name in named))
+
+    @property
+    def default(self) -> Provider:
+        """The model that answers if nothing else is said."""
+        return self.named(self._current().settings.provider)
+
+    def widest_tokens(self, pinned: str = "") -> int:
+        """Return the widest window among the models that may be asked."""
+        if pinned:
+            return self.named(pinned).capabilities.window_tokens
+        built = self._current()
+        if not built.widest_tokens:
+            rules = (name for rule in built.settings.rules for name in rule.models)
+            models = (self.named(name) for name in (built.settings.provider, *built.settings.fallback, *rules))
+            built.widest_tokens = max(model.capabilities.window_tokens for model in models)
+        return built.widest_tokens
+
+    def plan(self, turn: Turn, *, agent: Agent, pinned: str = "") -> Plan:
+        """Choose the model of a turn. One that is pinned has no rival."""
+        built = self._current()
+        settings = built.settings
+        if pinned:
+            name = full_name(self.named(pinned))
+            alone = Preference((name,), "the caller names it")
+            return plan(turn, self._options(built, (name,)), ordered=alone, by_rules=None, mode=RoutingMode.SUGGEST)
+        if not built.ordered:
+            built.ordered = tuple(full_name(self.named(name)) for name in (settings.provider, *settings.fallback))
+        by_rules = self._by_rules(settings, agent, turn.task, turn.complexity)
+        names = (*built.ordered, *(by_rules.names if by_rules is not None else ()))
+        return plan(
+            turn,
+            self._options(built, names),
+            ordered=Preference(built.ordered, "the default"),
+            by_rules=by_rules,
+            mode=settings.routing,
+        )
+
+    def asked(self, model: Provider) -> None:
+        """Note that a turn of a model begins."""
+        self._breakers.asked(model.name)
+
+    def answered(self, model: Provider) -> None:
+        """Note that it came to its end."""
+        self._breakers.answered(model.name)
+
+    def failed(self, model: Provider, kind: FailureKind) -> None:
+        """Note that it did not."""
+        self._breakers.failed(model.name, kind)
+
+    def resting(self) -> dict[str, float]:
+        """Return the providers that are left alone after failures, and for how many seconds yet."""
+        return self._breakers.resting()
+
+    def _by_rules(
+        self, settings: ModelSettings, agent: Agent, task: TaskClass, complexity: Complexity
+    ) -> Preference | None:
+        for number, rule in enumerate(settings.rules, start=1):
+            if _fits(rule, agent, task, complexity):
+                names = tuple(full_name(self.named(name)) for name in rule.models)
+                return Preference(names, f"rule {number}{_named(rule)}")
+        return None
+
+    def _options(self, built: _Built, names: tuple[str, ...]) -> dict[str, Option]:
+        options = {name: built.options[name] for name in names}
+        for provider, seconds in self._breakers.resting().items():
+            for name, option in options.items():
+                if split(name)[0] == provider:
+                    options[name] = replace(option, rests_seconds=seconds)
+        return options
+
+    def _option(self, settings: ModelSettings, provider: Provider) -> Option:
+        table = settings.providers.get(provider.name)
+        # What is built in fails for a reason that is still there a second later.
+        attempts = table.attempts if table is not None and provider.name not in BUILT_IN else 1
+        return Option(full_name(provider), provider.capabilities, attempts=attempts)
+
+    def _current(self) -> _Built:
+        settings = self._settings()
+        if settings is not self._built.settings:
+            self._built = _Built(settings)
+        return self._built
+
+
+def full_name(provider: Provider) -> str:
+    """Return how a model is named: by who offers it, and what that one calls it."""
+    return f"{provider.name}/{provider.model}"
+
+
+def _fits(rule: Rule, agent: Agent, task: TaskClass, complexity: Complexity) -> bool:
+    return (
+        (rule.agent is None or rule.agent in (agent.name, agent.agent_id))
+        and (rule.task is None or rule.task is task)
+        and (rule.complexity is None or rule.complexity is complexity)
+    )
+
+
+def _named(rule: Rule) -> str:
+    said = [
+        f"agent {rule.agent}" if rule.agent is not None else "",
+        f"{rule.task} work" if rule.task is not None else "",
+        f"{rule.complexity} turns" if rule.complexity is not None else "",
+    ]
+    words = ", ".join(word for word in said if word)
+    return f" ({words})" if words else ""

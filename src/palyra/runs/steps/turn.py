@@ -1,0 +1,208 @@
+"""One turn of a model under way: its answer is read by a task of its own, and recorded in small groups.
+
+The first text is recorded at once; after that whatever has come in is recorded every 50 ms, or as soon as it is 1 KiB.
+What comes in one burst is one commit.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import cast
+
+from palyra.core.clock import Clock
+from palyra.core.events import ModelReasoning, ModelText, ModelTurnEnded, RunEvent, ToolProposed
+from palyra.core.ids import CallId, IdSource
+from palyra.core.message import mend_text
+from palyra.core.prompt import (
+    CallProposed,
+    ModelEvent,
+    Prompt,
+    ReasoningDelta,
+    TextDelta,
+    TurnDone,
+    estimate_tokens,
+)
+from palyra.core.usage import Usage
+from palyra.providers.base import FailureKind, Provider, ProviderFailed
+from palyra.runs.steps.port import Emit
+
+FLUSH_SECONDS = 0.05
+FLUSH_BYTES = 1024
+QUEUE_EVENTS = 256
+MOST_TEXT_BYTES = 1024 * 1024
+MOST_CALLS = 64
+
+_Queue = asyncio.Queue[ModelEvent | ProviderFailed]
+
+
+class WouldNotStop(ProviderFailed):
+    """The model would not stop: its turn has over 1 MiB of text or 64 calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A turn that came to nothing."""
+
+    error: ProviderFailed
+    usage: Usage
+    """What it is taken to have used."""
+    said: tuple[RunEvent, ...]
+    """What came in with the failure, and is not recorded yet."""
+
+
+class Turn:
+    """One turn under way."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        number: int,
+        *,
+        labels: tuple[str, ...],
+        cost: Callable[[Usage], int | None],
+        clock: Clock,
+        ids: IdSource,
+    ) -> None:
+        self._provider = provider
+        self._number = number
+        self._labels = labels
+        self._cost = cost
+        self._clock = clock
+        self._ids = ids
+        self._queue: _Queue = asyncio.Queue(QUEUE_EVENTS)
+        self._text_bytes = self._calls = self._made_tokens = 0
+
+    async def take(self, prompt: Prompt, emit: Emit, *, asked_tokens: int) -> Broken | None:
+        """Ask the model and record what it says to its end; return how it broke, if it did."""
+        async with asyncio.TaskGroup() as group:
+            reader = group.create_task(self._read(prompt))
+            failed = await self._record(emit)
+            reader.cancel()
+        if failed is None:
+            return None
+        error, said = failed
+        used = Usage(input_tokens=asked_tokens, output_tokens=self._made_tokens, estimated=True)
+        return Broken(error, Usage() if error.refused else used, tuple(said))
+
+    async def _read(self, prompt: Prompt) -> None:
+        try:
+            stream = cast(AsyncGenerator[ModelEvent, None], self._provider.stream(prompt))
+            async with aclosing(stream):
+                async for event in stream:
+                    await self._queue.put(event)
+            await self._queue.put(_malformed("the model's stream ended before its turn did"))
+        except ProviderFailed as error:
+            await self._queue.put(error)
+
+    async def _record(self, emit: Emit) -> tuple[ProviderFailed, list[RunEvent]] | None:
+        first = True
+        while True:
+            group = await self._gather(wait=not first)
+            events: list[RunEvent] = []
+            for item in _joined(group):
+                if isinstance(item, ProviderFailed):
+                    return item, events
+                self._count(item)
+                if self._text_bytes > MOST_TEXT_BYTES or self._calls > MOST_CALLS:
+                    return WouldNotStop(kind=FailureKind.MALFORMED), []
+                events.append(self._event(item))
+            if not events:
+                continue  # nothing but empty pieces
+            await emit(events)
+            first = False
+            if isinstance(events[-1], ModelTurnEnded):
+                return None
+
+    def _count(self, item: ModelEvent) -> None:
+        match item:
+            case TextDelta(text=text) | ReasoningDelta(text=text):
+                self._text_bytes += len(text.encode())
+                self._made_tokens += estimate_tokens(text)
+            case CallProposed(arguments=arguments):
+                self._calls += 1
+                self._made_tokens += estimate_tokens(str(arguments))
+            case TurnDone():
+                pass
+
+    def _event(self, item: ModelEvent) -> RunEvent:
+        """Return what the tape keeps of something that the model said."""
+        at, actor, labels, turn = self._clock.now(), f"model:{self._provider.name}", self._labels, self._number
+        match item:
+            case TextDelta(text=text):
+                return ModelText(at=at, actor=actor, labels=labels, turn=turn, text=text)
+            case ReasoningDelta(text=text, dialect=dialect, data=data):
+                return ModelReasoning(
+                    at=at, actor=actor, labels=labels, turn=turn, text=text, dialect=dialect, data=data
+                )
+            case CallProposed():
+                # Our own id: a provider's may repeat itself within a session.
+                return ToolProposed(
+                    at=at,
+                    actor=actor,
+                    labels=labels,
+                    turn=turn,
+                    call_id=CallId(self._ids.new()),
+                    tool=mend_text(item.tool),
+                    arguments=item.arguments,
+                    malformed=mend_text(item.malformed),
+                )
+            case TurnDone(stop=stop, usage=usage):
+                return ModelTurnEnded(
+                    at=at, actor=actor, labels=labels, turn=turn, stop=stop, usage=usage, micros=self._cost(usage)
+                )
+
+    async def _gather(self, *, wait: bool) -> list[ModelEvent | ProviderFailed]:
+        """Return what has come in; when waiting, for 50 ms from the first piece on unless it is enough earlier."""
+        group = [await self._queue.get()]
+        size = _drain(self._queue, group)
+        if not wait or _over(group[-1]) or size >= FLUSH_BYTES:
+            return group
+        try:
+            async with asyncio.timeout(FLUSH_SECONDS):
+                while size < FLUSH_BYTES and not _over(group[-1]):
+                    group.append(await self._queue.get())
+                    size = _drain(self._queue, group)
+        except TimeoutError:
+            pass
+        return group
+
+
+def _drain(queue: _Queue, group: list[ModelEvent | ProviderFailed]) -> int:
+    while not queue.empty():
+        group.append(queue.get_nowait())
+    return sum(len(item.text) for item in group if isinstance(item, TextDelta | ReasoningDelta))
+
+
+def _over(item: ModelEvent | ProviderFailed) -> bool:
+    return isinstance(item, TurnDone | ProviderFailed)
+
+
+def _joined(group: list[ModelEvent | ProviderFailed]) -> list[ModelEvent | ProviderFailed]:
+    """Make one piece of those that follow one another, and let nothing follow the end of the turn."""
+    joined: list[ModelEvent | ProviderFailed] = []
+    for item in group:
+        last = joined[-1] if joined else None
+        match item:
+            case TextDelta(text=""):
+                continue
+            case TextDelta(text=text):
+                item = TextDelta(mend_text(text))
+                if isinstance(last, TextDelta):
+                    joined[-1] = TextDelta(last.text + item.text)
+                    continue
+            case ReasoningDelta(text=text):
+                item = ReasoningDelta(mend_text(text), item.dialect, item.data)
+                if isinstance(last, ReasoningDelta) and not last.dialect:
+                    joined[-1] = ReasoningDelta(last.text + item.text, item.dialect, item.data)
+                    continue
+            case _:
+                pass
+        joined.append(item)
+        if _over(item):
+            break
+    return joined
+
+
+def _malformed(detail: str) -> ProviderFailed:
+    return ProviderFailed(detail, kind=FailureKind.MALFORMED)

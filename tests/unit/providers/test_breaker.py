@@ -1,0 +1,57 @@
+"""Who fails too often in a row is left alone, and tried again by one."""
+
+from datetime import timedelta
+
+from palyra.providers.base import FailureKind
+from palyra.providers.breaker import FAILURES, REST_SECONDS, Breakers
+from tests.support.clock import FakeClock
+
+
+def broken(clock: FakeClock) -> Breakers:
+    breakers = Breakers(clock)
+    for _ in range(FAILURES):
+        breakers.failed("a", FailureKind.NETWORK)
+    return breakers
+
+
+def test_a_few_failures_are_forgiven() -> None:
+    breakers = Breakers(FakeClock())
+    for _ in range(FAILURES - 1):
+        breakers.failed("a", FailureKind.NETWORK)
+    assert breakers.rests_seconds("a") == 0
+    breakers.answered("a")
+    breakers.failed("a", FailureKind.NETWORK)
+    assert breakers.resting() == {}
+
+
+def test_many_in_a_row_open_the_circuit_of_that_provider_alone() -> None:
+    breakers = broken(FakeClock())
+    assert breakers.resting() == {"a": REST_SECONDS}
+    assert breakers.rests_seconds("b") == 0
+
+
+def test_what_speaks_of_the_request_opens_nothing() -> None:
+    breakers = Breakers(FakeClock())
+    for _ in range(FAILURES * 2):
+        breakers.failed("a", FailureKind.CONTEXT_TOO_LONG)
+    assert breakers.resting() == {}
+
+
+def test_after_the_rest_one_tries_and_the_others_wait_for_it() -> None:
+    clock = FakeClock()
+    breakers = broken(clock)
+    clock.advance(timedelta(seconds=REST_SECONDS))
+    assert breakers.rests_seconds("a") == 0
+    breakers.asked("a")
+    assert breakers.rests_seconds("a") > 0
+    breakers.answered("a")
+    assert breakers.rests_seconds("a") == 0
+
+
+def test_a_trial_that_fails_doubles_the_rest() -> None:
+    clock = FakeClock()
+    breakers = broken(clock)
+    clock.advance(timedelta(seconds=REST_SECONDS))
+    breakers.asked("a")
+    breakers.failed("a", FailureKind.TIMEOUT)
+    assert breakers.rests_seconds("a") == REST_SECONDS * 2
