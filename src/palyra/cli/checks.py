@@ -14,7 +14,7 @@ from pathlib import Path
 from palyra.cli.failure import describe
 from palyra.cli.journal import walk
 from palyra.cli.options import Invocation
-from palyra.cli.sandbox import try_out
+from palyra.cli.sandbox import try_out, try_search
 from palyra.core.errors import PalyraError
 from palyra.core.version import VERSION
 from palyra.gateway.target import find_daemon, is_held
@@ -63,6 +63,7 @@ def check_all(invocation: Invocation) -> list[Check]:
     checks.append(Check("settings", OK, what))
     checks.append(check_provider(settings))
     checks.append(check_sandbox(settings))
+    checks.append(check_search(settings))
     checks.append(check_wasm())
     checks.extend(check_plugins(invocation.home))
     checks.append(check_daemon(invocation))
@@ -154,6 +155,12 @@ def check_sandbox(settings: Settings) -> Check:
     if tier is Tier.OFF:
         return Check("sandbox", WARN, "off: programs may do what you may do", "Set sandbox.tier to strict.")
     return Check("sandbox", OK, f"{tier}: {found.what}")
+
+
+def check_search(settings: Settings) -> Check:
+    """Tell whether ripgrep helps to search files. It need not: without it the same is found, in more time."""
+    found = try_search(Tier(settings.sandbox.tier))
+    return Check("search", OK, f"searches of files {found.what}", found.remedy)
 
 
 def check_wasm() -> Check:

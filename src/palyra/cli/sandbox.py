@@ -16,7 +16,10 @@ from palyra.core.errors import PalyraError
 from palyra.sandbox.base import Bounds, Job, Tier
 from palyra.sandbox.places import Private
 from palyra.sandbox.process import ProcessSandbox
-from palyra.sandbox.tiers import lack
+from palyra.sandbox.ripgrep import PROGRAM, names
+from palyra.sandbox.search import Needles, Query
+from palyra.sandbox.tiers import find, lack
+from palyra.sandbox.workspace import Workspace
 
 TRIAL = Bounds(wall=timedelta(seconds=10))
 SAID = {
@@ -37,6 +40,15 @@ class Found:
     remedy: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Searching:
+    """How long searches of files are made on this machine."""
+
+    ripgrep: bool
+    what: str
+    remedy: str = ""
+
+
 @click.group(cls=PalyraGroup)
 def sandbox() -> None:
     """What the programs that an agent runs are kept from."""
@@ -45,17 +57,19 @@ def sandbox() -> None:
 @sandbox.command()
 @click.pass_obj
 def check(invocation: Invocation) -> Exit:
-    """Try every tier on this machine, and say what the others lack.
+    """Try every tier on this machine, say what the others lack, and whether ripgrep helps to search files.
 
     \b
     Exit codes: 0 the tier that is set works, 1 it does not.
     """
     wanted = Tier(invocation.settings.sandbox.tier)
     found = [try_out(tier, wanted=wanted) for tier in Tier]
+    searching = try_search(wanted)
     if invocation.json:
-        show_json({"tier": wanted, "ok": _works(found), "tiers": found})
+        show_json({"tier": wanted, "ok": _works(found), "tiers": found, "search": searching})
     else:
         _tell(found)
+        print(f"\nSearches of files {searching.what}. {searching.remedy}".rstrip())
     return Exit.DONE if _works(found) else Exit.FAILED
 
 
@@ -75,6 +89,29 @@ def try_out(tier: Tier, *, wanted: Tier) -> Found:
         what = f"a program did not run: {outcome.stopped or outcome.stderr.text.strip() or outcome.exit_code}"
         return Found(tier, False, is_set, what)
     return Found(tier, True, is_set, SAID[tier])
+
+
+def try_search(wanted: Tier) -> Searching:
+    """Have ripgrep find a file as a search of many files does, and say how it went."""
+    if wanted is not Tier.STRICT:
+        return Searching(False, "read every file: ripgrep runs in the strict tier only")
+    if missing := lack(Tier.STRICT):
+        return Searching(False, f"read every file: {missing.reason}", missing.remedy)
+    program = find(PROGRAM)
+    if program is None:
+        remedy = "Large workspaces are searched faster with it: `apt install ripgrep`, `dnf install ripgrep`."
+        return Searching(False, "read every file: ripgrep is not installed", remedy)
+    with tempfile.TemporaryDirectory(prefix="palyra-trial-") as folder:
+        Path(folder, "here").write_text("works\n")
+        asked = names(
+            ProcessSandbox(Tier.STRICT, private=Private()),
+            Workspace((Path(folder),)),
+            Query("works"),
+            Needles(("works",), any_case=True),
+        )
+        if asyncio.run(asked) != frozenset({"here"}):
+            return Searching(False, f"read every file: {program} did not find one in the strict sandbox")
+    return Searching(True, f"are helped by {program} if they take long")
 
 
 def _works(found: list[Found]) -> bool:

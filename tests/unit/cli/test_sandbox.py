@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from palyra.cli.app import palyra, run
-from palyra.cli.checks import OK, WARN, check_sandbox
+from palyra.cli.checks import OK, WARN, check_sandbox, check_search
 from palyra.sandbox import tiers
 from palyra.sandbox.base import Job, Tier, TierUnavailable
 from palyra.sandbox.places import Private
@@ -32,6 +32,30 @@ def test_every_tier_is_tried(home: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert [one["tier"] for one in told["tiers"]] == ["strict", "guarded", "off"]
     assert [one["is_set"] for one in told["tiers"]] == [True, False, False]
     assert told["tiers"][0]["works"]
+
+
+def test_it_is_said_whether_ripgrep_helps_to_search(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require(Tier.STRICT)
+    there = tiers.find("rg")
+    check("--json")
+    told = json.loads(capsys.readouterr().out)["search"]
+    assert told["ripgrep"] is (there is not None)
+    assert (there or "ripgrep is not installed") in told["what"]
+    monkeypatch.setenv("PALYRA_SANDBOX_TIER", "off")
+    check()
+    assert "read every file: ripgrep runs in the strict tier only" in capsys.readouterr().out
+
+
+def test_the_doctor_says_what_to_install_for_faster_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    require(Tier.STRICT)
+    for name in ("bwrap", "prlimit"):
+        (tmp_path / name).symlink_to(tiers.find(name) or "")
+    monkeypatch.setattr(tiers, "SEARCHED", str(tmp_path))
+    found = check_search(Settings())
+    assert (found.state, found.what) == (OK, "searches of files read every file: ripgrep is not installed")
+    assert "apt install ripgrep" in found.remedy
 
 
 def test_what_is_missing_is_named_with_what_to_install(

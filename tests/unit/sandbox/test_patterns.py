@@ -89,3 +89,28 @@ def test_closing_leaves_no_process() -> None:
     process = a_process("a")
     process.close()
     assert process._process.poll() is not None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "needles"),
+    [
+        (r"^budget.*\d$", ("budget",)),
+        (r"foo|quux", ("foo", "quux")),
+        (r"foobar|foobaz", ("fooba",)),
+        (r"(?:ab|cd)+e?", ("ab", "cd")),
+        (r"(ab|c)*def", ("def",)),
+        (r"foo(?=x)\bbar(?!y)", ("foobar",)),
+        (r"(?x) foo  bar # a word", ("foobar",)),
+        (r"((?:(?i:Ab)))c", ("Ab",)),
+        (r"(\w+) \1", ()),
+        (r"foo|", ()),
+        (r"foo|.", ()),
+        (r"[fg]oo?", ()),
+        (r"(foo)?", ()),
+        (r"ab\nabc", ("abc",)),
+        (r"größe", ("gr",)),
+    ],
+)
+def test_it_is_known_what_a_match_can_not_do_without(pattern: str, needles: tuple[str, ...]) -> None:
+    with a_process(pattern) as process:
+        assert process.needles == needles

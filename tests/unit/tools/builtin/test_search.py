@@ -2,13 +2,24 @@
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from palyra.core.tool import Outcome
+from palyra.sandbox import search as engine
+from palyra.sandbox import tiers
+from palyra.sandbox.base import Job, Tier
+from palyra.sandbox.base import Outcome as Ended
+from palyra.sandbox.places import Private
+from palyra.sandbox.process import ProcessSandbox
+from palyra.sandbox.ripgrep import PROGRAM
+from palyra.tools.builtin.search import search
 from palyra.tools.execute import Finished
-from tests.unit.tools.surroundings import a_call, outcome, run
+from tests.contract.sandbox.conftest import require
+from tests.unit.tools.surroundings import a_call, a_context, outcome, run
 
 
 @pytest.fixture
@@ -84,3 +95,42 @@ async def test_a_pattern_that_never_ends_does_not_hold_the_daemon(root: Path) ->
     assert finished.outcome is Outcome.TIMEOUT
     assert beats >= 10
     assert time.monotonic() - begun < 3
+
+
+class Noted(ProcessSandbox):
+    """A sandbox that notes how what it ran has ended."""
+
+    def __init__(self) -> None:
+        super().__init__(Tier.STRICT, private=Private())
+        self.ended: list[int] = []
+
+    async def run(self, job: Job) -> Ended:
+        ended = await super().run(job)
+        self.ended.append(ended.exit_code)
+        return ended
+
+
+@pytest.fixture
+def ripgrep() -> None:
+    """Ripgrep can be used here."""
+    require(Tier.STRICT)
+    if tiers.find(PROGRAM) is None:
+        pytest.skip("ripgrep is not installed")
+
+
+@pytest.mark.usefixtures("ripgrep")
+@pytest.mark.parametrize(("patience", "ended"), [(0.0, [0]), (60.0, [])])
+async def test_ripgrep_helps_with_searches_that_take_long_and_changes_nothing(
+    root: Path, monkeypatch: pytest.MonkeyPatch, patience: float, ended: list[int]
+) -> None:
+    monkeypatch.setattr(engine, "PATIENCE_SECONDS", patience)
+    (root / "c.txt").write_text("nothing\n")
+    sandbox = Noted()
+    context = replace(a_context(root), searches=sandbox)
+    given = msgspec.convert({"text": "budget"}, search.arguments)
+    assert await search.run(context, given) == (
+        "2 matches (3 files searched)\na.txt:1: The budget\ndocs/b.md:1: a budget: high"
+    )
+    assert sandbox.ended == ended
+    assert context.witness.files == {str(root / "a.txt"), str(root / "docs" / "b.md")}
+    assert (context.witness.folders, context.witness.ran) == (set(), [])
