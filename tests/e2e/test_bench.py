@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import sandbox
+from tests.bench import sandbox, search
 from tests.bench.figures import Bar, Report, as_table, summarise
 from tests.support.postgres import PostgresMissing, find_binaries
 
@@ -39,6 +39,12 @@ FIGURES = {
         "native_ms",
         "work_ratio",
         *(f"{tier}_{figure}" for tier in sandbox.available() for figure in ("ms", "ratio")),
+    },
+    "search": {
+        f"{size}{name}_{figure}"
+        for size in ("", "small_")
+        for name in search.QUERIES
+        for figure in ("walk_ms", *(("rg_ms", "ratio") if search.available() else ()))
     },
     "soak": {"turns", "rss_slope_mb", "handles_slope"},
 }
