@@ -11,7 +11,7 @@ from palyra.gateway.records import Part
 from palyra.home import Home
 from palyra.journal.engine import Engine
 from palyra.runs.mcp import Orders, cover
-from palyra.runs.secrets import Secrets, Used
+from palyra.runs.references import Referred
 from palyra.sandbox.base import MIB, Bounds
 from palyra.tools.mcp.server import Surroundings
 from palyra.tools.mcp.servers import Servers
@@ -22,8 +22,7 @@ def build(
     home: Home,
     settings: Current,
     *,
-    secrets: Secrets,
-    used: Used,
+    referred: Referred,
     clock: Clock,
     folder: Path,
     own_ports: Callable[[], Iterable[int]],
@@ -31,7 +30,7 @@ def build(
     """Return the servers of the settings, not yet started; they follow the settings."""
     sandbox = settings.now.sandbox
     around = Surroundings(
-        order=Orders(home, owner=OWNER, secrets=secrets, used=used, folder=folder, own_ports=own_ports),
+        order=Orders(referred, folder=folder, own_ports=own_ports),
         cover=lambda: cover(home, settings.now),
         bounds=Bounds(memory_bytes=sandbox.memory_mb * MIB, processes=sandbox.processes),
         clock=clock,

@@ -9,7 +9,6 @@ import ssl
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
-from functools import partial
 
 import uvloop
 
@@ -23,9 +22,8 @@ from palyra.background.queue import JobContext, Queue
 from palyra.core.clock import Clock
 from palyra.core.errors import Unavailable
 from palyra.core.ids import IdSource
-from palyra.core.model import ModelProvider
 from palyra.core.version import VERSION
-from palyra.daemon import doors, journal, mcp
+from palyra.daemon import doors, journal, mcp, models
 from palyra.daemon.current import Current
 from palyra.daemon.home import Lock, Workspaces, announced, prepare, writing
 from palyra.daemon.listen import address, listen
@@ -39,15 +37,14 @@ from palyra.journal.engine import Connection, Engine
 from palyra.journal.sealing import KeyPlace
 from palyra.journal.tail import Tail
 from palyra.policy.current import CurrentPolicies
-from palyra.providers import registry
-from palyra.providers.base import Provider
-from palyra.providers.breaker import Breakers
+from palyra.providers.http import Http
 from palyra.providers.roster import Roster
 from palyra.runs.attestations import Attester
 from palyra.runs.channels import Channels
 from palyra.runs.judge import Judge
 from palyra.runs.loop import Loop
 from palyra.runs.mcp import Mcp
+from palyra.runs.references import Referred
 from palyra.runs.secrets import Secrets, Used
 from palyra.runs.shadow import Shadows
 from palyra.runs.steps.approval import ApprovalStep
@@ -88,10 +85,6 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         stack.enter_context(Lock(home))
         with writing(home):
             telemetry.log_to(home.log, hide=used.hide)
-        breakers = Breakers(clock)
-        roster = Roster(lambda: current.now.model, build=partial(registry.build, connect=_connect), breakers=breakers)
-        # What can not be used is found out now, and not with the first message.
-        roster.widest_tokens()
         workspaces = Workspaces(home, settings, owner=journal.OWNER)
         policies = await asyncio.to_thread(CurrentPolicies, home)
         plugins = await asyncio.to_thread(CurrentPlugins, home)
@@ -109,13 +102,16 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         watch = Watch(engine, channels)
         vault_key = KeyPlace(home.vault_key, reference=config.references(settings).get("vault.key"))
         secrets = Secrets(engine, vault_key, clock=clock, used=used)
+        referred = Referred(home, owner=journal.OWNER, secrets=secrets, used=used)
+        outward = Http()
+        stack.push_async_callback(outward.close)
+        roster = models.build(current, referred=referred, http=outward, clock=clock)
         grpc_at = ""
         mcp_servers = mcp.build(
             engine,
             home,
             current,
-            secrets=secrets,
-            used=used,
+            referred=referred,
             clock=clock,
             folder=workspaces(journal.OWNER).roots[0],
             own_ports=lambda: (listener.getsockname()[1], int(grpc_at.rpartition(":")[2] or 0)),
@@ -177,7 +173,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                 counters=dict(counted.counters),
                 parts=[
                     Part(name="journal", status=trouble, detail=f"{engine_name}, schema {schema}"),
-                    _provider_part(roster),
+                    models.part(roster),
                     Part(name="agents", status="ok", detail=f"{agent_count} in all"),
                     Part(name="worker", status="ok", detail=f"carries {worker.carrying} runs"),
                     _stop_part(stops),
@@ -348,17 +344,6 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
     except OSError as error:
         raise SettingsInvalid(f"The TLS certificate or its key can not be read: {error}.") from error
     return context
-
-
-def _provider_part(roster: Roster) -> Part:
-    """Say who answers, and who is left alone after failures."""
-    answers = f"{roster.default.name} {roster.default.model}"
-    resting = [f"{name} is left alone for {seconds:.0f} s" for name, seconds in roster.resting().items()]
-    return Part(name="provider", status="providers_resting" if resting else "ok", detail="; ".join((answers, *resting)))
-
-
-def _connect(name: str, model: str | None, settings: ModelProvider) -> Provider:
-    raise NotImplementedError
 
 
 def _plugin_parts(plugins: CurrentPlugins) -> list[Part]:

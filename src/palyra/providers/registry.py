@@ -24,7 +24,7 @@ class ScriptMissing(Invalid):
 class Connect(Protocol):
     """Makes a provider of the configuration. Nothing is asked or loaded before it is used."""
 
-    def __call__(self, name: str, model: str | None, settings: ModelProvider) -> Provider: ...
+    def __call__(self, name: str, model: str | None, settings: ModelProvider, /) -> Provider: ...
 
 
 def build(settings: ModelSettings, name: str, model: str | None, *, connect: Connect) -> Provider:

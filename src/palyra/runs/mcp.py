@@ -14,22 +14,17 @@ from palyra.core.clock import Clock
 from palyra.core.errors import Conflict, NotFound
 from palyra.core.ids import PrincipalId
 from palyra.core.mcp import Definition, McpServer, McpStanding, McpTool, Pin, ToolState, place_digest
-from palyra.core.secret import SecretValue
 from palyra.core.tool import JsonObject
 from palyra.home import Home
 from palyra.journal import mcp
 from palyra.journal.engine import Connection, Engine
-from palyra.references import resolve
-from palyra.runs.secrets import Secrets, Used
+from palyra.runs.references import Referred
 from palyra.sandbox.resident import Cover
 from palyra.settings import Settings
-from palyra.tables import reference_of
 from palyra.tools.mcp.servers import Servers
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 DECIDABLE = frozenset({ToolState.NEW, ToolState.CHANGED, ToolState.ACCEPTED, ToolState.REFUSED})
-LEAST_SECRET = 6
-"""Shorter values are not hidden in texts: they would turn up by chance."""
 
 
 class McpToolNotFound(NotFound):
@@ -45,19 +40,13 @@ class Orders:
 
     def __init__(
         self,
-        home: Home,
+        referred: Referred,
         *,
-        owner: PrincipalId,
-        secrets: Secrets,
-        used: Used,
         folder: Path,
         own_ports: Callable[[], Iterable[int]],
     ) -> None:
         """`folder` is where programs start if nothing else is said; `own_ports` are Palyra's, which none may reach."""
-        self._home = home
-        self._owner = owner
-        self._secrets = secrets
-        self._used = used
+        self._referred = referred
         self._folder = folder
         self._own_ports = own_ports
 
@@ -79,18 +68,7 @@ class Orders:
         }
 
     async def _values(self, given: Mapping[str, str]) -> dict[str, str]:
-        return {key: await self._value(key, text) for key, text in given.items()}
-
-    async def _value(self, key: str, text: str) -> str:
-        reference = reference_of(text)
-        if reference is None:
-            return text
-        if reference.kind == "vault":
-            return (await self._secrets.value_of(self._owner, reference.rest)).reveal().decode(errors="replace")
-        found = await asyncio.to_thread(resolve, reference, base=self._home.path)
-        if len(found) >= LEAST_SECRET:
-            self._used.add(self._owner, SecretValue(key, found.encode()))
-        return found
+        return {key: await self._referred.value(text) for key, text in given.items()}
 
 
 class Mcp:

@@ -22,6 +22,7 @@ from palyra.home import Home
 from palyra.journal.engine import Engine
 from palyra.journal.sealing import KeyPlace
 from palyra.runs.mcp import Mcp, Orders
+from palyra.runs.references import Referred
 from palyra.runs.secrets import Secrets, Used
 from palyra.sandbox.base import MIB, Bounds
 from palyra.sandbox.resident import Cover
@@ -111,7 +112,8 @@ async def keeping(folder: Path, engine: Engine, **wanted: McpServer) -> AsyncIte
     await asyncio.to_thread(lambda: home.path.mkdir(exist_ok=True))
     clock, used = SystemClock(), Used()
     secrets = Secrets(engine, KeyPlace(home.vault_key, reference=None), clock=clock, used=used)
-    orders = Orders(home, owner=OWNER, secrets=secrets, used=used, folder=folder, own_ports=lambda: (PALYRAS_PORT,))
+    referred = Referred(home, owner=OWNER, secrets=secrets, used=used)
+    orders = Orders(referred, folder=folder, own_ports=lambda: (PALYRAS_PORT,))
     around = Surroundings(
         order=orders,
         cover=lambda: Cover(folders=(home.path,)),
