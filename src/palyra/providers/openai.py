@@ -1,0 +1,486 @@
+"""OpenAI Chat Completions, as OpenAI speaks it and as Ollama, vLLM, llama.cpp, LM Studio, OpenRouter, DeepSeek and
+others do.
+
+Where these differ the reader takes every form: thoughts in `reasoning_content` or `reasoning`, calls without index or
+id or whole in one piece, usage in a last piece without choices, an end without `[DONE]`.
+"""
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from palyra.core.model import ModelCard
+from palyra.core.prompt import (
+    Choice,
+    Message,
+    ModelEvent,
+    Prompt,
+    Reasoning,
+    ReasoningDelta,
+    Role,
+    StopReason,
+    TextDelta,
+    TurnDone,
+)
+from palyra.core.tool import JsonObject, ToolSpec
+from palyra.core.usage import Usage
+from palyra.providers.base import FailureKind, ProviderFailed
+from palyra.providers.calls import read_arguments
+from palyra.providers.dialect import Request, Target
+from palyra.providers.draft import MOST_CHARS, Draft, Drafts, names_of
+from palyra.providers.failure import BROKE_OFF, error_words, failure, kind_of_error, refusal
+from palyra.providers.names import Names
+
+NAME = "openai"
+MOST_DETAILS = 1000
+UNKNOWN = ModelCard(window_tokens=32_768, max_output_tokens=4096, tools="native", vision=False, reasoning=False)
+"""A model of which nothing is known. Many take more; servers of one's own often take less, 4,096 or 8,192 as they come,
+and some of them cut off the beginning without a word: `window_tokens` in the model's table says how much it is."""
+
+_MORE = re.compile(r"(o\d|gpt-(?:[5-9]|\d\d))")
+"""Families that want `max_completion_tokens`, and know `max_tokens` no more."""
+
+
+def _card(window: int, longest: int, *, vision: bool = False) -> ModelCard:
+    return ModelCard(window_tokens=window, max_output_tokens=longest, tools="native", vision=vision, reasoning=False)
+
+
+FAMILIES: tuple[tuple[re.Pattern[str], ModelCard], ...] = tuple(
+    (re.compile(pattern), card)
+    for pattern, card in (
+        (r"gpt-5.*chat", _card(128_000, 16_384, vision=True)),
+        (r"gpt-5", _card(400_000, 128_000, vision=True)),
+        (r"gpt-4\.1", _card(1_047_576, 32_768, vision=True)),
+        (r"(chatgpt-)?gpt-4o|chatgpt-4o", _card(128_000, 16_384, vision=True)),
+        (r"gpt-4-turbo", _card(128_000, 4096, vision=True)),
+        (r"gpt-4(?!\.)", _card(8192, 4096)),
+        (r"gpt-3\.5", _card(16_385, 4096)),
+        (r"gpt-oss", _card(131_072, 32_768)),
+        (r"o1-(mini|preview)", _card(128_000, 32_768)),
+        (r"o3-mini", _card(200_000, 100_000)),
+        (r"o[134]", _card(200_000, 100_000, vision=True)),
+        (r"deepseek-(chat|reasoner|v3)", _card(131_072, 8192)),
+        (r"claude", _card(200_000, 8192, vision=True)),
+        (r"gemini-(1\.5|[2-9])", _card(1_000_000, 8192, vision=True)),
+        (r"mistral-(large|medium)", _card(131_072, 8192)),
+    )
+)
+"""What is known by the beginning of a name. The makers' own figures, or less."""
+
+_STOPS = {
+    "stop": StopReason.END,
+    "length": StopReason.LENGTH,
+    "tool_calls": StopReason.CALLS,
+    "function_call": StopReason.CALLS,
+    "content_filter": StopReason.REFUSED,
+}
+
+
+class _Function(Struct, gc=False):
+    name: str | None = None
+    arguments: str | JsonObject | None = None
+
+
+class _Call(Struct, gc=False):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Delta(Struct, gc=False):
+    content: str | list[JsonObject] | None = None
+    tool_calls: list[_Call] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_details: list[JsonObject] | None = None
+    refusal: str | None = None
+
+
+class _Choice(Struct, gc=False):
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _Details(Struct, gc=False):
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class _Usage(Struct, gc=False):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
+    prompt_cache_hit_tokens: int | None = None
+    """DeepSeek's name for what came from the cache."""
+
+
+class _Chunk(Struct, gc=False):
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: str | JsonObject | None = None
+
+
+_decode = msgspec.json.Decoder(_Chunk).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class OpenAi:
+    """The dialect."""
+
+    base_url = "https://api.openai.com/v1"
+
+    def authorised(self, key: str) -> Mapping[str, str]:
+        """Return the headers that carry the key."""
+        return {"Authorization": f"Bearer {key}"}
+
+    def request(self, prompt: Prompt, target: Target) -> Request:
+        """Return what asks the model for its next turn. What stays the same comes first, so that caches hit."""
+        names = names_of(prompt)
+        options = prompt.options
+        longest = min(target.max_output_tokens, options.max_output_tokens or target.max_output_tokens)
+        body: JsonObject = {"model": target.model}
+        if prompt.tools:
+            body["tools"] = [_tool(tool, names) for tool in prompt.tools]
+            if options.choice is not Choice.AUTO:
+                body["tool_choice"] = options.choice.value
+        body["messages"] = list(_messages(prompt, names, vision=bool(target.card.vision)))
+        body["max_completion_tokens" if _MORE.match(_base(target.model)) else "max_tokens"] = longest
+        for name in ("temperature", "top_p"):
+            if getattr(options, name) is not None:
+                body[name] = getattr(options, name)
+        if options.stop:
+            body["stop"] = list(options.stop)
+        if options.schema is not None:
+            shape = {"name": "answer", "schema": options.schema, "strict": is_strict(options.schema)}
+            body["response_format"] = {"type": "json_schema", "json_schema": shape}
+        body["stream"] = True
+        body["stream_options"] = {"include_usage": True}
+        headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+        return Request(path="/chat/completions", headers=headers, body=_encode(body))
+
+    def reader(self, prompt: Prompt, target: Target) -> "OpenAiReader":
+        """Return who reads the answer to it."""
+        return OpenAiReader(target, names_of(prompt))
+
+    def refused(self, status: int, headers: Mapping[str, str], body: bytes, target: Target) -> ProviderFailed:
+        """Say what an answer means that is no stream."""
+        return refusal(status, headers, body, target)
+
+    def known(self, model: str) -> ModelCard:
+        """Return what is known of a model by its name."""
+        name = _base(model)
+        return next((card for pattern, card in FAMILIES if pattern.match(name)), UNKNOWN)
+
+    def list_path(self) -> str:
+        """Return where the provider lists its models."""
+        return "/models"
+
+    def listed(self, body: bytes) -> list[str]:
+        """Return the models of such a list."""
+        return sorted(model.id for model in msgspec.json.decode(body, type=_Models).data)
+
+
+class _Model(Struct):
+    id: str
+
+
+class _Models(Struct):
+    data: list[_Model]
+
+
+class OpenAiReader:
+    """Reads one answer."""
+
+    def __init__(self, target: Target, names: Names) -> None:
+        self._target = target
+        self._drafts = Drafts(target, names)
+        self._by_index: dict[int, Draft] = {}
+        self._thinks = ""
+        """The field in which thoughts come; empty while none is under way."""
+        self._details: list[_Detail] = []
+        self._details_chars = 0
+        self._finish: str | None = None
+        self._declined = False
+        self._usage = Usage()
+        self._over = False
+
+    def feed(self, name: str, data: bytes) -> Iterable[ModelEvent]:
+        """Take in one event."""
+        if data == b"[DONE]":
+            return self._done()
+        chunk = _decode(data)
+        choices = chunk.choices
+        if choices and chunk.usage is None and chunk.error is None:
+            choice = choices[0]
+            delta = choice.delta
+            # Nearly every piece is a few letters of text, and nothing else.
+            if (
+                delta is not None
+                and type(delta.content) is str
+                and choice.finish_reason is None
+                and not self._thinks
+                and delta.tool_calls is None
+                and delta.reasoning is None
+                and delta.reasoning_content is None
+                and delta.reasoning_details is None
+            ):
+                return (TextDelta(delta.content),) if delta.content else ()
+        return list(self._whole(chunk))
+
+    def end(self) -> Iterable[ModelEvent]:
+        """Say what is left; an answer that gave its reason to stop is whole even without `[DONE]`."""
+        if self._over:
+            return ()
+        if self._finish is None:
+            raise failure(self._target, FailureKind.NETWORK, instead=BROKE_OFF)
+        return self._done()
+
+    def _whole(self, chunk: _Chunk) -> Iterator[ModelEvent]:
+        if chunk.error:
+            message, code = error_words({"error": chunk.error}) or ("", "")
+            raise failure(self._target, kind_of_error(message, code), message or code)
+        if chunk.usage is not None:
+            self._usage = _usage(chunk.usage)
+        for choice in chunk.choices or ():
+            if choice.delta is not None:
+                yield from self._delta(choice.delta)
+            self._finish = choice.finish_reason or self._finish
+
+    def _delta(self, delta: _Delta) -> Iterator[ModelEvent]:
+        if delta.reasoning_details:
+            self._add_details(delta.reasoning_details)
+        thought = delta.reasoning_content or delta.reasoning
+        if thought:
+            self._thinks = "reasoning_content" if delta.reasoning_content else "reasoning"
+            yield ReasoningDelta(thought)
+        if isinstance(delta.content, list):
+            yield from self._parts(delta.content)
+        elif delta.content:
+            yield from self._thought()
+            yield TextDelta(delta.content)
+        if delta.refusal:
+            self._declined = True
+            yield TextDelta(delta.refusal)
+        for call in delta.tool_calls or ():
+            yield from self._thought()
+            self._call(call)
+
+    def _parts(self, parts: list[JsonObject]) -> Iterator[ModelEvent]:
+        """Read content that comes in typed parts, as Mistral's does."""
+        for part in parts:
+            if part.get("type") == "thinking":
+                said = "".join(
+                    str(inner.get("text", "")) for inner in part.get("thinking") or () if isinstance(inner, dict)
+                )
+                if said:
+                    yield ReasoningDelta(said)
+            elif isinstance(part.get("text"), str) and part["text"]:
+                yield TextDelta(part["text"])
+
+    def _thought(self) -> Iterator[ModelEvent]:
+        """End the thought that is under way, with what must be shown again of it."""
+        if self._thinks and not self._details:
+            yield ReasoningDelta(dialect=NAME, data={"field": self._thinks})
+        self._thinks = ""
+
+    def _add_details(self, details: list[JsonObject]) -> None:
+        """Put the pieces of OpenRouter's detailed thoughts together: they are shown again as they were."""
+        for detail in details:
+            last = self._details[-1] if self._details else None
+            if last is None or any(last.rest.get(name) != detail.get(name) for name in ("type", "index", "id")):
+                last = _Detail()
+                self._details.append(last)
+            self._details_chars += last.add(detail)
+        if len(self._details) > MOST_DETAILS or self._details_chars > MOST_CHARS:
+            raise failure(self._target, FailureKind.MALFORMED, why="thoughts without end")
+
+    def _call(self, call: _Call) -> None:
+        function = call.function or _Function()
+        draft = self._draft(call, function)
+        if function.name and draft.name != function.name:
+            # A name may come in pieces too, but not after the arguments have begun.
+            draft.name = function.name if draft.pieces else draft.name + function.name
+        if isinstance(function.arguments, dict):
+            self._drafts.add(draft, _encode(function.arguments).decode())
+        elif function.arguments:
+            self._drafts.add(draft, function.arguments)
+
+    def _draft(self, call: _Call, function: _Function) -> Draft:
+        """Return the call that a piece belongs to. Some servers give every call the index 0, others none at all."""
+        all_ = self._drafts.all
+        draft = self._by_index.get(call.index) if call.index is not None else all_[-1] if all_ else None
+        if draft is not None and not _begins(call, function, draft):
+            draft.call_id = draft.call_id or call.id or ""
+            return draft
+        draft = self._drafts.begin(call.id or "")
+        if call.index is not None:
+            self._by_index[call.index] = draft
+        return draft
+
+    def _done(self) -> Iterable[ModelEvent]:
+        if self._over:
+            return ()
+        self._over = True
+        if self._finish == "error":
+            raise failure(self._target, FailureKind.UNAVAILABLE, why="its answer ended in an error")
+        events: list[ModelEvent] = list(self._thought())
+        if self._details:
+            details = [detail.whole() for detail in self._details]
+            events.append(ReasoningDelta(dialect=NAME, data={"field": "reasoning_details", "details": details}))
+        calls = list(self._drafts.proposed())
+        stop = _STOPS.get(self._finish or "", StopReason.END)
+        if self._declined:
+            stop = StopReason.REFUSED
+        elif calls and stop is not StopReason.LENGTH:
+            # Many say `stop` after calls as well.
+            stop = StopReason.CALLS
+        elif not calls and stop is StopReason.CALLS:
+            stop = StopReason.END
+        return [*events, *calls, TurnDone(stop=stop, usage=self._usage)]
+
+
+class _Detail:
+    """A detailed thought whose words come in pieces."""
+
+    def __init__(self) -> None:
+        self.rest: JsonObject = {}
+        self._pieces: dict[str, list[str]] = {}
+
+    def add(self, piece: JsonObject) -> int:
+        """Add a piece, and return how much that is."""
+        for name, value in piece.items():
+            if name in ("text", "summary", "data") and isinstance(value, str):
+                self._pieces.setdefault(name, []).append(value)
+            elif value is not None or name not in self.rest:
+                self.rest[name] = value
+        return sum(len(value) for value in piece.values() if isinstance(value, str))
+
+    def whole(self) -> JsonObject:
+        return {**self.rest, **{name: "".join(pieces) for name, pieces in self._pieces.items()}}
+
+
+def is_strict(schema: Any) -> bool:
+    """Tell whether a schema is of the kind that OpenAI can hold a model to: objects name all that they have."""
+    if isinstance(schema, list):
+        return all(is_strict(part) for part in schema)
+    if not isinstance(schema, dict):
+        return True
+    if schema.get("type") == "object" or "properties" in schema:
+        properties = schema.get("properties")
+        named = set(properties) if isinstance(properties, dict) else set()
+        required = schema.get("required")
+        if schema.get("additionalProperties") is not False:
+            return False
+        if not isinstance(required, list) or set(map(str, required)) != named:
+            return False
+    return all(is_strict(part) for part in schema.values())
+
+
+def parameters(tool: ToolSpec) -> JsonObject:
+    """Return a tool's parameters as an object, which is what providers insist on."""
+    return {"type": "object", "properties": {}, **tool.parameters}
+
+
+def data_url(media_type: str, picture: bytes) -> str:
+    """Return a picture as an address that holds it."""
+    return f"data:{media_type};base64,{b64encode(picture).decode()}"
+
+
+def _tool(tool: ToolSpec, names: Names) -> JsonObject:
+    function = {"name": names.out(tool.name), "description": tool.description, "parameters": parameters(tool)}
+    return {"type": "function", "function": function}
+
+
+def _messages(prompt: Prompt, names: Names, *, vision: bool) -> Iterator[JsonObject]:
+    if prompt.system:
+        yield {"role": "system", "content": prompt.system}
+    last_input = max((at for at, one in enumerate(prompt.messages) if one.role is Role.USER), default=-1)
+    shown: list[JsonObject] = []
+    for at, message in enumerate(prompt.messages):
+        if message.role is not Role.TOOL and shown:
+            yield _pictures_of_tools(shown)
+            shown = []
+        match message.role:
+            case Role.USER:
+                pictures = list(_pictures(message, prompt, vision=vision))
+                text = {"type": "text", "text": message.text}
+                yield {"role": "user", "content": [text, *pictures] if pictures else message.text}
+            case Role.ASSISTANT:
+                yield _assistant(message, names, again=at > last_input)
+            case Role.TOOL:
+                yield {"role": "tool", "tool_call_id": message.call_id or "", "content": message.text}
+                shown += _pictures(message, prompt, vision=vision)
+    if shown:
+        yield _pictures_of_tools(shown)
+
+
+def _pictures_of_tools(pictures: list[JsonObject]) -> JsonObject:
+    # A tool's message holds text alone, and nothing may stand between the results of one turn.
+    return {"role": "user", "content": [{"type": "text", "text": "The pictures of these results:"}, *pictures]}
+
+
+def _pictures(message: Message, prompt: Prompt, *, vision: bool) -> Iterator[JsonObject]:
+    for image in message.images:
+        picture = prompt.images.get(image.digest)
+        if vision and picture is not None:
+            yield {"type": "image_url", "image_url": {"url": data_url(image.media_type, picture)}}
+        else:
+            yield {"type": "text", "text": f"[a picture ({image.media_type}) that can not be shown]"}
+
+
+def _assistant(message: Message, names: Names, *, again: bool) -> JsonObject:
+    said: JsonObject = {"role": "assistant", "content": message.text or (None if message.calls else "")}
+    for reasoning in message.reasoning:
+        # Within the work on one input thoughts are wanted back; those on earlier ones are only a burden, and some
+        # servers refuse them.
+        if reasoning.dialect == NAME and (again or reasoning.data.get("field") == "reasoning_details"):
+            _show_again(said, reasoning)
+    if message.calls:
+        said["tool_calls"] = [
+            {
+                "id": call.call_id,
+                "type": "function",
+                "function": {"name": names.out(call.tool), "arguments": _encode(call.arguments).decode()},
+            }
+            for call in message.calls
+        ]
+    return said
+
+
+def _show_again(said: JsonObject, reasoning: Reasoning) -> None:
+    match reasoning.data.get("field"):
+        case "reasoning_details":
+            said["reasoning_details"] = reasoning.data.get("details", [])
+        case ("reasoning_content" | "reasoning") as field if reasoning.text:
+            said[field] = said.get(field, "") + reasoning.text
+
+
+def _begins(call: _Call, function: _Function, draft: Draft) -> bool:
+    """Tell whether a piece begins a call of its own rather than go on with the last."""
+    if call.id and draft.call_id and call.id != draft.call_id:
+        return True
+    # Without ids: a name after arguments that are whole.
+    return bool(function.name and not call.id and draft.pieces and not read_arguments(draft.text)[1])
+
+
+def _usage(usage: _Usage) -> Usage:
+    asked, made = usage.prompt_tokens_details or _Details(), usage.completion_tokens_details or _Details()
+    return Usage(
+        input_tokens=usage.prompt_tokens or 0,
+        output_tokens=usage.completion_tokens or 0,
+        cached_tokens=asked.cached_tokens or usage.prompt_cache_hit_tokens or 0,
+        reasoning_tokens=made.reasoning_tokens or 0,
+    )
+
+
+def _base(model: str) -> str:
+    """Return a model's name without the maker that some providers put before it."""
+    return model.rpartition("/")[2].lower()
+
+
+DIALECT = OpenAi()

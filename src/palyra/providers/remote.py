@@ -1,0 +1,350 @@
+"""A model that is asked over HTTP: one try, with its timeouts, its bounds, and its failures told in one sentence each.
+
+The dialect says what is sent and what the pieces of the answer mean. What holds for all dialects is here: keys, the
+line and its faults, what may not be shown, and what a turn must have whoever made it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from urllib.parse import urlsplit
+
+import msgspec
+
+from palyra.core.errors import PalyraError
+from palyra.core.model import Capabilities, ModelCard, ModelProvider
+from palyra.core.prompt import CallProposed, ModelEvent, Prompt, ReasoningDelta, TextDelta, TurnDone
+from palyra.core.redact import HIDDEN, hide_values, redact
+from palyra.core.usage import Usage
+from palyra.providers.base import FailureKind, ProviderFailed
+from palyra.providers.calls import call_id
+from palyra.providers.dialect import Reader, Request, Speaks, Target
+from palyra.providers.estimate import estimate
+from palyra.providers.failure import BROKE_OFF, failure, retry_after
+from palyra.providers.http import MOST_LIST_BYTES, Answer, Http, LineFailed
+from palyra.providers.sse import Event, Events, EventTooLarge
+from palyra.references import KINDS
+
+MOST_REASONING_CHARS = 4 * 1024 * 1024
+MOST_TOKENS = 1_000_000_000
+"""Who counts more than this has not counted."""
+LARGE_BYTES = 256 * 1024
+"""Pictures of more than this are put into words off the event loop."""
+BODY_SECONDS = 10.0
+SHORTEST_TRACE = 4
+"""So many characters of a key that was cut off tell something of it."""
+
+CAN_NOT_BE_SENT = "the conversation can not be put into words for {model} of {provider}: begin a new session"
+MOVED = "{provider} wants {model} to be asked at {host}, and its key is not sent there: set base_url if that is right"
+
+ResolveKey = Callable[[str], Awaitable[str]]
+"""Returns the secret that a reference leads to, or raises a `PalyraError` that says where it should be."""
+
+
+class Remote:
+    """One model of one provider."""
+
+    def __init__(
+        self,
+        name: str,
+        model: str,
+        *,
+        speaks: Speaks,
+        settings: ModelProvider,
+        card: ModelCard,
+        key: ResolveKey,
+        http: Http,
+        max_output_tokens: int = 8192,
+    ) -> None:
+        """`card` has no gaps (see `whole_card`). An answer is as long as it and `max_output_tokens` both allow."""
+        self.name = name
+        self.model = model
+        self._speaks = speaks
+        self._settings = settings
+        self._key = key
+        self._http = http
+        window, longest = card.window_tokens or 0, card.max_output_tokens or max_output_tokens
+        self._base_url = (settings.base_url or speaks.base_url).rstrip("/")
+        self._target = Target(
+            provider=name, model=model, card=card, max_output_tokens=max(1, min(longest, max_output_tokens))
+        )
+        self.capabilities = Capabilities(
+            window_tokens=window, max_output_tokens=longest, tools=card.tools != "none", vision=bool(card.vision)
+        )
+
+    async def stream(self, prompt: Prompt) -> AsyncIterator[ModelEvent]:
+        """Ask the model once."""
+        ends_at = asyncio.get_running_loop().time() + self._settings.total_seconds
+        hidden = _Hidden()
+        try:
+            request = await self._request(prompt)
+            async with await self._send(request, hidden) as answer:
+                piece = await self._begun(answer)
+                turn = _Turn(prompt, self._target, self._speaks.reader(prompt, self._target))
+                while piece:
+                    for event in turn.take(piece):
+                        if type(event) is TurnDone:
+                            # At its end the connection can be used again.
+                            await answer.finish()
+                            yield event
+                            return
+                        yield event
+                    piece = await self._piece(answer, ends_at)
+                for event in turn.end():
+                    yield event
+                    if type(event) is TurnDone:
+                        return
+                raise failure(self._target, FailureKind.NETWORK, instead=BROKE_OFF)
+        except LineFailed as failed:
+            raise self._line_failed(failed) from failed
+        except ProviderFailed as failed:
+            raise hidden.out_of(failed) from failed.__cause__
+        except (msgspec.DecodeError, UnicodeDecodeError, EventTooLarge, RecursionError) as error:
+            raise self._malformed(error) from error
+
+    async def models(self) -> list[str]:
+        """Return the models that the provider lists, or raise `ProviderFailed`."""
+        hidden = _Hidden()
+        try:
+            async with await self._send(None, hidden) as answer:
+                body = await answer.body(seconds=self._settings.first_byte_seconds, most=MOST_LIST_BYTES)
+            return self._speaks.listed(body)
+        except LineFailed as failed:
+            raise self._line_failed(failed) from failed
+        except ProviderFailed as failed:
+            raise hidden.out_of(failed) from failed.__cause__
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise failure(self._target, FailureKind.MALFORMED, why="its list of models can not be read") from error
+
+    async def _request(self, prompt: Prompt) -> Request:
+        try:
+            if sum(map(len, prompt.images.values())) > LARGE_BYTES:
+                return await asyncio.to_thread(self._speaks.request, prompt, self._target)
+            return self._speaks.request(prompt, self._target)
+        except (UnicodeError, RecursionError) as error:
+            raise failure(self._target, FailureKind.MALFORMED, instead=CAN_NOT_BE_SENT, refused=True) from error
+
+    async def _send(self, request: Request | None, hidden: "_Hidden") -> Answer:
+        """Send a request, or ask for the list of models, with the first key that is not refused."""
+        headers = {**(request.headers if request is not None else {}), **await self._own_headers(hidden)}
+        references = [reference for reference in (self._settings.key, *self._settings.keys) if reference] or [""]
+        failed: ProviderFailed | None = None
+        for reference in references:
+            try:
+                key = await self._authorised(reference, hidden)
+            except ProviderFailed as error:
+                failed = error
+                continue
+            answer = await self._ask(request, {**headers, **key})
+            if 200 <= answer.status < 300:
+                return answer
+            async with answer:
+                failed = await self._refused(answer, reference)
+            if failed.kind is not FailureKind.AUTH:
+                break
+        assert failed is not None, "there is always a key to try, be it none"
+        raise failed
+
+    async def _ask(self, request: Request | None, headers: Mapping[str, str]) -> Answer:
+        seconds = self._settings.first_byte_seconds
+        if request is None:
+            return await self._http.get(self._base_url + self._speaks.list_path(), headers=headers, seconds=seconds)
+        url = self._base_url + request.path
+        return await self._http.post(url, headers=headers, body=request.body, seconds=seconds)
+
+    async def _authorised(self, reference: str, hidden: "_Hidden") -> Mapping[str, str]:
+        """Return the headers with the key of a reference; none if there is no reference."""
+        if not reference:
+            return {}
+        secret = await self._secret(reference, hidden)
+        return self._speaks.authorised(secret)
+
+    async def _own_headers(self, hidden: "_Hidden") -> dict[str, str]:
+        return {
+            name: await self._secret(value, hidden) if _is_reference(value) else value
+            for name, value in self._settings.headers.items()
+        }
+
+    async def _secret(self, reference: str, hidden: "_Hidden") -> str:
+        try:
+            secret = await self._key(reference)
+        except PalyraError as error:
+            why = error.detail.rstrip(".")
+            raise self._no_key(f"the key of {{provider}} for {{model}} can not be had from {reference}", why) from error
+        if not (secret and secret.isascii() and secret.isprintable()):
+            raise self._no_key(
+                f"what stands at {reference} is no key for {{model}} of {{provider}}: it is empty, or has"
+                " line breaks or other characters that can not be sent"
+            )
+        hidden.add(secret, reference)
+        return secret
+
+    def _no_key(self, tells: str, why: str = "") -> ProviderFailed:
+        tells = tells.replace("{provider}", self.name).replace("{model}", self.model)
+        return ProviderFailed(
+            f"{tells[0].upper()}{tells[1:]}{f' ({why})' if why else ''}: put it there, or set another key in"
+            f" [model.providers.{self.name}].",
+            kind=FailureKind.AUTH,
+            refused=True,
+        )
+
+    async def _refused(self, answer: Answer, reference: str) -> ProviderFailed:
+        """Tell what an answer means that is not 2xx."""
+        if 300 <= answer.status < 400:
+            host = urlsplit(answer.headers.get("location", "")).hostname or "another place"
+            instead = MOVED.replace("{host}", redact(host[:200]))
+            return failure(self._target, FailureKind.MALFORMED, instead=instead, refused=True)
+        body = await answer.body(seconds=BODY_SECONDS)
+        said = self._speaks.refused(answer.status, answer.headers, body, self._target)
+        detail = self._key_refused(reference) if said.kind is FailureKind.AUTH else said.detail
+        wait = said.retry_after or retry_after(answer.headers)
+        return ProviderFailed(detail, kind=said.kind, retry_after=wait, refused=answer.status >= 400)
+
+    def _key_refused(self, reference: str) -> str:
+        table = f"[model.providers.{self.name}]"
+        if not reference:
+            return f"{self.name} wants a key for {self.model}, and none is named: set key in {table}."
+        return (
+            f"{self.name} does not accept the key at {reference} for {self.model}: put a valid one there, or set"
+            f" another key in {table}."
+        )
+
+    async def _begun(self, answer: Answer) -> bytes:
+        """Return the first bytes of the stream, or tell what came instead of one."""
+        first = await answer.begin()
+        if answer.headers.get("content-encoding", "identity") != "identity":
+            raise failure(self._target, FailureKind.MALFORMED, why="its answer is compressed, which was not asked for")
+        kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind == "text/event-stream" or first.lstrip()[:5] in (b"data:", b"event"):
+            return first
+        body = await answer.body(seconds=BODY_SECONDS, first=first)
+        raise self._speaks.refused(answer.status, answer.headers, body, self._target)
+
+    async def _piece(self, answer: Answer, ends_at: float) -> bytes:
+        """Return the next bytes of the stream; none at its end."""
+        idle_at = asyncio.get_running_loop().time() + self._settings.idle_seconds
+        try:
+            return await answer.read(until=min(idle_at, ends_at))
+        except LineFailed as failed:
+            if failed.kind is not FailureKind.TIMEOUT:
+                raise
+            if idle_at < ends_at:
+                why = f"its answer stood still for {self._settings.idle_seconds:g} s"
+            else:
+                why = f"its answer was not over after {self._settings.total_seconds:g} s"
+            raise LineFailed(FailureKind.TIMEOUT, why, begun=True) from failed
+
+    def _line_failed(self, failed: LineFailed) -> ProviderFailed:
+        instead = BROKE_OFF if failed.begun and failed.kind is FailureKind.NETWORK else ""
+        return failure(self._target, failed.kind, why=failed.why, instead=instead, refused=failed.refused)
+
+    def _malformed(self, error: Exception) -> ProviderFailed:
+        why = "a piece of its answer is far too large" if isinstance(error, EventTooLarge) else "it sent no whole JSON"
+        return failure(self._target, FailureKind.MALFORMED, why=why)
+
+
+def whole_card(settings: ModelProvider, speaks: Speaks, model: str) -> ModelCard:
+    """Return what the owner says about a model, and what is known or guessed where nothing is said."""
+    said, known = settings.models.get(model, ModelCard()), speaks.known(model)
+    return ModelCard(
+        **{
+            field: getattr(known if getattr(said, field) is None else said, field)
+            for field in ModelCard.__struct_fields__
+        }
+    )
+
+
+class _Turn:
+    """One answer under way: what must hold of it whoever makes it."""
+
+    def __init__(self, prompt: Prompt, target: Target, reader: Reader) -> None:
+        self._prompt = prompt
+        self._target = target
+        self._reader = reader
+        self._events = Events()
+        self._spoken: list[str] = []
+        self._reasoning_chars = 0
+        self._ids: set[str] = set()
+
+    def take(self, piece: bytes) -> Iterator[ModelEvent]:
+        """Yield what some bytes add."""
+        return self._read(self._events.feed(piece))
+
+    def end(self) -> Iterator[ModelEvent]:
+        """Yield what is left when the stream has ended."""
+        yield from self._read(self._events.end())
+        for event in self._reader.end():
+            yield event if type(event) is TextDelta else self._checked(event)
+
+    def _read(self, events: list[Event]) -> Iterator[ModelEvent]:
+        spoken = self._spoken
+        for name, data in events:
+            for event in self._reader.feed(name, data):
+                # Most of what comes is text, and nothing needs to be done to it.
+                if type(event) is TextDelta:
+                    spoken.append(event.text)
+                    yield event
+                else:
+                    yield self._checked(event)
+
+    def _checked(self, event: ModelEvent) -> ModelEvent:
+        match event:
+            case ReasoningDelta():
+                self._reasoning_chars += len(event.text)
+                if self._reasoning_chars > MOST_REASONING_CHARS:
+                    raise failure(self._target, FailureKind.MALFORMED, why="thoughts without end")
+                return event
+            case CallProposed():
+                self._spoken.append(str(event.arguments))
+                return msgspec.structs.replace(event, call_id=self._unique(event.call_id))
+            case TurnDone():
+                return TurnDone(stop=event.stop, usage=self._counted(event.usage))
+            case _:
+                return event
+
+    def _unique(self, given: str) -> str:
+        wanted = given or call_id(self._prompt, len(self._ids))
+        number = 2
+        while wanted in self._ids:
+            wanted, number = f"{given or 'call'}_{number}", number + 1
+        self._ids.add(wanted)
+        return wanted
+
+    def _counted(self, usage: Usage) -> Usage:
+        """Return the usage if it can be true, and else our guess."""
+        counts = (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
+        if usage.tokens > 0 and all(0 <= count <= MOST_TOKENS for count in (*counts, usage.reasoning_tokens)):
+            cached = min(usage.cached_tokens, usage.input_tokens)
+            written = min(usage.cache_write_tokens, usage.input_tokens - cached)
+            return msgspec.structs.replace(usage, cached_tokens=cached, cache_write_tokens=written)
+        guess = estimate(self._prompt, "".join(self._spoken))
+        thought = (self._reasoning_chars + 3) // 4
+        return Usage(
+            input_tokens=guess.input_tokens,
+            output_tokens=guess.output_tokens + thought,
+            reasoning_tokens=thought,
+            estimated=True,
+        )
+
+
+class _Hidden:
+    """The secrets that were sent: a server may say them back."""
+
+    def __init__(self) -> None:
+        self._secrets: dict[str, str] = {}
+
+    def add(self, secret: str, reference: str) -> None:
+        self._secrets[secret] = reference
+
+    def out_of(self, failed: ProviderFailed) -> ProviderFailed:
+        """Return the failure without them."""
+        detail = hide_values(failed.detail, ((secret.encode(), name) for secret, name in self._secrets.items()))
+        for secret in self._secrets:
+            # Where the server's words were cut, one may have been cut with them.
+            for cut in range(min(len(secret), len(detail)), SHORTEST_TRACE - 1, -1):
+                detail = detail.replace(f"{secret[:cut]}…", f"{HIDDEN}…")
+        return ProviderFailed(redact(detail), kind=failed.kind, retry_after=failed.retry_after, refused=failed.refused)
+
+
+def _is_reference(value: str) -> bool:
+    kind, colon, rest = value.partition(":")
+    return bool(colon and rest) and kind in KINDS and not rest.startswith("//")
