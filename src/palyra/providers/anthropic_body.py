@@ -1,0 +1,237 @@
+"""What Anthropic is sent for a prompt.
+
+A thought comes with a signature, and the model wants both back as they were, where they were. So what is kept of a
+thought says where it stood: after how many characters of the answer, and after how many calls.
+"""
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterator
+
+from palyra.core.prompt import Choice, Image, Message, Prompt, Reasoning, Role
+from palyra.core.tool import JsonObject
+from palyra.providers.dialect import Target
+from palyra.providers.draft import names_of
+from palyra.providers.names import Names
+
+NAME = "anthropic"
+ANSWER = "answer_in_json"
+"""The tool that older models must call, so that their answer keeps to a schema."""
+LEAST_BUDGET = 1024
+MOST_BUDGET = 16_000
+IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+EMPTY = "(an empty message)"
+UNSEEN = "(a picture that can not be shown here)"
+
+_NEWEST = (99, 0)
+_NUMBER = re.compile(r"(?:^|[-._@/])(\d{1,2})(?=$|[-._@:])")
+_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_TOP_LEVEL = frozenset({"anyOf", "oneOf", "allOf"})
+_CACHED = {"type": "ephemeral"}
+_CHOICES = {Choice.AUTO: "auto", Choice.NONE: "none", Choice.REQUIRED: "any"}
+
+
+def version_of(model: str) -> tuple[int, int]:
+    """Return the version that a model's name has, as in `claude-sonnet-4-5-20250929`; without one it is the newest."""
+    numbers = [int(number) for number in _NUMBER.findall(model)[:2]]
+    return (numbers[0], numbers[1] if len(numbers) > 1 else 0) if numbers else _NEWEST
+
+
+def adapts(model: str) -> bool:
+    """Say whether the model decides by itself how much it thinks; older ones are given a budget."""
+    return version_of(model) >= (4, 6)
+
+
+def answer_tool(prompt: Prompt, target: Target, names: Names) -> str | None:
+    """Return the tool that the answer must come by, if it must keep to a schema and the model takes none."""
+    if prompt.options.schema is None or ("claude" in target.model and version_of(target.model) >= (4, 5)):
+        return None
+    taken = {names.out(tool.name) for tool in prompt.tools}
+    return next(name for name in (ANSWER + "_" * number for number in range(len(taken) + 1)) if name not in taken)
+
+
+def body_of(prompt: Prompt, target: Target) -> JsonObject:
+    """Return the body of the request."""
+    names, options = names_of(prompt), prompt.options
+    limit = min(options.max_output_tokens or target.max_output_tokens, target.max_output_tokens)
+    body: JsonObject = {"model": target.model, "max_tokens": limit, "stream": True}
+    if prompt.system.strip():
+        body["system"] = [_text(prompt.system)]
+    tools, choice = _tools(prompt, names)
+    if options.schema is not None:
+        answer = answer_tool(prompt, target, names)
+        if answer is None:
+            body["output_config"] = {"format": {"type": "json_schema", "schema": options.schema}}
+        else:
+            free = bool(prompt.tools) and options.choice is not Choice.NONE
+            choice = {"type": "any"} if free else {"type": "tool", "name": answer}
+            tools.append(_tool(answer, "Give your answer by calling this, in the end.", options.schema))
+    if tools:
+        body["tools"], body["tool_choice"] = tools, choice
+    # Who is made to call a tool may not think.
+    thinking = _thinking(prompt, target, limit=limit) if choice.get("type") not in ("any", "tool") else None
+    if thinking is not None:
+        body["thinking"] = thinking
+    elif version_of(target.model) < (4, 7):
+        # Later models, and those that think, refuse these; and of the two only one may be given.
+        if options.temperature is not None:
+            body["temperature"] = min(options.temperature, 1.0)
+        elif options.top_p is not None:
+            body["top_p"] = options.top_p
+    if stop := [text for text in options.stop if text.strip()]:
+        body["stop_sequences"] = stop
+    body["messages"] = _messages(prompt, target, names)
+    _mark(body)
+    return body
+
+
+def _tools(prompt: Prompt, names: Names) -> tuple[list[JsonObject], JsonObject]:
+    """Return the tools, and whether they may be called."""
+    if prompt.tools:
+        tools = [_tool(names.out(tool.name), tool.description, tool.parameters) for tool in prompt.tools]
+        return tools, {"type": _CHOICES[prompt.options.choice]}
+    # What was called must be declared, also when nothing can be called any more.
+    called = {names.out(call.tool) for message in prompt.messages for call in message.calls}
+    return [_tool(name, "Not to be called any more.", {}) for name in sorted(called)], {"type": "none"}
+
+
+def _tool(name: str, description: str, parameters: JsonObject) -> JsonObject:
+    # It must be the schema of an object, without alternatives at its top. The arguments are checked by us all the same.
+    schema = {key: value for key, value in parameters.items() if key not in _TOP_LEVEL} | {"type": "object"}
+    return {"name": name, "description": description, "input_schema": schema}
+
+
+def _thinking(prompt: Prompt, target: Target, *, limit: int) -> JsonObject | None:
+    if not target.card.reasoning:
+        return None
+    if adapts(target.model):
+        # From 4.7 on thoughts are left out unless they are asked for.
+        shown = {} if version_of(target.model) < (4, 7) else {"display": "summarized"}
+        return {"type": "adaptive", **shown}
+    budget = min(limit // 2, MOST_BUDGET)
+    if budget < LEAST_BUDGET or not _all_thought(prompt, target):
+        return None
+    return {"type": "enabled", "budget_tokens": budget}
+
+
+def _all_thought(prompt: Prompt, target: Target) -> bool:
+    """Say whether each step since the person last spoke has a thought of this model: with a budget it must."""
+    for message in reversed(prompt.messages):
+        if message.role is Role.USER:
+            return True
+        if message.role is Role.ASSISTANT and message.calls and not any(_thoughts(message, target)):
+            return False
+    return True
+
+
+def _thoughts(message: Message, target: Target) -> Iterator[tuple[Reasoning, JsonObject]]:
+    """Yield what this very model can be shown again of what it thought."""
+    for thought in message.reasoning if target.card.reasoning else ():
+        if thought.dialect != NAME or thought.data.get("model") != target.model:
+            continue
+        match thought.data:
+            case {"redacted": str(data)}:
+                yield thought, {"type": "redacted_thinking", "data": data}
+            case {"signature": str(signature)}:
+                yield thought, {"type": "thinking", "thinking": thought.text, "signature": signature}
+            case _:
+                pass
+
+
+def _messages(prompt: Prompt, target: Target, names: Names) -> list[JsonObject]:
+    messages: list[JsonObject] = []
+    for message in prompt.messages:
+        role = "assistant" if message.role is Role.ASSISTANT else "user"
+        match message.role:
+            case Role.ASSISTANT:
+                blocks = _assistant(message, target, names)
+            case Role.TOOL:
+                blocks = [_result(message, prompt, target)]
+            case Role.USER:
+                blocks = _seen(message, prompt, target) or [_text(EMPTY)]
+        if not blocks:
+            continue
+        if messages and messages[-1]["role"] == role:
+            # Two of one side are one message to it, in which results stand first.
+            said = messages[-1]["content"] + blocks
+            messages[-1]["content"] = sorted(said, key=_is_later) if role == "user" else said
+        else:
+            messages.append({"role": role, "content": blocks})
+    return messages
+
+
+def _is_later(block: JsonObject) -> bool:
+    return bool(block["type"] != "tool_result")
+
+
+def _text(text: str) -> JsonObject:
+    return {"type": "text", "text": text}
+
+
+def _seen(message: Message, prompt: Prompt, target: Target) -> list[JsonObject]:
+    """Return the pictures of a message and then its text; a text of blanks is not taken."""
+    blocks = [_image(image, prompt, target) for image in message.images]
+    return [*blocks, _text(message.text)] if message.text.strip() else blocks
+
+
+def _image(image: Image, prompt: Prompt, target: Target) -> JsonObject:
+    content = prompt.images.get(image.digest)
+    if content is None or not target.card.vision or image.media_type not in IMAGE_TYPES:
+        return _text(UNSEEN)
+    data = base64.b64encode(content).decode()
+    return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": data}}
+
+
+def _result(message: Message, prompt: Prompt, target: Target) -> JsonObject:
+    block: JsonObject = {"type": "tool_result", "tool_use_id": _id(message.call_id or "")}
+    if content := _seen(message, prompt, target):
+        block["content"] = content
+    return block
+
+
+def _assistant(message: Message, target: Target, names: Names) -> list[JsonObject]:
+    """Return what the model said and called, with its thoughts where they were."""
+    blocks: list[JsonObject] = []
+    chars = calls = 0
+    for thought, block in _thoughts(message, target):
+        upto_chars, upto_calls = _place(thought.data)
+        blocks += _said(message, names, chars=slice(chars, upto_chars), calls=slice(calls, upto_calls))
+        chars, calls = max(chars, upto_chars), max(calls, upto_calls)
+        blocks.append(block)
+    return [*blocks, *_said(message, names, chars=slice(chars, None), calls=slice(calls, None))]
+
+
+def _said(message: Message, names: Names, *, chars: slice, calls: slice) -> Iterator[JsonObject]:
+    if (text := message.text[chars]).strip():
+        yield _text(text)
+    for call in message.calls[calls]:
+        yield {"type": "tool_use", "id": _id(call.call_id), "name": names.out(call.tool), "input": call.arguments}
+
+
+def _place(data: JsonObject) -> tuple[int, int]:
+    match data.get("after"):
+        case [int(chars), int(calls)] if chars >= 0 and calls >= 0:
+            return chars, calls
+        case _:
+            return 0, 0
+
+
+def _id(call_id: str) -> str:
+    """Return an id as it may be sent: the same for the same."""
+    if _ID.fullmatch(call_id):
+        return call_id
+    return "call_" + hashlib.sha256(call_id.encode(errors="replace")).hexdigest()[:20]
+
+
+def _mark(body: JsonObject) -> None:
+    """Say what is worth keeping in the cache: what never changes, and the conversation up to its last two inputs.
+
+    The input before the last is where the request before this one left its mark: there it is sure to be found.
+    """
+    stable = body.get("system") or body.get("tools")
+    if stable:
+        stable[-1]["cache_control"] = _CACHED
+    inputs = [message for message in body["messages"] if message["role"] == "user"]
+    for message in inputs[-2:]:
+        message["content"][-1]["cache_control"] = _CACHED

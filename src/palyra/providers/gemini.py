@@ -1,0 +1,327 @@
+"""Google Gemini: what the pieces of its answer mean. `gemini_body` says how it is asked."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Meta, Struct
+
+from palyra.core.model import ModelCard
+from palyra.core.prompt import CallProposed, ModelEvent, Prompt, ReasoningDelta, StopReason, TextDelta, TurnDone
+from palyra.core.tool import JsonObject
+from palyra.core.usage import Usage
+from palyra.providers.base import FailureKind, ProviderFailed
+from palyra.providers.dialect import Request, Target
+from palyra.providers.draft import MOST_CALLS, names_of
+from palyra.providers.failure import BROKE_OFF, LONGEST_WAIT, NOT_ACCEPTED, failure, kind_of, refusal, retry_after
+from palyra.providers.gemini_body import NAME, body_of, version_of
+
+_NO_CALL = "{model} of {provider} tried to call a tool in a way that can not be carried out: try again"
+_NO_ANSWER = "{model} of {provider} stopped without an answer: try again, or choose another model"
+
+_TOO_LONG = re.compile(r"token count.{0,40}exceeds|exceeds the maximum number of tokens", re.IGNORECASE)
+_SECONDS = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
+
+_FORBIDDEN = frozenset(
+    "SAFETY RECITATION LANGUAGE BLOCKLIST PROHIBITED_CONTENT SPII MODEL_ARMOR IMAGE_SAFETY"
+    " IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION".split()
+)
+_NO_CALLS = frozenset(
+    "MALFORMED_FUNCTION_CALL UNEXPECTED_TOOL_CALL TOO_MANY_TOOL_CALLS MISSING_THOUGHT_SIGNATURE"
+    " MALFORMED_RESPONSE".split()
+)
+_KINDS = {
+    "UNAUTHENTICATED": FailureKind.AUTH,
+    "PERMISSION_DENIED": FailureKind.PERMISSION,
+    "NOT_FOUND": FailureKind.PERMISSION,
+    # A country where it is not offered, or an account that can not be charged: another try changes nothing.
+    "FAILED_PRECONDITION": FailureKind.PERMISSION,
+    "DEADLINE_EXCEEDED": FailureKind.TIMEOUT,
+    "INTERNAL": FailureKind.UNAVAILABLE,
+    "UNAVAILABLE": FailureKind.UNAVAILABLE,
+}
+
+Count = Annotated[int, Meta(ge=0)]
+
+
+class _Call(Struct, gc=False):
+    name: str = ""
+    args: Any = None
+    id: str | None = None
+
+
+class _Part(Struct, gc=False, rename="camel"):
+    text: str | None = None
+    thought: bool | None = None
+    thought_signature: str | None = None
+    function_call: _Call | None = None
+
+
+class _Content(Struct, gc=False):
+    parts: list[_Part] | None = None
+
+
+class _Candidate(Struct, gc=False, rename="camel"):
+    content: _Content | None = None
+    finish_reason: str | None = None
+    finish_message: str | None = None
+    index: int | None = None
+
+
+class _Counts(Struct, gc=False, rename="camel"):
+    prompt_token_count: Count | None = None
+    cached_content_token_count: Count | None = None
+    candidates_token_count: Count | None = None
+    thoughts_token_count: Count | None = None
+    tool_use_prompt_token_count: Count | None = None
+
+
+class _Feedback(Struct, gc=False, rename="camel"):
+    block_reason: str | None = None
+    block_reason_message: str | None = None
+
+
+class _Detail(Struct, rename={"kind": "@type", "retry_delay": "retryDelay", "quota": "violations"}):
+    kind: Any = None
+    reason: Any = None
+    retry_delay: Any = None
+    quota: Any = None
+
+
+class _Error(Struct):
+    message: str = ""
+    status: str = ""
+    code: int = 0
+    details: list[_Detail] | None = None
+
+
+class _Piece(Struct, gc=False, rename="camel"):
+    candidates: list[_Candidate] | None = None
+    usage_metadata: _Counts | None = None
+    prompt_feedback: _Feedback | None = None
+    error: _Error | None = None
+
+
+class _Refusal(Struct):
+    error: _Error
+
+
+class _Model(Struct, rename="camel"):
+    name: str
+    supported_generation_methods: list[str] = []
+
+
+class _Models(Struct):
+    models: list[_Model] = []
+
+
+_piece = msgspec.json.Decoder(_Piece)
+_refusal = msgspec.json.Decoder(_Refusal | Annotated[list[_Refusal], Meta(min_length=1)])
+_models = msgspec.json.Decoder(_Models)
+_encode = msgspec.json.Encoder().encode
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class Gemini:
+    """The dialect."""
+
+    base_url = "https://generativelanguage.googleapis.com/v1beta"
+
+    def authorised(self, key: str) -> Mapping[str, str]:
+        """Return the header that carries the key."""
+        return {"x-goog-api-key": key}
+
+    def request(self, prompt: Prompt, target: Target) -> Request:
+        """Return what asks the model for its next turn."""
+        path = f"/{_path(target.model)}:streamGenerateContent?alt=sse"
+        return Request(path=path, headers={}, body=_encode(body_of(prompt, target)))
+
+    def reader(self, prompt: Prompt, target: Target) -> "Reading":
+        """Return who reads the answer to it."""
+        return Reading(prompt, target)
+
+    def refused(self, status: int, headers: Mapping[str, str], body: bytes, target: Target) -> ProviderFailed:
+        """Say what an answer means that is no stream."""
+        try:
+            found = _refusal.decode(body)
+        except _UNREADABLE:
+            return refusal(status, headers, body, target)
+        error = found.error if isinstance(found, _Refusal) else found[0].error
+        return _failed(error, target, status=status, wait=retry_after(headers), refused=status >= 400)
+
+    def known(self, model: str) -> ModelCard:
+        """Return what is known of a model by its name."""
+        version = version_of(model)
+        if "gemini" not in model or "-image" in model or "-tts" in model:
+            return ModelCard(window_tokens=32_768, max_output_tokens=8_192, tools="none", vision=False, reasoning=False)
+        return ModelCard(
+            window_tokens=1_048_576,
+            max_output_tokens=65_536 if version >= (2, 5) else 8_192,
+            tools="native",
+            vision=True,
+            reasoning=version >= (2, 5),
+        )
+
+    def list_path(self) -> str:
+        """Return where the models are listed."""
+        return "/models?pageSize=1000"
+
+    def listed(self, body: bytes) -> list[str]:
+        """Return the models of such a list that can be talked to, or raise `DecodeError`."""
+        try:
+            models = _models.decode(body).models
+        except _UNREADABLE as error:
+            raise msgspec.DecodeError("no list of models") from error
+        talking = (model for model in models if "generateContent" in model.supported_generation_methods)
+        return [model.name.removeprefix("models/") for model in talking]
+
+
+DIALECT = Gemini()
+
+
+def _path(model: str) -> str:
+    """Return where a model is; its name may come from a client, and must not lead anywhere else."""
+    kind, slash, name = model.partition("/")
+    if not slash or kind not in ("models", "tunedModels"):
+        kind, name = "models", model
+    return f"{kind}/{quote(name, safe='')}"
+
+
+def _failed(
+    error: _Error, target: Target, *, status: int, wait: timedelta = timedelta(0), refused: bool
+) -> ProviderFailed:
+    kind = _kind(error, status)
+    instead = NOT_ACCEPTED if kind is FailureKind.MALFORMED else ""
+    return failure(target, kind, error.message, instead=instead, retry_after=max(wait, _asked(error)), refused=refused)
+
+
+def _kind(error: _Error, status: int) -> FailureKind:
+    if any(detail.reason == "API_KEY_INVALID" for detail in error.details or ()):
+        return FailureKind.AUTH
+    if error.status == "RESOURCE_EXHAUSTED":
+        return FailureKind.QUOTA if _used_up(error) else FailureKind.RATE_LIMIT
+    if error.status == "INVALID_ARGUMENT" and _TOO_LONG.search(error.message):
+        return FailureKind.CONTEXT_TOO_LONG
+    # Within an answer that had begun well, the status is the error's own; without one it is the server's fault.
+    status = status if status >= 400 else error.code
+    return _KINDS.get(error.status) or kind_of(status if status >= 400 else 500, error.status, error.message)
+
+
+def _used_up(error: _Error) -> bool:
+    """Tell what is used up for long from what is back in a moment: the same error stands for both."""
+    details = error.details or ()
+    quotas = [str(quota) for detail in details if isinstance(detail.quota, list) for quota in detail.quota]
+    if quotas:
+        return any("PerDay" in quota for quota in quotas) or "limit: 0" in error.message
+    # Without details it is the words; a wait that is told means that waiting helps.
+    return "billing" in error.message and not _asked(error)
+
+
+def _asked(error: _Error) -> timedelta:
+    for detail in error.details or ():
+        if isinstance(detail.retry_delay, str) and (found := _SECONDS.fullmatch(detail.retry_delay)):
+            return min(timedelta(seconds=float(found[1])), LONGEST_WAIT)
+    return timedelta(0)
+
+
+class Reading:
+    """Reads one answer. Nothing marks its end but the end of the stream."""
+
+    def __init__(self, prompt: Prompt, target: Target) -> None:
+        self._target = target
+        self._names = names_of(prompt)
+        self._finish: str | None = None
+        self._finish_words = ""
+        self._counts = _Counts()
+        self._chars = self._calls = 0
+
+    def feed(self, name: str, data: bytes) -> Iterable[ModelEvent]:
+        """Take in one event."""
+        try:
+            piece = _piece.decode(data)
+        except _UNREADABLE as error:
+            raise failure(self._target, FailureKind.MALFORMED, why="it sent what is no piece of an answer") from error
+        if piece.error is not None:
+            raise _failed(piece.error, self._target, status=0, refused=False)
+        if piece.usage_metadata is not None:
+            self._counts = piece.usage_metadata
+        if piece.candidates:
+            candidate = piece.candidates[0]
+            if candidate.finish_reason is not None:
+                self._finish, self._finish_words = candidate.finish_reason, candidate.finish_message or ""
+            parts = candidate.content.parts if candidate.content is not None else None
+            # Most have one part, a text.
+            if parts and len(parts) == 1 and (part := parts[0]).text and part.thought is None:
+                if part.function_call is None and part.thought_signature is None:
+                    self._chars += len(part.text)
+                    return (TextDelta(part.text),)
+            return [event for part in parts or () for event in self._part(part)]
+        if piece.prompt_feedback is not None and piece.prompt_feedback.block_reason is not None:
+            said = piece.prompt_feedback.block_reason_message or piece.prompt_feedback.block_reason
+            raise failure(self._target, FailureKind.CONTENT_POLICY, said)
+        return ()
+
+    def end(self) -> Iterable[ModelEvent]:
+        """Say how the turn ended."""
+        finish = self._finish
+        if finish is None:
+            raise failure(self._target, FailureKind.NETWORK, instead=BROKE_OFF)
+        if finish in _NO_CALLS:
+            raise failure(self._target, FailureKind.MALFORMED, self._finish_words or finish, instead=_NO_CALL)
+        if finish == "MAX_TOKENS":
+            stop = StopReason.LENGTH
+        elif finish in _FORBIDDEN:
+            stop = StopReason.REFUSED
+        elif finish != "STOP" and not self._chars and not self._calls:
+            raise failure(self._target, FailureKind.UNAVAILABLE, self._finish_words or finish, instead=_NO_ANSWER)
+        else:
+            stop = StopReason.CALLS if self._calls else StopReason.END
+        return (TurnDone(stop=stop, usage=self._used()),)
+
+    def _part(self, part: _Part) -> Iterator[ModelEvent]:
+        signature = part.thought_signature
+        if part.function_call is not None:
+            if signature:
+                yield self._signed(signature, call=self._calls)
+            yield self._call(part.function_call)
+        elif part.thought:
+            if part.text:
+                yield ReasoningDelta(part.text)
+            if signature:
+                yield self._signed(signature, thought=True)
+        else:
+            if part.text:
+                self._chars += len(part.text)
+                yield TextDelta(part.text)
+            if signature:
+                yield self._signed(signature, text=self._chars)
+
+    def _signed(self, signature: str, **where: int) -> ReasoningDelta:
+        data: JsonObject = {"model": self._target.model, "signature": signature, **where}
+        return ReasoningDelta("", NAME, data)
+
+    def _call(self, call: _Call) -> CallProposed:
+        if self._calls >= MOST_CALLS:
+            raise failure(self._target, FailureKind.MALFORMED, why=f"more than {MOST_CALLS} calls in one turn")
+        self._calls += 1
+        arguments, malformed = call.args, ""
+        if arguments is None:
+            arguments = {}
+        elif not isinstance(arguments, dict):
+            arguments, malformed = {}, f"the arguments are no JSON object but a {type(arguments).__name__}"
+        return CallProposed(
+            call_id=call.id or "", tool=self._names.back(call.name), arguments=arguments, malformed=malformed
+        )
+
+    def _used(self) -> Usage:
+        counts = self._counts
+        thoughts = counts.thoughts_token_count or 0
+        return Usage(
+            input_tokens=(counts.prompt_token_count or 0) + (counts.tool_use_prompt_token_count or 0),
+            output_tokens=(counts.candidates_token_count or 0) + thoughts,
+            cached_tokens=counts.cached_content_token_count or 0,
+            reasoning_tokens=thoughts,
+        )

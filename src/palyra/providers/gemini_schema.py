@@ -1,0 +1,111 @@
+"""JSON Schemas as Gemini takes them.
+
+It knows some of the language, and refuses a request for a word that it does not know. So only what it is documented to
+know is sent, and references are replaced by what they lead to. What gets lost makes a schema wider, never narrower;
+arguments are checked against the whole one when they come back.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from palyra.core.tool import JsonObject
+
+DEEPEST = 24
+"""How deep a schema is followed; a deeper part, or one that refers to itself, may be anything."""
+MOST_PARTS = 5_000
+"""How many parts a schema may come to: references can make much of little."""
+
+_PLAIN = frozenset({"type", "title", "description", "minimum", "maximum", "minItems", "maxItems"})
+_FORMATS = frozenset({"date-time", "date", "time"})
+
+
+def reduced(schema: JsonObject) -> JsonObject:
+    """Return the schema as it may be sent."""
+    return _Reduction(schema).part(schema, ())
+
+
+class _Reduction:
+    """One schema on its way."""
+
+    def __init__(self, root: JsonObject) -> None:
+        self._root = root
+        self._parts = 0
+
+    def part(self, schema: Any, way: tuple[str, ...]) -> JsonObject:
+        """Return a part; `way` has the references that led to it."""
+        self._parts += 1
+        # `true` is a schema too: it allows everything, as an empty one does.
+        if not isinstance(schema, dict) or len(way) > DEEPEST or self._parts > MOST_PARTS:
+            return {}
+        way = (*way, "")
+        if isinstance(reference := schema.get("$ref"), str):
+            if reference in way:
+                return {}
+            rest = {word: value for word, value in schema.items() if word != "$ref"}
+            return self.part(self._find(reference), (*way, reference)) | self.part(rest, way)
+        found = {word: value for word, value in schema.items() if word in _PLAIN and value is not None}
+        found |= self._values(schema)
+        found |= self._object(schema, way)
+        found |= self._list(schema, way)
+        for part in _listed(schema.get("allOf")):
+            found = _both(found, self.part(part, way))
+        if choices := [*_listed(schema.get("anyOf")), *_listed(schema.get("oneOf"))]:
+            found["anyOf"] = [self.part(choice, way) for choice in choices]
+        return found
+
+    def _values(self, schema: JsonObject) -> JsonObject:
+        values = [schema["const"]] if "const" in schema else _listed(schema.get("enum"))
+        found: JsonObject = {}
+        # Texts and numbers only; a truth value is no number here.
+        if values and all(isinstance(value, str | int | float) and not isinstance(value, bool) for value in values):
+            found["enum"] = list(values)
+        if schema.get("format") in _FORMATS:
+            found["format"] = schema["format"]
+        return found
+
+    def _object(self, schema: JsonObject, way: tuple[str, ...]) -> JsonObject:
+        found: JsonObject = {}
+        properties = schema.get("properties")
+        if isinstance(properties, dict) and properties:
+            found["properties"] = {name: self.part(value, way) for name, value in properties.items()}
+            # What is required must be described.
+            if required := [name for name in _listed(schema.get("required")) if name in properties]:
+                found["required"] = required
+        if isinstance(others := schema.get("additionalProperties"), dict):
+            found["additionalProperties"] = self.part(others, way)
+        return found
+
+    def _list(self, schema: JsonObject, way: tuple[str, ...]) -> JsonObject:
+        found: JsonObject = {}
+        if isinstance(items := schema.get("items"), dict):
+            found["items"] = self.part(items, way)
+        if places := _listed(schema.get("prefixItems")):
+            found["prefixItems"] = [self.part(place, way) for place in places]
+        return found
+
+    def _find(self, reference: str) -> Any:
+        """Return what a reference leads to; only those within the schema are followed."""
+        if reference != "#" and not reference.startswith("#/"):
+            return {}
+        found: Any = self._root
+        for step in reference.split("/")[1:]:
+            step = step.replace("~1", "/").replace("~0", "~")
+            if not isinstance(found, dict) or step not in found:
+                return {}
+            found = found[step]
+        return found
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _both(one: JsonObject, other: JsonObject) -> JsonObject:
+    """Return what has the properties of both."""
+    joined = one | other
+    for word in ("properties", "required"):
+        if word in one and word in other:
+            joined[word] = (
+                one[word] | other[word] if word == "properties" else list(dict.fromkeys([*one[word], *other[word]]))
+            )
+    return joined
