@@ -14,6 +14,7 @@ from palyra.core.events import (
     ApprovalResolved,
     ChildEnded,
     ChildStarted,
+    ContextAssembled,
     InputSteered,
     LimitReached,
     ModelText,
@@ -37,6 +38,7 @@ from palyra.gateway.records import Run
 
 LABEL_WIDTH = 60
 DETAIL_WIDTH = 100
+REASON_WIDTH = 300
 
 VOIDED = "(the answer was interrupted; starting again)"
 
@@ -127,16 +129,23 @@ class Narrator:
     _labels: dict[str, str] = field(default_factory=dict)
     _said: bool = False
     _voided: bool = False
+    _failed: str = ""
+    """Why the turn before came to nothing."""
+    _told: str = ""
+    _asked: str = ""
     _calls: int = 0
 
     def tell(self, line: Line) -> list[Piece]:
         """Return what a person is told of an entry; often nothing."""
         match line.event:
-            case ModelTurnStarted():
+            case ModelTurnStarted(provider=provider, model=model):
                 # Only now is it certain that the answer is begun again, rather than given up.
                 voided, self._voided = self._voided, False
                 self._said, self._calls = False, 0
-                return [Voided()] if voided else []
+                told: list[Piece] = [Voided()] if voided else []
+                return [*told, *self._of_another_try(f"{provider} {model}")]
+            case ContextAssembled(narrowed=narrowed) if narrowed:
+                return [Note(f"({narrowed})")]
             case ModelText(text=text):
                 self._said = True
                 return [Text(text)]
@@ -146,14 +155,25 @@ class Narrator:
             case ModelTurnEnded():
                 said, self._said = self._said, False
                 return [TurnEnded(is_answer=self._calls == 0)] if said else []
-            case ModelTurnVoided() | RunResumed():
+            case ModelTurnVoided() | RunResumed() as event:
                 self._voided, self._said = self._voided or self._said, False
+                if isinstance(event, ModelTurnVoided):
+                    self._failed = printable_line(event.reason, width=REASON_WIDTH)
             case RunAccepted(text=text, idempotency_key=key) | InputSteered(text=text, idempotency_key=key):
                 return [Heard(text)] if key not in self.own_keys else []
             case _:
                 ended = ended_by(line)
                 return [ended] if ended is not None else self._tell_of_calls(line)
         return []
+
+    def _of_another_try(self, model: str) -> list[Piece]:
+        """Tell why a model is asked, if one was before and failed; the same reason is told once."""
+        failed, self._failed = self._failed, ""
+        before, self._asked = self._asked, model
+        if not failed or (failed == self._told and model == before):
+            return []
+        self._told = failed
+        return [Note(f"({failed} {'Trying again.' if model == before else f'Asking {model} instead.'})")]
 
     def _tell_of_calls(self, line: Line) -> list[Piece]:
         match line.event:

@@ -74,15 +74,28 @@ def test_a_denied_call_is_told() -> None:
 def test_an_interrupted_answer_is_told_when_it_begins_again() -> None:
     broken: list[TapeEvent] = [b.a_turn_start(1), b.a_text(1), b.a_void(1)]
     assert Voided() not in told(*broken)
-    assert told(*broken, b.a_turn_start(2))[-1] == Voided()
+    assert Voided() in told(*broken, b.a_turn_start(2))
 
 
 def test_an_answer_that_a_restart_cut_off_counts_as_interrupted() -> None:
     assert Voided() in told(b.a_turn_start(1), b.a_text(1), b.a_resume(), b.a_turn_start(2))
 
 
-def test_an_interrupted_turn_that_said_nothing_is_not_told() -> None:
-    assert told(b.a_turn_start(1), b.a_void(1), b.a_turn_start(2)) == []
+def test_an_interrupted_turn_that_said_nothing_is_not_taken_back() -> None:
+    assert Voided() not in told(b.a_turn_start(1), b.a_void(1), b.a_turn_start(2))
+    assert told(b.a_turn_start(1), b.a_resume(), b.a_turn_start(2)) == []
+
+
+def test_why_a_model_is_asked_again_or_another_instead_is_told_once() -> None:
+    void = replace(b.a_void(1), reason="It can not be reached.")
+    other = replace(b.a_turn_start(3), provider="embedded", model="embedded")
+    tries = [b.a_turn_start(1), void, b.a_turn_start(2), void, b.a_turn_start(3)]
+    assert told(*tries) == [Note("(It can not be reached. Trying again.)")]
+    assert told(*tries[:4], other)[-1] == Note("(It can not be reached. Asking embedded embedded instead.)")
+
+
+def test_a_conversation_that_had_to_be_shortened_is_told() -> None:
+    assert told(replace(b.a_context(), narrowed="it is too long")) == [Note("(it is too long)")]
 
 
 def test_a_run_that_fails_is_not_said_to_begin_again() -> None:
