@@ -11,14 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palyra.sandbox import search as module
-from palyra.sandbox.base import Tier
-from palyra.sandbox.ripgrep import PROGRAM
 from palyra.sandbox.search import Query
-from palyra.sandbox.tiers import find
 from palyra.sandbox.workspace import Workspace
-from tests.contract.sandbox.conftest import require
 from tests.support.clock import FakeClock
-from tests.support.searching import sifted, walked
+from tests.support.searching import require_ripgrep, sifted, walked
 
 NAMES = (
     *(b"a", b"b.md", b"B.MD", b".hidden.md", b".md", b"a b", "ü.md".encode(), b".git", b"node_modules"),
@@ -101,9 +97,7 @@ def _make(kind: str, path: bytes, content: bytes) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def impatient() -> Iterator[None]:
     """Ripgrep is asked before the first file is read."""
-    require(Tier.STRICT)
-    if find(PROGRAM) is None:
-        pytest.skip("ripgrep is not installed")
+    require_ripgrep()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "PATIENCE_SECONDS", 0)
         yield

@@ -90,7 +90,7 @@ class Entry:
     kind: Kind
     size: int = 0
     inode: int = field(default=0, compare=False)
-    """What the folder says that it is, for files."""
+    """For files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +344,8 @@ def _entry(entry: os.DirEntry[str]) -> Entry:
     if not entry.is_file(follow_symlinks=False):
         return Entry(entry.name, Kind.OTHER)
     try:
-        return Entry(entry.name, Kind.FILE, entry.stat(follow_symlinks=False).st_size, entry.inode())
+        found = entry.stat(follow_symlinks=False)
+        return Entry(entry.name, Kind.FILE, found.st_size, found.st_ino)
     except OSError:
         # Gone since it was listed.
         return Entry(entry.name, Kind.FILE)

@@ -17,17 +17,15 @@ from palyra.sandbox.forbidden import Forbidden
 from palyra.sandbox.ripgrep import PROGRAM, names, pattern_of
 from palyra.sandbox.search import Found, Needles, Query
 from palyra.sandbox.workspace import Workspace
-from tests.contract.sandbox.conftest import SECRET, Ground, require
+from tests.contract.sandbox.conftest import SECRET, Ground
 from tests.support.clock import FakeClock
-from tests.support.searching import sifted, walked
+from tests.support.searching import require_ripgrep, sifted, walked
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ripgrep is there, and is asked before the first file is read."""
-    require(Tier.STRICT)
-    if tiers.find(PROGRAM) is None:
-        pytest.skip("ripgrep is not installed")
+    require_ripgrep()
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0)
 
 

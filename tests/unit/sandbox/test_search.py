@@ -8,14 +8,10 @@ from pathlib import Path
 import pytest
 
 from palyra.sandbox import search as module
-from palyra.sandbox.base import Tier
 from palyra.sandbox.patterns import PatternInvalid
-from palyra.sandbox.ripgrep import PROGRAM
 from palyra.sandbox.search import Found, Match, Query
-from palyra.sandbox.tiers import find
 from palyra.sandbox.workspace import PathNotFound, Workspace
-from tests.contract.sandbox.conftest import require
-from tests.support.searching import sifted, walked
+from tests.support.searching import require_ripgrep, sifted, walked
 
 
 class StillClock:
@@ -50,9 +46,7 @@ class Searched:
 @pytest.fixture(params=["walk", "ripgrep"])
 def at(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Searched:
     if request.param == "ripgrep":
-        require(Tier.STRICT)
-        if find(PROGRAM) is None:
-            pytest.skip("ripgrep is not installed")
+        require_ripgrep()
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0)
     (tmp_path / "docs").mkdir()
     (tmp_path / ".git").mkdir()

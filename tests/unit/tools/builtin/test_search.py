@@ -10,15 +10,14 @@ import pytest
 
 from palyra.core.tool import Outcome
 from palyra.sandbox import search as engine
-from palyra.sandbox import tiers
-from palyra.sandbox.base import Job, Tier
+from palyra.sandbox.base import Bounds, Job, Tier
 from palyra.sandbox.base import Outcome as Ended
 from palyra.sandbox.places import Private
 from palyra.sandbox.process import ProcessSandbox
-from palyra.sandbox.ripgrep import PROGRAM
 from palyra.tools.builtin.search import search
 from palyra.tools.execute import Finished
-from tests.contract.sandbox.conftest import require
+from tests.support.eventually import eventually
+from tests.support.searching import require_ripgrep
 from tests.unit.tools.surroundings import a_call, a_context, outcome, run
 
 
@@ -113,9 +112,7 @@ class Noted(ProcessSandbox):
 @pytest.fixture
 def ripgrep() -> None:
     """Ripgrep can be used here."""
-    require(Tier.STRICT)
-    if tiers.find(PROGRAM) is None:
-        pytest.skip("ripgrep is not installed")
+    require_ripgrep()
 
 
 @pytest.mark.usefixtures("ripgrep")
@@ -134,3 +131,34 @@ async def test_ripgrep_helps_with_searches_that_take_long_and_changes_nothing(
     assert sandbox.ended == ended
     assert context.witness.files == {str(root / "a.txt"), str(root / "docs" / "b.md")}
     assert (context.witness.folders, context.witness.ran) == (set(), [])
+
+
+class Endless:
+    """A sandbox in which nothing ends by itself."""
+
+    tier = Tier.STRICT
+    bounds = Bounds()
+
+    def __init__(self) -> None:
+        self.begun = self.ended = 0
+
+    async def run(self, job: Job) -> Ended:
+        self.begun += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended += 1
+        raise AssertionError
+
+
+@pytest.mark.usefixtures("ripgrep")
+async def test_a_search_that_is_broken_off_ends_ripgrep_too(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "PATIENCE_SECONDS", 0)
+    sandbox = Endless()
+    context = replace(a_context(root), searches=sandbox)
+    searching = asyncio.ensure_future(search.run(context, msgspec.convert({"text": "budget"}, search.arguments)))
+    await eventually(lambda: sandbox.begun == 1)
+    searching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await searching
+    assert sandbox.ended == 1
