@@ -88,6 +88,10 @@ class Overdrawn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     wanted: int
     unpriced: bool = False
     """The model has no price, and so no cap in money can be kept."""
+    model: str = ""
+    """The model that was to be asked, as `PROVIDER/MODEL`."""
+    begins_anew: datetime | None = None
+    """When the next day or month begins; None for a budget of a run."""
 
 
 def period_of(per: Per, at: datetime, run_id: str) -> str:

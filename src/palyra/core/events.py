@@ -164,8 +164,10 @@ class BudgetWarned(Event, frozen=True, kw_only=True, omit_defaults=True, tag="bu
     """A turn goes beyond a budget that only warns. It is told once for each budget and period."""
 
     overdrawn: Overdrawn
+    scope: str
+    """Whose spending it counts,"""
     period: str
-    """The day, the month or the run."""
+    """and in which day, month or run: the account of the ledger."""
 
 
 class ModelReasoning(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model_reasoning"):

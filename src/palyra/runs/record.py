@@ -20,15 +20,19 @@ from palyra.core.errors import Broken, Conflict
 from palyra.core.events import (
     ApprovalRequested,
     ApprovalResolved,
+    BudgetWarned,
     ChildStarted,
     Entry,
     ModelTurnEnded,
+    ModelTurnStarted,
+    ModelTurnVoided,
     Parent,
     RunAccepted,
     RunCancelled,
     RunCompleted,
     RunEvent,
     RunFailed,
+    RunResumed,
     RunStarted,
     SessionCreated,
     SessionEvent,
@@ -39,10 +43,12 @@ from palyra.core.ids import CallId, IdSource, RunId, SessionId, TaskId
 from palyra.core.prompt import Message
 from palyra.core.run import TERMINAL, IllegalTransition, RunState, RunStatus, Stage, begin, evolve
 from palyra.core.session import Session
+from palyra.core.spending import SETTLED, VOIDED, left_open, opened
 from palyra.core.step import Finish, next_step
 from palyra.core.task import NewTask
 from palyra.core.usage import Usage
-from palyra.journal import approvals, grants, messages, runs, sessions, stops, tape, tasks
+from palyra.journal import approvals, budget_warnings, grants, messages, runs, sessions, stops, tape, tasks
+from palyra.journal import usage as ledger
 from palyra.journal.engine import Connection, Taken
 from palyra.journal.head import Head
 from palyra.journal.leases import Lease, LeaseLost
@@ -183,11 +189,20 @@ class Book:
         if message := message_of(after, event):
             self._keep(state, message, event)
         match event:
+            case ModelTurnStarted():
+                ledger.begin(self._conn, opened(state, event))
             case ModelTurnEnded(usage=usage):
                 touched.usage = Usage(
                     input_tokens=touched.usage.input_tokens + usage.input_tokens,
                     output_tokens=touched.usage.output_tokens + usage.output_tokens,
                 )
+                ledger.settle(self._conn, state, event.turn, outcome=SETTLED, usage=usage, micros=event.micros)
+            case ModelTurnVoided(usage=usage):
+                ledger.settle(self._conn, state, event.turn, outcome=VOIDED, usage=usage, micros=event.micros)
+            case RunResumed():
+                self._close_turn(state)
+            case BudgetWarned():
+                budget_warnings.insert(self._conn, state, event)
             case ChildStarted():
                 self._tasks.append(_child_start(after, event))
             case ApprovalRequested():
@@ -289,8 +304,16 @@ class Book:
         if event.grant_id is not None:
             grants.insert(self._conn, grants.allowance(asked, event, event.grant_id))
 
+    def _close_turn(self, state: RunState) -> None:
+        """Settle a turn that was left open at what was set aside for it: nobody knows how far it came."""
+        if state.turn is not None:
+            usage, micros = left_open(state.reserved)
+            ledger.settle(self._conn, state, state.turn, outcome=VOIDED, usage=usage, micros=micros)
+
     def _end(self, before: RunState, after: RunState, event: RunCompleted | RunFailed | RunCancelled) -> None:
-        if any(call.stage is Stage.WAITING and not call.for_child for call in before.calls):
+        self._close_turn(before)
+        asks = any(call.stage is Stage.WAITING and not call.for_child for call in before.calls)
+        if asks or before.question is not None:
             approvals.withdraw_of_run(self._conn, after.run_id, at_ms=to_ms(event.at))
         if after.parent is not None:
             payload = {"run_id": after.run_id, "session_id": after.session_id}
@@ -368,8 +391,8 @@ def ending(step: Finish, *, at: datetime) -> RunEvent:
             return RunCompleted(at=at, limit_reached=limit)
         case Finish(status=RunStatus.CANCELLED, reason=reason):
             return RunCancelled(at=at, reason=reason)
-        case Finish(reason=reason):
-            return RunFailed(at=at, code="no_answer", reason=reason)
+        case Finish(reason=reason, code=code):
+            return RunFailed(at=at, code=code, reason=reason)
 
 
 def intrude(

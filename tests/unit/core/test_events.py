@@ -21,6 +21,7 @@ KINDS: tuple[type[msgspec.Struct], ...] = get_args(TapeEvent)
 TAGS = {
     "ApprovalRequested": "approval_requested",
     "ApprovalResolved": "approval_resolved",
+    "BudgetWarned": "budget_warned",
     "CancelRequested": "cancel_requested",
     "CheckpointRestored": "checkpoint_restored",
     "ChildEnded": "child_ended",
@@ -93,6 +94,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "reason": "",
         "policies": (),
         "policy_hash": "",
+        "budgets": (),
     },
     "ApprovalResolved": {"reason": "", "scope": Scope.ONCE, "arguments": None, "grant_id": None, "until": None},
     "ToolStarted": {"attempt": 1, "runtime": None, "spec": ""},

@@ -1,0 +1,172 @@
+"""Accounts: sums of the ledger for each scope and period that a budget asks about.
+
+An account stands for the sum of the turns that belong to it, from the moment it is opened until it is swept away. Every
+write to the ledger therefore moves the accounts of its turn that are open, and opening one adds up what is there. On
+PostgreSQL the two must not pass each other: a write to the ledger comes before the look at the accounts, and whoever
+opens one first waits for those writes and keeps new ones out. So each turn is either in the sum or sees the account.
+
+Accounts are locked in the order of their names, and the ledger before all of them; nobody waits in a circle.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from palyra.core.budget import Of, Per, period_of
+from palyra.core.clock import from_ms, to_ms
+from palyra.core.spending import EVERYTHING, Account, Amount, Turn, bounds, scopes
+from palyra.journal.engine import Connection
+
+KEPT = timedelta(days=40)
+"""How long an account is kept after it was opened, or its day or month has ended."""
+
+_SUMS = "settled_tokens, settled_micros, reserved_tokens, reserved_micros"
+_ADDED_UP = ", ".join(
+    # PostgreSQL makes a sum of whole numbers something else.
+    f"CAST(COALESCE(SUM(CASE WHEN state {which} 'reserved' THEN {what} ELSE 0 END), 0) AS BIGINT)"
+    for which, what in (
+        ("<>", "input_tokens + output_tokens"),
+        ("<>", "COALESCE(micros, 0)"),
+        ("=", "reserved_input + reserved_output"),
+        ("=", "COALESCE(reserved_micros, 0)"),
+    )
+)
+_WHOSE = {
+    Of.PRINCIPAL: "principal = :whose",
+    Of.SESSION: "root_session_id = :whose",
+    Of.AGENT: "agent_id = :whose",
+    Of.MODEL: "provider || '/' || model = :whose",
+}
+
+
+def move(conn: Connection, turn: Turn, by: Amount) -> None:
+    """Add to the accounts of a turn that are open."""
+    # Most journals have none, and most turns are taken in such a journal.
+    if not any(by) or conn.fetch_one("SELECT 1 FROM spending LIMIT 1") is None:
+        return
+    at = from_ms(turn.at_ms)
+    named = dict(zip(("s0", "s1", "s2", "s3", "s4"), scopes(turn), strict=True))
+    periods = {
+        "day": period_of(Per.DAY, at, ""),
+        "month": period_of(Per.MONTH, at, ""),
+        "run": turn.root_run_id,
+    }
+    where = "scope IN (:s0, :s1, :s2, :s3, :s4) AND period IN (:day, :month, :run)"
+    held = conn.fetch(
+        f"SELECT scope FROM spending WHERE {where} ORDER BY scope, period{conn.dialect.for_update}", named | periods
+    )
+    if held:
+        conn.execute(
+            "UPDATE spending SET settled_tokens = settled_tokens + :settled_tokens,"
+            " settled_micros = settled_micros + :settled_micros, reserved_tokens = reserved_tokens + :reserved_tokens,"
+            f" reserved_micros = reserved_micros + :reserved_micros WHERE {where}",
+            named | periods | by._asdict(),
+        )
+
+
+def hold(conn: Connection, accounts: Iterable[Account], *, at: datetime, new_run: str | None) -> dict[Account, Amount]:
+    """Return what stands in accounts, and keep others from changing them until the unit ends; open those that are not.
+
+    `new_run` is a run that nothing was spent for yet, if it is one.
+    """
+    wanted = sorted(set(accounts))
+    if not wanted:
+        return {}
+    held = _standing(conn, wanted)
+    while True:
+        missing = [account for account in wanted if account not in held]
+        # An account of a run that has just begun holds nothing, and nobody else can add to it.
+        strange = [account for account in missing if account.period != new_run]
+        _hold_ledger(conn, alone=bool(strange))
+        for account in missing:
+            amount = added_up(conn, account, at=at) if account in strange else Amount()
+            _open(conn, account, amount, kept_until_ms=to_ms(_end(account, at) + KEPT))
+        held = _standing(conn, wanted, hold=True)
+        # One may have been swept away between the two looks.
+        if len(held) == len(wanted):
+            return held
+
+
+def look(conn: Connection, accounts: Iterable[Account], *, at: datetime) -> dict[Account, Amount]:
+    """Return what stands in accounts, open or not, and change nothing."""
+    wanted = sorted(set(accounts))
+    found = _standing(conn, wanted) if wanted else {}
+    return {account: found.get(account) or added_up(conn, account, at=at) for account in wanted}
+
+
+def added_up(conn: Connection, account: Account, *, at: datetime) -> Amount:
+    """Add up the turns of an account; `at` lies in its period."""
+    of, _, whose = account.scope.partition(":")
+    params: dict[str, object] = {"whose": whose}
+    where = [] if account.scope == EVERYTHING else [_WHOSE[Of(of)]]
+    if (per := _per(account.period)) is Per.RUN:
+        where.append("root_run_id = :run")
+        params["run"] = account.period
+    else:
+        begins, ends = bounds(per, at)
+        where.append("at_ms >= :begins AND at_ms < :ends")
+        params |= {"begins": to_ms(begins), "ends": to_ms(ends)}
+    row = conn.fetch_one(f"SELECT {_ADDED_UP} FROM usage WHERE {' AND '.join(where)}", params)
+    assert row is not None
+    return Amount(*row)
+
+
+def all_of(conn: Connection) -> list[tuple[Account, Amount]]:
+    """Return every account that is open, and what stands in it."""
+    rows = conn.fetch(f"SELECT scope, period, {_SUMS} FROM spending ORDER BY scope, period")
+    return [(Account(row[0], row[1]), Amount(*row[2:])) for row in rows]
+
+
+def clear(conn: Connection) -> int:
+    """Close all accounts; each is added up anew when a budget asks for it."""
+    return conn.execute("DELETE FROM spending")
+
+
+def sweep(conn: Connection, *, now_ms: int) -> int:
+    """Close accounts that nobody has asked about for long."""
+    return conn.execute("DELETE FROM spending WHERE kept_until_ms < :now_ms", {"now_ms": now_ms})
+
+
+def moment_in(account: Account) -> datetime:
+    """Return a moment of the account's day or month."""
+    match _per(account.period):
+        case Per.DAY:
+            return datetime.fromisoformat(f"{account.period}T00:00:00+00:00")
+        case Per.MONTH:
+            return datetime.fromisoformat(f"{account.period}-01T00:00:00+00:00")
+        case Per.RUN:
+            return from_ms(0)
+
+
+def _per(period: str) -> Per:
+    return {10: Per.DAY, 7: Per.MONTH}.get(len(period), Per.RUN)
+
+
+def _end(account: Account, at: datetime) -> datetime:
+    per = _per(account.period)
+    return at if per is Per.RUN else bounds(per, at)[1]
+
+
+def _hold_ledger(conn: Connection, *, alone: bool) -> None:
+    if conn.dialect.name == "postgres":
+        conn.execute(f"LOCK TABLE usage IN {'SHARE ROW EXCLUSIVE' if alone else 'ROW EXCLUSIVE'} MODE")
+
+
+def _open(conn: Connection, account: Account, amount: Amount, *, kept_until_ms: int) -> None:
+    conn.execute(
+        f"INSERT INTO spending (scope, period, kept_until_ms, {_SUMS}) VALUES (:scope, :period, :kept_until_ms,"
+        " :settled_tokens, :settled_micros, :reserved_tokens, :reserved_micros) ON CONFLICT (scope, period) DO NOTHING",
+        account._asdict() | amount._asdict() | {"kept_until_ms": kept_until_ms},
+    )
+
+
+def _standing(conn: Connection, accounts: Sequence[Account], *, hold: bool = False) -> dict[Account, Amount]:
+    params: dict[str, object] = {}
+    pairs = []
+    for place, account in enumerate(accounts):
+        params |= {f"s{place}": account.scope, f"p{place}": account.period}
+        pairs.append(f"(scope = :s{place} AND period = :p{place})")
+    lock = conn.dialect.for_update if hold else ""
+    rows = conn.fetch(
+        f"SELECT scope, period, {_SUMS} FROM spending WHERE {' OR '.join(pairs)} ORDER BY scope, period{lock}", params
+    )
+    return {Account(row[0], row[1]): Amount(*row[2:]) for row in rows}

@@ -1,0 +1,223 @@
+"""Budgets: what a turn may take is set aside before it begins, and a turn that finds too little left does not begin.
+
+The look at the accounts and the reservation are one unit with the entry that begins the turn (`also` of `Emit`). While
+it looks, the accounts are held: of many runs that race for the rest of a budget only as many begin as it has room for.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import ROUND_CEILING, Decimal
+from typing import Protocol
+
+from palyra.core.budget import Action, Budget, Of, Overdrawn, Per, Reserved, period_of
+from palyra.core.errors import Denied
+from palyra.core.events import BudgetWarned, RunEvent
+from palyra.core.price import MICROS, Price, cost_micros, highest_input, shown
+from palyra.core.run import RunState
+from palyra.core.spending import Account, Amount, bounds, scope_of
+from palyra.core.usage import Usage
+from palyra.journal import agents, budget_warnings, spending
+from palyra.journal.engine import Connection
+from palyra.runs.steps.port import Guard
+from palyra.settings import SpendingSettings
+
+TOKENS = "tokens"
+
+
+class Prices(Protocol):
+    """Knows what models cost."""
+
+    def price(self, model: str, /) -> Price | None:
+        """Return the price of `PROVIDER/MODEL`, None if nobody has set one."""
+        ...
+
+
+class BudgetRefused(Denied):
+    """The budget does not allow this turn of the model."""
+
+    def __init__(self, overdrawn: Sequence[Overdrawn]) -> None:
+        self.overdrawn = tuple(overdrawn)
+        super().__init__(" ".join(explained(one) for one in overdrawn))
+
+    @property
+    def may_be_asked(self) -> bool:
+        """Whether the owner may let the run go beyond all of them."""
+        return all(one.action is Action.ASK and not one.unpriced for one in self.overdrawn)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A budget that a turn counts for."""
+
+    name: str
+    budget: Budget
+    account: Account
+
+
+class Budgets:
+    """Says what turns cost, and whether there is enough for them."""
+
+    def __init__(self, settings: Callable[[], SpendingSettings], prices: Prices) -> None:
+        """`settings` returns those in force; it is asked each time."""
+        self._settings = settings
+        self._prices = prices
+
+    @property
+    def are_set(self) -> bool:
+        """Whether there are any; nothing has to be looked at if not."""
+        return bool(self._settings().budgets)
+
+    @property
+    def currency(self) -> str:
+        """What the prices and the caps are in."""
+        return self._settings().currency
+
+    def estimate(self, model: str, input_tokens: int, output_tokens: int) -> Reserved:
+        """Return what a turn may take: so much of a prompt and an answer of `PROVIDER/MODEL`."""
+        price = self._prices.price(model)
+        micros = None
+        if price is not None:
+            most = input_tokens * highest_input(price) + output_tokens * price.output
+            micros = int(most.to_integral_value(rounding=ROUND_CEILING))
+        return Reserved(input_tokens=input_tokens, output_tokens=output_tokens, micros=micros)
+
+    def cost(self, model: str, usage: Usage) -> int | None:
+        """Return what a turn of `PROVIDER/MODEL` cost, in millionths; None if the model has no price."""
+        price = self._prices.price(model)
+        return cost_micros(price, usage) if price is not None else None
+
+    def guard(self, state: RunState, model: str, reserved: Reserved, at: datetime) -> Guard:
+        """Return what lets a turn begin or raises `BudgetRefused`; `at` is the time of its entry."""
+        settings = self._settings()
+
+        def look(conn: Connection) -> list[RunEvent]:
+            applied = list(_applied(conn, settings.budgets, state, model, at))
+            new_run = state.run_id if state.turns == 0 and state.parent is None else None
+            held = spending.hold(conn, (each.account for each in applied), at=at, new_run=new_run)
+            short = list(_short(applied, held, reserved, model=model, currency=settings.currency, at=at))
+            if refused := list(_refused(state, short)):
+                raise BudgetRefused(refused)
+            return [
+                BudgetWarned(at=at, overdrawn=one, scope=each.account.scope, period=each.account.period)
+                for each, one in short
+                if one.action is Action.WARN and not budget_warnings.was_told(conn, each.name, each.account)
+            ]
+
+        return look if settings.budgets else _nothing
+
+    def look(
+        self, conn: Connection, state: RunState, wanted: Mapping[str, Reserved], at: datetime
+    ) -> dict[str, tuple[Overdrawn, ...]]:
+        """Return which budgets are not enough for a turn of each of these models; those that only warn are left out.
+
+        Nothing is held: it may be otherwise a moment later, and the guard decides.
+        """
+        settings = self._settings()
+        found: dict[str, tuple[Overdrawn, ...]] = {}
+        for model, reserved in wanted.items() if settings.budgets else ():
+            applied = list(_applied(conn, settings.budgets, state, model, at))
+            amounts = spending.look(conn, (each.account for each in applied), at=at)
+            short = _short(applied, amounts, reserved, model=model, currency=settings.currency, at=at)
+            found[model] = tuple(_refused(state, short))
+        return {model: short for model, short in found.items() if short}
+
+
+def explained(short: Overdrawn) -> str:
+    """Say which budget is not enough, how it stands, when it begins anew, and what to do."""
+    whose = "everything" if short.whose == "everything" else f"the {short.whose}"
+    if short.unpriced:
+        return (
+            f"The budget {short.budget!r} caps the money of {whose}, and {short.model} has no price, so that it can not"
+            f" be kept. Write the price into prices.toml in the home folder, or choose a model that has one;"
+            " `palyra usage prices` shows them."
+        )
+    amount = _tokens if short.unit == TOKENS else lambda count: shown(count, short.unit)
+    anew = f" It begins anew at {short.begins_anew:%Y-%m-%d %H:%M} UTC." if short.begins_anew is not None else ""
+    return (
+        f"The budget {short.budget!r} allows {amount(short.cap)} per {short.per.value} for {whose}:"
+        f" {amount(short.spent)} are spent or set aside, and this turn may take {amount(short.wanted)}.{anew}"
+        f" To go on, raise [spending.budgets.{short.budget}] in config.toml and run `palyra config reload`."
+    )
+
+
+def cap_micros(money: Decimal) -> int:
+    """Return a cap in millionths."""
+    return int(money * MICROS)
+
+
+def _tokens(count: int) -> str:
+    return f"{count:,} tokens"
+
+
+def _nothing(conn: Connection) -> Sequence[RunEvent]:
+    return ()
+
+
+def _refused(state: RunState, short: Iterable[tuple[Applied, Overdrawn]]) -> Iterator[Overdrawn]:
+    """Yield those that the run may not go beyond."""
+    for _, one in short:
+        lifted = one.action is Action.ASK and not one.unpriced and one.budget in state.lifted
+        if one.action is not Action.WARN and not lifted:
+            yield one
+
+
+def _applied(
+    conn: Connection, budgets: Mapping[str, Budget], state: RunState, model: str, at: datetime
+) -> Iterator[Applied]:
+    """Yield the budgets that a turn counts for. A child's turns count for the run and the session that it works for."""
+    whose = {
+        Of.EVERYTHING: "",
+        Of.PRINCIPAL: str(state.principal),
+        Of.SESSION: str(state.root_session_id),
+        Of.AGENT: str(state.agent_id),
+        Of.MODEL: model,
+    }
+    for name, budget in budgets.items():
+        mine = whose[budget.of]
+        if budget.only is not None and budget.only != mine:
+            agent = agents.get(conn, state.agent_id, state.principal) if budget.of is Of.AGENT else None
+            if agent is None or agent.name != budget.only:
+                continue
+        period = period_of(budget.per, at, state.root_run_id)
+        yield Applied(name, budget, Account(scope_of(budget.of, mine), period))
+
+
+def _short(
+    applied: Sequence[Applied],
+    amounts: Mapping[Account, Amount],
+    reserved: Reserved,
+    *,
+    model: str,
+    currency: str,
+    at: datetime,
+) -> Iterator[tuple[Applied, Overdrawn]]:
+    """Yield the budgets that are not enough."""
+    for each in applied:
+        budget, amount = each.budget, amounts[each.account]
+        caps: list[tuple[str, int, int, int | None]] = []
+        if budget.tokens is not None:
+            caps.append((TOKENS, budget.tokens, amount.tokens, reserved.tokens))
+        if budget.money is not None:
+            caps.append((currency, cap_micros(budget.money), amount.micros, reserved.micros))
+        for unit, cap, spent, wanted in caps:
+            # What costs nothing may be had from an empty purse too.
+            if wanted is not None and (wanted == 0 or spent + wanted <= cap):
+                continue
+            yield (
+                each,
+                Overdrawn(
+                    budget=each.name,
+                    whose=each.account.scope.replace(":", " ", 1),
+                    per=budget.per,
+                    action=budget.action,
+                    unit=unit,
+                    cap=cap,
+                    spent=spent,
+                    wanted=wanted or 0,
+                    unpriced=wanted is None,
+                    model=model,
+                    begins_anew=bounds(budget.per, at)[1] if budget.per is not Per.RUN else None,
+                ),
+            )
+            break
