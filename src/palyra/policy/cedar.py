@@ -3,13 +3,14 @@
 The engine is imported when it is first needed: a daemon that judges nothing does not pay for it.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from importlib import resources
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from palyra.policy.entities import Request
 from palyra.policy.source import Policy, Problem, locate
@@ -70,12 +71,17 @@ class Engine:
 
     def decide(self, request: Request) -> tuple[Answer, Answer]:
         """Return what the policies say about running without a question, and about running after one."""
-        context = json.dumps(request.context)
-        asked = [
-            {"principal": request.principal, "action": _action(name), "resource": request.resource, "context": context}
-            for name in (RUN, ASK)
-        ]
         try:
+            context = msgspec.json.encode(request.context).decode()
+            asked = [
+                {
+                    "principal": request.principal,
+                    "action": _action(name),
+                    "resource": request.resource,
+                    "context": context,
+                }
+                for name in (RUN, ASK)
+            ]
             # The context is ours and fits the schema, which a test proves. Having it checked each time would take as
             # long again; and what does not fit makes policies err, which denies.
             given = self._ask(asked, self._policies, self._known(request.entities))

@@ -56,7 +56,8 @@ def any_prefix(line: Line) -> set[str]:
     found: set[str] = set()
     for words in line.commands:
         found.update(_prefixes(words))
-        found.update(_prefixes((program(words), *words[1:])))
+        if (name := program(words)) not in words[:1]:
+            found.update(_prefixes((name, *words[1:])))
     return found
 
 
@@ -73,8 +74,9 @@ def program(words: Words) -> str:
 
 
 def _prefixes(words: Words) -> Iterator[str]:
-    for end in range(1, min(len(words), LONGEST_PREFIX) + 1):
-        yield shlex.join(words[:end])
+    quoted = [shlex.quote(word) for word in words[:LONGEST_PREFIX]]
+    for end in range(1, len(quoted) + 1):
+        yield " ".join(quoted[:end])
 
 
 def _read(text: str, *, depth: int) -> Line:

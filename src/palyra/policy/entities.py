@@ -82,7 +82,7 @@ def folders_above(path: str) -> list[str]:
         found.append(rest)
         if rest == "/":
             break
-        rest = posixpath.dirname(rest)
+        rest = rest[: rest.rindex("/")] or "/"
     return found
 
 
