@@ -102,8 +102,8 @@ class ModelServer:
                 await reply(asked, line)
                 if writer.is_closing():
                     break
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # cancelled by `stop` alone
         finally:
             self._tasks.discard(task)
             writer.transport.abort()

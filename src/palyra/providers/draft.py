@@ -58,6 +58,12 @@ class Drafts:
             raise failure(self._target, FailureKind.MALFORMED, why="arguments without end")
         draft.pieces.append(text)
 
+    def settle(self, draft: Draft, text: str) -> None:
+        """Take the arguments of a call as they are said in the end, whatever came before."""
+        self._chars -= len(draft.text)
+        draft.pieces.clear()
+        self.add(draft, text)
+
     def proposed(self) -> Iterator[CallProposed]:
         """Propose the calls, and forget them."""
         drafts, self.all = self.all, []

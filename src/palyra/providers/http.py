@@ -11,7 +11,6 @@ from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from palyra.core.version import VERSION
 from palyra.providers.base import FailureKind
@@ -202,6 +201,9 @@ class Answer:
 
 def _through(url: str) -> dict[str, Any]:
     """Return the proxy that the environment names for an address, if any."""
+    # What it imports would stay in the memory of a daemon that asks nobody.
+    from urllib.request import getproxies, proxy_bypass
+
     parts = urlsplit(url)
     if not parts.hostname or not (proxies := getproxies()) or proxy_bypass(parts.hostname):
         return {}

@@ -5,28 +5,14 @@ Where these differ the reader takes every form: thoughts in `reasoning_content` 
 id or whole in one piece, usage in a last piece without choices, an end without `[DONE]`.
 """
 
-import re
-from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from palyra.core.model import ModelCard
-from palyra.core.prompt import (
-    Choice,
-    Message,
-    ModelEvent,
-    Prompt,
-    Reasoning,
-    ReasoningDelta,
-    Role,
-    StopReason,
-    TextDelta,
-    TurnDone,
-)
-from palyra.core.tool import JsonObject, ToolSpec
+from palyra.core.prompt import ModelEvent, Prompt, ReasoningDelta, StopReason, TextDelta, TurnDone
+from palyra.core.tool import JsonObject
 from palyra.core.usage import Usage
 from palyra.providers.base import FailureKind, ProviderFailed
 from palyra.providers.calls import read_arguments
@@ -34,42 +20,10 @@ from palyra.providers.dialect import Request, Target
 from palyra.providers.draft import MOST_CHARS, Draft, Drafts, names_of
 from palyra.providers.failure import BROKE_OFF, error_words, failure, kind_of_error, refusal
 from palyra.providers.names import Names
+from palyra.providers.openai_body import NAME, body_of, thinker
+from palyra.providers.openai_models import known
 
-NAME = "openai"
 MOST_DETAILS = 1000
-UNKNOWN = ModelCard(window_tokens=32_768, max_output_tokens=4096, tools="native", vision=False, reasoning=False)
-"""A model of which nothing is known. Many take more; servers of one's own often take less, 4,096 or 8,192 as they come,
-and some of them cut off the beginning without a word: `window_tokens` in the model's table says how much it is."""
-
-_MORE = re.compile(r"(o\d|gpt-(?:[5-9]|\d\d))")
-"""Families that want `max_completion_tokens`, and know `max_tokens` no more."""
-
-
-def _card(window: int, longest: int, *, vision: bool = False) -> ModelCard:
-    return ModelCard(window_tokens=window, max_output_tokens=longest, tools="native", vision=vision, reasoning=False)
-
-
-FAMILIES: tuple[tuple[re.Pattern[str], ModelCard], ...] = tuple(
-    (re.compile(pattern), card)
-    for pattern, card in (
-        (r"gpt-5.*chat", _card(128_000, 16_384, vision=True)),
-        (r"gpt-5", _card(400_000, 128_000, vision=True)),
-        (r"gpt-4\.1", _card(1_047_576, 32_768, vision=True)),
-        (r"(chatgpt-)?gpt-4o|chatgpt-4o", _card(128_000, 16_384, vision=True)),
-        (r"gpt-4-turbo", _card(128_000, 4096, vision=True)),
-        (r"gpt-4(?!\.)", _card(8192, 4096)),
-        (r"gpt-3\.5", _card(16_385, 4096)),
-        (r"gpt-oss", _card(131_072, 32_768)),
-        (r"o1-(mini|preview)", _card(128_000, 32_768)),
-        (r"o3-mini", _card(200_000, 100_000)),
-        (r"o[134]", _card(200_000, 100_000, vision=True)),
-        (r"deepseek-(chat|reasoner|v3)", _card(131_072, 8192)),
-        (r"claude", _card(200_000, 8192, vision=True)),
-        (r"gemini-(1\.5|[2-9])", _card(1_000_000, 8192, vision=True)),
-        (r"mistral-(large|medium)", _card(131_072, 8192)),
-    )
-)
-"""What is known by the beginning of a name. The makers' own figures, or less."""
 
 _STOPS = {
     "stop": StopReason.END,
@@ -139,29 +93,9 @@ class OpenAi:
         return {"Authorization": f"Bearer {key}"}
 
     def request(self, prompt: Prompt, target: Target) -> Request:
-        """Return what asks the model for its next turn. What stays the same comes first, so that caches hit."""
-        names = names_of(prompt)
-        options = prompt.options
-        longest = min(target.max_output_tokens, options.max_output_tokens or target.max_output_tokens)
-        body: JsonObject = {"model": target.model}
-        if prompt.tools:
-            body["tools"] = [_tool(tool, names) for tool in prompt.tools]
-            if options.choice is not Choice.AUTO:
-                body["tool_choice"] = options.choice.value
-        body["messages"] = list(_messages(prompt, names, vision=bool(target.card.vision)))
-        body["max_completion_tokens" if _MORE.match(_base(target.model)) else "max_tokens"] = longest
-        for name in ("temperature", "top_p"):
-            if getattr(options, name) is not None:
-                body[name] = getattr(options, name)
-        if options.stop:
-            body["stop"] = list(options.stop)
-        if options.schema is not None:
-            shape = {"name": "answer", "schema": options.schema, "strict": is_strict(options.schema)}
-            body["response_format"] = {"type": "json_schema", "json_schema": shape}
-        body["stream"] = True
-        body["stream_options"] = {"include_usage": True}
+        """Return what asks the model for its next turn."""
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
-        return Request(path="/chat/completions", headers=headers, body=_encode(body))
+        return Request(path="/chat/completions", headers=headers, body=_encode(body_of(prompt, target)))
 
     def reader(self, prompt: Prompt, target: Target) -> "OpenAiReader":
         """Return who reads the answer to it."""
@@ -173,8 +107,7 @@ class OpenAi:
 
     def known(self, model: str) -> ModelCard:
         """Return what is known of a model by its name."""
-        name = _base(model)
-        return next((card for pattern, card in FAMILIES if pattern.match(name)), UNKNOWN)
+        return known(model)
 
     def list_path(self) -> str:
         """Return where the provider lists its models."""
@@ -198,6 +131,7 @@ class OpenAiReader:
 
     def __init__(self, target: Target, names: Names) -> None:
         self._target = target
+        self._by = thinker(target)
         self._drafts = Drafts(target, names)
         self._by_index: dict[int, Draft] = {}
         self._thinks = ""
@@ -285,7 +219,7 @@ class OpenAiReader:
     def _thought(self) -> Iterator[ModelEvent]:
         """End the thought that is under way, with what must be shown again of it."""
         if self._thinks and not self._details:
-            yield ReasoningDelta(dialect=NAME, data={"field": self._thinks})
+            yield ReasoningDelta(dialect=NAME, data={"field": self._thinks, "by": self._by})
         self._thinks = ""
 
     def _add_details(self, details: list[JsonObject]) -> None:
@@ -331,7 +265,8 @@ class OpenAiReader:
         events: list[ModelEvent] = list(self._thought())
         if self._details:
             details = [detail.whole() for detail in self._details]
-            events.append(ReasoningDelta(dialect=NAME, data={"field": "reasoning_details", "details": details}))
+            data = {"field": "reasoning_details", "details": details, "by": self._by}
+            events.append(ReasoningDelta(dialect=NAME, data=data))
         calls = list(self._drafts.proposed())
         stop = _STOPS.get(self._finish or "", StopReason.END)
         if self._declined:
@@ -364,102 +299,6 @@ class _Detail:
         return {**self.rest, **{name: "".join(pieces) for name, pieces in self._pieces.items()}}
 
 
-def is_strict(schema: Any) -> bool:
-    """Tell whether a schema is of the kind that OpenAI can hold a model to: objects name all that they have."""
-    if isinstance(schema, list):
-        return all(is_strict(part) for part in schema)
-    if not isinstance(schema, dict):
-        return True
-    if schema.get("type") == "object" or "properties" in schema:
-        properties = schema.get("properties")
-        named = set(properties) if isinstance(properties, dict) else set()
-        required = schema.get("required")
-        if schema.get("additionalProperties") is not False:
-            return False
-        if not isinstance(required, list) or set(map(str, required)) != named:
-            return False
-    return all(is_strict(part) for part in schema.values())
-
-
-def parameters(tool: ToolSpec) -> JsonObject:
-    """Return a tool's parameters as an object, which is what providers insist on."""
-    return {"type": "object", "properties": {}, **tool.parameters}
-
-
-def data_url(media_type: str, picture: bytes) -> str:
-    """Return a picture as an address that holds it."""
-    return f"data:{media_type};base64,{b64encode(picture).decode()}"
-
-
-def _tool(tool: ToolSpec, names: Names) -> JsonObject:
-    function = {"name": names.out(tool.name), "description": tool.description, "parameters": parameters(tool)}
-    return {"type": "function", "function": function}
-
-
-def _messages(prompt: Prompt, names: Names, *, vision: bool) -> Iterator[JsonObject]:
-    if prompt.system:
-        yield {"role": "system", "content": prompt.system}
-    last_input = max((at for at, one in enumerate(prompt.messages) if one.role is Role.USER), default=-1)
-    shown: list[JsonObject] = []
-    for at, message in enumerate(prompt.messages):
-        if message.role is not Role.TOOL and shown:
-            yield _pictures_of_tools(shown)
-            shown = []
-        match message.role:
-            case Role.USER:
-                pictures = list(_pictures(message, prompt, vision=vision))
-                text = {"type": "text", "text": message.text}
-                yield {"role": "user", "content": [text, *pictures] if pictures else message.text}
-            case Role.ASSISTANT:
-                yield _assistant(message, names, again=at > last_input)
-            case Role.TOOL:
-                yield {"role": "tool", "tool_call_id": message.call_id or "", "content": message.text}
-                shown += _pictures(message, prompt, vision=vision)
-    if shown:
-        yield _pictures_of_tools(shown)
-
-
-def _pictures_of_tools(pictures: list[JsonObject]) -> JsonObject:
-    # A tool's message holds text alone, and nothing may stand between the results of one turn.
-    return {"role": "user", "content": [{"type": "text", "text": "The pictures of these results:"}, *pictures]}
-
-
-def _pictures(message: Message, prompt: Prompt, *, vision: bool) -> Iterator[JsonObject]:
-    for image in message.images:
-        picture = prompt.images.get(image.digest)
-        if vision and picture is not None:
-            yield {"type": "image_url", "image_url": {"url": data_url(image.media_type, picture)}}
-        else:
-            yield {"type": "text", "text": f"[a picture ({image.media_type}) that can not be shown]"}
-
-
-def _assistant(message: Message, names: Names, *, again: bool) -> JsonObject:
-    said: JsonObject = {"role": "assistant", "content": message.text or (None if message.calls else "")}
-    for reasoning in message.reasoning:
-        # Within the work on one input thoughts are wanted back; those on earlier ones are only a burden, and some
-        # servers refuse them.
-        if reasoning.dialect == NAME and (again or reasoning.data.get("field") == "reasoning_details"):
-            _show_again(said, reasoning)
-    if message.calls:
-        said["tool_calls"] = [
-            {
-                "id": call.call_id,
-                "type": "function",
-                "function": {"name": names.out(call.tool), "arguments": _encode(call.arguments).decode()},
-            }
-            for call in message.calls
-        ]
-    return said
-
-
-def _show_again(said: JsonObject, reasoning: Reasoning) -> None:
-    match reasoning.data.get("field"):
-        case "reasoning_details":
-            said["reasoning_details"] = reasoning.data.get("details", [])
-        case ("reasoning_content" | "reasoning") as field if reasoning.text:
-            said[field] = said.get(field, "") + reasoning.text
-
-
 def _begins(call: _Call, function: _Function, draft: Draft) -> bool:
     """Tell whether a piece begins a call of its own rather than go on with the last."""
     if call.id and draft.call_id and call.id != draft.call_id:
@@ -476,11 +315,6 @@ def _usage(usage: _Usage) -> Usage:
         cached_tokens=asked.cached_tokens or usage.prompt_cache_hit_tokens or 0,
         reasoning_tokens=made.reasoning_tokens or 0,
     )
-
-
-def _base(model: str) -> str:
-    """Return a model's name without the maker that some providers put before it."""
-    return model.rpartition("/")[2].lower()
 
 
 DIALECT = OpenAi()

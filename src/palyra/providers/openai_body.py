@@ -1,0 +1,171 @@
+"""OpenAI Chat Completions: how it is asked."""
+
+from base64 import b64encode
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from palyra.core.prompt import Choice, Message, Options, Prompt, Reasoning, Role
+from palyra.core.tool import JsonObject, ToolCall, ToolSpec
+from palyra.providers.dialect import Target
+from palyra.providers.draft import names_of
+from palyra.providers.names import Names
+from palyra.providers.openai_models import takes_completion_tokens
+
+NAME = "openai"
+
+
+def body_of(prompt: Prompt, target: Target) -> JsonObject:
+    """Return the request. What stays the same comes first, so that caches hit."""
+    names = names_of(prompt)
+    options = prompt.options
+    body: JsonObject = {"model": target.model}
+    if prompt.tools:
+        body["tools"] = [_tool(tool, names) for tool in prompt.tools]
+        if options.choice is not Choice.AUTO:
+            body["tool_choice"] = options.choice.value
+    body["messages"] = list(_messages(prompt, target, names))
+    longest = "max_completion_tokens" if takes_completion_tokens(target.model) else "max_tokens"
+    body[longest] = most_tokens(options, target)
+    body.update(sampling(options))
+    if options.stop:
+        body["stop"] = list(options.stop)
+    if options.schema is not None:
+        body["response_format"] = {"type": "json_schema", "json_schema": shape(options.schema)}
+    body["stream"] = True
+    body["stream_options"] = {"include_usage": True}
+    return body
+
+
+def most_tokens(options: Options, target: Target) -> int:
+    """Return how long the answer may be."""
+    return min(target.max_output_tokens, options.max_output_tokens or target.max_output_tokens)
+
+
+def sampling(options: Options) -> JsonObject:
+    """Return what is asked of the model's choice of words, if anything is."""
+    asked = {"temperature": options.temperature, "top_p": options.top_p}
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def shape(schema: JsonObject) -> JsonObject:
+    """Return the schema that an answer must keep to, as these dialects name it."""
+    return {"name": "answer", "schema": schema, "strict": is_strict(schema)}
+
+
+def is_strict(schema: Any) -> bool:
+    """Tell whether a schema is of the kind that OpenAI can hold a model to: objects name all that they have."""
+    if isinstance(schema, list):
+        return all(is_strict(part) for part in schema)
+    if not isinstance(schema, dict):
+        return True
+    if schema.get("type") == "object" or "properties" in schema:
+        properties = schema.get("properties")
+        named = set(properties) if isinstance(properties, dict) else set()
+        required = schema.get("required")
+        if schema.get("additionalProperties") is not False:
+            return False
+        if not isinstance(required, list) or set(map(str, required)) != named:
+            return False
+    return all(is_strict(part) for part in schema.values())
+
+
+def parameters(tool: ToolSpec) -> JsonObject:
+    """Return a tool's parameters as an object, which is what providers insist on."""
+    return {"type": "object", "properties": {}, **tool.parameters}
+
+
+def thinker(target: Target) -> str:
+    """Return whose thoughts these are: nobody else is shown them again."""
+    return f"{target.provider}/{target.model}"
+
+
+def is_own(reasoning: Reasoning, dialect: str, target: Target) -> bool:
+    """Tell whether a thought is one of the model that is asked."""
+    return reasoning.dialect == dialect and reasoning.data.get("by") == thinker(target)
+
+
+def written(call: ToolCall) -> str:
+    """Return a call's arguments as the model wrote them, or would have."""
+    return msgspec.json.encode(call.arguments).decode()
+
+
+def last_input(prompt: Prompt) -> int:
+    """Return where the last message of the person stands; -1 if there is none."""
+    return max((at for at, message in enumerate(prompt.messages) if message.role is Role.USER), default=-1)
+
+
+def data_url(media_type: str, picture: bytes) -> str:
+    """Return a picture as an address that holds it."""
+    return f"data:{media_type};base64,{b64encode(picture).decode()}"
+
+
+def _tool(tool: ToolSpec, names: Names) -> JsonObject:
+    function = {"name": names.out(tool.name), "description": tool.description, "parameters": parameters(tool)}
+    return {"type": "function", "function": function}
+
+
+def _messages(prompt: Prompt, target: Target, names: Names) -> Iterator[JsonObject]:
+    vision = bool(target.card.vision)
+    if prompt.system:
+        yield {"role": "system", "content": prompt.system}
+    begin = last_input(prompt)
+    shown: list[JsonObject] = []
+    for at, message in enumerate(prompt.messages):
+        if message.role is not Role.TOOL and shown:
+            yield _pictures_of_tools(shown)
+            shown = []
+        match message.role:
+            case Role.USER:
+                pictures = list(_pictures(message, prompt, vision=vision))
+                text = {"type": "text", "text": message.text}
+                yield {"role": "user", "content": [text, *pictures] if pictures else message.text}
+            case Role.ASSISTANT:
+                yield _assistant(message, target, names, again=at > begin)
+            case Role.TOOL:
+                yield {"role": "tool", "tool_call_id": message.call_id or "", "content": message.text}
+                shown += _pictures(message, prompt, vision=vision)
+    if shown:
+        yield _pictures_of_tools(shown)
+
+
+def _pictures_of_tools(pictures: list[JsonObject]) -> JsonObject:
+    # A tool's message holds text alone, and nothing may stand between the results of one turn.
+    return {"role": "user", "content": [{"type": "text", "text": "The pictures of these results:"}, *pictures]}
+
+
+def _pictures(message: Message, prompt: Prompt, *, vision: bool) -> Iterator[JsonObject]:
+    for image in message.images:
+        picture = prompt.images.get(image.digest)
+        if vision and picture is not None:
+            yield {"type": "image_url", "image_url": {"url": data_url(image.media_type, picture)}}
+        else:
+            yield {"type": "text", "text": f"[a picture ({image.media_type}) that can not be shown]"}
+
+
+def _assistant(message: Message, target: Target, names: Names, *, again: bool) -> JsonObject:
+    said: JsonObject = {"role": "assistant", "content": message.text or (None if message.calls else "")}
+    for reasoning in message.reasoning:
+        # Within the work on one input thoughts are wanted back; those on earlier ones are only a burden, and some
+        # servers refuse them.
+        if is_own(reasoning, NAME, target) and (again or reasoning.data.get("field") == "reasoning_details"):
+            _show_again(said, reasoning)
+    if message.calls:
+        said["tool_calls"] = [
+            {
+                "id": call.call_id,
+                "type": "function",
+                "function": {"name": names.out(call.tool), "arguments": written(call)},
+            }
+            for call in message.calls
+        ]
+    return said
+
+
+def _show_again(said: JsonObject, reasoning: Reasoning) -> None:
+    match reasoning.data.get("field"):
+        case "reasoning_details":
+            said["reasoning_details"] = reasoning.data.get("details", [])
+        case ("reasoning_content" | "reasoning") as field if reasoning.text:
+            said[field] = said.get(field, "") + reasoning.text
