@@ -13,6 +13,7 @@ from palyra.core.events import (
     ChildEnded,
     ChildStarted,
     ContextAssembled,
+    GrantRevoked,
     InputSteered,
     LimitReached,
     ModelReasoning,
@@ -79,6 +80,8 @@ def _of_session(event: SessionEvent) -> str:
             return ""
         case CheckpointRestored(path=path, checkpoint_id=checkpoint_id):
             return f"{path!r} as at {checkpoint_id}"
+        case GrantRevoked(grant_id=grant_id):
+            return grant_id
         case _:
             assert_never(event)
 

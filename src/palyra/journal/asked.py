@@ -1,8 +1,9 @@
 """Questions and grants as the tapes add them up, held against their rows.
 
-A grant's row says one thing that is on no tape: that it was taken back. A row that is right otherwise keeps that. One
-that has to be made anew comes back as taken back, since nobody knows whether it had been: what was allowed with it is
-asked about again. A rebuild never gives a right that somebody may have ended.
+That a grant was taken back is on the tape that has the answer, and its row must say so. It is on none if it was done
+before such entries were written, or after that tape was moved to the archive: a row that is right otherwise keeps it.
+One that has to be made anew comes back as taken back, since nobody knows whether it had been: what was allowed with it
+is asked about again. A rebuild never gives a right that somebody may have ended.
 """
 
 import hashlib
@@ -13,17 +14,19 @@ import msgspec
 from msgspec.structs import replace
 
 from palyra.core.approval import Approval, Grant
-from palyra.core.clock import from_ms
+from palyra.core.clock import from_ms, to_ms
 from palyra.core.errors import PalyraError
 from palyra.core.events import (
     ApprovalRequested,
     ApprovalResolved,
     Decision,
     Entry,
+    GrantRevoked,
     RunAccepted,
     RunCancelled,
     RunCompleted,
     RunFailed,
+    TapeEvent,
     decode,
 )
 from palyra.core.ids import RunId, SessionId
@@ -59,6 +62,8 @@ class Asked:
 
     def take(self, entry: Entry) -> None:
         """Take the next entry in."""
+        if entry.kind == "grant_revoked":
+            self._end(entry.event)
         if entry.kind not in _LOOKED_AT or entry.run_id is None:
             return
         event = entry.event
@@ -93,6 +98,10 @@ class Asked:
         if event.grant_id is not None:
             self.grants[event.grant_id] = grants.allowance(asked, event, event.grant_id)
 
+    def _end(self, event: TapeEvent) -> None:
+        if isinstance(event, GrantRevoked) and event.grant_id in self.grants:
+            self.grants[event.grant_id] = replace(self.grants[event.grant_id], revoked_at=event.at)
+
     def _withdraw(self, run_id: RunId, event: RunCompleted | RunFailed | RunCancelled) -> None:
         for approval_id in self._open.pop(run_id, ()):
             self.questions[approval_id] = replace(
@@ -124,8 +133,12 @@ def wrong_questions(conn: Connection, asked: Asked) -> Iterator[tuple[str, Appro
 def wrong_grants(conn: Connection, asked: Asked) -> Iterator[Grant]:
     """Yield the grants of answers in the session whose rows are missing or wrong, each as it should be."""
     for grant_id, wanted in asked.grants.items():
-        found = grants.stored(conn, grant_id)
-        if found is None or replace(found, revoked_at=None) != grants.as_stored(wanted):
+        found, stored = grants.stored(conn, grant_id), grants.as_stored(wanted)
+        if (
+            found is None
+            or replace(found, revoked_at=stored.revoked_at) != stored
+            or stored.revoked_at not in (None, found.revoked_at)
+        ):
             yield wanted
 
 
@@ -166,6 +179,21 @@ def _given(conn: Connection) -> set[str]:
     return given
 
 
+def given_in(conn: Connection, grant: Grant) -> SessionId | None:
+    """Return the session whose tape has the answer that left a grant; None if that tape was moved to the archive."""
+    rows = conn.fetch(
+        "SELECT t.session_id, t.content FROM approvals a JOIN tape t ON t.run_id = a.run_id"
+        " WHERE a.principal = :principal AND a.tool = :tool AND a.answered_ms = :granted_ms"
+        " AND t.kind = 'approval_resolved'",
+        {"principal": grant.principal, "tool": grant.tool, "granted_ms": to_ms(grant.granted_at)},
+    )
+    for row in rows:
+        event = decode(row[1])
+        if isinstance(event, ApprovalResolved) and event.grant_id == grant.grant_id:
+            return SessionId(row[0])
+    return None
+
+
 def mend(conn: Connection, asked: Asked, *, now_ms: int) -> tuple[int, int]:
     """Set the rows of one session right; return how many questions and grants were wrong."""
     questions, given = list(wrong_questions(conn, asked)), list(wrong_grants(conn, asked))
@@ -175,7 +203,7 @@ def mend(conn: Connection, asked: Asked, *, now_ms: int) -> tuple[int, int]:
             approvals.insert(conn, wanted)
     for grant in given:
         found = grants.stored(conn, grant.grant_id)
-        ended = found.revoked_at if found is not None else None
+        ended = grant.revoked_at or (found.revoked_at if found is not None else None)
         grants.remove(conn, grant.grant_id)
         grants.insert(conn, replace(grant, revoked_at=ended or from_ms(now_ms)))
     return len(questions), len(given)

@@ -1,8 +1,8 @@
 """Rebuild what follows from the tape: messages, the search index, the sums of sessions and runs, questions, grants.
 
 Session by session, each a unit of its own. What is interrupted is done by the next rebuild: it compares before it
-writes. Leases, places in the queue and tasks do not follow from the tape and stay. That a grant was taken back does not
-either: `asked.py` says how it is kept.
+writes. Leases, places in the queue and tasks do not follow from the tape and stay. That a grant was taken back may not
+either: `asked.py` says when, and how it is kept.
 """
 
 from collections.abc import Iterator

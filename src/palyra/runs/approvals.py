@@ -6,14 +6,15 @@ from palyra.core import labels
 from palyra.core.approval import Approval, Grant, Scope
 from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import Conflict, Invalid, NotFound
-from palyra.core.events import ApprovalResolved, Decision, RunEvent
+from palyra.core.events import ApprovalResolved, Decision, GrantRevoked, RunEvent
 from palyra.core.ids import CallId, IdSource, PrincipalId, RunId, parse_ulid
 from palyra.core.message import clean_text
 from palyra.core.run import TERMINAL, RunState, Stage
 from palyra.core.tool import JsonObject
 from palyra.journal import approvals, grants
+from palyra.journal.asked import given_in
 from palyra.journal.engine import Connection, Engine
-from palyra.runs.record import intrude
+from palyra.runs.record import Book, intrude
 
 MAX_REASON_CHARS = 500
 CODE_CHARS = 6
@@ -120,17 +121,31 @@ class Approvals:
     async def revoke(self, principal: PrincipalId, grant_id: str) -> Grant:
         """Take an allowance back; what is not carried out by now is asked about again."""
         wanted = parse_ulid(grant_id, "grant id")
-        at_ms = to_ms(self._clock.now())
+        at = self._clock.now()
 
         def unit(conn: Connection) -> Grant:
-            if grants.get(conn, wanted, principal) is None:
+            found = grants.get(conn, wanted, principal)
+            if found is None:
                 raise GrantNotFound
-            grants.revoke(conn, wanted, at_ms=at_ms)
+            self._note_end(conn, found, at=at)
+            grants.revoke(conn, wanted, at_ms=to_ms(at))
             revoked = grants.get(conn, wanted, principal)
             assert revoked is not None
             return revoked
 
         return await self._engine.write(unit)
+
+    def _note_end(self, conn: Connection, grant: Grant, *, at: datetime) -> None:
+        """Write onto the tape with the answer that it no longer holds; one in the archive stays as it is."""
+        session_id = given_in(conn, grant)
+        if session_id is None:
+            return
+        book = Book.open(conn, session_id, ids=self._ids)
+        # Looked at again now that the tape is held: it may have gone to the archive, or somebody was faster.
+        now = grants.get(conn, grant.grant_id, grant.principal)
+        if now is not None and now.revoked_at is None and given_in(conn, grant) == session_id:
+            book.note(GrantRevoked(at=at, actor=grant.principal, grant_id=grant.grant_id))
+        book.close()
 
 
 def settle(conn: Connection, run_id: RunId, answer: ApprovalResolved, *, ids: IdSource, at: datetime) -> None:

@@ -1,5 +1,6 @@
 """Rows of questions and grants: found when they are wrong, and set right without giving a new right."""
 
+import asyncio
 from datetime import timedelta
 
 import msgspec
@@ -13,13 +14,17 @@ from palyra.core.ids import CallId, RunId
 from palyra.core.tool import Risk, Verdict
 from palyra.journal import approvals, asked, grants, integrity
 from palyra.journal.integrity import Examined
+from palyra.journal.postgres import PostgresEngine
 from palyra.journal.rebuild import Rebuilt, rebuild
+from palyra.journal.sqlite import SqliteEngine
+from palyra.runs.approvals import Approvals
 from palyra.runs.record import intrude
 from palyra.runs.transcript import message_of
 from tests.contract.journal.builders import a_session_id, an_id
 from tests.contract.journal.homes import KeptHome
 from tests.contract.journal.test_retention import rotate
 from tests.support.builders import AGENT, ANA, AT, a_cancel, a_cancellation, a_turn, a_verdict
+from tests.support.clock import MovableClock
 
 NOW_MS = 1_800_000_000_000
 FIRST, SECOND = a_session_id(1), a_session_id(2)
@@ -187,6 +192,47 @@ def test_a_grant_that_was_taken_back_stays_so(kept: KeptHome) -> None:
     assert valid(kept) == [SESSION]
 
 
+def take_back(kept: KeptHome, *grant_ids: str) -> None:
+    """Take grants back as a person does."""
+
+    async def revoke() -> None:
+        engine = PostgresEngine(kept.url) if kept.url is not None else SqliteEngine(kept.home.journal)
+        doors = Approvals(engine, clock=MovableClock(), ids=kept.ids)
+        try:
+            for grant_id in grant_ids:
+                await doors.revoke(ANA, grant_id)
+        finally:
+            await engine.close()
+
+    kept.let_go()
+    asyncio.run(revoke())
+
+
+def noted(kept: KeptHome) -> list[tuple[str, str]]:
+    """Return which tapes say that which grants were taken back."""
+    with kept.reading() as conn:
+        rows = conn.fetch("SELECT session_id, content FROM tape WHERE kind = 'grant_revoked' ORDER BY session_id")
+    return [(row[0], msgspec.json.decode(row[1])["grant_id"]) for row in rows]
+
+
+@pytest.mark.parametrize("time", ["NULL", "1"])
+def test_a_grant_that_was_taken_back_can_not_be_given_back_in_the_database(kept: KeptHome, time: str) -> None:
+    take_back(kept, ALWAYS, ALWAYS, SESSION)
+    before = grant(kept, ALWAYS)
+    assert noted(kept) == [(FIRST, ALWAYS), (SECOND, SESSION)]
+    assert examined(kept).ok
+    assert rebuilt(kept).differed == 0
+
+    kept.change(f"UPDATE grants SET revoked_ms = {time} WHERE grant_id = '{ALWAYS}'")
+
+    (problem,) = examined(kept).rows
+    assert problem.what == f"the row of grant {ALWAYS} is not what was answered"
+    assert rebuilt(kept).grants == 1
+    assert grant(kept, ALWAYS) == before
+    assert valid(kept) == []
+    assert examined(kept).ok
+
+
 def test_a_grant_that_nobody_gave_is_named_and_removed(kept: KeptHome) -> None:
     kept.change(
         "INSERT INTO grants (grant_id, principal, agent_id, tool, kind, policy_hash, label, scope, granted_ms) VALUES"
@@ -229,6 +275,28 @@ def test_questions_and_grants_of_a_tape_in_the_archive_hold(moved: KeptHome) -> 
     assert examined(moved).ok
     assert rebuilt(moved).differed == 0
     assert valid(moved) == [ALWAYS, SESSION]
+
+
+def test_a_grant_whose_tape_is_in_the_archive_is_taken_back_all_the_same(moved: KeptHome) -> None:
+    take_back(moved, SESSION)
+    assert valid(moved) == [ALWAYS]
+    assert noted(moved) == []
+    assert examined(moved).ok
+    assert rebuilt(moved).differed == 0
+    assert valid(moved) == [ALWAYS]
+
+
+def test_what_was_taken_back_before_its_tape_went_to_the_archive_is_known_there(kept: KeptHome) -> None:
+    take_back(kept, SESSION)
+    kept.archive(SECOND)
+    kept.anchor()
+    rotate(kept)
+    assert examined(kept).ok
+    kept.change(f"UPDATE grants SET revoked_ms = NULL WHERE grant_id = '{SESSION}'")
+
+    assert not examined(kept).ok
+    assert rebuilt(kept).grants == 1
+    assert valid(kept) == [ALWAYS]
 
 
 @pytest.mark.parametrize(

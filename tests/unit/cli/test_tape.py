@@ -8,6 +8,7 @@ from palyra.cli.tape import describe, tape_line
 from palyra.core import events
 from palyra.core.events import (
     CheckpointRestored,
+    GrantRevoked,
     SessionAgentBound,
     SessionArchived,
     SessionCreated,
@@ -53,6 +54,7 @@ CASES: list[tuple[TapeEvent, str]] = [
     (SessionArchived(at=AT, freed_key="cli"), "key 'cli' is free again"),
     (SessionUnarchived(at=AT), ""),
     (CheckpointRestored(at=AT, checkpoint_id="c1", path="/ws/a", kept_as="c2"), "'/ws/a' as at c1"),
+    (GrantRevoked(at=AT, grant_id="g1"), "g1"),
 ]
 
 

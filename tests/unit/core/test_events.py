@@ -24,6 +24,7 @@ TAGS = {
     "BudgetWarned": "budget_warned",
     "CancelRequested": "cancel_requested",
     "CheckpointRestored": "checkpoint_restored",
+    "GrantRevoked": "grant_revoked",
     "ChildEnded": "child_ended",
     "ChildStarted": "child_started",
     "ContextAssembled": "context_assembled",
