@@ -63,6 +63,11 @@ class Home(Struct, frozen=True):
         return self.path / "policy"
 
     @property
+    def prices(self) -> Path:
+        """What models cost, where the person says it."""
+        return self.path / "prices.toml"
+
+    @property
     def plugins(self) -> Path:
         """The folder with the installed plugins and their pins."""
         return self.path / "plugins"

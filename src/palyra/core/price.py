@@ -1,8 +1,10 @@
 """What tokens cost. Money is counted in whole millionths of the currency, so that sums are exact."""
 
 from decimal import ROUND_CEILING, Decimal
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from palyra.core.usage import Usage
 
@@ -18,6 +20,12 @@ class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of a prompt that comes from the provider's cache; as any other if nothing is said."""
     cache_write: Decimal | None = None
     """Of a prompt that goes into the cache; as any other if nothing is said."""
+    long_tokens: Annotated[int, Meta(ge=1)] | None = None
+    """The length of a prompt from which on the following prices hold for all of it, where they do."""
+    long_input: Decimal | None = None
+    long_output: Decimal | None = None
+    long_cached: Decimal | None = None
+    long_cache_write: Decimal | None = None
     source: str = ""
     """Where the price was read."""
     date: str = ""
@@ -27,8 +35,22 @@ class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 FREE = Price(input=Decimal(0), output=Decimal(0))
 
 
+def at_length(price: Price, input_tokens: int) -> Price:
+    """Return the price as it is for a prompt of that length."""
+    if price.long_tokens is None or input_tokens <= price.long_tokens:
+        return price
+    return replace(
+        price,
+        input=price.input if price.long_input is None else price.long_input,
+        output=price.output if price.long_output is None else price.long_output,
+        cached=price.long_cached,
+        cache_write=price.long_cache_write,
+    )
+
+
 def cost_micros(price: Price, usage: Usage) -> int:
     """Return what a turn costs, rounded up."""
+    price = at_length(price, usage.input_tokens)
     cached = price.cached if price.cached is not None else price.input
     written = price.cache_write if price.cache_write is not None else price.input
     plain = max(0, usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens)
@@ -39,12 +61,18 @@ def cost_micros(price: Price, usage: Usage) -> int:
         + usage.cache_write_tokens * written
         + usage.output_tokens * price.output
     )
-    return int(total.to_integral_value(rounding=ROUND_CEILING))
+    return _whole(total)
 
 
-def highest_input(price: Price) -> Decimal:
-    """Return what a token of a prompt costs at most, be it plain, cached or put into the cache."""
-    return max(price.input, price.cached or Decimal(0), price.cache_write or Decimal(0))
+def most_micros(price: Price, input_tokens: int, output_tokens: int) -> int:
+    """Return what a turn costs at most, be its prompt plain, cached or put into the cache."""
+    price = at_length(price, input_tokens)
+    highest = max(price.input, price.cached or Decimal(0), price.cache_write or Decimal(0))
+    return _whole(input_tokens * highest + output_tokens * price.output)
+
+
+def _whole(amount: Decimal) -> int:
+    return int(amount.to_integral_value(rounding=ROUND_CEILING))
 
 
 def shown(micros: int, currency: str) -> str:

@@ -1,4 +1,4 @@
-"""The settings in force, the policies and the plugins: one frozen value of each at a time, exchanged as a whole."""
+"""The settings in force, the policies, the plugins and the prices: one frozen value of each at a time, exchanged as a whole."""
 
 import asyncio
 import logging
@@ -9,6 +9,7 @@ from palyra.config import Reloaded
 from palyra.home import Home
 from palyra.policy.current import CurrentPolicies
 from palyra.policy.load import PolicyInvalid
+from palyra.providers.prices import Prices, PricesInvalid
 from palyra.settings import Settings, SettingsInvalid
 from palyra.tools.plugins.current import CurrentPlugins
 
@@ -23,6 +24,7 @@ class Current:
         self._watchers: list[Callable[[Settings], None]] = []
         self._policies: CurrentPolicies | None = None
         self._plugins: CurrentPlugins | None = None
+        self._prices: Prices | None = None
         self._reading = asyncio.Lock()
         self._adopt(settings)
 
@@ -30,17 +32,20 @@ class Current:
         """Tell somebody of every exchange."""
         self._watchers.append(changed)
 
-    def include(self, policies: CurrentPolicies, plugins: CurrentPlugins) -> None:
+    def include(self, policies: CurrentPolicies, plugins: CurrentPlugins, prices: Prices | None = None) -> None:
         """Read these again too whenever the settings are."""
         self._policies = policies
         self._plugins = plugins
+        self._prices = prices
 
     async def reload(self) -> Reloaded:
-        """Read the settings, the policies and the plugins again; take over what may change under a running daemon."""
+        """Read the settings, the policies, the plugins and the prices again; take over what may change under way."""
         async with self._reading:
             done = await asyncio.to_thread(config.reload, self._home, self.now)
+            currency = done.settings.spending.currency
+            # Read before anything is taken over: if one of them is wrong, nothing changes.
+            prices = await asyncio.to_thread(self._prices.read, currency) if self._prices is not None else None
             if self._policies is not None:
-                # Read before anything is taken over: if one of them is wrong, nothing changes.
                 policies = await asyncio.to_thread(self._policies.read)
                 if policies.hash != self._policies.hash:
                     self._policies.adopt(policies)
@@ -49,6 +54,8 @@ class Current:
                 plugins = await asyncio.to_thread(self._plugins.read)
                 if self._plugins.adopt(plugins):
                     done = done._replace(live=(*done.live, "plugins"))
+            if self._prices is not None and prices is not None and self._prices.adopt(prices):
+                done = done._replace(live=(*done.live, "prices"))
             self._adopt(done.settings)
             for changed in self._watchers:
                 changed(self.now)
@@ -59,8 +66,8 @@ class Current:
         """Read the settings again; say what is wrong if they can not be used."""
         try:
             await self.reload()
-        except (SettingsInvalid, PolicyInvalid) as error:
-            log.error("settings and policies stay as they were: %s", error)
+        except (SettingsInvalid, PolicyInvalid, PricesInvalid) as error:
+            log.error("settings, policies and prices stay as they were: %s", error)
 
     def _adopt(self, settings: Settings) -> None:
         self.now = settings

@@ -7,13 +7,13 @@ it looks, the accounts are held: of many runs that race for the rest of a budget
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import ROUND_CEILING, Decimal
+from decimal import Decimal
 from typing import Protocol
 
 from palyra.core.budget import Action, Budget, Of, Overdrawn, Per, Reserved, period_of
 from palyra.core.errors import Denied
 from palyra.core.events import BudgetWarned, RunEvent
-from palyra.core.price import MICROS, Price, cost_micros, highest_input, shown
+from palyra.core.price import MICROS, Price, cost_micros, most_micros, shown
 from palyra.core.run import RunState
 from palyra.core.spending import Account, Amount, bounds, scope_of
 from palyra.core.usage import Usage
@@ -76,10 +76,7 @@ class Budgets:
     def estimate(self, model: str, input_tokens: int, output_tokens: int) -> Reserved:
         """Return what a turn may take: so much of a prompt and an answer of `PROVIDER/MODEL`."""
         price = self._prices.price(model)
-        micros = None
-        if price is not None:
-            most = input_tokens * highest_input(price) + output_tokens * price.output
-            micros = int(most.to_integral_value(rounding=ROUND_CEILING))
+        micros = most_micros(price, input_tokens, output_tokens) if price is not None else None
         return Reserved(input_tokens=input_tokens, output_tokens=output_tokens, micros=micros)
 
     def cost(self, model: str, usage: Usage) -> int | None:

@@ -1,0 +1,222 @@
+"""What models cost: the prices that come along, and the owner's own file on top of them.
+
+A file names prices per million tokens, in one currency, by `PROVIDER/MODEL` or by the model alone; `*` in a name stands
+for anything. What is named most exactly holds: a whole name before a pattern, one with a provider before one without,
+the longer pattern before the shorter, and the owner's before what comes along.
+"""
+
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from palyra.core.errors import Invalid
+from palyra.core.model import BUILT_IN, Dialect, split
+from palyra.core.price import FREE, Price
+from palyra.home import Home
+from palyra.settings import Settings
+
+SHIPPED = "prices.toml"
+"""What stands for the file that comes along."""
+MAX_BYTES = 1024 * 1024
+
+_SECTION = re.compile(r"^\s*\[")
+_FIELDS = frozenset(Price.__struct_fields__)
+
+
+class PricesInvalid(Invalid):
+    """The file of prices can not be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A price, and where it stands."""
+
+    name: str
+    """`PROVIDER/MODEL`, a model, or a pattern of either."""
+    price: Price
+    file: str
+
+    def fits(self, model: str) -> bool:
+        """Tell whether it is for `PROVIDER/MODEL`."""
+        _, alone = split(model)
+        return fnmatchcase(model, self.name) or (alone is not None and fnmatchcase(alone, self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class PriceList:
+    """Prices that count together."""
+
+    currency: str
+    items: tuple[Named, ...]
+    """The most exact first."""
+    found: dict[str, Named | None] = field(default_factory=dict, compare=False)
+    """What was looked up: a daemon asks for few models, and for each of them in every turn."""
+
+    def of(self, model: str) -> Named | None:
+        """Return what holds for `PROVIDER/MODEL`."""
+        if model not in self.found:
+            self.found[model] = next((named for named in self.items if named.fits(model)), None)
+        return self.found[model]
+
+
+class Prices:
+    """Holds the prices in force, and reads them again when asked. What is wrong changes nothing."""
+
+    def __init__(self, home: Home, settings: Callable[[], Settings]) -> None:
+        """`settings` returns those in force. Nothing is read before a price is asked for, but for the owner's file.
+
+        Raises `PricesInvalid` if that is wrong.
+        """
+        self._home = home
+        self._settings = settings
+        self._now = self.read() if home.prices.exists() else None
+
+    @property
+    def now(self) -> PriceList:
+        """The prices in force."""
+        if self._now is None:
+            self._now = self.read()
+        return self._now
+
+    def read(self, currency: str | None = None) -> PriceList:
+        """Return what the files say now; raise `PricesInvalid` if anything is wrong.
+
+        They must be in the currency that is given, or in that of the settings in force.
+        """
+        return load(self._home, currency or self._settings().spending.currency)
+
+    def adopt(self, prices: PriceList) -> bool:
+        """Let these prices be in force; tell whether that changes anything."""
+        changed = self.now != prices
+        self._now = prices
+        return changed
+
+    def price(self, model: str) -> Price | None:
+        """Return the price of `PROVIDER/MODEL`, None if nobody has set one. What runs on this machine is free."""
+        named = self.now.of(model)
+        if named is not None:
+            return named.price
+        return FREE if self._is_here(model) else None
+
+    def _is_here(self, model: str) -> bool:
+        provider, _ = split(model)
+        known = self._settings().model.providers.get(provider)
+        return provider in BUILT_IN or (known is not None and known.dialect is Dialect.LOCAL)
+
+
+def load(home: Home, currency: str) -> PriceList:
+    """Return the prices of a home, checked against the currency of the settings."""
+    own_currency, own = _own(home.prices)
+    shipped_currency, along = shipped()
+    if own_currency is not None and own_currency != currency:
+        raise PricesInvalid(
+            f"{home.prices}: its prices are in {own_currency}, and spending.currency is {currency}."
+            " Set spending.currency to the same, or write the prices in the other currency."
+        )
+    # What comes along is in one currency alone; in another nothing is known but what the owner says.
+    known = (*own, *along) if shipped_currency == currency else own
+    return PriceList(currency, tuple(sorted(known, key=_rank)))
+
+
+@cache
+def shipped() -> tuple[str, tuple[Named, ...]]:
+    """Return the currency and the prices that come along."""
+    text = resources.files(__package__).joinpath(SHIPPED).read_text("utf-8")
+    currency, items = parse(text, SHIPPED)
+    return currency, tuple(items)
+
+
+def parse(text: str, file: str) -> tuple[str, list[Named]]:
+    """Return the currency and the prices of a file's text; raise `PricesInvalid` at the first fault, with its line."""
+    try:
+        given = tomllib.loads(text, parse_float=Decimal)
+    except tomllib.TOMLDecodeError as error:
+        raise PricesInvalid(f"{file}: {error}. Mend that line.") from None
+    for key in given:
+        if key not in ("currency", "models"):
+            raise _fault(file, text, key, f"there is no key {key!r}", "Write currency and [models.…] only")
+    currency = given.get("currency", "USD")
+    if not isinstance(currency, str) or not re.fullmatch("[A-Z]{3}", currency):
+        raise _fault(file, text, "currency", "currency is no currency", 'Write three letters such as "USD"')
+    models = given.get("models", {})
+    if not isinstance(models, dict):
+        raise _fault(file, text, "models", "models is no table", 'Write [models."PROVIDER/MODEL"]')
+    return currency, [Named(name, _price(name, entry, text, file), file) for name, entry in models.items()]
+
+
+def _price(name: str, entry: Any, text: str, file: str) -> Price:
+    if not isinstance(entry, dict):
+        raise _fault(file, text, name, f"{name!r} has no price", f'Write [models."{name}"] with input and output')
+    for key in entry:
+        if key not in _FIELDS:
+            known = ", ".join(Price.__struct_fields__)
+            raise _fault(file, text, name, f"there is no key {key!r}", f"There are: {known}", key=key)
+    try:
+        price = msgspec.convert(entry, Price, str_keys=True)
+    except msgspec.ValidationError as error:
+        remedy = "Write input and output as numbers: the price of a million tokens"
+        raise _fault(file, text, name, f"the price of {name!r} can not be read ({error})", remedy) from None
+    for key, amount in _amounts(price):
+        if not amount.is_finite() or amount < 0:
+            raise _fault(file, text, name, f"{key} is no price", "Write a number of 0 or more", key=key)
+    return price
+
+
+def _amounts(price: Price) -> Iterator[tuple[str, Decimal]]:
+    for key in Price.__struct_fields__:
+        amount = getattr(price, key)
+        if isinstance(amount, Decimal):
+            yield key, amount
+
+
+def _own(path: Path) -> tuple[str | None, Iterable[Named]]:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None, ()
+    except OSError as error:
+        raise PricesInvalid(f"{path}: it can not be read: {error.strerror}. Make it readable.") from None
+    if len(data) > MAX_BYTES:
+        raise PricesInvalid(f"{path}: it is over {MAX_BYTES // 1024} KiB. Keep the prices of the models that you use.")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise PricesInvalid(f"{path}: this is no text. Save the file as UTF-8.") from None
+    currency, items = parse(text, str(path))
+    return currency, items
+
+
+def _fault(file: str, text: str, name: str, what: str, remedy: str, *, key: str | None = None) -> PricesInvalid:
+    line = _line_of(text, name, key)
+    return PricesInvalid(f"{file}:{line}: {what}. {remedy}.")
+
+
+def _line_of(text: str, name: str, key: str | None) -> int:
+    """Return the line that an entry begins in, or that of a key of it; 1 if it is written in some other way."""
+    begins = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if not begins:
+            if name in line:
+                begins = number
+                if key is None or re.search(rf"\b{re.escape(key)}\b\s*=", line):
+                    return number
+        elif _SECTION.match(line):
+            break
+        elif key is not None and re.match(rf"\s*{re.escape(key)}\s*=", line):
+            return number
+    return begins or 1
+
+
+def _rank(named: Named) -> tuple[bool, bool, int, bool, str]:
+    """Order prices from the most exact to the least."""
+    pattern = any(sign in named.name for sign in "*?[")
+    return pattern, "/" not in named.name, -len(named.name), named.file == SHIPPED, named.name
