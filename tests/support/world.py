@@ -29,6 +29,7 @@ from palyra.core.ids import RANDOM_BYTES, AgentId, IdSource, PrincipalId, RunId,
 from palyra.core.limits import Limits
 from palyra.core.message import Accepted, Inbound
 from palyra.core.model import Capabilities
+from palyra.core.price import FREE, Price
 from palyra.core.prompt import Message, ModelEvent, Prompt
 from palyra.core.run import TERMINAL, RunState, RunStatus
 from palyra.core.session import Session, SessionRef
@@ -48,11 +49,13 @@ from palyra.providers.roster import Roster
 from palyra.providers.scripted import Script, Scripted
 from palyra.runs.approvals import Approvals
 from palyra.runs.attestations import Attester
+from palyra.runs.budgets import Budgets
 from palyra.runs.channels import Channels
 from palyra.runs.control import Control
 from palyra.runs.intake import Intake
 from palyra.runs.judge import Judge
 from palyra.runs.loop import Loop
+from palyra.runs.overdraft import Overdraft
 from palyra.runs.record import replay
 from palyra.runs.secrets import Secrets, Used
 from palyra.runs.sessions import Sessions
@@ -68,7 +71,7 @@ from palyra.sandbox.base import Sandbox
 from palyra.sandbox.egress import Egress
 from palyra.sandbox.forbidden import NOTHING, Forbidden
 from palyra.sandbox.workspace import Workspace
-from palyra.settings import ModelSettings
+from palyra.settings import ModelSettings, SpendingSettings
 from palyra.tools.base import NO_SANDBOX, PUBLIC
 from palyra.tools.toolbox import BUILTIN_ONLY, Toolbox
 from tests.support.books import check_books
@@ -88,6 +91,16 @@ QUEUED_INPUTS = 16
 SIGNER = KeySigner(SigningKey(bytes(32)))
 ATTESTER = Attester(SIGNER)
 MODEL_SETTINGS = ModelSettings()
+
+
+class PriceTags:
+    """Prices as a test sets them; everything else is free."""
+
+    def __init__(self) -> None:
+        self.tags: dict[str, Price | None] = {}
+
+    def price(self, model: str, /) -> Price | None:
+        return self.tags.get(model, FREE)
 
 
 class CountedIds:
@@ -223,6 +236,8 @@ class World:
         self.inbox = False
         """Somebody looks into the list of questions."""
         self.expires = timedelta(days=1)
+        self.spending = SpendingSettings()
+        self.prices = PriceTags()
         """How long a question stays open."""
         self.clock = clock or MovableClock()
         self.ids = ids or CountedIds()
@@ -283,7 +298,8 @@ class World:
                 roster=Roster(
                     lambda: MODEL_SETTINGS, build=lambda settings, name, model: self._model, breakers=Breakers(clock)
                 ),
-                most_output_tokens=lambda: MODEL_SETTINGS.max_output_tokens,
+                budgets=Budgets(lambda: self.spending, self.prices),
+                overdraft=Overdraft(channels, expires=lambda: self.expires, clock=clock, ids=ids),
                 clock=clock,
                 ids=ids,
                 toolbox=self._toolbox,

@@ -38,12 +38,15 @@ from palyra.journal.sealing import KeyPlace
 from palyra.journal.tail import Tail
 from palyra.policy.current import CurrentPolicies
 from palyra.providers.http import Http
+from palyra.providers.prices import Prices
 from palyra.providers.roster import Roster
 from palyra.runs.attestations import Attester
+from palyra.runs.budgets import Budgets
 from palyra.runs.channels import Channels
 from palyra.runs.judge import Judge
 from palyra.runs.loop import Loop
 from palyra.runs.mcp import Mcp
+from palyra.runs.overdraft import Overdraft
 from palyra.runs.references import Referred
 from palyra.runs.secrets import Secrets, Used
 from palyra.runs.shadow import Shadows
@@ -105,6 +108,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         referred = Referred(home, owner=journal.OWNER, secrets=secrets, used=used)
         outward = Http()
         stack.push_async_callback(outward.close)
+        prices = await asyncio.to_thread(Prices, home, lambda: current.now)
         roster = models.build(current, referred=referred, http=outward, clock=clock)
         grpc_at = ""
         mcp_servers = mcp.build(
@@ -130,6 +134,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             engine,
             current,
             roster=roster,
+            budgets=Budgets(lambda: current.now.spending, prices),
             workspaces=workspaces,
             sandbox=sandbox.build(home, settings.sandbox),
             modules=modules,
@@ -265,6 +270,7 @@ def _worker(
     settings: Current,
     *,
     roster: Roster,
+    budgets: Budgets,
     workspaces: Workspaces,
     sandbox: Sandbox,
     modules: Modules,
@@ -280,6 +286,9 @@ def _worker(
     ids: IdSource,
     owner: str,
 ) -> Worker:
+    def expires() -> timedelta:
+        return timedelta(seconds=settings.now.approvals.expire_seconds)
+
     judge = Judge(lambda: policies.gate, channels, clock=clock)
     workbench = Workbench(
         workspace=workspaces, clock=clock, sandbox=sandbox, modules=modules, toolbox=toolbox, secrets=secrets
@@ -291,7 +300,8 @@ def _worker(
         model=ModelStep(
             engine,
             roster=roster,
-            most_output_tokens=lambda: settings.now.model.max_output_tokens,
+            budgets=budgets,
+            overdraft=Overdraft(channels, expires=expires, clock=clock, ids=ids),
             clock=clock,
             ids=ids,
             settings_hash=lambda: settings.hash,
@@ -300,7 +310,7 @@ def _worker(
         policy=PolicyStep(engine, judge=judge, workbench=workbench, clock=clock, shadows=shadows),
         approval=ApprovalStep(
             engine,
-            expires=lambda: timedelta(seconds=settings.now.approvals.expire_seconds),
+            expires=expires,
             clock=clock,
             ids=ids,
         ),

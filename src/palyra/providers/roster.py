@@ -60,6 +60,11 @@ class Roster:
         """The model that answers if nothing else is said."""
         return self.named(self._current().settings.provider)
 
+    @property
+    def most_output_tokens(self) -> int:
+        """The longest answer that is asked for."""
+        return self._current().settings.max_output_tokens
+
     def widest_tokens(self, pinned: str = "") -> int:
         """Return the widest window among the models that may be asked."""
         if pinned:

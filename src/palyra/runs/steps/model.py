@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
@@ -36,6 +37,8 @@ from palyra.providers.base import Provider
 from palyra.providers.roster import Roster, full_name
 from palyra.providers.routing import Need
 from palyra.runs.agents import NoAgent
+from palyra.runs.budgets import BudgetRefused, Budgets
+from palyra.runs.overdraft import Overdraft
 from palyra.runs.steps.port import Emit
 from palyra.runs.steps.turn import Broken, Turn, WouldNotStop
 from palyra.tools.toolbox import BUILTIN_ONLY, Toolbox
@@ -55,7 +58,8 @@ class ModelStep:
         engine: Engine,
         *,
         roster: Roster,
-        most_output_tokens: Callable[[], int],
+        budgets: Budgets,
+        overdraft: Overdraft,
         clock: Clock,
         ids: IdSource,
         settings_hash: Callable[[], str] = lambda: "",
@@ -66,7 +70,8 @@ class ModelStep:
         self._engine = engine
         self._context = Context(engine)
         self._roster = roster
-        self._most_output_tokens = most_output_tokens
+        self._budgets = budgets
+        self._overdraft = overdraft
         self._clock = clock
         self._ids = ids
 
@@ -79,17 +84,42 @@ class ModelStep:
         brought = await self._found(state, seen.agent.tools)
         tools = () if step.last else self._tools(state, seen, brought)
         asked = self._turn(state, seen, tools)
-        plan = self._roster.plan(asked, agent=seen.agent, pinned=pinned)
-        if not plan.choice:
-            await emit([_unanswered(plan, state.failures, at=self._clock.now())])
+        refusals: dict[str, BudgetRefused] = {}
+        while (plan := self._roster.plan(asked, agent=seen.agent, pinned=pinned)).choice:
+            await asyncio.sleep(routing.pause_seconds(plan.choice, state.failures))
+            provider = self._roster.named(plan.choice)
+            context = self._assemble(state, seen, tools, provider, plan)
+            prompt = await self._with_pictures(context.prompt, provider)
+            try:
+                await self._begin(state, step, plan, provider, context, brought, emit)
+            except BudgetRefused as refusal:
+                refusals[plan.choice] = refusal
+                asked = replace(asked, refused={name: one.detail for name, one in refusals.items()})
+                continue
+            broken = await self._stream(state, provider, context, prompt, emit)
+            if broken is not None:
+                await emit(self._broken(state, seen, asked, provider, broken))
             return
-        await asyncio.sleep(routing.pause_seconds(plan.choice, state.failures))
-        provider = self._roster.named(plan.choice)
-        context = self._assemble(state, seen, tools, provider, plan)
-        prompt = await self._with_pictures(context.prompt, provider)
-        window, number = context.window, state.turns + 1
-        at = self._clock.now()
+        if refusals:
+            await emit([await self._overdraft.of(state, list(refusals.values()))])
+        else:
+            await emit([_unanswered(plan, state.failures, at=self._clock.now())])
+
+    async def _begin(
+        self,
+        state: RunState,
+        step: CallModel,
+        plan: Plan,
+        provider: Provider,
+        context: Assembled,
+        brought: tuple[str, ...],
+        emit: Emit,
+    ) -> None:
+        """Record what the model is shown and that it is asked, and set aside what that may take."""
+        window, at = context.window, self._clock.now()
         narrowed = routing.narrowings(state.failures, plan.choice) > 0
+        most = context.prompt.options.max_output_tokens or provider.capabilities.max_output_tokens
+        reserved = self._budgets.estimate(plan.choice, context.estimated_tokens, most)
         await emit(
             [
                 ContextAssembled(
@@ -108,7 +138,7 @@ class ModelStep:
                 ModelTurnStarted(
                     at=at,
                     labels=window.labels,
-                    turn=number,
+                    turn=state.turns + 1,
                     provider=provider.name,
                     model=provider.model,
                     reason=plan.reason,
@@ -116,17 +146,31 @@ class ModelStep:
                     settings_hash=self._settings_hash(),
                     found=brought,
                     plan=plan,
+                    reserved=reserved,
                 ),
-            ]
+            ],
+            also=self._budgets.guard(state, plan.choice, reserved, at) if self._budgets.are_set else None,
+        )
+
+    async def _stream(
+        self, state: RunState, provider: Provider, context: Assembled, prompt: Prompt, emit: Emit
+    ) -> Broken | None:
+        """Take the turn, and note how the provider fares."""
+        turn = Turn(
+            provider,
+            state.turns + 1,
+            labels=context.window.labels,
+            cost=partial(self._budgets.cost, full_name(provider)),
+            clock=self._clock,
+            ids=self._ids,
         )
         self._roster.asked(provider)
-        turn = Turn(provider, number, labels=window.labels, cost=lambda usage: None, clock=self._clock, ids=self._ids)
         broken = await turn.take(prompt, emit, asked_tokens=context.estimated_tokens)
         if broken is None:
             self._roster.answered(provider)
-            return
-        self._roster.failed(provider, broken.error.kind)
-        await emit(self._broken(state, seen, asked, provider, broken, number=number))
+        else:
+            self._roster.failed(provider, broken.error.kind)
+        return broken
 
     def _tools(self, state: RunState, seen: Seen, brought: tuple[str, ...]) -> tuple[ToolSpec, ...]:
         own = () if state.brief.plain else self._toolbox.offer(seen.agent.tools, brought).specs()
@@ -159,7 +203,7 @@ class ModelStep:
             window_tokens=can.window_tokens,
             halved=routing.narrowings(state.failures, plan.choice),
         )
-        wanted = state.brief.options.max_output_tokens or self._most_output_tokens()
+        wanted = state.brief.options.max_output_tokens or self._roster.most_output_tokens
         room = max(1, can.window_tokens - context.estimated_tokens)
         options = msgspec.structs.replace(
             context.prompt.options, max_output_tokens=min(wanted, can.max_output_tokens, room)
@@ -189,18 +233,19 @@ class ModelStep:
         return found.join(found.carried(entry.event for entry in entries), state.found)
 
     def _broken(
-        self, state: RunState, seen: Seen, asked: routing.Turn, provider: Provider, broken: Broken, *, number: int
+        self, state: RunState, seen: Seen, asked: routing.Turn, provider: Provider, broken: Broken
     ) -> list[RunEvent]:
         """Return what becomes of a turn that broke: it is void, and so is the run if nobody else can be asked."""
         at, actor, error = self._clock.now(), f"model:{provider.name}", broken.error
         void = ModelTurnVoided(
             at=at,
             actor=actor,
-            turn=number,
+            turn=state.turns + 1,
             reason=error.detail,
             failure=error.kind.value,
             retry_ms=int(error.retry_after.total_seconds() * 1000),
             usage=broken.usage,
+            micros=self._budgets.cost(full_name(provider), broken.usage),
         )
         failure = Failure(full_name(provider), error.kind.value, void.retry_ms, error.detail)
         failures = (*state.failures, failure)
