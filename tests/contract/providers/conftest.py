@@ -1,0 +1,97 @@
+"""A server that plays the provider, and the model that is asked there."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from palyra.core.model import ModelProvider
+from palyra.core.prompt import Message, ModelEvent, Prompt, Role
+from palyra.core.tool import ToolSpec
+from palyra.providers.base import ProviderFailed
+from palyra.providers.http import Http
+from palyra.providers.registry import dialect
+from palyra.providers.remote import Remote, whole_card
+from palyra.references import ReferenceUnresolved
+from tests.contract.providers.wire import Wire, wires
+from tests.support.model_server import ModelServer, model_server
+
+KEYS = {"env:KEY": "sk-0123456789abcdefghij", "env:SECOND": "sk-zyxwvutsrqponmlkjihg"}
+PROMPT = Prompt(
+    system="Be brief.",
+    tools=tuple(
+        ToolSpec(name=name, description=name, parameters={"type": "object", "properties": {}})
+        for name in ("files.read", "time.now")
+    ),
+    messages=(Message(role=Role.USER, text="hello"),),
+)
+
+Asking = Callable[..., Remote]
+
+
+@pytest.fixture(params=wires(), ids=lambda wire: wire.name)
+def wire(request: pytest.FixtureRequest) -> Wire:
+    """Each dialect."""
+    found: Wire = request.param
+    return found
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ModelServer]:
+    async with model_server() as made:
+        yield made
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[Http]:
+    made = Http()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def asking(wire: Wire, server: ModelServer, http: Http) -> Asking:
+    """Make the model of the dialect that answers at the server, or elsewhere, with settings of its own."""
+
+    def make(**settings: Any) -> Remote:
+        # The shortest times that a machine under load still keeps.
+        table = ModelProvider(
+            **{"dialect": wire.dialect, "base_url": server.url, "key": "env:KEY", "first_byte_seconds": 5.0, **settings}
+        )
+        speaks = dialect(wire.dialect)
+        return Remote(
+            "acme",
+            wire.model,
+            speaks=speaks,
+            settings=table,
+            card=whole_card(table, speaks, wire.model),
+            key=resolved,
+            http=http,
+        )
+
+    return make
+
+
+async def resolved(reference: str) -> str:
+    """Return the key at a reference."""
+    if reference not in KEYS:
+        raise ReferenceUnresolved(f"there is nothing at {reference}.")
+    return KEYS[reference]
+
+
+async def said(model: Remote, prompt: Prompt = PROMPT) -> list[ModelEvent]:
+    """Return all that a model says in a turn."""
+    return [event async for event in model.stream(prompt)]
+
+
+async def failing(model: Remote, prompt: Prompt = PROMPT) -> ProviderFailed:
+    """Return how a turn fails. Whatever it is, it names provider and model in one line, and no key."""
+    with pytest.raises(ProviderFailed) as caught:
+        await said(model, prompt)
+    failed = caught.value
+    assert "acme" in failed.detail
+    assert model.model in failed.detail
+    assert failed.detail.isprintable()
+    assert failed.detail.endswith(".")
+    assert not any(key in failed.detail for key in KEYS.values())
+    return failed

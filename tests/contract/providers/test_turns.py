@@ -1,0 +1,91 @@
+"""What holds of every turn, whichever dialect it is asked in."""
+
+from palyra.core.prompt import CallProposed, TurnDone
+from tests.contract.providers.conftest import PROMPT, Asking, said
+from tests.contract.providers.wire import Wire, heard
+from tests.support.model_server import ModelServer, answer, stalls, stream
+
+
+async def test_the_text_comes_before_the_answer_is_over(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    server.play(stalls(wire.begin + wire.piece))
+
+    turn = asking().stream(PROMPT)
+    first = await anext(event async for event in turn if getattr(event, "text", ""))
+    await turn.aclose()  # type: ignore[attr-defined]
+
+    assert getattr(first, "text", "") == "la "
+
+
+async def test_arguments_that_are_no_json_are_proposed_as_malformed(
+    wire: Wire, server: ModelServer, asking: Asking
+) -> None:
+    server.play(stream(wire.recording("bad_arguments")))
+
+    call, done = await said(asking())
+
+    assert isinstance(call, CallProposed)
+    assert (call.tool, call.arguments) == ("files.read", {})
+    assert '{"path": "a.t' in call.malformed
+    assert isinstance(done, TurnDone)
+
+
+async def test_every_call_of_a_turn_has_an_id_of_its_own(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    server.play(stream(wire.recording("same_ids")))
+
+    calls = [event for event in await said(asking()) if isinstance(event, CallProposed)]
+
+    assert [call.arguments for call in calls] == [{}, {"zone": "UTC"}]
+    assert len({call.call_id for call in calls}) == 2
+    assert all(call.call_id for call in calls)
+
+
+async def test_usage_that_is_not_told_is_estimated(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    server.play(stream(wire.recording("no_usage")))
+
+    usage = heard(await said(asking())).usage
+
+    assert usage.estimated
+    assert usage.input_tokens > 0
+    assert usage.output_tokens > 0
+
+
+async def test_the_request_goes_where_it_should_with_the_key(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    server.play(stream(wire.recording("text")))
+
+    await said(asking(headers={"X-Team": "blue", "X-Token": "env:SECOND"}))
+
+    asked = server.asked[0]
+    assert (asked.method, asked.path.partition("?")[0]) == ("POST", wire.path)
+    assert "sk-0123456789abcdefghij" in asked.headers[wire.key_header]
+    assert asked.headers["x-team"] == "blue"
+    assert asked.headers["x-token"] == "sk-zyxwvutsrqponmlkjihg"
+    assert b"hello" in asked.body
+    assert b"sk-" not in asked.body
+
+
+async def test_a_connection_is_used_again(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    server.play(stream(wire.recording("text")))
+    model = asking()
+
+    for _ in range(3):
+        await said(model)
+
+    assert server.connections == 1
+
+
+async def test_no_cookie_is_sent_back(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    server.play(stream(wire.recording("text"), headers={"Set-Cookie": "who=me; Path=/"}))
+    model = asking()
+
+    await said(model)
+    await said(model)
+
+    assert "cookie" not in server.asked[1].headers
+
+
+async def test_models_are_listed(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    server.play(answer(200, wire.models))
+
+    assert await asking().models() == ["one", "two"]
+    assert server.asked[0].method == "GET"
+    assert server.asked[0].headers[wire.key_header]
