@@ -59,8 +59,8 @@ class _Reduction:
         # Texts and numbers only; a truth value is no number here.
         if values and all(isinstance(value, str | int | float) and not isinstance(value, bool) for value in values):
             found["enum"] = list(values)
-        if schema.get("format") in _FORMATS:
-            found["format"] = schema["format"]
+        if isinstance(form := schema.get("format"), str) and form in _FORMATS:
+            found["format"] = form
         return found
 
     def _object(self, schema: JsonObject, way: tuple[str, ...]) -> JsonObject:
@@ -69,7 +69,8 @@ class _Reduction:
         if isinstance(properties, dict) and properties:
             found["properties"] = {name: self.part(value, way) for name, value in properties.items()}
             # What is required must be described.
-            if required := [name for name in _listed(schema.get("required")) if name in properties]:
+            wanted = _listed(schema.get("required"))
+            if required := [name for name in wanted if isinstance(name, str) and name in properties]:
                 found["required"] = required
         if isinstance(others := schema.get("additionalProperties"), dict):
             found["additionalProperties"] = self.part(others, way)
