@@ -8,10 +8,12 @@ from typing import Protocol
 
 from palyra.cli.printable import printable_line
 from palyra.cli.question import Question
+from palyra.core.budget import Overdrawn
 from palyra.core.effect import Effect
 from palyra.core.events import (
     ApprovalRequested,
     ApprovalResolved,
+    BudgetWarned,
     ChildEnded,
     ChildStarted,
     ContextAssembled,
@@ -32,6 +34,7 @@ from palyra.core.events import (
     ToolProposed,
     ToolStarted,
 )
+from palyra.core.price import shown
 from palyra.core.tool import JsonObject, Outcome, Risk, Verdict
 from palyra.gateway.follow import Line
 from palyra.gateway.records import Run
@@ -189,7 +192,11 @@ class Narrator:
             case ChildEnded(call_id=call_id, outcome=outcome, text=text):
                 return [self._step(call_id, outcome, text)]
             case ApprovalRequested() as asked:
+                if asked.budgets:
+                    self._labels[asked.call_id] = "to go on beyond the budget"
                 return [_question(asked)]
+            case BudgetWarned(overdrawn=overdrawn):
+                return [Note(f"(the budget {overdrawn.budget} is exceeded: {_overdrawn(overdrawn)})")]
             case ApprovalResolved(call_id=call_id, approval_id=approval_id, decision=decision):
                 note = Note(f"({self._label(call_id)}: {decision.value.replace('_', ' ')})")
                 return [note, Settled(approval_id)]
@@ -207,6 +214,16 @@ class Narrator:
     def _label(self, call_id: str) -> str:
         # A stream that begins in the middle of a run has not seen the proposal.
         return self._labels.get(call_id, "a tool")
+
+
+def _overdrawn(one: Overdrawn) -> str:
+    """Say how much of a budget is used, with the turn that begins."""
+    if one.unpriced:
+        return f"{one.model} has no price"
+    used, cap = one.spent + one.wanted, one.cap
+    if one.unit == "tokens":
+        return f"{used:,} of {cap:,} tokens per {one.per.value} with this turn"
+    return f"{shown(used, one.unit)} of {shown(cap, one.unit)} per {one.per.value} with this turn"
 
 
 def _question(asked: ApprovalRequested) -> Question:

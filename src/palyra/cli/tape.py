@@ -8,6 +8,7 @@ from palyra.cli.printable import printable_line, shorten
 from palyra.core.events import (
     ApprovalRequested,
     ApprovalResolved,
+    BudgetWarned,
     CancelRequested,
     CheckpointRestored,
     ChildEnded,
@@ -100,6 +101,8 @@ def _of_run(event: RunEvent) -> str:
             return _words(f"{plural(messages, 'message')}, about {tokens} tokens", dropped and f"{dropped} left out")
         case ModelTurnStarted(turn=turn, provider=provider, model=model, last=last):
             return _words(f"turn {turn}, {provider} {model}", last and "last turn, no tools")
+        case BudgetWarned(overdrawn=overdrawn):
+            return f"{overdrawn.budget!r} of {overdrawn.whose} per {overdrawn.per}"
         case ModelText(text=text) | ModelReasoning(text=text):
             return repr(text)
         case ModelTurnEnded(turn=turn, stop=stop, usage=usage):
@@ -136,8 +139,11 @@ def _of_call(
         case PolicyDecided(verdict=verdict, risk=risk, reason=reason):
             of_risk = f"{risk} risk" if risk else None
             return _words(verdict.value, of_risk, reason if reason != of_risk else None)
-        case ApprovalRequested(approval_id=approval_id, expires_at=expires_at):
-            return f"{approval_id}, until {expires_at.astimezone():%Y-%m-%d %H:%M}"
+        case ApprovalRequested(approval_id=approval_id, expires_at=expires_at, budgets=budgets):
+            names = ", ".join(one.budget for one in budgets)
+            return _words(
+                f"{approval_id}, until {expires_at.astimezone():%Y-%m-%d %H:%M}", names and f"about the budget {names}"
+            )
         case ApprovalResolved(decision=decision, reason=reason):
             return _words(decision.value, reason)
         case ToolStarted(call_id=call_id, attempt=attempt):

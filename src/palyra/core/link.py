@@ -170,6 +170,8 @@ def turn_link(turn: Turn) -> Link:
     )
     if ended is not None:
         facts |= {"input_tokens": ended.usage.input_tokens, "output_tokens": ended.usage.output_tokens}
+    if (closed := ended or turn.voided) is not None and closed.micros is not None:
+        facts["cost_micros"] = closed.micros
     what = f"{turn.event.turn}, {' '.join(dict.fromkeys((turn.event.provider, turn.event.model)))}"
     if ended is not None:
         what += f", {ended.usage.input_tokens} tokens in, {ended.usage.output_tokens} out"
@@ -226,14 +228,20 @@ def approval_link(entry: Entry, event: ApprovalResolved, asked: tuple[Entry, App
     )
     edited = ", with other arguments" if event.arguments is not None else ""
     said = f": {event.reason}" if event.reason else ""
-    what = f"{event.decision.value.replace('_', ' ')} by {event.actor}, {event.scope.value}{edited}{said}"
+    beyond = f", asked{_about(asked[1])}" if asked is not None and asked[1].budgets else ""
+    what = f"{event.decision.value.replace('_', ' ')} by {event.actor}, {event.scope.value}{beyond}{edited}{said}"
     return _link(entry, event, "approval", what, facts=facts)
 
 
 def question_link(entry: Entry, event: ApprovalRequested) -> Link:
     """Return the link of a question that is still open."""
     facts = {"approval_id": event.approval_id, "expires_at": event.expires_at.isoformat()}
-    return _link(entry, event, "approval", "asked, and not answered", facts=facts)
+    return _link(entry, event, "approval", f"asked{_about(event)}, and not answered", facts=facts)
+
+
+def _about(event: ApprovalRequested) -> str:
+    names = ", ".join(one.budget for one in event.budgets)
+    return f" whether to go beyond the budget {names}" if names else ""
 
 
 def child_link(entry: Entry, event: ChildStarted) -> Link:

@@ -207,6 +207,16 @@ class RunState(Struct, frozen=True):
         return self.session_id if self.parent is None else self.parent.root_session_id or self.parent.session_id
 
     @property
+    def open_questions(self) -> list[tuple[CallId, str]]:
+        """What a person was asked and has not answered: each the call, empty if it is about budgets, and the id."""
+        about_calls = [
+            (call.call.call_id, call.waits_for)
+            for call in self.calls
+            if call.stage is Stage.WAITING and not call.for_child and call.waits_for is not None
+        ]
+        return about_calls if self.question is None else [*about_calls, (CallId(""), self.question)]
+
+    @property
     def is_answered(self) -> bool:
         """Whether the model has answered, and to everything that was said."""
         return self.answered and self.inputs == self.inputs_seen

@@ -72,7 +72,8 @@ def focus_on(entries: Sequence[Entry], tape_seq: int) -> Focus:
     """Return the part of the run that an entry of it belongs to."""
     entry = next(entry for entry in entries if entry.tape_seq == tape_seq)
     event = decode(entry.content)
-    call_id, turn = getattr(event, "call_id", None), getattr(event, "turn", None)
+    # A question about budgets belongs to no call.
+    call_id, turn = getattr(event, "call_id", None) or None, getattr(event, "turn", None)
     if isinstance(event, ContextAssembled):
         following = (decode(later.content) for later in entries if later.tape_seq > tape_seq)
         turn = next((later.turn for later in following if isinstance(later, ModelTurnStarted)), None)
@@ -114,7 +115,10 @@ class _Story:
         self._calls: dict[CallId, Call] = {}
         self._context: ContextAssembled | None = None
         self._seen: list[JsonObject] = []
+        self._asked: dict[str, tuple[Entry, ApprovalRequested]] = {}
+        """Open questions about budgets."""
         self._usage = [0, 0]
+        self._micros: int | None = None
 
     def take(self, entry: Entry, event: Event) -> None:
         match event:
@@ -133,8 +137,10 @@ class _Story:
                 self._turn.ended = event
                 self._usage[0] += event.usage.input_tokens
                 self._usage[1] += event.usage.output_tokens
+                self._spend(event.micros)
             case ModelTurnVoided():
                 self._turn.voided = event
+                self._spend(event.micros)
             case ToolProposed():
                 call = self._calls[event.call_id] = Call(entry, event)
                 if event.turn == 0:
@@ -151,6 +157,11 @@ class _Story:
         match event:
             case PolicyDecided():
                 self._calls[event.call_id].links.append(policy_link(entry, event))
+            case ApprovalRequested(budgets=budgets) if budgets:
+                self._asked[event.approval_id] = (entry, event)
+                self._add(entry, question_link(entry, event))
+            case ApprovalResolved(call_id=""):
+                self._answered(entry, event)
             case ApprovalRequested():
                 self._calls[event.call_id].asked[event.approval_id] = (entry, event)
             case ApprovalResolved():
@@ -172,6 +183,16 @@ class _Story:
             case _:
                 pass
 
+    def _answered(self, entry: Entry, event: ApprovalResolved) -> None:
+        """Let the answer take the place of the question about budgets."""
+        asked = self._asked.pop(event.approval_id)
+        self._parts = [(seq, part) for seq, part in self._parts if seq != asked[0].tape_seq]
+        self._add(entry, approval_link(entry, event, asked))
+
+    def _spend(self, micros: int | None) -> None:
+        if micros is not None:
+            self._micros = (self._micros or 0) + micros
+
     def tree(self, focus: Focus) -> Link:
         assert self._root is not None, "a run begins with its acceptance"
         then = []
@@ -185,6 +206,8 @@ class _Story:
             elif (shown := self._shown(part, focus)) is not None:
                 then.append(shown)
         tokens = {"input_tokens": self._usage[0], "output_tokens": self._usage[1]}
+        if self._micros is not None:
+            tokens["cost_micros"] = self._micros
         root = _marked(replace(self._root, facts={**self._root.facts, **tokens}, then=tuple(then)), focus)
         # Of what has no link of its own, the whole is shown.
         return root if any(link.subject for link in walk(root)) else replace(root, subject=not self._below)

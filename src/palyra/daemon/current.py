@@ -1,4 +1,4 @@
-"""The settings in force, the policies, the plugins and the prices: one frozen value of each at a time, exchanged as a whole."""
+"""What is in force: settings, policies, plugins and prices, one frozen value of each, exchanged as a whole."""
 
 import asyncio
 import logging

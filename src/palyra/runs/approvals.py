@@ -43,6 +43,10 @@ class ScopeTooWide(Invalid):
     """This call belongs to no class that could be allowed for longer. Allow it once."""
 
 
+class NotACall(Conflict):
+    """This question was about a budget, and its run has ended without an answer. Say again what you wanted."""
+
+
 class AnswerMalformed(Invalid):
     """The answer does not fit together."""
 
@@ -93,6 +97,8 @@ class Approvals:
                 raise _answered(asked)
             if asked.expires_at <= at:
                 raise ApprovalExpired
+            if not asked.call_id and arguments is not None:
+                raise AnswerMalformed("This question is about a budget, and so has no arguments that could be changed.")
             lasting = allow and scope is not Scope.ONCE
             if lasting and not asked.effect.kind:
                 raise ScopeTooWide
@@ -191,12 +197,16 @@ def check_overdue(asked: Approval, *, at: datetime) -> None:
     """Raise unless the time of the question ran out before anybody answered."""
     if asked.decision is None and asked.expires_at > at:
         raise StillOpen
+    if not asked.call_id:
+        raise NotACall
     if asked.decision not in (None, Decision.TIMED_OUT.value):
         raise _answered(asked)
 
 
 def waits(state: RunState, call_id: CallId, approval_id: str) -> bool:
-    """Tell whether the run waits for this very answer."""
+    """Tell whether the run waits for this very answer; it is about budgets if there is no call."""
+    if not call_id:
+        return state.status not in TERMINAL and state.question == approval_id
     return state.status not in TERMINAL and any(
         call.stage is Stage.WAITING and call.waits_for == approval_id and call.call.call_id == call_id
         for call in state.calls

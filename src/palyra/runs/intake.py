@@ -189,7 +189,7 @@ class Intake:
         active_id = next((run for run, active in open_runs if active), None)
         active = replay(conn, active_id) if active_id is not None else None
         # A run at its limit has had its last look at the conversation; the message gets a run of its own.
-        if inbound.mode is Mode.STEER and active is not None and active.limit is None and active.cancel is None:
+        if inbound.mode is Mode.STEER and active is not None and _takes_input(active):
             return self._steer(book, active, inbound, at=at)
         self._check_room(len(open_runs))
         after_seq = book.seq
@@ -230,21 +230,20 @@ class Intake:
     def _steer(self, book: Book, active: RunState, inbound: Inbound, *, at: datetime) -> Accepted:
         after_seq = book.seq
         state = active
-        for call in active.calls:
+        for call_id, approval_id in active.open_questions:
             # An open question is withdrawn: the person said something else instead.
-            if call.stage is Stage.WAITING and not call.for_child and call.waits_for is not None:
-                state = book.add(
-                    state,
-                    ApprovalResolved(
-                        at=at,
-                        actor=inbound.principal,
-                        labels=(labels.OWNER,),
-                        call_id=call.call.call_id,
-                        approval_id=call.waits_for,
-                        decision=Decision.WITHDRAWN,
-                        reason=inbound.text[:200],
-                    ),
-                )
+            state = book.add(
+                state,
+                ApprovalResolved(
+                    at=at,
+                    actor=inbound.principal,
+                    labels=(labels.OWNER,),
+                    call_id=call_id,
+                    approval_id=approval_id,
+                    decision=Decision.WITHDRAWN,
+                    reason=inbound.text[:200],
+                ),
+            )
         event = InputSteered(
             at=at,
             actor=inbound.principal,
@@ -291,8 +290,15 @@ def _claim(inbound: Inbound) -> Claim | None:
     return Claim(inbound.principal, inbound.idempotency_key, hashlib.sha256(_encode.encode(request)).hexdigest())
 
 
+def _takes_input(active: RunState) -> bool:
+    """Tell whether a further message can join the run, rather than begin another."""
+    return active.limit is None and active.cancel is None and active.refused is None
+
+
 def _waits_for(active: RunState) -> str | None:
     if active.status is not RunStatus.WAITING:
         return None
     waiting = [call.call.tool for call in active.calls if call.stage is Stage.WAITING]
+    if active.question is not None:
+        waiting = [f"your word on the budget {', '.join(active.at_stake)}"]
     return f"the active run waits for {', '.join(waiting)}; steer it with a message, or cancel it"

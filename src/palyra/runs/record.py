@@ -312,8 +312,7 @@ class Book:
 
     def _end(self, before: RunState, after: RunState, event: RunCompleted | RunFailed | RunCancelled) -> None:
         self._close_turn(before)
-        asks = any(call.stage is Stage.WAITING and not call.for_child for call in before.calls)
-        if asks or before.question is not None:
+        if before.open_questions:
             approvals.withdraw_of_run(self._conn, after.run_id, at_ms=to_ms(event.at))
         if after.parent is not None:
             payload = {"run_id": after.run_id, "session_id": after.session_id}

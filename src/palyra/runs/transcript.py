@@ -35,7 +35,7 @@ def message_of(state: RunState, event: RunEvent) -> Message | None:
             return Message(role=Role.ASSISTANT, text=text, calls=calls, reasoning=reasoning)
         case PolicyDecided(call_id=call_id, verdict=Verdict.DENY, reason=reason):
             return _result(call_id, Outcome.DENIED, reason)
-        case ApprovalResolved(call_id=call_id, decision=decision) if decision is not Decision.ALLOWED:
+        case ApprovalResolved(call_id=call_id, decision=decision) if call_id and decision is not Decision.ALLOWED:
             return _result(call_id, Outcome.DENIED, event.reason or decision.value)
         case ToolFinished(call_id=call_id) | ChildEnded(call_id=call_id):
             return _result(call_id, event.outcome, event.text)

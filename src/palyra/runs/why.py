@@ -9,6 +9,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from palyra.core import why
+from palyra.core.approval import Approval
 from palyra.core.artifact import Artifact, Checkpoint
 from palyra.core.call import DecidedCall
 from palyra.core.clock import to_ms
@@ -108,13 +109,19 @@ class _Search:
 
     def _approval(self, wanted: str) -> Trace | None:
         found = approvals.get(self._conn, wanted, self._principal)
-        return None if found is None else self._of_call("approval", found.run_id, found.call_id)
+        return None if found is None else self._of_approval(found)
 
     def _code(self) -> Trace | None:
         if len(self._name) != CODE_CHARS:
             return None
         found = approvals.ending_in(self._conn, self._name.upper(), self._principal)
-        return self._of_call("approval", found[0].run_id, found[0].call_id) if len(found) == 1 else None
+        return self._of_approval(found[0]) if len(found) == 1 else None
+
+    def _of_approval(self, asked: Approval) -> Trace:
+        # One about budgets concerns the run as a whole.
+        if not asked.call_id:
+            return self._traced("approval", self._tree(asked.run_id))
+        return self._of_call("approval", asked.run_id, asked.call_id)
 
     def _artifact(self, wanted: str) -> Trace | None:
         try:
