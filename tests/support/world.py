@@ -90,7 +90,6 @@ SHIPPED = Gate(combine(()))
 QUEUED_INPUTS = 16
 SIGNER = KeySigner(SigningKey(bytes(32)))
 ATTESTER = Attester(SIGNER)
-MODEL_SETTINGS = ModelSettings()
 
 
 class PriceTags:
@@ -236,9 +235,12 @@ class World:
         self.inbox = False
         """Somebody looks into the list of questions."""
         self.expires = timedelta(days=1)
+        """How long a question stays open."""
         self.spending = SpendingSettings()
         self.prices = PriceTags()
-        """How long a question stays open."""
+        self.models = ModelSettings()
+        self.others: dict[str, Provider] = {}
+        """Further providers that the settings of models may name."""
         self.clock = clock or MovableClock()
         self.ids = ids or CountedIds()
 
@@ -296,7 +298,9 @@ class World:
             model=ModelStep(
                 line,
                 roster=Roster(
-                    lambda: MODEL_SETTINGS, build=lambda settings, name, model: self._model, breakers=Breakers(clock)
+                    lambda: self.models,
+                    build=lambda settings, name, model: self.others.get(name, self._model),
+                    breakers=Breakers(clock),
                 ),
                 budgets=Budgets(lambda: self.spending, self.prices),
                 overdraft=Overdraft(channels, expires=lambda: self.expires, clock=clock, ids=ids),

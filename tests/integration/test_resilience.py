@@ -1,0 +1,205 @@
+"""A turn that fails is tried again, given to the next model, shortened, or ended; and all of it is on the tape."""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+
+import pytest
+
+from palyra.core.events import (
+    ContextAssembled,
+    ModelTurnEnded,
+    ModelTurnStarted,
+    ModelTurnVoided,
+    RunFailed,
+    TapeEvent,
+)
+from palyra.core.message import Accepted
+from palyra.core.model import Capabilities, Dialect, ModelProvider
+from palyra.core.prompt import ModelEvent, Prompt, StopReason, TextDelta, TurnDone
+from palyra.core.run import RunStatus
+from palyra.core.usage import Usage
+from palyra.providers import routing
+from palyra.providers.base import FailureKind, ProviderFailed
+from palyra.settings import ModelSettings
+from tests.integration.cast import inputs
+from tests.integration.conftest import Begin
+from tests.support.world import World
+
+TABLE = ModelProvider(dialect=Dialect.OPENAI, model="m")
+
+Speak = Callable[[Prompt, int], AsyncIterator[ModelEvent]]
+
+
+class Named:
+    """A provider whose answers depend on how often it was asked."""
+
+    def __init__(self, name: str, speak: Speak, *, window_tokens: int = 100_000) -> None:
+        self.name, self.model = name, "m"
+        self.capabilities = Capabilities(window_tokens=window_tokens, max_output_tokens=1_000)
+        self.prompts: list[Prompt] = []
+        self._speak = speak
+
+    def stream(self, prompt: Prompt) -> AsyncIterator[ModelEvent]:
+        self.prompts.append(prompt)
+        return self._speak(prompt, len(self.prompts))
+
+
+def done(text: str) -> list[ModelEvent]:
+    return [TextDelta(text), TurnDone(stop=StopReason.END, usage=Usage(input_tokens=10, output_tokens=2))]
+
+
+def fails(kind: FailureKind, *, times: int = 99, after: str = "", refused: bool = False) -> Speak:
+    """Fail so many times, after some words if there are any, then answer."""
+
+    async def speak(prompt: Prompt, asked: int) -> AsyncIterator[ModelEvent]:
+        if asked <= times:
+            if after:
+                yield TextDelta(after)
+            raise ProviderFailed(f"It fails ({asked}).", kind=kind, refused=refused)
+        for event in done("All is well."):
+            yield event
+
+    return speak
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "FIRST_WAIT_SECONDS", 0.0)
+
+
+async def world_of(begin: Begin, *providers: Named) -> World:
+    world = await begin(providers[0])
+    world.others = {provider.name: provider for provider in providers}
+    world.models = ModelSettings(
+        provider=providers[0].name,
+        fallback=tuple(provider.name for provider in providers[1:]),
+        providers={provider.name: TABLE for provider in providers},
+    )
+    return world
+
+
+async def turns(world: World, said: Accepted) -> list[TapeEvent]:
+    kinds = (ModelTurnStarted, ModelTurnVoided, ModelTurnEnded, RunFailed)
+    return [event for event in await world.events(said) if isinstance(event, kinds)]
+
+
+async def test_what_may_pass_is_tried_again_and_every_try_is_on_the_tape(begin: Begin) -> None:
+    first = Named("first", fails(FailureKind.NETWORK, times=2))
+    world = await world_of(begin, first)
+    said = await world.say("Hello?")
+    assert (await world.ended(said)).status is RunStatus.DONE
+    kinds = [type(event) for event in await turns(world, said)]
+    assert kinds == [ModelTurnStarted, ModelTurnVoided] * 2 + [ModelTurnStarted, ModelTurnEnded]
+    plans = [event.plan for event in await turns(world, said) if isinstance(event, ModelTurnStarted)]
+    assert [plan.attempt for plan in plans if plan is not None] == [1, 2, 3]
+
+
+async def test_halves_are_never_taken_for_one_answer(begin: Begin) -> None:
+    world = await world_of(begin, Named("first", fails(FailureKind.NETWORK, times=1, after="All is ")))
+    said = await world.say("Hello?")
+    assert (await world.ended(said)).status is RunStatus.DONE
+    assert [message.text for message in await world.messages(said)] == ["Hello?", "All is well."]
+
+
+async def test_a_used_up_quota_is_the_next_providers_turn(begin: Begin) -> None:
+    first, second = Named("first", fails(FailureKind.QUOTA)), Named("second", fails(FailureKind.QUOTA, times=0))
+    world = await world_of(begin, first, second)
+    said = await world.say("Hello?")
+    assert (await world.ended(said)).status is RunStatus.DONE
+    assert (len(first.prompts), len(second.prompts)) == (1, 1)
+    last = [event for event in await turns(world, said) if isinstance(event, ModelTurnStarted)][-1]
+    assert (last.provider, last.reason) == ("second", "the default; first/m: its quota is used up")
+
+
+async def test_a_run_that_nobody_answers_ends_with_the_last_reason_and_who_was_asked(begin: Begin) -> None:
+    world = await world_of(begin, Named("first", fails(FailureKind.TIMEOUT)), Named("second", fails(FailureKind.AUTH)))
+    said = await world.say("Hello?")
+    run = await world.ended(said)
+    assert (run.status, run.reason) == (RunStatus.FAILED, "It fails (1). Asked were: first/m, second/m.")
+    ended = (await turns(world, said))[-1]
+    assert isinstance(ended, RunFailed)
+    assert ended.code == "model_auth"
+    assert sum(isinstance(event, ModelTurnVoided) for event in await turns(world, said)) == 4
+
+
+async def test_what_one_provider_refuses_for_its_content_is_not_carried_to_the_next(begin: Begin) -> None:
+    second = Named("second", fails(FailureKind.NETWORK, times=0))
+    world = await world_of(begin, Named("first", fails(FailureKind.CONTENT_POLICY)), second)
+    said = await world.say("Hello?")
+    assert (await world.ended(said)).status is RunStatus.FAILED
+    assert not second.prompts
+
+
+async def test_a_conversation_that_is_too_long_is_shortened_and_that_is_said(begin: Begin) -> None:
+    """However wide we took the window for: half of what was shown is shown."""
+
+    async def speak(prompt: Prompt, asked: int) -> AsyncIterator[ModelEvent]:
+        if len(inputs(prompt)) > 3:
+            raise ProviderFailed("Too long.", kind=FailureKind.CONTEXT_TOO_LONG, refused=True)
+        for event in done("Fine."):
+            yield event
+
+    first = Named("first", speak)
+    world = await world_of(begin, first)
+    for number in range(3):
+        await world.ask(f"Message number {number}.")
+    said = await world.say("The last message.")
+    assert (await world.ended(said)).status is RunStatus.DONE
+    assert inputs(first.prompts[-1])[-1] == "The last message."
+    shown = [event for event in await world.events(said) if isinstance(event, ContextAssembled)]
+    assert [bool(event.narrowed) for event in shown] == [False, True]
+    assert shown[1].dropped > shown[0].dropped
+
+
+async def test_a_refused_try_costs_nothing_and_a_broken_one_its_estimate(begin: Begin) -> None:
+    refused = Named("first", fails(FailureKind.RATE_LIMIT, times=1, refused=True))
+    world = await world_of(begin, refused)
+    said = await world.say("Hello?")
+    await world.ended(said)
+    void = next(event for event in await turns(world, said) if isinstance(event, ModelTurnVoided))
+    assert void.usage.tokens == 0
+
+    broken = Named("first", fails(FailureKind.NETWORK, times=1, after="Some words of an answer."))
+    world = await world_of(begin, broken)
+    said = await world.say("Hello?")
+    await world.ended(said)
+    void = next(event for event in await turns(world, said) if isinstance(event, ModelTurnVoided))
+    assert void.usage.estimated
+    assert void.usage.output_tokens > 0
+    assert void.usage.input_tokens > 0
+
+
+async def test_what_has_failed_is_remembered_over_a_crash(begin: Begin) -> None:
+    first, second = Named("first", fails(FailureKind.QUOTA)), Named("second", fails(FailureKind.QUOTA, times=0))
+    world = await world_of(begin, first, second)
+    remembered = 0
+    for commits in range(1, 7):
+        world.dies_after(commits)
+        said = await world.say("Hello?", key=f"session {commits}")
+        died = await world.dies_before_end_of(said)
+        failed = sum(isinstance(event, ModelTurnVoided) for event in await turns(world, said))
+        asked = len(first.prompts)
+        if died:
+            await world.crash()
+        assert (await world.ended(said)).status is RunStatus.DONE
+        if died and failed:
+            remembered += 1
+            assert len(first.prompts) == asked
+    assert remembered
+
+
+async def test_who_fails_five_times_in_a_row_is_left_alone_for_a_while(begin: Begin) -> None:
+    first = Named("first", fails(FailureKind.UNAVAILABLE))
+    second = Named("second", fails(FailureKind.NETWORK, times=0))
+    world = await world_of(begin, first, second)
+    await world.ask("One.")
+    await world.ask("Two.")
+    asked = len(first.prompts)
+    said = await world.say("Three.")
+    await world.ended(said)
+    assert len(first.prompts) == asked
+    started = next(event for event in await turns(world, said) if isinstance(event, ModelTurnStarted))
+    assert "is left alone" in started.reason
+    world.clock.advance(timedelta(seconds=60))
+    await world.ask("Four.")
+    assert len(first.prompts) > asked
