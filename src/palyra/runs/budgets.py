@@ -19,7 +19,7 @@ from palyra.core.spending import Account, Amount, bounds, scope_of
 from palyra.core.usage import Usage
 from palyra.journal import agents, budget_warnings, spending
 from palyra.journal.engine import Connection
-from palyra.runs.steps.port import Guard
+from palyra.runs.emit import Guard
 from palyra.settings import SpendingSettings
 
 TOKENS = "tokens"

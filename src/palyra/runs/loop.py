@@ -18,6 +18,7 @@ from palyra.core.step import (
     CheckPolicy,
     ExecuteTools,
     Finish,
+    HandOver,
     NoteLimit,
     RefuseCalls,
     Resume,
@@ -29,12 +30,12 @@ from palyra.journal import tape
 from palyra.journal.engine import Connection, Engine
 from palyra.journal.leases import Lease
 from palyra.runs.attestations import Attester
+from palyra.runs.emit import Emit, Guard
 from palyra.runs.record import Overtaken, fold, record, replay
 from palyra.runs.steps.approval import ApprovalStep
 from palyra.runs.steps.finish import FinishStep
 from palyra.runs.steps.model import ModelStep
 from palyra.runs.steps.policy import PolicyStep
-from palyra.runs.steps.port import Emit, Guard
 from palyra.runs.steps.tools import ToolsStep
 from palyra.runs.stops import Stops
 
@@ -161,7 +162,7 @@ class Loop:
                 await self._policy.perform(state, step, emit)
             case ExecuteTools():
                 await self._tools.perform(state, step, emit)
-            case Finish() | NoteLimit() | RefuseCalls() | Resume():
+            case Finish() | HandOver() | NoteLimit() | RefuseCalls() | Resume():
                 await self._finish.perform(state, step, emit)
             case AskApproval():
                 await self._approval.perform(state, step, emit)

@@ -10,7 +10,7 @@ from palyra.core.run import RunState
 from palyra.core.step import AskApproval
 from palyra.journal import tape
 from palyra.journal.engine import Engine
-from palyra.runs.steps.port import Emit
+from palyra.runs.emit import Emit
 
 
 class ApprovalStep:

@@ -38,8 +38,8 @@ from palyra.providers.roster import Roster, full_name
 from palyra.providers.routing import Need
 from palyra.runs.agents import NoAgent
 from palyra.runs.budgets import BudgetRefused, Budgets
+from palyra.runs.emit import Emit
 from palyra.runs.overdraft import Overdraft
-from palyra.runs.steps.port import Emit
 from palyra.runs.steps.turn import Broken, Turn, WouldNotStop
 from palyra.tools.toolbox import BUILTIN_ONLY, Toolbox
 

@@ -14,9 +14,9 @@ from palyra.core.tool import ToolCall, Verdict
 from palyra.journal import agents, grants, sessions, signals, tape
 from palyra.journal.engine import Connection, Engine
 from palyra.journal.signals import Warned
+from palyra.runs.emit import Emit
 from palyra.runs.judge import Judge, Judged, origins
 from palyra.runs.shadow import Asked, Shadows
-from palyra.runs.steps.port import Emit
 from palyra.runs.workbench import Workbench
 from palyra.tools.arguments import BadCall
 from palyra.tools.catalog import Catalog

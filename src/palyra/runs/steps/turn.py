@@ -25,7 +25,7 @@ from palyra.core.prompt import (
 )
 from palyra.core.usage import Usage
 from palyra.providers.base import FailureKind, Provider, ProviderFailed
-from palyra.runs.steps.port import Emit
+from palyra.runs.emit import Emit
 
 FLUSH_SECONDS = 0.05
 FLUSH_BYTES = 1024
