@@ -17,10 +17,10 @@ from palyra.journal import agents, approvals
 from palyra.journal.engine import Engine
 from palyra.runs.attestations import Attester
 from palyra.runs.children import limits_for_child, refusal
+from palyra.runs.emit import Emit
 from palyra.runs.judge import Judge
 from palyra.runs.keeping import CallKeeping
 from palyra.runs.learned import labels_of_result, scanned
-from palyra.runs.steps.port import Emit
 from palyra.runs.workbench import Workbench
 from palyra.tools.arguments import BadCall
 from palyra.tools.base import Delegation, Tool, ToolContext
