@@ -70,17 +70,20 @@ def read_head(path: Path) -> Head:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise NotAModel(f"can not be read: {error.strerror}") from error
-    with open(descriptor, "rb") as file:
+    try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise NotAModel("is no file")
-        if file.read(len(MAGIC)) != MAGIC:
+        if os.pread(descriptor, len(MAGIC), 0) != MAGIC:
             raise NotAModel("is not in the GGUF format")
         with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:
-            try:
-                facts = _facts(content)
-            except (struct.error, UnicodeDecodeError, OverflowError, ValueError) as error:
-                raise NotAModel("is damaged, or was not fetched to its end") from error
+            facts = _facts(content)
+    except OSError as error:
+        raise NotAModel(f"can not be read: {error.strerror}") from error
+    except (struct.error, UnicodeDecodeError, OverflowError, ValueError) as error:
+        raise NotAModel("is damaged, or was not fetched to its end") from error
+    finally:
+        os.close(descriptor)
     return Head(
         size=found.st_size + _further_parts(path),
         trained_tokens=_number(facts, "context_length"),
