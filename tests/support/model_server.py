@@ -198,12 +198,14 @@ def breaks_off(data: bytes | str = b"") -> Reply:
     return reply
 
 
-def endless(data: bytes | str) -> Reply:
-    """Send the same events again and again, until the other side goes."""
+def endless(data: bytes | str, *, first: bytes = b"") -> Reply:
+    """Send the same events again and again after some others, until the other side goes."""
     body = (data.encode() if isinstance(data, str) else data) * 100
 
     async def reply(asked: Asked, line: Line) -> None:
         await line.head(200, {**SSE, "Transfer-Encoding": "chunked"})
+        if first:
+            await line.chunk(first)
         while True:
             await line.chunk(body)
 

@@ -78,7 +78,7 @@ class Http:
         try:
             async with asyncio.timeout_at(until):
                 response = await session.request(
-                    method, url, data=body, headers={**_HEADERS, **headers}, allow_redirects=False, **_through(url)
+                    method, url, data=body, allow_redirects=False, **_through(url, {**_HEADERS, **headers})
                 )
         except TimeoutError as error:
             raise LineFailed(FailureKind.TIMEOUT, f"nothing came for {seconds:g} s") from error
@@ -199,23 +199,24 @@ class Answer:
         return piece
 
 
-def _through(url: str) -> dict[str, Any]:
-    """Return the proxy that the environment names for an address, if any."""
+def _through(url: str, headers: Mapping[str, str]) -> dict[str, Any]:
+    """Return the headers, and the proxy that the environment names for an address, if any."""
     # What it imports would stay in the memory of a daemon that asks nobody.
     from urllib.request import getproxies, proxy_bypass
 
     parts = urlsplit(url)
     if not parts.hostname or not (proxies := getproxies()) or proxy_bypass(parts.hostname):
-        return {}
+        return {"headers": headers}
     found = urlsplit(proxies.get(parts.scheme) or proxies.get("all") or "")
     if found.scheme not in ("http", "https"):
-        return {}
+        return {"headers": headers}
     user, _, host = found.netloc.rpartition("@")
-    proxy = {"proxy": f"{found.scheme}://{host}"}
-    if not user:
-        return proxy
-    known = b64encode(unquote_to_bytes(user)).decode()
-    return {**proxy, "proxy_headers": {"Proxy-Authorization": f"Basic {known}"}}
+    known = {"Proxy-Authorization": f"Basic {b64encode(unquote_to_bytes(user)).decode()}"} if user else {}
+    proxy = f"{found.scheme}://{host}"
+    # Through a tunnel only the proxy itself may see who asks it; else it is told with the request.
+    if parts.scheme == "https":
+        return {"headers": headers, "proxy": proxy, "proxy_headers": known}
+    return {"headers": {**headers, **known}, "proxy": proxy}
 
 
 def _why(error: Exception) -> str:

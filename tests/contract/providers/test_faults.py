@@ -1,0 +1,464 @@
+"""What a provider may do wrong, and what becomes of it: one kind, one sentence, no key, nothing left open."""
+
+import asyncio
+import socket
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from time import perf_counter
+
+import pytest
+
+from palyra.core.prompt import TextDelta
+from palyra.providers import http as over_http
+from palyra.providers.base import FailureKind
+from palyra.providers.http import Http
+from palyra.providers.remote import Remote
+from tests.contract.providers.conftest import KEYS, PROMPT, Asking, failing, said
+from tests.contract.providers.wire import Wire, heard
+from tests.support.eventually import eventually
+from tests.support.model_server import (
+    ModelServer,
+    Reply,
+    answer,
+    breaks_off,
+    echo_key,
+    endless,
+    model_server,
+    raw,
+    silent,
+    stalls,
+    stream,
+)
+from tests.support.site import Site, certificate, served
+
+HTML = "<!doctype html><html><body><h1>Sign in to the network</h1></body></html>"
+
+
+async def test_each_error_is_of_its_kind(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    for refusal in wire.refusals:
+        server.play(answer(refusal.status, refusal.body))
+
+        failed = await failing(asking())
+
+        assert (failed.kind, refusal.body) == (refusal.kind, refusal.body)
+        assert failed.refused
+
+
+async def test_a_key_that_is_refused_is_named_by_its_place(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    server.play(echo_key(401))
+
+    failed = await failing(asking())
+
+    assert failed.kind is FailureKind.AUTH
+    assert "env:KEY" in failed.detail
+    assert len(server.asked) == 1
+
+
+async def test_a_second_key_is_tried_when_the_first_is_refused(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    server.play(echo_key(401), stream(wire.recording("text")))
+
+    turn = heard(await said(asking(keys=("env:SECOND",))))
+
+    assert turn.text == wire.turns["text"].text
+    keys = [asked.headers[wire.key_header] for asked in server.asked]
+    assert [KEYS["env:KEY"] in keys[0], KEYS["env:SECOND"] in keys[1]] == [True, True]
+
+
+async def test_a_second_key_is_not_tried_for_anything_else(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    server.play(answer(429, {"error": {"message": "slow down"}}), stream(wire.recording("text")))
+
+    failed = await failing(asking(keys=("env:SECOND",)))
+
+    assert failed.kind is FailureKind.RATE_LIMIT
+    assert len(server.asked) == 1
+
+
+async def test_a_key_that_is_not_there_is_asked_for_and_nothing_is_sent(
+    wire: Wire, server: ModelServer, asking: Asking
+) -> None:
+    failed = await failing(asking(key="env:NOWHERE"))
+
+    assert failed.kind is FailureKind.AUTH
+    assert failed.refused
+    assert "env:NOWHERE" in failed.detail
+    assert server.asked == []
+
+
+async def test_a_key_that_can_not_stand_in_a_header_is_not_sent(
+    wire: Wire, server: ModelServer, asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(KEYS, "env:KEY", "two\r\nX-Lines: of it")
+
+    failed = await failing(asking())
+
+    assert failed.kind is FailureKind.AUTH
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 429, 500])
+async def test_a_key_that_is_said_back_is_not_shown(
+    status: int, wire: Wire, server: ModelServer, asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One that looks like nothing in particular: only that it was sent gives it away.
+    monkeypatch.setitem(KEYS, "env:KEY", "plain-words-and-9-numbers")
+    server.play(echo_key(status))
+
+    failed = await failing(asking())
+
+    assert "plain-words" not in failed.detail
+
+
+async def test_a_key_is_not_shown_where_the_words_are_cut(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    key = KEYS["env:KEY"].replace("sk-", "q-")
+    for lead in range(170, 200):
+        message = f"{'x' * lead}{key} and so on, and so on"
+        server.play(answer(400, {"error": {"message": message, "type": "bad", "code": 400, "status": "BAD"}}))
+        model = asking()
+
+        async def resolved(reference: str) -> str:
+            return key
+
+        model._key = resolved
+        failed = await failing(model)
+
+        assert key[:4] not in failed.detail
+
+
+async def test_a_key_that_is_said_back_within_the_answer_is_not_shown(
+    wire: Wire, server: ModelServer, asking: Asking
+) -> None:
+    server.play(stream(wire.begin + wire.error_inside(f"No: {KEYS['env:KEY']}")))
+
+    failed = await failing(asking())
+
+    assert "No:" in failed.detail
+
+
+async def test_what_a_server_says_is_shown_short_and_clean(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    message = "\x1b[31mred\x07\n" + "very " * 1000
+    server.play(answer(500, {"error": {"message": message, "type": "bad", "code": 500, "status": "INTERNAL"}}))
+
+    failed = await failing(asking())
+
+    assert "red very" in failed.detail
+    assert len(failed.detail) < 500
+
+
+@pytest.mark.parametrize("status", [200, 404, 502])
+async def test_a_web_page_is_no_answer(status: int, wire: Wire, server: ModelServer, asking: Asking) -> None:
+    server.play(answer(status, HTML, headers={"Content-Type": "text/html"}))
+
+    failed = await failing(asking())
+
+    assert failed.kind is (FailureKind.UNAVAILABLE if status == 502 else FailureKind.MALFORMED)
+    assert "web page" in failed.detail
+
+
+@pytest.mark.parametrize("body", [b"", b"data", b'{"id": "x", "choices": [{"ind', b"[]", b"\xff\xfe", b"null"])
+async def test_an_answer_that_is_no_stream_is_malformed(
+    body: bytes, wire: Wire, server: ModelServer, asking: Asking
+) -> None:
+    server.play(answer(200, body, headers={"Content-Type": "application/json"}))
+
+    assert (await failing(asking())).kind is FailureKind.MALFORMED
+
+
+@pytest.mark.parametrize(
+    "event",
+    [b'{"id": "x", "choi', b"\xff\xfe\xfd", b"nonsense", b"[1, 2]", b"[" * 100_000],
+    ids=["half", "bytes", "words", "a list", "deep"],
+)
+async def test_an_event_that_is_no_json_object_is_malformed(
+    event: bytes, wire: Wire, server: ModelServer, asking: Asking
+) -> None:
+    server.play(stream(wire.begin + wire.piece + b"data: " + event + b"\n\n"))
+
+    failed = await failing(asking())
+
+    assert failed.kind is FailureKind.MALFORMED
+    assert not failed.refused
+
+
+async def test_half_a_letter_is_malformed(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    server.play(stream(wire.begin + wire.piece.replace(b"la ", b"l\xc3")))
+
+    assert (await failing(asking())).kind is FailureKind.MALFORMED
+
+
+async def test_an_error_within_a_good_status_fails(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    for reply in (
+        stream(wire.error_inside("The engine is on fire.")),
+        stream(wire.begin + wire.piece + wire.error_inside("The engine is on fire.")),
+        answer(200, {"error": {"message": "The engine is on fire.", "type": "server_error", "code": 500}}),
+    ):
+        server.play(reply)
+
+        failed = await failing(asking())
+
+        assert failed.kind is FailureKind.UNAVAILABLE
+        assert "The engine is on fire" in failed.detail
+
+
+async def test_a_redirect_is_not_followed(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    async with model_server(stream(wire.recording("text"))) as other:
+        for status in (301, 302, 307, 308):
+            server.play(answer(status, b"", headers={"Location": f"http://localhost:{other.port}/v1/elsewhere"}))
+
+            failed = await failing(asking())
+
+            assert failed.kind is FailureKind.MALFORMED
+            assert "localhost" in failed.detail
+        assert other.asked == []
+        assert other.connections == 0
+
+
+async def test_a_stream_that_ends_before_its_end_broke_off(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    for reply in (
+        stream(wire.begin + wire.piece),
+        breaks_off(wire.begin + wire.piece),
+        breaks_off(),
+        stream(b": hm\n\n"),
+    ):
+        server.play(reply)
+
+        failed = await failing(asking())
+
+        assert failed.kind is FailureKind.NETWORK
+        assert not failed.refused
+
+
+async def test_what_was_said_before_it_broke_off_was_passed_on(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    server.play(breaks_off(wire.begin + wire.piece))
+    texts = []
+
+    with suppress(Exception):
+        async for event in asking().stream(PROMPT):
+            texts += [event.text] if isinstance(event, TextDelta) and event.text else []
+
+    assert texts == ["la "]
+
+
+@pytest.mark.parametrize("data", [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 OK\r\n\r\n", b"\x00\x01\x02\x03\r\n\r\n"])
+async def test_what_is_no_http_is_malformed(data: bytes, wire: Wire, server: ModelServer, asking: Asking) -> None:
+    server.play(raw(data))
+
+    assert (await failing(asking())).kind is FailureKind.MALFORMED
+
+
+async def test_a_server_that_hangs_up_at_once_could_not_be_reached(
+    wire: Wire, server: ModelServer, asking: Asking
+) -> None:
+    server.play(raw(b""))
+
+    assert (await failing(asking())).kind is FailureKind.NETWORK
+
+
+async def test_a_server_that_is_not_there_could_not_be_reached(wire: Wire, asking: Asking) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+    failed = await failing(asking(base_url=f"http://127.0.0.1:{port}/v1"))
+
+    assert failed.kind is FailureKind.NETWORK
+    assert failed.refused
+
+
+async def test_a_host_that_is_not_there_could_not_be_reached(
+    wire: Wire, asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+
+    failed = await failing(asking(base_url="http://nowhere.invalid/v1"))
+
+    assert failed.kind is FailureKind.NETWORK
+    assert failed.refused
+    assert "no host of that name" in failed.detail
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_not_trusted(wire: Wire, asking: Asking, tmp_path: Path) -> None:
+    made, key = await asyncio.to_thread(certificate, tmp_path, "localhost")
+    site = Site()
+    async with served(site, made=made, key=key):
+        failed = await failing(asking(base_url=f"https://localhost:{site.port}/v1"))
+
+    assert failed.kind is FailureKind.NETWORK
+    assert failed.refused
+    assert "certificate" in failed.detail
+    assert site.asked == []
+
+
+@pytest.mark.parametrize("reply", [silent, stalls()], ids=["no head", "no body"])
+async def test_an_answer_that_does_not_begin_is_given_up(
+    reply: Reply, wire: Wire, server: ModelServer, asking: Asking
+) -> None:
+    server.play(reply)
+    began = perf_counter()
+
+    failed = await failing(asking(first_byte_seconds=0.2))
+
+    assert failed.kind is FailureKind.TIMEOUT
+    assert 0.15 < perf_counter() - began < 5
+
+
+async def test_an_answer_that_stands_still_is_given_up(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    server.play(stalls(wire.begin + wire.piece))
+
+    failed = await failing(asking(idle_seconds=0.2))
+
+    assert failed.kind is FailureKind.TIMEOUT
+    assert "stood still for 0.2 s" in failed.detail
+
+
+async def test_an_answer_that_takes_too_long_is_given_up(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    server.play(endless(wire.piece, first=wire.begin))
+
+    failed = await failing(asking(total_seconds=0.3))
+
+    assert failed.kind is FailureKind.TIMEOUT
+    assert "not over after 0.3 s" in failed.detail
+
+
+async def test_thoughts_and_arguments_without_end_are_cut_off(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    for event in (wire.thought, wire.argument):
+        if event:
+            server.play(endless(event, first=wire.begin))
+
+            failed = await failing(asking())
+
+            assert failed.kind is FailureKind.MALFORMED
+            assert "without end" in failed.detail
+
+
+async def test_an_event_without_end_is_cut_off(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    server.play(endless(b"data: " + b"x" * 10_000))
+
+    failed = await failing(asking())
+
+    assert failed.kind is FailureKind.MALFORMED
+    assert "too large" in failed.detail
+
+
+async def test_a_stream_of_nothing_is_cut_off(
+    wire: Wire, server: ModelServer, asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(over_http, "MOST_STREAM_BYTES", 1024 * 1024)
+    server.play(endless(b": still here\n\n"))
+
+    failed = await failing(asking())
+
+    assert failed.kind is FailureKind.MALFORMED
+    assert "no end" in failed.detail
+
+
+async def test_an_answer_that_is_compressed_is_not_taken(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    server.play(stream(b"\x1f\x8b\x08\x00 not really", headers={"Content-Encoding": "gzip"}))
+
+    assert (await failing(asking())).kind is FailureKind.MALFORMED
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry-After": "7"}, 7),
+        ({"Retry-After-Ms": "1500", "Retry-After": "2"}, 1.5),
+        ({"Retry-After": "Wed, 21 Oct 2026 07:28:30 GMT", "Date": "Wed, 21 Oct 2026 07:28:00 GMT"}, 30),
+        ({"Retry-After": "soon"}, 0),
+        ({"Retry-After": "99999999999999"}, 0),
+        ({"Retry-After": "999999999"}, 86400),
+        (
+            {
+                "X-RateLimit-Remaining-Requests": "0",
+                "X-RateLimit-Reset-Requests": "6m1.5s",
+                "X-RateLimit-Reset-Tokens": "20ms",
+            },
+            361.5,
+        ),
+        ({"X-RateLimit-Reset-Requests": "1s", "X-RateLimit-Reset-Tokens": "250ms"}, 0.25),
+        ({}, 0),
+    ],
+)
+async def test_a_provider_may_say_when_to_come_back(
+    headers: dict[str, str], seconds: float, wire: Wire, server: ModelServer, asking: Asking
+) -> None:
+    server.play(answer(429, {"error": {"message": "Slow down."}}, headers=headers))
+
+    failed = await failing(asking())
+
+    assert (failed.kind, failed.retry_after) == (FailureKind.RATE_LIMIT, timedelta(seconds=seconds))
+
+
+@pytest.mark.parametrize("when", ["waiting for the head", "waiting for the body", "amid the answer", "closed"])
+async def test_whoever_is_cancelled_closes_the_connection_at_once(
+    when: str, wire: Wire, server: ModelServer, asking: Asking
+) -> None:
+    head, body, amid = silent, stalls(), stalls(wire.begin + wire.piece)
+    server.play({"waiting for the head": head, "waiting for the body": body}.get(when, amid))
+    model, spoke = asking(), asyncio.Event()
+
+    if when == "closed":
+        turn = model.stream(PROMPT)
+        await anext(event async for event in turn if isinstance(event, TextDelta) and event.text)
+        stopped_at = perf_counter()
+        await turn.aclose()  # type: ignore[attr-defined]
+    else:
+        task = asyncio.create_task(_listen(model, spoke))
+        await eventually(lambda: bool(server.lines) and (when != "amid the answer" or spoke.is_set()))
+        stopped_at = perf_counter()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    await eventually(lambda: server.lines[0].closed_at is not None)
+
+    closed_at = server.lines[0].closed_at
+    assert closed_at is not None
+    assert closed_at - stopped_at < 0.1
+
+
+async def test_many_may_be_asked_at_once(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    server.play(stream(wire.recording("text"), cut=50))
+    model = asking()
+
+    turns = await asyncio.gather(*(said(model) for _ in range(100)))
+
+    assert {heard(turn).text for turn in turns} == {wire.turns["text"].text}
+
+
+async def test_a_client_that_is_closed_asks_nobody(wire: Wire, server: ModelServer, asking: Asking, http: Http) -> None:
+    server.play(stream(wire.recording("text")))
+    model = asking()
+    await said(model)
+    await http.close()
+
+    failed = await failing(model)
+
+    assert failed.kind is FailureKind.UNAVAILABLE
+    assert len(server.asked) == 1
+
+
+async def test_the_proxy_of_the_environment_is_used(
+    wire: Wire, server: ModelServer, asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.play(stream(wire.recording("text")))
+    monkeypatch.setenv("http_proxy", f"http://ana:pass%20word@127.0.0.1:{server.port}")
+
+    turn = heard(await said(asking(base_url="http://provider.example/v1")))
+
+    assert turn.text == wire.turns["text"].text
+    assert server.asked[0].path.startswith("http://provider.example/v1")
+    assert server.asked[0].headers["proxy-authorization"] == "Basic YW5hOnBhc3Mgd29yZA=="
+
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    await said(asking())
+    assert server.asked[1].path.startswith(wire.path)
+    assert "proxy-authorization" not in server.asked[1].headers
+
+
+async def _listen(model: Remote, spoke: asyncio.Event) -> None:
+    async for event in model.stream(PROMPT):
+        if isinstance(event, TextDelta) and event.text:
+            spoke.set()
