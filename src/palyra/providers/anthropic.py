@@ -169,7 +169,7 @@ class Anthropic:
     def listed(self, body: bytes) -> list[str]:
         """Return the models of such a list, or raise `DecodeError`."""
         try:
-            return [model.id for model in _models.decode(body).data]
+            return sorted(model.id for model in _models.decode(body).data)
         except _UNREADABLE as error:
             raise msgspec.DecodeError("no list of models") from error
 

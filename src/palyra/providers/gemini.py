@@ -14,6 +14,7 @@ from palyra.core.prompt import CallProposed, ModelEvent, Prompt, ReasoningDelta,
 from palyra.core.tool import JsonObject
 from palyra.core.usage import Usage
 from palyra.providers.base import FailureKind, ProviderFailed
+from palyra.providers.calls import read_arguments
 from palyra.providers.dialect import Request, Target
 from palyra.providers.draft import MOST_CALLS, names_of
 from palyra.providers.failure import BROKE_OFF, LONGEST_WAIT, NOT_ACCEPTED, failure, kind_of, refusal, retry_after
@@ -176,7 +177,7 @@ class Gemini:
         except _UNREADABLE as error:
             raise msgspec.DecodeError("no list of models") from error
         talking = (model for model in models if "generateContent" in model.supported_generation_methods)
-        return [model.name.removeprefix("models/") for model in talking]
+        return sorted(model.name.removeprefix("models/") for model in talking)
 
 
 DIALECT = Gemini()
@@ -308,10 +309,10 @@ class Reading:
             raise failure(self._target, FailureKind.MALFORMED, why=f"more than {MOST_CALLS} calls in one turn")
         self._calls += 1
         arguments, malformed = call.args, ""
-        if arguments is None:
-            arguments = {}
-        elif not isinstance(arguments, dict):
-            arguments, malformed = {}, f"the arguments are no JSON object but a {type(arguments).__name__}"
+        if not isinstance(arguments, dict):
+            # It has none, or they are not what they should be: then the words are told as they are of anybody.
+            text = arguments if isinstance(arguments, str) else _encode(arguments).decode()
+            arguments, malformed = read_arguments("" if arguments is None else text)
         return CallProposed(
             call_id=call.id or "", tool=self._names.back(call.name), arguments=arguments, malformed=malformed
         )
