@@ -5,6 +5,8 @@ A name may have parts with `:` between them, of which each belongs to those befo
 
 GRPC = "grpc"
 HTTP = "http"
+TRIAL = "trial"
+"""A trial of a provider, by whoever administers this Palyra."""
 UNKNOWN = "unknown"
 """Stands where no channel was recorded."""
 

@@ -33,6 +33,7 @@ from palyra.gateway.http.files import FileRoutes
 from palyra.gateway.http.journal import JournalRoutes
 from palyra.gateway.http.mcp import McpRoutes
 from palyra.gateway.http.protocol import bounded
+from palyra.gateway.http.providers import ProviderRoutes
 from palyra.gateway.http.runs import RunRoutes
 from palyra.gateway.http.secrets import SecretRoutes
 from palyra.gateway.http.sessions import SessionRoutes
@@ -51,6 +52,7 @@ from palyra.runs.control import Control
 from palyra.runs.files import Files
 from palyra.runs.intake import Intake
 from palyra.runs.mcp import Mcp
+from palyra.runs.providers import Providers
 from palyra.runs.secrets import Secrets
 from palyra.runs.sessions import Sessions
 from palyra.runs.shadow import Shadows
@@ -97,6 +99,7 @@ def build(
     watch: Watch,
     toolbox: Toolbox,
     mcp: Mcp,
+    providers: Providers,
 ) -> Doors:
     """Put both doors together."""
     rate = Rate(clock, lambda: (settings.now.gateway.requests_per_second, settings.now.gateway.request_burst))
@@ -127,6 +130,7 @@ def build(
         *JournalRoutes(engine, inspection).operations(),
         *SecretRoutes(secrets).operations(),
         *McpRoutes(mcp).operations(),
+        *ProviderRoutes(providers, intake=intake).operations(),
         *TokenRoutes(auth, Tokens(engine, clock=clock, ids=ids)).operations(),
     ]
     methods = Methods(auth, streams)

@@ -10,13 +10,14 @@ from palyra.providers import registry
 from palyra.providers.base import Provider
 from palyra.providers.breaker import Breakers
 from palyra.providers.http import Http
+from palyra.providers.registry import Connect
 from palyra.providers.remote import Remote, whole_card
 from palyra.providers.roster import Roster
 from palyra.runs.references import Referred
 
 
-def build(settings: Current, *, referred: Referred, http: Http, clock: Clock) -> Roster:
-    """Return the models of the settings; they follow the settings. Raise now if the first of them can not be used."""
+def connector(settings: Current, *, referred: Referred, http: Http) -> Connect:
+    """Return what makes a provider of the settings."""
 
     def connect(name: str, model: str | None, table: ModelProvider) -> Provider:
         assert model is not None, "the settings were checked"
@@ -32,6 +33,11 @@ def build(settings: Current, *, referred: Referred, http: Http, clock: Clock) ->
             max_output_tokens=settings.now.model.max_output_tokens,
         )
 
+    return connect
+
+
+def build(settings: Current, *, connect: Connect, clock: Clock) -> Roster:
+    """Return the models of the settings; they follow the settings. Raise now if the first of them can not be used."""
     roster = Roster(
         lambda: settings.now.model, build=partial(registry.build, connect=connect), breakers=Breakers(clock)
     )

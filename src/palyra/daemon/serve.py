@@ -47,6 +47,7 @@ from palyra.runs.judge import Judge
 from palyra.runs.loop import Loop
 from palyra.runs.mcp import Mcp
 from palyra.runs.overdraft import Overdraft
+from palyra.runs.providers import Providers
 from palyra.runs.references import Referred
 from palyra.runs.secrets import Secrets, Used
 from palyra.runs.shadow import Shadows
@@ -109,7 +110,8 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         outward = Http()
         stack.push_async_callback(outward.close)
         prices = await asyncio.to_thread(Prices, home, lambda: current.now)
-        roster = models.build(current, referred=referred, http=outward, clock=clock)
+        connect = models.connector(current, referred=referred, http=outward)
+        roster = models.build(current, connect=connect, clock=clock)
         grpc_at = ""
         mcp_servers = mcp.build(
             engine,
@@ -220,6 +222,14 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             watch=watch,
             toolbox=toolbox,
             mcp=Mcp(engine, mcp_servers, clock=clock),
+            providers=Providers(
+                lambda: current.now.model,
+                roster=roster,
+                connect=connect,
+                secrets=secrets,
+                home=home,
+                owner=journal.OWNER,
+            ),
         )
         grpc_at = await _start_grpc(both.grpc, settings)
         stack.push_async_callback(both.grpc.stop, seconds=0.0)
