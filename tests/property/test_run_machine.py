@@ -19,6 +19,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from palyra.core.events import (
+    ApprovalRequested,
     ApprovalResolved,
     CancelRequested,
     ChildEnded,
@@ -63,6 +64,7 @@ from palyra.core.tool import Outcome, Verdict
 from tests.support.builders import (
     RUN,
     SESSION,
+    a_budget_question,
     a_cancel,
     a_cancellation,
     a_child,
@@ -80,11 +82,13 @@ from tests.support.builders import (
     a_start,
     a_steer,
     a_text,
+    a_thought,
     a_tool_start,
     a_turn_end,
     a_turn_start,
     a_verdict,
     a_void,
+    a_warning,
     an_accepted,
     an_answer,
     fold,
@@ -99,8 +103,10 @@ MOST_DECISIONS = 150
 
 CRASHES = 5
 INTERRUPTIONS = 8
+BUDGET = "daily"
 
 REPEATABLE, SINGLE, DELEGATE = "read", "send", "delegate"
+DECISIONS = (Decision.ALLOWED, Decision.ALLOWED, Decision.DENIED, Decision.TIMED_OUT)
 VERDICTS = (Verdict.ALLOW, Verdict.ALLOW, Verdict.ALLOW, Verdict.ASK, Verdict.ASK, Verdict.DENY)
 
 
@@ -184,8 +190,15 @@ def carry_out(step: Step, state: RunState, dice: random.Random) -> Iterator[RunE
 
 def _ask_model(state: RunState, dice: random.Random, *, last: bool) -> Iterator[RunEvent]:
     turn = state.turns + 1
+    if not last and BUDGET not in state.lifted and _once_in(10, dice):
+        yield a_budget_question(f"about the budget before {state.run_seq}", BUDGET, carried_ms=_work(dice))
+        return
+    if _once_in(10, dice):
+        yield a_warning()
     yield a_context(state.inputs, carried_ms=_work(dice))
     yield a_turn_start(turn, last=last, carried_ms=_work(dice))
+    if _once_in(4, dice):
+        yield a_thought(turn, carried_ms=_work(dice))
     for _ in range(dice.randint(0, 2)):
         yield a_text(turn, carried_ms=_work(dice))
     for number in range(dice.randint(0, 3)):  # also in a last turn: models propose what they were not offered
@@ -244,17 +257,19 @@ def _cancel(life: Life, dice: random.Random) -> bool:
 def _steer(life: Life, dice: random.Random) -> bool:
     """Steering first withdraws the questions that are open, as the intake does."""
     state = life.state
-    if not state.started or state.limit is not None or state.cancel is not None:
+    ends = state.limit is not None or state.cancel is not None or state.refused is not None
+    if not state.started or ends:
         assert not life.record(a_steer()), "an input was taken that nobody will see"
         return False
-    for each in _waiting(state):
-        if not each.for_child:
-            life.record(an_answer(each.call.call_id, Decision.WITHDRAWN, approval=each.waits_for or ""))
+    for call_id, approval_id in state.open_questions:
+        life.record(an_answer(call_id, Decision.WITHDRAWN, approval=approval_id))
     return life.record(a_steer())
 
 
 def _answer_someone(life: Life, dice: random.Random) -> bool:
     """Answer one of the open questions, or let one of the children end."""
+    if life.state.question is not None:
+        return life.record(an_answer("", dice.choice(DECISIONS), approval=life.state.question))
     if not (waiting := _waiting(life.state)):
         return False
     each = dice.choice(waiting)
@@ -264,7 +279,7 @@ def _answer_someone(life: Life, dice: random.Random) -> bool:
 def _answer(each: CallState, dice: random.Random) -> RunEvent:
     if each.for_child:
         return a_child_end(each.call.call_id, each.waits_for or "", dice.choice((Outcome.OK, Outcome.ERROR)))
-    decision = dice.choice((Decision.ALLOWED, Decision.ALLOWED, Decision.DENIED, Decision.TIMED_OUT))
+    decision = dice.choice(DECISIONS)
     return an_answer(each.call.call_id, decision, approval=each.waits_for or "")
 
 
@@ -405,6 +420,24 @@ def the_model_is_not_asked_after_a_cancel(life: Life) -> None:
         assert not (cancelled and isinstance(event, ContextAssembled | ModelTurnStarted))
 
 
+def the_model_is_not_asked_beyond_a_budget_without_a_word(life: Life) -> None:
+    asked, refused = False, False
+    for event in life.tape:
+        match event:
+            case ApprovalRequested(budgets=budgets) if budgets:
+                asked = True
+            case ApprovalResolved(call_id="", decision=decision):
+                asked, refused = False, decision in (Decision.DENIED, Decision.TIMED_OUT)
+            case ContextAssembled() | ModelTurnStarted() | InputSteered() if refused:
+                raise AssertionError("the run went on beyond its budget")
+            case ContextAssembled() | ModelTurnStarted():
+                assert not asked
+            case RunCompleted():
+                assert not refused
+            case _:
+                pass
+
+
 def no_more_calls_run_than_the_limit_allows(life: Life) -> None:
     begun = {event.call_id for event in life.tape if isinstance(event, ToolStarted)}
     assert len(begun) <= life.limits.tool_calls
@@ -434,7 +467,7 @@ def every_call_has_an_outcome_before_the_model_is_asked_again(life: Life) -> Non
                 unsettled.remove(call_id)
             case PolicyDecided(call_id=call_id, verdict=Verdict.DENY):
                 unsettled.remove(call_id)
-            case ApprovalResolved(call_id=call_id, decision=decision) if decision is not Decision.ALLOWED:
+            case ApprovalResolved(call_id=call_id, decision=decision) if call_id and decision is not Decision.ALLOWED:
                 unsettled.remove(call_id)
             case ContextAssembled() | RunCompleted():
                 assert not unsettled
@@ -486,7 +519,7 @@ def a_started_run_suspends_only_while_somebody_else_can_wake_it(life: Life) -> N
     for state, step in life.decisions:
         if isinstance(step, Suspend) and state.started:
             assert state.status is RunStatus.WAITING
-            assert _waiting(state)
+            assert _waiting(state) or state.question is not None
 
 
 def a_waiting_run_leaves_the_carrier_nothing_to_do_but_to_end_it(life: Life) -> None:
@@ -529,6 +562,7 @@ LAWS: tuple[Law, ...] = (
     a_call_that_may_not_be_repeated_starts_once,
     no_call_starts_after_a_limit_or_a_cancel,
     the_model_is_not_asked_after_a_cancel,
+    the_model_is_not_asked_beyond_a_budget_without_a_word,
     no_more_calls_run_than_the_limit_allows,
     the_model_is_asked_no_more_often_than_the_limit_allows,
     no_turn_begins_when_its_time_is_up,
@@ -601,6 +635,9 @@ def any_event(dice: random.Random) -> RunEvent:
             lambda: a_void(turn),
             lambda: a_verdict(call, dice.choice(VERDICTS)),
             lambda: a_question(call, question),
+            lambda: a_budget_question("about the budget"),
+            lambda: an_answer("", dice.choice(list(Decision)), "about the budget"),
+            lambda: a_warning(),
             lambda: an_answer(call, dice.choice(list(Decision)), question),
             lambda: a_tool_start(call, dice.randint(0, 3)),
             lambda: a_result(call, dice.choice(list(Outcome))),
@@ -633,6 +670,7 @@ WILD_LAWS: tuple[Law, ...] = (
     no_call_starts_again_unless_it_was_interrupted,
     no_call_starts_after_a_limit_or_a_cancel,
     the_model_is_not_asked_after_a_cancel,
+    the_model_is_not_asked_beyond_a_budget_without_a_word,
     every_call_has_an_outcome_before_the_model_is_asked_again,
     a_completed_run_has_an_answer_that_saw_every_input,
     a_steered_input_is_shown_to_the_model_before_the_run_completes,

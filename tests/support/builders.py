@@ -8,9 +8,11 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 
+from palyra.core.budget import Action, Overdrawn, Per
 from palyra.core.events import (
     ApprovalRequested,
     ApprovalResolved,
+    BudgetWarned,
     CancelRequested,
     ChildEnded,
     ChildStarted,
@@ -18,6 +20,7 @@ from palyra.core.events import (
     Decision,
     InputSteered,
     LimitReached,
+    ModelReasoning,
     ModelText,
     ModelTurnEnded,
     ModelTurnStarted,
@@ -149,6 +152,10 @@ def a_text(turn: int = 1, text: str = "Well.", *, carried_ms: int = 0) -> ModelT
     return ModelText(at=AT, turn=turn, text=text, carried_ms=carried_ms)
 
 
+def a_thought(turn: int = 1, text: str = "Hm.", *, carried_ms: int = 0) -> ModelReasoning:
+    return ModelReasoning(at=AT, turn=turn, text=text, carried_ms=carried_ms)
+
+
 def a_proposal(turn: int, call: str, *, tool: str = "shell", malformed: str = "", carried_ms: int = 0) -> ToolProposed:
     return ToolProposed(
         at=AT,
@@ -179,6 +186,38 @@ def a_question(call: str, approval: str = "a1", *, carried_ms: int = 0) -> Appro
     return ApprovalRequested(
         at=AT, call_id=CallId(call), approval_id=approval, expires_at=AT + timedelta(hours=24), carried_ms=carried_ms
     )
+
+
+def an_overdraft(budget: str = "daily", *, action: Action = Action.ASK) -> Overdrawn:
+    """Return a budget that is not enough."""
+    return Overdrawn(
+        budget=budget,
+        whose="everything",
+        per=Per.DAY,
+        action=action,
+        unit="USD",
+        cap=2_000_000,
+        spent=1_990_000,
+        wanted=50_000,
+        model="acme/large",
+        begins_anew=AT + timedelta(days=1),
+    )
+
+
+def a_budget_question(approval: str = "a1", *budgets: str, carried_ms: int = 0) -> ApprovalRequested:
+    return ApprovalRequested(
+        at=AT,
+        call_id=CallId(""),
+        approval_id=approval,
+        expires_at=AT + timedelta(hours=24),
+        budgets=tuple(an_overdraft(budget) for budget in budgets or ("daily",)),
+        carried_ms=carried_ms,
+    )
+
+
+def a_warning(*, carried_ms: int = 0) -> BudgetWarned:
+    over = an_overdraft(action=Action.WARN)
+    return BudgetWarned(at=AT, overdrawn=over, scope="everything", period="2026-01-02", carried_ms=carried_ms)
 
 
 def an_answer(call: str, decision: Decision = Decision.ALLOWED, approval: str = "a1") -> ApprovalResolved:
