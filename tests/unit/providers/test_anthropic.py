@@ -11,8 +11,8 @@ from palyra.core.prompt import Options, ReasoningDelta, StopReason
 from palyra.core.tool import JsonObject
 from palyra.providers.anthropic import DIALECT
 from palyra.providers.base import FailureKind, ProviderFailed
-from tests.unit.providers.conversation import a_prompt
-from tests.unit.providers.reading import calls_of, end_of, read, target_of, text_of, thought_of
+from tests.unit.providers.conversation import a_call, a_prompt, assistant, result
+from tests.unit.providers.reading import calls_of, end_of, kept, read, sent, target_of, text_of, thought_of
 
 MODEL = "claude-sonnet-4-6"
 TARGET = target_of(DIALECT, MODEL)
@@ -178,6 +178,44 @@ def test_thoughts_are_kept_apart_with_their_signatures_and_their_places() -> Non
     assert [event.data for event in ended] == [
         {"model": MODEL, "signature": "EqQB"},
         {"model": MODEL, "redacted": "EmwK", "after": [5, 0]},
+    ]
+
+
+def test_what_was_thought_goes_back_as_it_came() -> None:
+    events = read(
+        DIALECT,
+        PROMPT,
+        TARGET,
+        answer(
+            start(),
+            block(0, type="thinking", thinking="", signature=""),
+            delta(0, "thinking_delta", thinking="Files."),
+            delta(0, "signature_delta", signature="one"),
+            closed(0),
+            said("Let me see.", index=1),
+            block(2, type="thinking", thinking="", signature=""),
+            delta(2, "signature_delta", signature="two"),
+            closed(2),
+            called(3, "files_list", "{}"),
+            block(4, type="redacted_thinking", data="three"),
+            closed(4),
+            called(5, "files_read", '{"path": "b"}'),
+            ends("tool_use"),
+            STOP,
+        ),
+    )
+    calls = tuple(
+        a_call(call.tool, call.arguments, call_id=str(number)) for number, call in enumerate(calls_of(events))
+    )
+    message = msgspec.structs.replace(assistant(text_of(events), calls=calls), reasoning=kept(events))
+    prompt = a_prompt("go", message, result("r", call_id="0"), result("s", call_id="1"))
+    assert sent(DIALECT, prompt, TARGET)["messages"][1]["content"] == [
+        {"type": "thinking", "thinking": "Files.", "signature": "one"},
+        {"type": "text", "text": "Let me see."},
+        {"type": "thinking", "thinking": "", "signature": "two"},
+        {"type": "tool_use", "id": "0", "name": "files_list", "input": {}},
+        {"type": "redacted_thinking", "data": "three"},
+        {"type": "tool_use", "id": "1", "name": "files_read", "input": {"path": "b"}},
     ]
 
 

@@ -11,8 +11,8 @@ from palyra.core.prompt import ReasoningDelta, StopReason
 from palyra.core.tool import JsonObject
 from palyra.providers.base import FailureKind, ProviderFailed
 from palyra.providers.gemini import DIALECT
-from tests.unit.providers.conversation import a_prompt
-from tests.unit.providers.reading import calls_of, end_of, kept, read, target_of, text_of, thought_of
+from tests.unit.providers.conversation import a_call, a_prompt, assistant, result
+from tests.unit.providers.reading import calls_of, end_of, kept, read, sent, target_of, text_of, thought_of
 
 MODEL = "gemini-3.6-flash"
 TARGET = target_of(DIALECT, MODEL)
@@ -93,6 +93,21 @@ def test_thoughts_are_kept_apart_and_signatures_with_what_they_sign() -> None:
     )
 
 
+def test_what_was_signed_goes_back_as_it_came() -> None:
+    parts = [
+        text("I look."),
+        call("files_list", {"folder": "a"}, thoughtSignature="c0"),
+        call("files_read", {"path": "b"}),
+    ]
+    events = read(DIALECT, PROMPT, TARGET, [piece(*parts, finish="STOP")])
+    calls = tuple(
+        a_call(call.tool, call.arguments, call_id=str(number)) for number, call in enumerate(calls_of(events))
+    )
+    message = msgspec.structs.replace(assistant(text_of(events), calls=calls), reasoning=kept(events))
+    prompt = a_prompt("go", message, result("r", call_id="0"), result("s", call_id="1"))
+    assert sent(DIALECT, prompt, TARGET)["contents"][1]["parts"] == parts
+
+
 @pytest.mark.parametrize(
     ("finish", "stop"),
     [
@@ -133,7 +148,8 @@ def test_a_prompt_that_is_blocked_is_against_its_rules() -> None:
 
 
 def test_pieces_without_anything_are_passed_over() -> None:
-    pieces = [{"usageMetadata": {"promptTokenCount": 1}}, {"candidates": [{}]}, {}, piece(text("x"), finish="STOP")]
+    empty: list[JsonObject] = [{"usageMetadata": {"promptTokenCount": 1}}, {"candidates": [{}]}, {}]
+    pieces = [*empty, piece(text("x"), finish="STOP")]
     assert text_of(read(DIALECT, PROMPT, TARGET, pieces)) == "x"
 
 
