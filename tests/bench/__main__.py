@@ -6,7 +6,7 @@ import sys
 import tempfile
 from contextlib import ExitStack
 
-from tests.bench import append, growth, overhead, policy, questions, sandbox, search, soak, start, stream
+from tests.bench import append, growth, overhead, policy, provider, questions, sandbox, search, soak, start, stream
 from tests.bench.figures import Report, as_json, as_table, summarise
 from tests.bench.ground import Ground, Measurement, durable_postgres
 from tests.bench.machine import describe, disk_folder
@@ -18,6 +18,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "start": start.MEASUREMENT,
     "growth": growth.MEASUREMENT,
     "policy": policy.MEASUREMENT,
+    "provider": provider.MEASUREMENT,
     "questions": questions.MEASUREMENT,
     "sandbox": sandbox.MEASUREMENT,
     "search": search.MEASUREMENT,

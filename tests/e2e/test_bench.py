@@ -10,6 +10,7 @@ import pytest
 
 from tests.bench import sandbox, search
 from tests.bench.figures import Bar, Report, as_table, summarise
+from tests.contract.providers.wire import wires
 from tests.support.postgres import PostgresMissing, find_binaries
 
 # Alone on a machine they take two seconds each; the rest is for one that is busy.
@@ -31,6 +32,13 @@ FIGURES = {
     "start": {"ready_ms", "first_ready_ms", "idle_rss_mb", "used_rss_mb", "version_ms", "help_ms"},
     "growth": {"growth_1000", "growth_10000", "growth_sessions", "turn_10_cpu_ms", "turn_10_p50_ms"},
     "questions": {"tasks", "questions", "extra", "extra_per_task_max", "standing_extra_per_task_mean"},
+    "provider": {
+        "streams",
+        "streams_s",
+        "streams_chunks_per_s",
+        "streams_mb",
+        *(f"{wire.name}_{figure}" for wire in wires() for figure in ("us", "bare_us", "ratio")),
+    },
     "policy": {"cold_ms", "engine_mb", "warm_us", "warm_100_us", "simulate_s"},
     "sandbox": {
         "bare_ms",
