@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from palyra.core.events import (
     ApprovalRequested,
     ApprovalResolved,
+    CallHandedOver,
     CancelRequested,
     ChildEnded,
     ChildStarted,
@@ -53,6 +54,7 @@ from palyra.core.step import (
     CheckPolicy,
     ExecuteTools,
     Finish,
+    HandOver,
     NoteLimit,
     RefuseCalls,
     Resume,
@@ -64,6 +66,7 @@ from palyra.core.tool import Outcome, Verdict
 from tests.support.builders import (
     RUN,
     SESSION,
+    a_brief,
     a_budget_question,
     a_cancel,
     a_cancellation,
@@ -72,6 +75,8 @@ from tests.support.builders import (
     a_completion,
     a_context,
     a_failure,
+    a_given,
+    a_hand_over,
     a_history,
     a_limit,
     a_proposal,
@@ -105,7 +110,7 @@ CRASHES = 5
 INTERRUPTIONS = 8
 BUDGET = "daily"
 
-REPEATABLE, SINGLE, DELEGATE = "read", "send", "delegate"
+REPEATABLE, SINGLE, DELEGATE, CALLERS = "read", "send", "delegate", "paint"
 DECISIONS = (Decision.ALLOWED, Decision.ALLOWED, Decision.DENIED, Decision.TIMED_OUT)
 VERDICTS = (Verdict.ALLOW, Verdict.ALLOW, Verdict.ALLOW, Verdict.ASK, Verdict.ASK, Verdict.DENY)
 
@@ -173,6 +178,11 @@ def carry_out(step: Step, state: RunState, dice: random.Random) -> Iterator[RunE
                 yield a_question(call.call_id, approval=f"about {call.call_id}", carried_ms=_work(dice))
         case ExecuteTools(calls=runnable):
             yield from _execute(runnable, dice)
+        case HandOver(calls=theirs):
+            for each in theirs:
+                # The caller can do nothing with arguments that can not be read.
+                bad = _once_in(4, dice)
+                yield a_result(each.call.call_id, Outcome.ERROR) if bad else a_hand_over(each.call.call_id)
         case RefuseCalls(calls=refused):
             for each in refused:
                 yield a_result(each.call.call_id, Outcome.SKIPPED, carried_ms=_work(dice))
@@ -202,7 +212,7 @@ def _ask_model(state: RunState, dice: random.Random, *, last: bool) -> Iterator[
     for _ in range(dice.randint(0, 2)):
         yield a_text(turn, carried_ms=_work(dice))
     for number in range(dice.randint(0, 3)):  # also in a last turn: models propose what they were not offered
-        tool = dice.choice((SINGLE, REPEATABLE, DELEGATE))
+        tool = dice.choice((SINGLE, REPEATABLE, DELEGATE, CALLERS))
         yield a_proposal(turn, f"{turn}.{number}", tool=tool, carried_ms=_work(dice))
     if _once_in(6, dice):
         yield a_void(turn, carried_ms=_work(dice))
@@ -258,7 +268,7 @@ def _steer(life: Life, dice: random.Random) -> bool:
     """Steering first withdraws the questions that are open, as the intake does."""
     state = life.state
     ends = state.limit is not None or state.cancel is not None or state.refused is not None
-    if not state.started or ends:
+    if not state.started or ends or state.is_handed_over:
         assert not life.record(a_steer()), "an input was taken that nobody will see"
         return False
     for call_id, approval_id in state.open_questions:
@@ -332,13 +342,17 @@ def live(dice: random.Random, others: Callable[[Life, random.Random], bool] = in
 def a_new_life(dice: random.Random) -> Life:
     limits = some_limits(dice)
     again = a_reissue(dice.choice((SINGLE, REPEATABLE, DELEGATE))) if _once_in(4, dice) else None
-    accepted = an_accepted(limits=limits, reissue=again)
+    # A call that is proposed once more is never one of the caller's.
+    brief = a_brief(CALLERS) if again is None and _once_in(2, dice) else a_brief()
+    accepted = an_accepted(limits=limits, reissue=again, brief=brief)
     return Life(limits, [accepted], [begin(RUN, SESSION, accepted)])
 
 
 def _wake(life: Life, dice: random.Random) -> None:
     """Do what a suspended run waits for: let it have its turn, or answer."""
     if not life.state.started:
+        for _ in range(dice.choice((0, 0, 1, 2))):
+            assert life.record(a_given())
         # In one commit with the call that the run may begin with.
         life.record(a_start())
         if (again := life.state.reissue) is not None:
@@ -445,7 +459,9 @@ def no_more_calls_run_than_the_limit_allows(life: Life) -> None:
 
 
 def the_model_is_asked_no_more_often_than_the_limit_allows(life: Life) -> None:
-    turns = [event for event in life.tape if isinstance(event, ModelTurnStarted)]
+    failed = {event.turn for event in life.tape if isinstance(event, ModelTurnVoided)}
+    # The run goes on as if a turn that its provider failed in had not been.
+    turns = [event for event in life.tape if isinstance(event, ModelTurnStarted) and event.turn not in failed]
     assert sum(not turn.last for turn in turns) <= life.limits.model_turns
     assert sum(turn.last for turn in turns) <= 1 + LAST_TURN_TRIES
 
@@ -464,6 +480,8 @@ def every_call_has_an_outcome_before_the_model_is_asked_again(life: Life) -> Non
             case ToolProposed(call_id=call_id):
                 unsettled.add(call_id)
             case ToolFinished(call_id=call_id) | ChildEnded(call_id=call_id):
+                unsettled.remove(call_id)
+            case CallHandedOver(call_id=call_id):
                 unsettled.remove(call_id)
             case PolicyDecided(call_id=call_id, verdict=Verdict.DENY):
                 unsettled.remove(call_id)
@@ -485,8 +503,25 @@ def a_completed_run_has_an_answer_that_saw_every_input(life: Life) -> None:
     assert InputSteered not in turn
     if life.state.last_turn:
         assert ModelText in turn
-    else:
+    elif CallHandedOver not in turn:
         assert ToolProposed not in turn
+
+
+def only_calls_of_the_callers_tools_are_handed_over_and_nothing_runs_after_one(life: Life) -> None:
+    tools = {event.call_id: event.tool for event in life.tape if isinstance(event, ToolProposed)}
+    handed_over = False
+    for event in life.tape:
+        if isinstance(event, CallHandedOver):
+            assert tools[event.call_id] == CALLERS
+            handed_over = True
+        assert not (handed_over and isinstance(event, ContextAssembled | ToolStarted | InputSteered))
+
+
+def no_call_of_the_callers_tools_is_carried_out_here(life: Life) -> None:
+    if life.state.brief.tools:
+        theirs = {event.call_id for event in life.tape if isinstance(event, ToolProposed) and event.tool == CALLERS}
+        for event in life.tape:
+            assert not (isinstance(event, PolicyDecided | ToolStarted | ChildStarted) and event.call_id in theirs)
 
 
 def a_steered_input_is_shown_to_the_model_before_the_run_completes(life: Life) -> None:
@@ -530,7 +565,7 @@ def a_waiting_run_leaves_the_carrier_nothing_to_do_but_to_end_it(life: Life) -> 
 
 def a_step_is_never_without_work(life: Life) -> None:
     for _, step in life.decisions:
-        if isinstance(step, CheckPolicy | AskApproval | ExecuteTools | RefuseCalls):
+        if isinstance(step, CheckPolicy | AskApproval | ExecuteTools | HandOver | RefuseCalls):
             assert step.calls
 
 
@@ -568,6 +603,8 @@ LAWS: tuple[Law, ...] = (
     no_turn_begins_when_its_time_is_up,
     every_call_has_an_outcome_before_the_model_is_asked_again,
     a_completed_run_has_an_answer_that_saw_every_input,
+    only_calls_of_the_callers_tools_are_handed_over_and_nothing_runs_after_one,
+    no_call_of_the_callers_tools_is_carried_out_here,
     a_steered_input_is_shown_to_the_model_before_the_run_completes,
     a_run_that_is_cancelled_ends_cancelled,
     the_carrier_is_refused_only_if_somebody_else_wrote_in_between,
@@ -641,6 +678,8 @@ def any_event(dice: random.Random) -> RunEvent:
             lambda: an_answer(call, dice.choice(list(Decision)), question),
             lambda: a_tool_start(call, dice.randint(0, 3)),
             lambda: a_result(call, dice.choice(list(Outcome))),
+            lambda: a_hand_over(call),
+            lambda: a_given(),
             lambda: a_child(call, child),
             lambda: a_child_end(call, child),
             lambda: a_limit(dice.choice(list(LimitKind))),

@@ -8,11 +8,13 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 
+from palyra.core.brief import NO_BRIEF, Brief, ClientTool
 from palyra.core.budget import Action, Overdrawn, Per
 from palyra.core.events import (
     ApprovalRequested,
     ApprovalResolved,
     BudgetWarned,
+    CallHandedOver,
     CancelRequested,
     ChildEnded,
     ChildStarted,
@@ -20,6 +22,7 @@ from palyra.core.events import (
     Decision,
     InputSteered,
     LimitReached,
+    MessageGiven,
     ModelReasoning,
     ModelText,
     ModelTurnEnded,
@@ -41,7 +44,7 @@ from palyra.core.events import (
 )
 from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
 from palyra.core.limits import LimitKind, Limits
-from palyra.core.prompt import StopReason
+from palyra.core.prompt import Role, StopReason
 from palyra.core.run import RunState, RunStatus, begin, evolve
 from palyra.core.tool import Outcome, Risk, Verdict
 from palyra.core.usage import Usage
@@ -60,9 +63,14 @@ def fold(events: Iterable[RunEvent]) -> RunState:
     return reduce(evolve, rest, begin(RUN, SESSION, first))
 
 
-def a_run(*events: RunEvent, limits: Limits | None = None) -> RunState:
-    """Return a run that was accepted and started, and to which then the events happened."""
-    return fold([an_accepted(limits=limits), a_start(), *events])
+def a_run(*events: RunEvent, limits: Limits | None = None, brief: Brief | None = None) -> RunState:
+    """Return a run that was accepted and started, and to which then the events happened.
+
+    If a call is handed over, it is of a tool that the caller has.
+    """
+    if brief is None and any(isinstance(event, CallHandedOver) for event in events):
+        brief = a_brief(*(event.tool for event in events if isinstance(event, ToolProposed)))
+    return fold([an_accepted(limits=limits, brief=brief or NO_BRIEF), a_start(), *events])
 
 
 def a_history(status: RunStatus) -> list[RunEvent]:
@@ -97,6 +105,7 @@ def an_accepted(
     reissue: Reissue | None = None,
     origin: str = "api",
     channels: tuple[str, ...] = (),
+    brief: Brief = NO_BRIEF,
     carried_ms: int = 0,
 ) -> RunAccepted:
     return RunAccepted(
@@ -109,8 +118,22 @@ def an_accepted(
         reissue=reissue,
         origin=origin,
         channels=channels,
+        brief=brief,
         carried_ms=carried_ms,
     )
+
+
+def a_brief(*tools: str) -> Brief:
+    """Return what a caller asks for that has tools of its own."""
+    return Brief(tools=tuple(ClientTool(name=name) for name in tools))
+
+
+def a_given(text: str = "Before.", role: Role = Role.USER, *, call_id: str | None = None) -> MessageGiven:
+    return MessageGiven(at=AT, role=role, text=text, call_id=CallId(call_id) if call_id else None)
+
+
+def a_hand_over(call: str, *, carried_ms: int = 0) -> CallHandedOver:
+    return CallHandedOver(at=AT, call_id=CallId(call), carried_ms=carried_ms)
 
 
 def a_reissue(tool: str = "shell") -> Reissue:

@@ -9,6 +9,7 @@ from palyra.core.events import (
     ApprovalRequested,
     ApprovalResolved,
     BudgetWarned,
+    CallHandedOver,
     CancelRequested,
     CheckpointRestored,
     ChildEnded,
@@ -17,6 +18,7 @@ from palyra.core.events import (
     GrantRevoked,
     InputSteered,
     LimitReached,
+    MessageGiven,
     ModelReasoning,
     ModelText,
     ModelTurnEnded,
@@ -91,6 +93,8 @@ def _of_run(event: RunEvent) -> str:
     match event:
         case RunAccepted(text=text, mode=mode, origin=origin):
             return f"{text!r} ({origin}, {mode})"
+        case MessageGiven(role=role, text=text, calls=calls):
+            return _words(f"{role}: {text!r}", bool(calls) and f"calls {', '.join(call.tool for call in calls)}")
         case RunStarted():
             return ""
         case RunResumed(reason=reason):
@@ -130,6 +134,7 @@ def _of_call(
     | ApprovalResolved
     | ToolStarted
     | ToolFinished
+    | CallHandedOver
     | ChildStarted
     | ChildEnded,
 ) -> str:
@@ -150,6 +155,8 @@ def _of_call(
             return _words(call_id, attempt > 1 and f"attempt {attempt}")
         case ToolFinished(outcome=outcome, text=text):
             return f"{outcome}: {text!r}"
+        case CallHandedOver(call_id=call_id):
+            return f"{call_id}, left to the caller"
         case ChildStarted(child_run_id=child, text=text):
             return f"run {child}: {text!r}"
         case ChildEnded(child_run_id=child, outcome=outcome, text=text):

@@ -33,6 +33,8 @@ class Brief(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the caller says to the model beside the agent's instructions."""
     options: Options = Options()
     tools: tuple[ClientTool, ...] = ()
+    one_by_one: bool = False
+    """The caller takes one call of its tools at a time."""
 
 
 NO_BRIEF = Brief()

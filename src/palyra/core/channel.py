@@ -5,6 +5,8 @@ A name may have parts with `:` between them, of which each belongs to those befo
 
 GRPC = "grpc"
 HTTP = "http"
+V1 = "v1"
+"""What programs use that speak to OpenAI: `/v1` of the HTTP door."""
 TRIAL = "trial"
 """A trial of a provider, by whoever administers this Palyra."""
 UNKNOWN = "unknown"

@@ -21,9 +21,9 @@ from palyra.core.budget import Overdrawn, Reserved
 from palyra.core.effect import Effect
 from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
 from palyra.core.limits import LimitKind, Limits
-from palyra.core.prompt import Image, StopReason
+from palyra.core.prompt import Image, Role, StopReason
 from palyra.core.routing import Plan
-from palyra.core.tool import JsonObject, Outcome, Risk, Runtime, Verdict
+from palyra.core.tool import JsonObject, Outcome, Risk, Runtime, ToolCall, Verdict
 from palyra.core.usage import Usage
 
 
@@ -102,6 +102,18 @@ class RunAccepted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run
     """How the caller wants it to be answered."""
     channels: tuple[str, ...] = ()
     """Of a run that another one led to: by which channels the words came in that are behind it. Else `origin` is it."""
+
+
+class MessageGiven(Event, frozen=True, kw_only=True, omit_defaults=True, tag="message_given"):
+    """A message that the caller brought along, before the run's own: what was said elsewhere, or what a tool of the
+    caller's gave back."""
+
+    role: Role
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    call_id: CallId | None = None
+    """The call that a tool's message answers."""
+    images: tuple[Image, ...] = ()
 
 
 class RunStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):
@@ -303,6 +315,13 @@ class ToolFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="to
     """The tools that a search has brought: they are offered from now on."""
 
 
+class CallHandedOver(Event, frozen=True, kw_only=True, omit_defaults=True, tag="call_handed_over"):
+    """The call is of a tool that the caller has: it is the caller's to carry out. Nothing was done here, so nothing was
+    decided about it either. The run ends with it."""
+
+    call_id: CallId
+
+
 class ChildStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="child_started"):
     """The call is carried out by a run of its own; this one waits for it."""
 
@@ -415,6 +434,7 @@ class GrantRevoked(Event, frozen=True, kw_only=True, omit_defaults=True, tag="gr
 
 RunEvent = (
     RunAccepted
+    | MessageGiven
     | RunStarted
     | RunResumed
     | InputSteered
@@ -431,6 +451,7 @@ RunEvent = (
     | ApprovalResolved
     | ToolStarted
     | ToolFinished
+    | CallHandedOver
     | ChildStarted
     | ChildEnded
     | LimitReached

@@ -9,6 +9,7 @@ from palyra.core.artifact import Checkpoint
 from palyra.core.events import (
     ApprovalRequested,
     ApprovalResolved,
+    CallHandedOver,
     CancelRequested,
     ChildEnded,
     ChildStarted,
@@ -17,6 +18,7 @@ from palyra.core.events import (
     Event,
     InputSteered,
     LimitReached,
+    MessageGiven,
     ModelTurnEnded,
     ModelTurnStarted,
     ModelTurnVoided,
@@ -122,6 +124,17 @@ def input_link(entry: Entry, event: RunAccepted) -> Link:
         reissues=event.reissue.approval_id if event.reissue else None,
     )
     return _link(entry, event, "input", _quoted(event.text), facts=facts)
+
+
+def given_link(entry: Entry, event: MessageGiven) -> Link:
+    """Return the link of a message that the caller brought along."""
+    facts = _given(role=event.role.value, text=_cut(event.text), call_id=event.call_id)
+    return _link(entry, event, "given", f"{event.role.value}: {_quoted(event.text)}", facts=facts)
+
+
+def handed_over_link(entry: Entry, event: CallHandedOver) -> Link:
+    """Return the link of a call that was left to the caller."""
+    return _link(entry, event, "execution", "left to the caller, whose tool it is", facts={"call_id": event.call_id})
 
 
 def steered_link(entry: Entry, event: InputSteered) -> Link:

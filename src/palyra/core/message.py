@@ -2,9 +2,11 @@
 
 from msgspec import Struct
 
+from palyra.core.brief import NO_BRIEF, Brief
 from palyra.core.errors import Invalid
 from palyra.core.events import Mode
 from palyra.core.ids import PrincipalId, RunId, SessionId
+from palyra.core.prompt import Image, Message, Role
 from palyra.core.session import SessionRef
 
 MAX_MESSAGE_BYTES = 256 * 1024
@@ -32,6 +34,20 @@ class Inbound(Struct, frozen=True, kw_only=True):
     mode: Mode = Mode.QUEUE
     idempotency_key: str | None = None
     origin: str = "api"
+    agent: str | None = None
+    """The agent that should answer, by its id or name; whoever answers in the session if none is named."""
+    brief: Brief = NO_BRIEF
+    images: tuple[Image, ...] = ()
+    given: tuple[Message, ...] = ()
+    """What the caller brings along, in its order: messages from before, or results of its own tools."""
+    pictures: dict[str, bytes] = {}
+    """The pictures of all messages, by their digests."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing that could be answered."""
+        results = bool(self.given) and self.given[-1].role is Role.TOOL
+        return not self.text.strip() and not self.images and not results
 
 
 class Accepted(Struct, frozen=True, kw_only=True):

@@ -45,6 +45,8 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     call_id: CallId | None = None
     images: tuple[Image, ...] = ()
     reasoning: tuple[Reasoning, ...] = ()
+    given: bool = False
+    """The caller brought it along: it was said elsewhere."""
 
 
 class Choice(StrEnum):

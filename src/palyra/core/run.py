@@ -29,6 +29,7 @@ from palyra.core.events import (
     ApprovalRequested,
     ApprovalResolved,
     BudgetWarned,
+    CallHandedOver,
     CancelRequested,
     ChildEnded,
     ChildStarted,
@@ -36,6 +37,7 @@ from palyra.core.events import (
     Decision,
     InputSteered,
     LimitReached,
+    MessageGiven,
     ModelReasoning,
     ModelText,
     ModelTurnEnded,
@@ -90,9 +92,10 @@ class Stage(StrEnum):
     INTERRUPTED = "interrupted"
     DENIED = "denied"
     FINISHED = "finished"
+    HANDED_OVER = "handed_over"
 
 
-SETTLED = frozenset({Stage.DENIED, Stage.FINISHED})
+SETTLED = frozenset({Stage.DENIED, Stage.FINISHED, Stage.HANDED_OVER})
 RUNNABLE = frozenset({Stage.ALLOWED, Stage.INTERRUPTED})
 
 
@@ -222,6 +225,15 @@ class RunState(Struct, frozen=True):
         return self.answered and self.inputs == self.inputs_seen
 
     @property
+    def is_handed_over(self) -> bool:
+        """Whether it is the caller's turn: a call of a tool of his was left to him."""
+        return any(c.stage is Stage.HANDED_OVER for c in self.calls)
+
+    def is_callers(self, call: CallState) -> bool:
+        """Tell whether a call is of a tool that the caller has."""
+        return any(tool.name == call.call.tool for tool in self.brief.tools)
+
+    @property
     def said_something(self) -> bool:
         """Whether the present turn holds more than blanks."""
         return any(not piece.isspace() and piece for piece in self.text)
@@ -277,12 +289,21 @@ def _status(state: RunState) -> RunStatus:
     if state.turns == 0 and not state.calls:
         return RunStatus.IN_PROGRESS if state.status is RunStatus.WAITING else state.status
     waits = any(c.stage is Stage.WAITING for c in state.calls)
-    works = any(c.stage not in SETTLED and c.stage is not Stage.WAITING for c in state.calls)
+    idle = SETTLED | {Stage.WAITING}
+    works = any(c.stage not in idle and not _comes_last(state, c) for c in state.calls)
     return RunStatus.WAITING if waits and not works else RunStatus.IN_PROGRESS
+
+
+def _comes_last(state: RunState, call: CallState) -> bool:
+    """Tell whether a call is the caller's, which is left to him when all others are settled."""
+    return call.stage is Stage.PROPOSED and state.is_callers(call)
 
 
 def _apply(state: RunState, event: RunEvent) -> RunState:
     match event:
+        case MessageGiven():
+            _require(not state.started, "what the caller brings along comes before the run's own message")
+            return state
         case RunStarted():
             _require(not state.started, "the run was started before")
             return replace(state, started=True)
@@ -290,6 +311,7 @@ def _apply(state: RunState, event: RunEvent) -> RunState:
             return _resume(state)
         case InputSteered(origin=origin):
             takes = state.started and state.limit is None and state.cancel is None and state.refused is None
+            takes = takes and not state.is_handed_over
             _require(takes, "the run takes no further input")
             channels = channel.join(state.channels, (origin,))
             return replace(state, inputs=state.inputs + 1, assembled=False, channels=channels)
@@ -308,6 +330,8 @@ def _apply(state: RunState, event: RunEvent) -> RunState:
             return _apply_decision(state, event)
         case ToolStarted() | ToolFinished() | ChildStarted() | ChildEnded():
             return _apply_execution(state, event)
+        case CallHandedOver(call_id=call_id):
+            return _hand_over(state, call_id)
         case LimitReached(limit=limit):
             _require(state.limit is None and state.turn is None, "the limit was noted before, or a turn is open")
             return replace(state, limit=limit, assembled=False)
@@ -315,7 +339,7 @@ def _apply(state: RunState, event: RunEvent) -> RunState:
             return replace(state, cancel=state.cancel or reason)
         case RunCompleted():
             settled = state.turn is None and all(c.stage in SETTLED for c in state.calls)
-            answered = state.said_something if state.last_turn else state.is_answered
+            answered = state.said_something if state.last_turn else state.is_answered or state.is_handed_over
             _require(settled and answered, "there is no answer yet")
             _require(state.cancel is None, "the run is being cancelled")
             return replace(state, status=RunStatus.DONE)
@@ -437,6 +461,8 @@ def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
 
 def _may_ask_model(state: RunState) -> bool:
     free = state.turn is None and state.question is None and state.refused is None and state.cancel is None
+    # What was handed over is the caller's turn: the model sees its result in another run.
+    free = free and not state.is_handed_over
     return free and state.started and all(c.stage in SETTLED for c in state.calls)
 
 
@@ -520,6 +546,14 @@ def _apply_execution(state: RunState, event: ToolStarted | ToolFinished | ChildS
             return _move(state, call_id, {Stage.WAITING}, Stage.FINISHED)
         case _ as never:
             assert_never(never)
+
+
+def _hand_over(state: RunState, call_id: CallId) -> RunState:
+    _require(state.turn is None and not state.last_turn, "the turn is still open, or had no tools")
+    _require(state.cancel is None, "the run is being cancelled")
+    _require(state.inputs == state.inputs_seen, "an input came in between")
+    _require(state.is_callers(state.call(call_id)), f"call {call_id} is of no tool that the caller has")
+    return _move(state, call_id, {Stage.PROPOSED}, Stage.HANDED_OVER)
 
 
 def _move(

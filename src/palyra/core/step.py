@@ -42,11 +42,18 @@ class ExecuteTools:
 
 
 @dataclass(frozen=True, slots=True)
-class RefuseCalls:
-    """Settle calls that a limit leaves no room for."""
+class HandOver:
+    """Leave the calls of the caller's own tools to the caller: with that the run ends."""
 
     calls: tuple[CallState, ...]
-    limit: LimitKind
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseCalls:
+    """Settle calls that a limit leaves no room for, or that a further message has come in for."""
+
+    calls: tuple[CallState, ...]
+    limit: LimitKind | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +84,18 @@ class Finish:
     """What a run that fails is said to have failed by."""
 
 
-Step = CallModel | CheckPolicy | AskApproval | ExecuteTools | RefuseCalls | Resume | NoteLimit | Suspend | Finish
+Step = (
+    CallModel
+    | CheckPolicy
+    | AskApproval
+    | ExecuteTools
+    | HandOver
+    | RefuseCalls
+    | Resume
+    | NoteLimit
+    | Suspend
+    | Finish
+)
 
 
 def next_step(state: RunState) -> Step:
@@ -97,7 +115,7 @@ def next_step(state: RunState) -> Step:
     settled = all(c.stage in SETTLED for c in state.calls)
     if settled and state.last_turn:
         return _finish_at_limit(state)
-    if settled and state.is_answered:
+    if settled and (state.is_answered or state.is_handed_over):
         return Finish(RunStatus.DONE, limit=state.limit)
     if state.carried_ms >= state.limits.wall_clock_ms + state.limits.last_turn_ms:
         return Finish(RunStatus.CANCELLED, reason="timeout")
@@ -127,10 +145,13 @@ def _room(state: RunState) -> int:
 
 
 def _next_for_calls(state: RunState) -> Step:
+    theirs = tuple(c for c in state.calls if c.stage is Stage.PROPOSED and state.is_callers(c))
     if state.limit is not None:
         refused = tuple(c for c in state.calls if c.stage not in SETTLED and c.stage is not Stage.WAITING)
-        return RefuseCalls(refused, state.limit) if refused else Suspend()
-    if proposed := tuple(c.call for c in state.calls if c.stage is Stage.PROPOSED):
+        if not state.last_turn:
+            refused = tuple(c for c in refused if c not in theirs)
+        return RefuseCalls(refused, state.limit) if refused else _after_ours(state, theirs)
+    if proposed := tuple(c.call for c in state.calls if c.stage is Stage.PROPOSED and c not in theirs):
         return CheckPolicy(proposed)
     room = max(0, _room(state))
     # What was interrupted was counted when it first started.
@@ -141,7 +162,15 @@ def _next_for_calls(state: RunState) -> Step:
     if len(ask) > room:
         # Nobody is asked about what could not run whatever the answer.
         return RefuseCalls(ask[room:], LimitKind.TOOL_CALLS)
-    return AskApproval(tuple(c.call for c in ask)) if ask else Suspend()
+    return AskApproval(tuple(c.call for c in ask)) if ask else _after_ours(state, theirs)
+
+
+def _after_ours(state: RunState, theirs: tuple[CallState, ...]) -> Step:
+    """Say what becomes of the caller's calls, now that there is nothing to do about the others."""
+    if not theirs or any(c.stage is Stage.WAITING for c in state.calls):
+        return Suspend()
+    # What was said meanwhile may change the model's mind, and the run that hands over does not look at it any more.
+    return RefuseCalls(theirs, None) if state.inputs > state.inputs_seen else HandOver(theirs)
 
 
 def _finish_at_limit(state: RunState) -> Finish:

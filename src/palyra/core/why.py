@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from palyra.core.events import (
     ApprovalRequested,
     ApprovalResolved,
+    CallHandedOver,
     CancelRequested,
     ChildEnded,
     ChildStarted,
@@ -20,6 +21,7 @@ from palyra.core.events import (
     Event,
     InputSteered,
     LimitReached,
+    MessageGiven,
     ModelText,
     ModelTurnEnded,
     ModelTurnStarted,
@@ -44,6 +46,8 @@ from palyra.core.link import (
     child_link,
     end_link,
     execution_link,
+    given_link,
+    handed_over_link,
     input_link,
     policy_link,
     question_link,
@@ -124,6 +128,8 @@ class _Story:
         match event:
             case RunAccepted():
                 self._root = input_link(entry, event)
+            case MessageGiven():
+                self._add(entry, given_link(entry, event))
             case InputSteered():
                 self._add(entry, steered_link(entry, event))
             case ContextAssembled():
@@ -174,6 +180,8 @@ class _Story:
                 call = self._calls[event.call_id]
                 call.links.append(execution_link(entry, event, call))
                 self._seen.append(result_of(call, event.outcome.value, event.labels))
+            case CallHandedOver():
+                self._calls[event.call_id].links.append(handed_over_link(entry, event))
             case ChildStarted():
                 self._calls[event.call_id].links.append(child_link(entry, event))
             case ChildEnded():

@@ -4,8 +4,8 @@ The content stands in the database, so that it is written in the same commit as 
 every replica, and is in every backup. It is cut into parts, so that a slice of it can be read without the rest; each
 part is compressed and written as text, which both engines and the copies of their tables take as it is.
 
-A blob belongs to nobody: who may read it is decided by the rows that name its digest (`artifacts`, `checkpoints`). When
-none does any more, it is swept away.
+A blob belongs to nobody: who may read it is decided by the rows that name its digest (`artifacts`, `checkpoints`,
+`pictures`). When none does any more, it is swept away.
 """
 
 import base64
@@ -15,9 +15,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from palyra.core.errors import Broken
+from palyra.journal import migrate
 from palyra.journal.engine import Connection
 
 SINCE_SCHEMA = 6
+PICTURES_SINCE_SCHEMA = 13
 PART_BYTES = 128 * 1024
 LEVEL = 1
 """Text shrinks to a third already at the quickest level."""
@@ -28,6 +30,7 @@ SWEPT = 20
 _UNUSED = (
     "NOT EXISTS (SELECT 1 FROM artifacts a WHERE a.digest = b.digest)"
     " AND NOT EXISTS (SELECT 1 FROM checkpoints c WHERE c.before_digest = b.digest)"
+    " AND NOT EXISTS (SELECT 1 FROM pictures p WHERE p.digest = b.digest)"
 )
 
 
@@ -118,7 +121,10 @@ def sweep(conn: Connection, *, now_ms: int) -> bool:
 
 def check(conn: Connection) -> Iterator[str]:
     """Yield what is wrong with kept content: all of it is read."""
-    for noun, column in (("artifacts", "digest"), ("checkpoints", "before_digest")):
+    named = [("artifacts", "digest"), ("checkpoints", "before_digest")]
+    if migrate.current(conn) >= PICTURES_SINCE_SCHEMA:
+        named.append(("pictures", "digest"))
+    for noun, column in named:
         after = ""
         while rows := conn.fetch(
             f"SELECT DISTINCT {column} FROM {noun} WHERE {column} > :after ORDER BY {column} LIMIT 100",

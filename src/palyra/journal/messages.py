@@ -23,6 +23,7 @@ class _Beside(Struct, frozen=True, kw_only=True, omit_defaults=True):
     calls: tuple[ToolCall, ...] = ()
     images: tuple[Image, ...] = ()
     reasoning: tuple[Reasoning, ...] = ()
+    given: bool = False
 
 
 _encode = msgspec.json.Encoder()
@@ -171,9 +172,9 @@ def _page(conn: Connection, session_id: SessionId, *, after_seq: int, before: in
 
 
 def _beside_text(message: Message) -> str:
-    if not message.images and not message.reasoning:
+    if not message.images and not message.reasoning and not message.given:
         return _encode.encode(message.calls).decode()
-    beside = _Beside(calls=message.calls, images=message.images, reasoning=message.reasoning)
+    beside = _Beside(calls=message.calls, images=message.images, reasoning=message.reasoning, given=message.given)
     return _encode.encode(beside).decode()
 
 
@@ -188,6 +189,7 @@ def _message(row: Row) -> Message:
         call_id=call_id,
         images=beside.images,
         reasoning=beside.reasoning,
+        given=beside.given,
     )
 
 

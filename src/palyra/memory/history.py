@@ -48,7 +48,11 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """The messages of one run, each result behind the call that it answers."""
+    """The messages of one run, each result behind the call that it answers.
+
+    A run that begins with results of the caller's tools goes on with the run that handed their calls over: then both are
+    one block.
+    """
 
     run_id: RunId
     kept: tuple[Kept, ...]
@@ -178,10 +182,15 @@ def _extend(known: Conversation, kept: list[Kept]) -> None:
         while end < len(kept) and kept[end].run_id == run_id:
             end += 1
         same = kept[place:end]
-        if known.blocks and known.blocks[-1].run_id == run_id:
+        if known.blocks and (known.blocks[-1].run_id == run_id or _goes_on(same)):
             same = [*known.pop().kept, *same]
         known.append(_block(run_id, same))
         place = end
+
+
+def _goes_on(kept: Sequence[Kept]) -> bool:
+    """Tell whether the messages of a run begin with results of calls that another run has handed over."""
+    return kept[0].message.role is Role.TOOL
 
 
 def _block(run_id: RunId, kept: list[Kept]) -> _Block:
@@ -229,24 +238,33 @@ def _window(known: Conversation, in_scope: int, *, tokens: int) -> Window:
 def _shortened(block: _Block, tokens: int) -> _Block:
     """Return a run that is too long by itself without its oldest steps.
 
-    What the person said always stays, and so does the last step: a model that does not see what its calls brought
-    makes them again.
+    What the person said in the run always stays, and so does the last step: a model that does not see what its calls
+    brought makes them again. Of what the caller brought along, the latest that fits does.
     """
-    chosen = [item for item in block.kept if item.message.role is Role.USER]
+    chosen = [item for item in block.kept if _is_input(item)]
     room = tokens - sum(item.tokens for item in chosen)
     for number, step in enumerate(reversed(_steps(block.kept))):
         room -= sum(item.tokens for item in step)
-        if room < 0 and number > 0:
+        if room < 0 and (number > 0 or step[0].message.given):
             break
         chosen += step
-    return _block(block.run_id, sorted(chosen, key=lambda item: item.tape_seq))
+    ordered = sorted(chosen, key=lambda item: item.tape_seq)
+    said = (place for place, item in enumerate(ordered) if item.message.role is Role.USER)
+    return _block(block.run_id, ordered[next(said, 0) :])
+
+
+def _is_input(item: Kept) -> bool:
+    return item.message.role is Role.USER and not item.message.given
 
 
 def _steps(kept: Sequence[Kept]) -> list[list[Kept]]:
-    """Return what the model said and did: each time its message, and the results of the calls in it."""
+    """Return what the model said and did: each time its message, and the results of the calls in it.
+
+    What somebody said elsewhere is a step by itself.
+    """
     steps: list[list[Kept]] = []
     for item in kept:
-        if item.message.role is Role.ASSISTANT:
+        if item.message.role is Role.ASSISTANT or (item.message.role is Role.USER and item.message.given):
             steps.append([item])
         elif item.message.role is Role.TOOL and steps:
             steps[-1].append(item)
@@ -263,6 +281,8 @@ def _from_an_input(conn: Connection, session_id: SessionId, kept: list[Kept]) ->
         earlier: list[Kept] = []
         torn = kept[0].message.role is Role.TOOL
         for item in _before(conn, session_id, kept[0]):
+            if item.run_id != kept[0].run_id and not torn:
+                break
             if torn or item.message.role is Role.USER:
                 earlier.append(item)
                 torn = torn and item.message.role is not Role.ASSISTANT
@@ -272,13 +292,10 @@ def _from_an_input(conn: Connection, session_id: SessionId, kept: list[Kept]) ->
 
 
 def _before(conn: Connection, session_id: SessionId, first: Kept) -> Iterator[Kept]:
-    """Yield the messages of a run that stand before one of them, latest first."""
+    """Yield the messages that stand before one of them, latest first."""
     before = first.tape_seq
     while page := messages.transcript(conn, session_id, before=before, limit=messages.SLICE):
-        for item in page:
-            if item.run_id != first.run_id:
-                return
-            yield item
+        yield from page
         before = page[-1].tape_seq
 
 

@@ -47,8 +47,12 @@ class AgentBusy(Conflict):
     """The agent is at work. Wait for its runs to end, or cancel them, then try again."""
 
 
-def choose(conn: Connection, principal: PrincipalId, session: Session | None) -> tuple[Agent, str]:
-    """Return the agent that answers in a session, and why it is that one."""
+def choose(
+    conn: Connection, principal: PrincipalId, session: Session | None, *, named: str | None = None
+) -> tuple[Agent, str]:
+    """Return the agent that answers in a session, and why it is that one; one that is `named` by id or name does."""
+    if named is not None:
+        return _named(conn, principal, named), "the caller names it"
     reason = "the default agent"
     if session is not None and session.agent_id is not None:
         bound = agents.get(conn, session.agent_id, principal)
@@ -213,6 +217,13 @@ class Agents:
 
 def _id(agent_id: str) -> AgentId:
     return AgentId(parse_ulid(agent_id, "agent id"))
+
+
+def _named(conn: Connection, principal: PrincipalId, name: str) -> Agent:
+    for agent in agents.of(conn, principal):
+        if name in (agent.name, agent.agent_id):
+            return agent
+    raise AgentNotFound
 
 
 def _existing(conn: Connection, agent_id: AgentId, principal: PrincipalId) -> Agent:

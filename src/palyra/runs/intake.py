@@ -1,13 +1,15 @@
 """The one door in: every message, whatever brought it, becomes a run here or joins one."""
 
+import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 
 import msgspec
 
 from palyra.core import labels
+from palyra.core.brief import NO_BRIEF
 from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import Invalid, Unavailable
 from palyra.core.events import (
@@ -32,13 +34,14 @@ from palyra.core.message import (
 )
 from palyra.core.run import RunState, RunStatus, Stage
 from palyra.core.stop import Stop
-from palyra.journal import idempotency, runs
+from palyra.journal import blobs, idempotency, pictures, runs
+from palyra.journal.blobs import Packed
 from palyra.journal.engine import Connection, Engine
 from palyra.journal.idempotency import Claim
-from palyra.runs import reissue
+from palyra.runs import given, reissue
 from palyra.runs.agents import choose
 from palyra.runs.record import Book, replay
-from palyra.runs.sessions import Resolved, SessionPutAway, resolve
+from palyra.runs.sessions import Resolved, SessionBusy, SessionPutAway, resolve
 from palyra.runs.stops import Stopped, Stops
 
 _encode = msgspec.json.Encoder()
@@ -89,12 +92,13 @@ class Intake:
         _check(inbound)
         if (stop := self._stops.stopped(inbound.principal)) is not None:
             return await self._refuse(inbound, stop)
+        packed = await asyncio.to_thread(_packed, inbound.pictures) if inbound.pictures else ()
         at = self._clock.now()
         run_id = RunId(self._ids.new())
         with self._keep_place() as carrier:
 
             def unit(conn: Connection) -> Accepted:
-                return self._unit(conn, inbound, run_id=run_id, at=at, carrier=carrier)
+                return self._unit(conn, inbound, packed, run_id=run_id, at=at, carrier=carrier)
 
             try:
                 return await self._engine.write(unit)
@@ -160,7 +164,14 @@ class Intake:
         )
 
     def _unit(
-        self, conn: Connection, inbound: Inbound, *, run_id: RunId, at: datetime, carrier: str | None
+        self,
+        conn: Connection,
+        inbound: Inbound,
+        packed: Sequence[Packed],
+        *,
+        run_id: RunId,
+        at: datetime,
+        carrier: str | None,
     ) -> Accepted:
         claim = _claim(inbound)
         if claim is not None and (known := idempotency.answer(conn, claim)) is not None:
@@ -170,6 +181,7 @@ class Intake:
             raise SessionPutAway
         accepted = self._place(conn, inbound, resolved, run_id=run_id, at=at, carrier=carrier)
         resolved.book.close()
+        pictures.add(conn, accepted.session_id, packed, now_ms=to_ms(at))
         if claim is not None and not idempotency.keep(conn, claim, _encode.encode(accepted).decode(), now_ms=to_ms(at)):
             raise KeyTaken
         return accepted
@@ -190,10 +202,15 @@ class Intake:
         active = replay(conn, active_id) if active_id is not None else None
         # A run at its limit has had its last look at the conversation; the message gets a run of its own.
         if inbound.mode is Mode.STEER and active is not None and _takes_input(active):
+            given.check_can_join(inbound)
             return self._steer(book, active, inbound, at=at)
         self._check_room(len(open_runs))
+        if inbound.given and open_runs:
+            # What is brought along stands before the message, and nobody can say what the active run will yet add.
+            raise SessionBusy
+        given.match(conn, inbound.principal, session, inbound)
         after_seq = book.seq
-        agent, reason = choose(conn, inbound.principal, session)
+        agent, reason = choose(conn, inbound.principal, session, named=inbound.agent)
         event = RunAccepted(
             at=at,
             actor=inbound.principal,
@@ -206,9 +223,12 @@ class Intake:
             origin=inbound.origin,
             mode=inbound.mode,
             idempotency_key=inbound.idempotency_key,
+            images=inbound.images,
+            brief=inbound.brief,
         )
         interrupts = inbound.mode is Mode.INTERRUPT and active is not None
-        state = book.accept(run_id, event, first=interrupts, carrier=carrier)
+        brought = tuple(given.events(inbound, at=at))
+        state = book.accept(run_id, event, given=brought, first=interrupts, carrier=carrier)
         if interrupts and active is not None:
             state = self._interrupt(conn, book, active, state, inbound, at=at)
         return Accepted(
@@ -273,7 +293,7 @@ def _stopped(stop: Stop) -> Stopped:
 
 def _check(inbound: Inbound) -> None:
     clean_text(inbound.text, what="message")
-    if not inbound.text.strip():
+    if inbound.is_empty:
         raise MessageEmpty
     if len(inbound.text.encode()) > MAX_MESSAGE_BYTES:
         raise MessageTooLong
@@ -281,12 +301,21 @@ def _check(inbound: Inbound) -> None:
         clean_text(inbound.idempotency_key, what="idempotency key")
         if not 1 <= len(inbound.idempotency_key) <= MAX_IDEMPOTENCY_KEY_CHARS:
             raise IdempotencyKeyInvalid
+    given.check(inbound)
+
+
+def _packed(images: dict[str, bytes]) -> tuple[Packed, ...]:
+    return tuple(blobs.pack(content) for content in images.values())
 
 
 def _claim(inbound: Inbound) -> Claim | None:
     if inbound.idempotency_key is None:
         return None
-    request = (inbound.text, inbound.session, inbound.mode)
+    request: tuple[object, ...] = (inbound.text, inbound.session, inbound.mode)
+    more = (inbound.agent, inbound.brief, inbound.images, inbound.given)
+    if more != (None, NO_BRIEF, (), ()):
+        # A key that came without them has the digest that it always had.
+        request = (*request, *more)
     return Claim(inbound.principal, inbound.idempotency_key, hashlib.sha256(_encode.encode(request)).hexdigest())
 
 

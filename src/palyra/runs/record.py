@@ -23,6 +23,7 @@ from palyra.core.events import (
     BudgetWarned,
     ChildStarted,
     Entry,
+    MessageGiven,
     ModelTurnEnded,
     ModelTurnStarted,
     ModelTurnVoided,
@@ -134,10 +135,19 @@ class Book:
         """Add an event of the session itself."""
         self._fresh.append(tape.Fresh(None, 0, event))
 
-    def accept(self, run_id: RunId, event: RunAccepted, *, first: bool = False, carrier: str | None = None) -> RunState:
+    def accept(
+        self,
+        run_id: RunId,
+        event: RunAccepted,
+        *,
+        given: Sequence[MessageGiven] = (),
+        first: bool = False,
+        carrier: str | None = None,
+    ) -> RunState:
         """Add a new run; it starts at once if no other is open, else it queues, at the front if it is `first`.
 
-        If it starts and there is a `carrier`, it is in its hands from this commit on.
+        If it starts and there is a `carrier`, it is in its hands from this commit on. What is `given` with it joins the
+        conversation before its input, so it must start at once.
         """
         waiting = self._open_runs()
         lease = Lease(run_id, carrier, 1) if carrier is not None and not waiting else None
@@ -172,6 +182,9 @@ class Book:
             ready=False,
             lease=lease,
         )
+        assert not (waiting and given), "what is given would stand in the middle of another run"
+        for message in given:
+            state = self.add(state, message)
         if waiting:
             self._accepted[run_id] = (state, event)
             return state

@@ -5,6 +5,7 @@ from palyra.core.events import (
     ChildEnded,
     Decision,
     InputSteered,
+    MessageGiven,
     ModelTurnEnded,
     PolicyDecided,
     RunAccepted,
@@ -24,8 +25,13 @@ def message_of(state: RunState, event: RunEvent) -> Message | None:
     An input counts from the moment its run starts: the caller hands in `RunAccepted` then.
     """
     match event:
+        case RunAccepted(text="", images=()):
+            # It only brings results of the caller's tools along.
+            return None
         case RunAccepted(text=text, images=images):
             return Message(role=Role.USER, text=text, images=images)
+        case MessageGiven(role=role, text=text, images=images):
+            return Message(role=role, text=text, calls=event.calls, call_id=event.call_id, images=images, given=True)
         case InputSteered(text=text):
             return Message(role=Role.USER, text=text)
         case ModelTurnEnded() | ToolProposed(turn=0):

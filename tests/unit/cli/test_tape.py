@@ -26,6 +26,7 @@ from tests.unit.cli.wire import line
 AT = b.AT
 CASES: list[tuple[TapeEvent, str]] = [
     (b.an_accepted(), "'Hello.' (api, queue)"),
+    (b.a_given("Then?"), "user: 'Then?'"),
     (b.a_start(), ""),
     (b.a_resume(), "restart"),
     (b.a_steer("And?", origin="http"), "'And?' (http)"),
@@ -42,6 +43,7 @@ CASES: list[tuple[TapeEvent, str]] = [
     (b.an_answer("c1"), "allowed"),
     (b.a_tool_start("c1", 2), "c1, attempt 2"),
     (b.a_result("c1", Outcome.ERROR), "error: 'so it went'"),
+    (b.a_hand_over("c1"), "c1, left to the caller"),
     (b.a_child("c1"), "run child: 'Do this for me.'"),
     (b.a_child_end("c1"), "run child, ok: 'Here it is.'"),
     (b.a_limit(), "model turns"),

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palyra.core.approval import Scope
+from palyra.core.brief import Brief
 from palyra.core.events import Entry, RunEvent, SessionEvent, TapeEvent, decode, encode, kind_of
 from palyra.core.tool import JsonObject
 from palyra.core.usage import Usage
@@ -22,6 +23,7 @@ TAGS = {
     "ApprovalRequested": "approval_requested",
     "ApprovalResolved": "approval_resolved",
     "BudgetWarned": "budget_warned",
+    "CallHandedOver": "call_handed_over",
     "CancelRequested": "cancel_requested",
     "CheckpointRestored": "checkpoint_restored",
     "GrantRevoked": "grant_revoked",
@@ -30,6 +32,7 @@ TAGS = {
     "ContextAssembled": "context_assembled",
     "InputSteered": "input_steered",
     "LimitReached": "limit_reached",
+    "MessageGiven": "message_given",
     "ModelReasoning": "model_reasoning",
     "ModelText": "model_text",
     "ModelTurnEnded": "model_turn_ended",
@@ -62,8 +65,11 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "idempotency_key": None,
         "parent": None,
         "reissue": None,
+        "images": (),
+        "brief": Brief(),
         "channels": (),
     },
+    "MessageGiven": {"text": "", "calls": (), "call_id": None, "images": ()},
     "RunResumed": {"reason": "restart"},
     "InputSteered": {"idempotency_key": None, "origin": "unknown"},
     "ContextAssembled": {"narrowed": ""},
@@ -158,6 +164,7 @@ _JSON = st.recursive(
 _PLAIN: dict[type, st.SearchStrategy[Any]] = {
     str: st.text(max_size=20),
     int: _WHOLE,
+    float: st.floats(allow_nan=False, allow_infinity=False),
     bool: st.booleans(),
     type(None): st.none(),
     datetime: st.datetimes(timezones=st.just(UTC)),

@@ -33,6 +33,7 @@ from tests.support.builders import (
     a_completion,
     a_context,
     a_failure,
+    a_hand_over,
     a_history,
     a_limit,
     a_proposal,
@@ -68,6 +69,7 @@ AT_STAGE: dict[Stage, list[RunEvent]] = {
     Stage.INTERRUPTED: [*ALLOWED, a_tool_start(C1), a_resume()],
     Stage.DENIED: [*a_turn(1, C1), a_verdict(C1, Verdict.DENY)],
     Stage.FINISHED: [*ALLOWED, a_tool_start(C1), a_result(C1)],
+    Stage.HANDED_OVER: [*a_turn(1, C1), a_hand_over(C1)],
 }
 """How the only call of a run comes to each stage."""
 

@@ -1,27 +1,34 @@
 """End the run, or note what keeps it from going on."""
 
+from collections.abc import Iterator
 from datetime import datetime
 
 from palyra.core import labels
 from palyra.core.clock import Clock
-from palyra.core.events import LimitReached, RunResumed, ToolFinished
+from palyra.core.events import CallHandedOver, LimitReached, RunEvent, RunResumed, ToolFinished
+from palyra.core.ids import CallId
 from palyra.core.limits import LimitKind
 from palyra.core.run import CallState, RunState, Stage
-from palyra.core.step import Finish, NoteLimit, RefuseCalls, Resume
+from palyra.core.step import Finish, HandOver, NoteLimit, RefuseCalls, Resume
 from palyra.core.tool import Outcome
 from palyra.runs.attestations import Attester
+from palyra.runs.emit import Emit
 from palyra.runs.record import ending
-from palyra.runs.steps.port import Emit
+
+ONE_BY_ONE = "not run: calls of this tool are taken one at a time; make it again if it is still needed"
+OVERTAKEN = "not run: a further message came in before"
 
 
 class FinishStep:
-    """Carries out `Finish`, `NoteLimit`, `RefuseCalls` and `Resume`: steps that only record."""
+    """Carries out `Finish`, `HandOver`, `NoteLimit`, `RefuseCalls` and `Resume`: steps that only record."""
 
     def __init__(self, *, attester: Attester, clock: Clock) -> None:
         self._attester = attester
         self._clock = clock
 
-    async def perform(self, state: RunState, step: Finish | NoteLimit | RefuseCalls | Resume, emit: Emit) -> None:
+    async def perform(
+        self, state: RunState, step: Finish | HandOver | NoteLimit | RefuseCalls | Resume, emit: Emit
+    ) -> None:
         """Record what the step says."""
         at = self._clock.now()
         match step:
@@ -31,15 +38,31 @@ class FinishStep:
                 await emit([RunResumed(at=at)])
             case RefuseCalls(calls=calls, limit=limit):
                 await emit([self._attester.attest(state, _refused(call, limit, at=at)) for call in calls])
+            case HandOver(calls=calls):
+                await emit(list(self._handed_over(state, calls, at=at)))
             case Finish():
                 await emit([ending(step, at=at)])
 
+    def _handed_over(self, state: RunState, calls: tuple[CallState, ...], *, at: datetime) -> Iterator[RunEvent]:
+        """Yield what becomes of each call: the caller can do nothing with arguments that can not be read."""
+        handed_over = False
+        for call in calls:
+            call_id, tool = call.call.call_id, call.call.tool
+            if call.call.malformed:
+                why = f"{tool} was not called: {call.call.malformed}. Send one JSON object."
+                yield self._attester.attest(state, _unmade(call_id, Outcome.ERROR, why, at=at))
+            elif handed_over and state.brief.one_by_one:
+                yield self._attester.attest(state, _unmade(call_id, Outcome.SKIPPED, ONE_BY_ONE, at=at))
+            else:
+                yield CallHandedOver(at=at, actor=state.principal, call_id=call_id)
+                handed_over = True
 
-def _refused(call: CallState, limit: LimitKind, *, at: datetime) -> ToolFinished:
-    return ToolFinished(
-        at=at,
-        labels=(labels.TOOL,),
-        call_id=call.call.call_id,
-        outcome=Outcome.INTERRUPTED if call.stage is Stage.INTERRUPTED else Outcome.SKIPPED,
-        text=f"not run: the run reached its limit ({limit.value.replace('_', ' ')})",
-    )
+
+def _refused(call: CallState, limit: LimitKind | None, *, at: datetime) -> ToolFinished:
+    outcome = Outcome.INTERRUPTED if call.stage is Stage.INTERRUPTED else Outcome.SKIPPED
+    why = f"not run: the run reached its limit ({limit.value.replace('_', ' ')})" if limit is not None else OVERTAKEN
+    return _unmade(call.call.call_id, outcome, why, at=at)
+
+
+def _unmade(call_id: CallId, outcome: Outcome, text: str, *, at: datetime) -> ToolFinished:
+    return ToolFinished(at=at, labels=(labels.TOOL,), call_id=call_id, outcome=outcome, text=text)

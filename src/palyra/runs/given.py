@@ -1,0 +1,81 @@
+"""What a caller brings along with a message: the conversation so far, or results of tools of its own."""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from palyra.core import labels
+from palyra.core.brief import NO_BRIEF
+from palyra.core.errors import Conflict, Invalid
+from palyra.core.events import MessageGiven
+from palyra.core.ids import PrincipalId
+from palyra.core.message import MAX_MESSAGE_BYTES, Inbound, MessageTooLong, clean_text
+from palyra.core.prompt import Role
+from palyra.core.run import Stage
+from palyra.core.session import Session
+from palyra.journal import runs
+from palyra.journal.engine import Connection
+from palyra.runs.record import replay
+
+MOST_MESSAGES = 2_000
+MOST_BYTES = 4 * 1024 * 1024
+
+
+class GivenTooLong(Invalid):
+    """There may be 2000 messages before the last one, of 4 MiB in all. Leave the oldest out."""
+
+
+class ResultUnknown(Invalid):
+    """A tool's result answers no call that was handed over. Send results of the calls of the last answer only."""
+
+
+class CanNotJoin(Conflict):
+    """This message can not join the run that is active: it has pictures, tools, options or messages of its own, and the
+    run has begun without them. Queue it instead."""
+
+
+def check(inbound: Inbound) -> None:
+    """Raise unless what is brought along can be kept."""
+    if len(inbound.given) > MOST_MESSAGES:
+        raise GivenTooLong
+    size = 0
+    for message in inbound.given:
+        clean_text(message.text, what="message")
+        length = len(message.text.encode())
+        if length > MAX_MESSAGE_BYTES:
+            raise MessageTooLong
+        size += length
+    if size > MOST_BYTES:
+        raise GivenTooLong
+
+
+def events(inbound: Inbound, *, at: datetime) -> Iterator[MessageGiven]:
+    """Yield what is brought along as events. Only what the person said is the person's."""
+    for message in inbound.given:
+        yield MessageGiven(
+            at=at,
+            actor=inbound.principal,
+            labels=(labels.OWNER,) if message.role is Role.USER else (labels.TOOL,),
+            role=message.role,
+            text=message.text,
+            calls=message.calls,
+            call_id=message.call_id,
+            images=message.images,
+        )
+
+
+def match(conn: Connection, principal: PrincipalId, session: Session, inbound: Inbound) -> None:
+    """Raise unless each result answers a call that the session's last run has handed over, or one brought along."""
+    wanted = {message.call_id for message in inbound.given if message.role is Role.TOOL}
+    wanted -= {call.call_id for message in inbound.given for call in message.calls}
+    if not wanted:
+        return
+    last = runs.page(conn, principal, session_id=session.session_id, before=None, limit=1)
+    calls = replay(conn, last[0].run_id).calls if last else ()
+    if wanted - {call.call.call_id for call in calls if call.stage is Stage.HANDED_OVER}:
+        raise ResultUnknown
+
+
+def check_can_join(inbound: Inbound) -> None:
+    """Raise if a message has more than its words, which is all that a run under way can take."""
+    if inbound.brief != NO_BRIEF or inbound.images or inbound.given or inbound.agent is not None:
+        raise CanNotJoin
