@@ -11,6 +11,7 @@ import pytest
 from blockbuster import blockbuster_ctx
 from hypothesis import settings
 
+from tests.support import weights as small_model
 from tests.support.postgres import (
     HOW_TO_INSTALL,
     PostgresMissing,
@@ -44,6 +45,18 @@ def postgres_url(postgres_server: str) -> Iterator[str]:
     url = new_schema(postgres_server)
     yield url
     drop_schema(url)
+
+
+@pytest.fixture(scope="session")
+def weights() -> Path:
+    """The file of a small real model."""
+    found = small_model.found()
+    if found is None:
+        missing = f"the weights of a small model are missing: {small_model.HOW}"
+        if os.environ.get("CI"):
+            pytest.fail(missing, pytrace=False)
+        pytest.skip(missing)
+    return found
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from palyra.providers.constrained_reader import Answered, Chosen, Malformed, Reading
 
-TEXTS = st.text(alphabet=st.characters(exclude_categories=("Cs",)))
+TEXTS = st.text(alphabet=st.characters(codec="utf-8"))
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXTS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),

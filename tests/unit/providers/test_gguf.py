@@ -14,17 +14,18 @@ def text(value: str | bytes) -> bytes:
     return struct.pack("<Q", len(content)) + content
 
 
-def fact(name: str, value: str | int | list[str] | list[int]) -> bytes:
-    match value:
-        case str():
-            return text(name) + struct.pack("<I", 8) + text(value)
-        case int():
-            return text(name) + struct.pack("<II", 4, value)
-        case [str(), *_]:
-            words = b"".join(text(str(word)) for word in value)
-            return text(name) + struct.pack("<IIQ", 9, 8, len(value)) + words
-        case _:
-            return text(name) + struct.pack("<IIQ", 9, 4, len(value)) + struct.pack(f"<{len(value)}I", *map(int, value))
+def fact(name: str, value: str | int) -> bytes:
+    if isinstance(value, str):
+        return text(name) + struct.pack("<I", 8) + text(value)
+    return text(name) + struct.pack("<II", 4, value)
+
+
+def words(name: str, *values: str) -> bytes:
+    return text(name) + struct.pack("<IIQ", 9, 8, len(values)) + b"".join(map(text, values))
+
+
+def numbers(name: str, *values: int) -> bytes:
+    return text(name) + struct.pack(f"<IIQ{len(values)}I", 9, 4, len(values), *values)
 
 
 FACTS = (
@@ -34,8 +35,8 @@ FACTS = (
     fact("llama.embedding_length", 576),
     fact("llama.attention.head_count", 9),
     fact("llama.attention.head_count_kv", 3),
-    fact("tokenizer.ggml.tokens", ["a", "b", "Łódź"]),
-    fact("tokenizer.ggml.token_type", [1, 2, 3]),
+    words("tokenizer.ggml.tokens", "a", "b", "Łódź"),
+    numbers("tokenizer.ggml.token_type", 1, 2, 3),
     fact("tokenizer.chat_template", "{% for message in messages %}{{ tools }}"),
 )
 WEIGHT = text("token_embd.weight") + struct.pack("<IQQIQ", 2, 4, 4, 0, 64)
