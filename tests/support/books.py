@@ -4,9 +4,10 @@ from palyra.core.events import RunAccepted, RunStarted, SessionEvent
 from palyra.core.ids import RunId, SessionId
 from palyra.core.prompt import Message
 from palyra.core.run import TERMINAL, RunState, RunStatus, begin, evolve
-from palyra.journal import messages, tape
+from palyra.journal import messages, spent, tape
 from palyra.journal.asked import Asked, wrong_grants, wrong_questions
 from palyra.journal.engine import Connection
+from palyra.journal.integrity import Replay
 from palyra.journal.verify import entries_of, verify
 from palyra.runs.transcript import message_of
 
@@ -25,6 +26,9 @@ def check_books(conn: Connection) -> None:
         for state in states.values():
             _check_run(conn, state)
         _check_asked(conn, session_id)
+        _check_spent(conn, session_id)
+    assert not spent.strays(conn), "the ledger has turns of runs that never were"
+    assert not list(spent.wrong_accounts(conn)), "an account is not the sum of its turns"
 
 
 def _fold(conn: Connection, session_id: SessionId) -> tuple[dict[RunId, RunState], list[tuple[int, Message]]]:
@@ -54,6 +58,14 @@ def _check_asked(conn: Connection, session_id: SessionId) -> None:
         asked.take(entry)
     assert not list(wrong_questions(conn, asked)), "a question's row is not what its tape adds up to"
     assert not list(wrong_grants(conn, asked)), "a grant's row is not what was answered"
+
+
+def _check_spent(conn: Connection, session_id: SessionId) -> None:
+    replay = Replay(session_id)
+    for _ in replay.messages((entry for entry, _, _ in entries_of(conn, session_id)), message_of):
+        pass
+    assert not list(spent.wrong_runs(conn, replay.spent, whole=True)), "a turn is not in the ledger as the tape has it"
+    assert not list(spent.untold(conn, replay.spent)), "a warning was recorded that no row tells of"
 
 
 def _check_run(conn: Connection, state: RunState) -> None:

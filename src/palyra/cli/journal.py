@@ -241,6 +241,7 @@ def _tell_rebuilt(done: Rebuilt) -> None:
             (done.runs, "rows of runs"),
             (done.questions, "questions"),
             (done.grants, "grants, which are taken back now"),
+            (done.used, "rows of what models used"),
             (done.words, "messages of the search index"),
         ]
         print(f"Set right: {', '.join(f'{what}: {number}' for number, what in parts if number)}.")

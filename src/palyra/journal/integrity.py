@@ -29,7 +29,7 @@ from palyra.core.ids import PrincipalId, RunId, SessionId
 from palyra.core.prompt import Message
 from palyra.core.run import RunState, RunStatus, begin, evolve
 from palyra.home import Home
-from palyra.journal import blobs, messages, migrate, rotated, sqlite
+from palyra.journal import blobs, messages, migrate, rotated, spent, sqlite
 from palyra.journal.anchors import Anchor
 from palyra.journal.asked import (
     Asked,
@@ -45,6 +45,7 @@ from palyra.journal.exported import verify_file
 from palyra.journal.head import Head
 from palyra.journal.messages import Kept
 from palyra.journal.signing import public_key
+from palyra.journal.spent import Spent
 from palyra.journal.verify import Problem, Report, entries_of, opened, verify
 from palyra.settings import Settings
 
@@ -120,6 +121,7 @@ class Replay:
     reset_count: int = 0
     reset_seq: int = 0
     active: RunId | None = None
+    spent: Spent = field(default_factory=Spent)
 
     def messages(self, entries: Iterable[Entry], message_of: MessageOf) -> Iterator[tuple[PrincipalId, Kept]]:
         """Yield the conversation, each message with whose it is; raise `Unreplayable` at the first misfit."""
@@ -154,7 +156,8 @@ class Replay:
             )
             return None
         run = self.runs[entry.run_id]
-        run.state = evolve(run.state, event)
+        before, run.state = run.state, evolve(run.state, event)
+        self.spent.note(before, event)
         run.last_seq = entry.tape_seq
         said = self._note(run, event)
         message = message_of(run.state, said)
@@ -232,6 +235,8 @@ def check(conn: Connection, message_of: MessageOf, *, folder: Path) -> list[Prob
     problems.extend(check_words(conn))
     if has_rows(conn):
         problems.extend(_check_asked(conn, folder))
+    if spent.has_rows(conn):
+        problems.extend(_check_spent(conn))
     return problems
 
 
@@ -258,6 +263,11 @@ def check_session(conn: Connection, session_id: SessionId, message_of: MessageOf
         yield Problem(session_id, place, f"the row of run {run_id} is not what its tape adds up to")
     if has_rows(conn):
         yield from _differing(conn, asked)
+    if spent.has_rows(conn):
+        for (_, used_by), _ in spent.wrong_runs(conn, replay.spent):
+            yield Problem(session_id, None, f"what run {used_by} used is not in the ledger as its tape has it")
+        for _, event in spent.untold(conn, replay.spent):
+            yield Problem(session_id, None, f"no row tells of the warning of budget {event.overdrawn.budget}")
 
 
 def _differing(conn: Connection, asked: Asked) -> Iterator[Problem]:
@@ -275,6 +285,13 @@ def _check_asked(conn: Connection, folder: Path) -> Iterator[Problem]:
         yield Problem(session_id, None, f"question {approval_id} is of a session that never was")
     for grant_id in sorted(strange_grants(conn, folder)):
         yield Problem(None, None, f"nobody has given grant {grant_id}")
+
+
+def _check_spent(conn: Connection) -> Iterator[Problem]:
+    for run_id, session_id in spent.strays(conn):
+        yield Problem(SessionId(session_id), None, f"the ledger has turns of run {run_id}, which never was")
+    for account in spent.wrong_accounts(conn):
+        yield Problem(None, None, f"the account of {account.scope} in {account.period} is not the sum of its turns")
 
 
 def differing_runs(conn: Connection, replay: Replay) -> Iterator[tuple[RunId, int | None]]:

@@ -1,4 +1,4 @@
-"""Rebuild what follows from the tape: messages, the search index, the sums of sessions and runs, questions, grants.
+"""Rebuild what follows from the tape: messages, the search index, sums of sessions and runs, questions, grants, usage.
 
 Session by session, each a unit of its own. What is interrupted is done by the next rebuild: it compares before it
 writes. Leases, places in the queue and tasks do not follow from the tape and stay. That a grant was taken back may not
@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from palyra.core.ids import PrincipalId, RunId, SessionId
-from palyra.journal import approvals, dump, grants, messages
+from palyra.journal import approvals, dump, grants, messages, spent
 from palyra.journal.asked import Asked, archived, has_rows, lost_questions, mend, strange_grants
 from palyra.journal.engine import Connection
 from palyra.journal.integrity import (
@@ -45,6 +45,8 @@ class Rebuilt:
     questions: int = 0
     grants: int = 0
     """Those that were missing or wrong are taken back now; those that nobody gave are gone."""
+    used: int = 0
+    """Runs whose turns were not in the ledger as they should be, turns of runs that never were, and wrong accounts."""
     words: int = 0
     """Messages in the search index, if it had to be made anew."""
     problems: list[Problem] = field(default_factory=list)
@@ -52,7 +54,8 @@ class Rebuilt:
 
     @property
     def differed(self) -> int:
-        return self.conversations + self.runs + self.counts + self.questions + self.grants + self.words
+        rows = self.conversations + self.runs + self.counts + self.questions + self.grants
+        return rows + self.used + self.words
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class _Mended:
     runs: int
     questions: int
     grants: int
+    used: int
 
 
 def rebuild(writer: Writer, message_of: MessageOf, *, folder: Path, now_ms: int) -> Rebuilt:
@@ -82,6 +86,9 @@ def rebuild(writer: Writer, message_of: MessageOf, *, folder: Path, now_ms: int)
         rebuilt.runs += mended.runs
         rebuilt.questions += mended.questions
         rebuilt.grants += mended.grants
+        rebuilt.used += mended.used
+    if writer.write(spent.has_rows):
+        rebuilt.used += writer.write(spent.mend_sums)
     if writer.write(has_rows):
         _mend_asked(writer, rebuilt, folder=folder, now_ms=now_ms)
     if rebuilt.conversations or writer.write(lambda conn: list(check_words(conn))):
@@ -122,7 +129,8 @@ def _mend(conn: Connection, session_id: SessionId, message_of: MessageOf, now_ms
     if not holds:
         _refill(conn, session_id, message_of)
     questions, given = mend(conn, asked, now_ms=now_ms) if has_rows(conn) else (0, 0)
-    return _Mended(int(not holds), _mend_session(conn, replay), _mend_runs(conn, replay), questions, given)
+    used = spent.mend(conn, replay.spent) if spent.has_rows(conn) else 0
+    return _Mended(int(not holds), _mend_session(conn, replay), _mend_runs(conn, replay), questions, given, used)
 
 
 def _replayed(

@@ -116,9 +116,9 @@ def all_of(conn: Connection) -> list[tuple[Account, Amount]]:
     return [(Account(row[0], row[1]), Amount(*row[2:])) for row in rows]
 
 
-def clear(conn: Connection) -> int:
-    """Close all accounts; each is added up anew when a budget asks for it."""
-    return conn.execute("DELETE FROM spending")
+def close(conn: Connection, account: Account) -> None:
+    """Close an account; it is added up anew when a budget asks for it."""
+    conn.execute("DELETE FROM spending WHERE scope = :scope AND period = :period", account._asdict())
 
 
 def sweep(conn: Connection, *, now_ms: int) -> int:

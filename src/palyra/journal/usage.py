@@ -66,6 +66,14 @@ def of_run(conn: Connection, root_run_id: str, run_id: str) -> list[Turn]:
     return [turn_of(row) for row in rows]
 
 
+def remove(conn: Connection, root_run_id: str, run_id: str) -> None:
+    """Forget the turns of a run, for a rebuild."""
+    conn.execute(
+        "DELETE FROM usage WHERE root_run_id = :root_run_id AND run_id = :run_id",
+        {"root_run_id": root_run_id, "run_id": run_id},
+    )
+
+
 def put(conn: Connection, turns: Sequence[Turn]) -> None:
     """Write turns as they stand, for a rebuild."""
     conn.execute_many(_INSERT, [structs.asdict(turn) for turn in turns])
