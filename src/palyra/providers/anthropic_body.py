@@ -11,13 +11,14 @@ from collections.abc import Iterator
 
 from palyra.core.prompt import Choice, Image, Message, Prompt, Reasoning, Role
 from palyra.core.tool import JsonObject
+from palyra.providers.anthropic_schema import closed
 from palyra.providers.dialect import Target
 from palyra.providers.draft import names_of
 from palyra.providers.names import Names
 
 NAME = "anthropic"
 ANSWER = "answer_in_json"
-"""The tool that older models must call, so that their answer keeps to a schema."""
+"""The tool that must be called for an answer that keeps to a schema, where the model takes no such schema."""
 LEAST_BUDGET = 1024
 MOST_BUDGET = 16_000
 IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
@@ -44,11 +45,16 @@ def adapts(model: str) -> bool:
 
 
 def answer_tool(prompt: Prompt, target: Target, names: Names) -> str | None:
-    """Return the tool that the answer must come by, if it must keep to a schema and the model takes none."""
-    if prompt.options.schema is None or ("claude" in target.model and version_of(target.model) >= (4, 5)):
+    """Return the tool that the answer must come by, if it must keep to a schema and the model does not take that."""
+    if prompt.options.schema is None or _taken(prompt.options.schema, target) is not None:
         return None
     taken = {names.out(tool.name) for tool in prompt.tools}
     return next(name for name in (ANSWER + "_" * number for number in range(len(taken) + 1)) if name not in taken)
+
+
+def _taken(schema: JsonObject, target: Target) -> JsonObject | None:
+    """Return the schema as the model takes it for an answer; None if it does not."""
+    return closed(schema) if "claude" in target.model and version_of(target.model) >= (4, 5) else None
 
 
 def body_of(prompt: Prompt, target: Target) -> JsonObject:
@@ -62,7 +68,8 @@ def body_of(prompt: Prompt, target: Target) -> JsonObject:
     if options.schema is not None:
         answer = answer_tool(prompt, target, names)
         if answer is None:
-            body["output_config"] = {"format": {"type": "json_schema", "schema": options.schema}}
+            schema = _taken(options.schema, target)
+            body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         else:
             free = bool(prompt.tools) and options.choice is not Choice.NONE
             choice = {"type": "any"} if free else {"type": "tool", "name": answer}

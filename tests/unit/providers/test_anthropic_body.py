@@ -218,13 +218,21 @@ def test_the_answer_is_as_long_as_both_sides_allow() -> None:
 
 def test_an_answer_that_keeps_to_a_schema_is_asked_for_as_the_model_takes_it() -> None:
     prompt = with_options(a_prompt("go"), schema=SCHEMA)
-    assert asked(prompt, OLD)["output_config"] == {"format": {"type": "json_schema", "schema": SCHEMA}}
+    closed = SCHEMA | {"additionalProperties": False}
+    assert asked(prompt, OLD)["output_config"] == {"format": {"type": "json_schema", "schema": closed}}
     oldest = asked(prompt, OLDEST)
     assert "output_config" not in oldest
     assert oldest["tools"][-1]["input_schema"] == SCHEMA
     assert oldest["tool_choice"] == {"type": "any"}
     alone = asked(with_options(a_prompt("go", tools=()), schema=SCHEMA), OLDEST)
     assert alone["tool_choice"] == {"type": "tool", "name": alone["tools"][0]["name"]}
+
+
+def test_an_answer_that_may_be_any_object_comes_by_a_tool() -> None:
+    body = asked(with_options(a_prompt("go", tools=()), schema={"type": "object"}), LATEST)
+    assert "output_config" not in body
+    assert "thinking" not in body
+    assert body["tool_choice"] == {"type": "tool", "name": body["tools"][0]["name"]}
 
 
 def test_the_tool_for_the_answer_has_a_name_of_its_own() -> None:
