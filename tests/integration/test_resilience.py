@@ -19,7 +19,8 @@ from palyra.core.prompt import ModelEvent, Prompt, StopReason, TextDelta, TurnDo
 from palyra.core.run import RunStatus
 from palyra.core.usage import Usage
 from palyra.providers import routing
-from palyra.providers.base import FailureKind, ProviderFailed
+from palyra.providers.base import FailureKind, Provider, ProviderFailed
+from palyra.providers.registry import UnknownProvider
 from palyra.settings import ModelSettings
 from tests.integration.cast import inputs
 from tests.integration.conftest import Begin
@@ -203,3 +204,15 @@ async def test_who_fails_five_times_in_a_row_is_left_alone_for_a_while(begin: Be
     world.clock.advance(timedelta(seconds=60))
     await world.ask("Four.")
     assert len(first.prompts) > asked
+
+
+async def test_a_model_that_the_settings_name_no_longer_ends_the_run_and_says_so(begin: Begin) -> None:
+    world = await begin(Named("first", fails(FailureKind.NETWORK, times=0)))
+
+    def build(settings: ModelSettings, name: str, model: str | None) -> Provider:
+        raise UnknownProvider(f"There is no provider {name!r}.")
+
+    world.build = build
+    said = await world.say("Hello?")
+    run = await world.ended(said)
+    assert (run.status, run.reason) == (RunStatus.FAILED, "There is no provider 'embedded'.")

@@ -45,7 +45,7 @@ from palyra.policy.gate import Gate
 from palyra.policy.load import combine
 from palyra.providers.base import Provider
 from palyra.providers.breaker import Breakers
-from palyra.providers.roster import Roster
+from palyra.providers.roster import Build, Roster
 from palyra.providers.scripted import Script, Scripted
 from palyra.runs.approvals import Approvals
 from palyra.runs.attestations import Attester
@@ -241,6 +241,7 @@ class World:
         self.models = ModelSettings()
         self.others: dict[str, Provider] = {}
         """Further providers that the settings of models may name."""
+        self.build: Build = lambda settings, name, model: self.others.get(name, self._model)
         self.clock = clock or MovableClock()
         self.ids = ids or CountedIds()
 
@@ -299,7 +300,7 @@ class World:
                 line,
                 roster=Roster(
                     lambda: self.models,
-                    build=lambda settings, name, model: self.others.get(name, self._model),
+                    build=lambda settings, name, model: self.build(settings, name, model),
                     breakers=Breakers(clock),
                 ),
                 budgets=Budgets(lambda: self.spending, self.prices),

@@ -14,6 +14,7 @@ import msgspec
 
 from palyra.core import found
 from palyra.core.clock import Clock
+from palyra.core.errors import Invalid
 from palyra.core.events import (
     ContextAssembled,
     Entry,
@@ -46,6 +47,7 @@ from palyra.tools.toolbox import BUILTIN_ONLY, Toolbox
 SEARCHED = ("model_turn_started", "tool_finished")
 LOOKED_BACK = 200
 """How many turns and results of a session are looked through for what was found in it."""
+NO_MODEL = "no_model"
 NO_PICTURE = "[a picture was left out: this model does not understand any]"
 NARROWED = "the model takes less than was thought: older messages were left out"
 
@@ -78,7 +80,13 @@ class ModelStep:
     async def perform(self, state: RunState, step: CallModel, emit: Emit) -> None:
         """Try one model turn."""
         pinned = state.brief.model
-        seen = await self._context.look(state, widest_tokens=self._roster.widest_tokens(pinned))
+        try:
+            widest_tokens = self._roster.widest_tokens(pinned)
+        except Invalid as error:
+            # The settings have changed since the message was taken.
+            await emit([RunFailed(at=self._clock.now(), code=NO_MODEL, reason=error.detail)])
+            return
+        seen = await self._context.look(state, widest_tokens=widest_tokens)
         if seen is None:
             raise NoAgent
         brought = await self._found(state, seen.agent.tools)
@@ -259,7 +267,7 @@ class ModelStep:
 def _unanswered(plan: Plan, failures: tuple[Failure, ...], *, at: datetime) -> RunFailed:
     """Say why the run ends without an answer: by what was last tried, or by why nothing could be."""
     if not failures:
-        return RunFailed(at=at, code="no_model", reason=f"{plan.reason[:1].upper()}{plan.reason[1:]}.")
+        return RunFailed(at=at, code=NO_MODEL, reason=f"{plan.reason[:1].upper()}{plan.reason[1:]}.")
     last = failures[-1]
     tried = list(dict.fromkeys(failure.model for failure in failures))
     if len(tried) == 1:
