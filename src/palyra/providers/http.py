@@ -18,8 +18,8 @@ from palyra.providers.base import FailureKind
 if TYPE_CHECKING:
     import aiohttp
 
-MOST_CONNECTIONS = 1024
-KEPT_SECONDS = 30.0
+    from palyra.providers.line import AbruptResponse
+
 MOST_BODY_BYTES = 64 * 1024
 """Of an answer that is no stream."""
 MOST_LIST_BYTES = 4 * 1024 * 1024
@@ -77,7 +77,7 @@ class Http:
         until = loop.time() + seconds
         try:
             async with asyncio.timeout_at(until):
-                response = await session.request(
+                response: Any = await session.request(
                     method, url, data=body, allow_redirects=False, **_through(url, {**_HEADERS, **headers})
                 )
         except TimeoutError as error:
@@ -94,17 +94,9 @@ class Http:
                 raise LineFailed(FailureKind.UNAVAILABLE, "Palyra is about to stop", refused=True)
             if self._session is None:
                 # Its import takes a quarter of a second and 15 MB: not before it is needed, and not on the event loop.
-                self._aiohttp = library = await asyncio.to_thread(import_module, "aiohttp")
-                self._session = library.ClientSession(
-                    connector=library.TCPConnector(
-                        limit=MOST_CONNECTIONS, limit_per_host=0, keepalive_timeout=KEPT_SECONDS, ttl_dns_cache=60
-                    ),
-                    cookie_jar=library.DummyCookieJar(),
-                    timeout=library.ClientTimeout(total=None, sock_connect=None, sock_read=None),
-                    auto_decompress=False,
-                    trust_env=False,
-                    skip_auto_headers=("Content-Type",),
-                )
+                line: Any = await asyncio.to_thread(import_module, "palyra.providers.line")
+                self._aiohttp = line.aiohttp
+                self._session = line.open_session()
         return self._session
 
     def _failed(self, error: Exception) -> LineFailed:
@@ -132,7 +124,7 @@ class Http:
 class Answer:
     """An answer under way. Whoever has it closes it."""
 
-    def __init__(self, http: Http, response: "aiohttp.ClientResponse", *, begin_by: float) -> None:
+    def __init__(self, http: Http, response: "AbruptResponse", *, begin_by: float) -> None:
         self._http = http
         self._response = response
         self._begin_by = begin_by
@@ -178,7 +170,7 @@ class Answer:
         if self._response.content.at_eof():
             self._response.release()
         else:
-            self._response.close()
+            self._response.break_off()
 
     async def _read(self, *, until: float) -> bytes:
         content = self._response.content
