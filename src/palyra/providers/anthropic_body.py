@@ -34,7 +34,12 @@ _CHOICES = {Choice.AUTO: "auto", Choice.NONE: "none", Choice.REQUIRED: "any"}
 
 
 def version_of(model: str) -> tuple[int, int]:
-    """Return the version that a model's name has, as in `claude-sonnet-4-5-20250929`; without one it is the newest."""
+    """Return the version of Claude that a name has, as in `claude-sonnet-4-5-20250929`; without one it is the newest.
+
+    What is no Claude is older than all of them: nothing is expected of it that was not always there.
+    """
+    if "claude" not in model:
+        return 0, 0
     numbers = [int(number) for number in _NUMBER.findall(model)[:2]]
     return (numbers[0], numbers[1] if len(numbers) > 1 else 0) if numbers else _NEWEST
 
@@ -54,7 +59,7 @@ def answer_tool(prompt: Prompt, target: Target, names: Names) -> str | None:
 
 def _taken(schema: JsonObject, target: Target) -> JsonObject | None:
     """Return the schema as the model takes it for an answer; None if it does not."""
-    return closed(schema) if "claude" in target.model and version_of(target.model) >= (4, 5) else None
+    return closed(schema) if version_of(target.model) >= (4, 5) else None
 
 
 def body_of(prompt: Prompt, target: Target) -> JsonObject:
@@ -165,6 +170,8 @@ def _messages(prompt: Prompt, target: Target, names: Names) -> list[JsonObject]:
             messages[-1]["content"] = sorted(said, key=_is_later) if role == "user" else said
         else:
             messages.append({"role": role, "content": blocks})
+    if messages and messages[0]["role"] != "user":
+        messages.insert(0, {"role": "user", "content": [_text(EMPTY)]})
     return messages
 
 

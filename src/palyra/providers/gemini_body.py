@@ -32,7 +32,12 @@ _MODES = {Choice.REQUIRED: "ANY", Choice.NONE: "NONE"}
 
 
 def version_of(model: str) -> tuple[int, int]:
-    """Return the version that a model's name has, as in `gemini-2.5-pro`; without one it is the newest."""
+    """Return the version of Gemini that a name has, as in `gemini-2.5-pro`; without one it is the newest.
+
+    What is no Gemini is older than all of them: nothing is expected of it that was not always there.
+    """
+    if "gemini" not in model:
+        return 0, 0
     found = _NUMBER.search(model)
     return (int(found[1]), int(found[2] or 0)) if found is not None else _NEWEST
 
@@ -46,8 +51,8 @@ def body_of(prompt: Prompt, target: Target) -> JsonObject:
         config["temperature"] = options.temperature
     if options.top_p is not None:
         config["topP"] = options.top_p
-    if options.stop:
-        config["stopSequences"] = list(options.stop)
+    if stop := [text for text in options.stop if text]:
+        config["stopSequences"] = stop
     if target.card.reasoning:
         config["thinkingConfig"] = {"includeThoughts": True}
     offered = prompt.tools if options.schema is None or options.choice is not Choice.NONE else ()

@@ -159,6 +159,21 @@ def test_newer_models_think_as_they_see_fit_and_older_ones_within_a_budget() -> 
     assert "thinking" not in asked(prompt, NEW, reasoning=False)
 
 
+def test_who_only_speaks_like_claude_is_asked_as_the_oldest_were() -> None:
+    prompt = with_options(a_prompt("go"), temperature=0.3)
+    assert asked(prompt, "kimi-k2")["temperature"] == 0.3
+    assert asked(prompt, "kimi-k2", reasoning=True)["thinking"] == {"type": "enabled", "budget_tokens": 4096}
+    assert "output_config" not in asked(with_options(a_prompt("go"), schema=SCHEMA), "glm-4.6")
+
+
+def test_a_conversation_begins_with_the_person() -> None:
+    assert [message["role"] for message in asked(a_prompt(assistant("Hi!"), "hello"))["messages"]] == [
+        "user",
+        "assistant",
+        "user",
+    ]
+
+
 def test_thoughts_go_back_where_they_were() -> None:
     first, second = thought(), thought(text="And now?", signature="two", after=(5, 1))
     calls = (a_call("files.list", call_id="c1"), a_call("files.list", call_id="c2"))
