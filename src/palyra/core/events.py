@@ -228,6 +228,8 @@ class ModelTurnVoided(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
     """Which kind of failure it was, as `FailureKind` names it."""
     retry_ms: int = 0
     """How long the provider wants to be left alone."""
+    refused: bool = False
+    """It did no work: the request was turned down as it stood."""
     usage: Usage = Usage()
     """What it is taken to have used: an estimate, and nothing if the provider refused."""
     micros: int | None = None

@@ -135,6 +135,8 @@ class Failure(Struct, frozen=True):
     kind: str
     retry_ms: int = 0
     reason: str = ""
+    refused: bool = False
+    """It was turned down as it stood, and no work was done."""
 
 
 class RunState(Struct, frozen=True):
@@ -448,7 +450,7 @@ def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
         case ModelTurnEnded():
             return replace(state, turn=None, answered=not state.calls, failures=())
         case ModelTurnVoided():
-            failure = Failure(state.asked, event.failure, event.retry_ms, event.reason)
+            failure = Failure(state.asked, event.failure, event.retry_ms, event.reason, event.refused)
             return replace(
                 _void_turn(state),
                 failures=(*state.failures, failure),

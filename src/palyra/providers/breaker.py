@@ -6,7 +6,7 @@ After that one turn tries it again. If it answers, all may; if not, it is left a
 from dataclasses import dataclass
 
 from palyra.core.clock import Clock
-from palyra.providers.base import FailureKind
+from palyra.providers.base import FailureKind, ProviderFailed
 
 FAILURES = 5
 """How many failures in a row open the circuit."""
@@ -47,9 +47,9 @@ class Breakers:
         """Note that it is well."""
         self._circuits.pop(provider, None)
 
-    def failed(self, provider: str, kind: FailureKind) -> None:
+    def failed(self, provider: str, error: ProviderFailed) -> None:
         """Note that it gave no answer."""
-        if kind not in OUTAGES:
+        if error.kind not in OUTAGES or (error.kind is FailureKind.MALFORMED and error.refused):
             # It spoke: whatever is wrong, it is there.
             self.answered(provider)
             return

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from palyra.core.agent import Agent
 from palyra.core.model import BUILT_IN, Complexity, Rule, TaskClass, split
 from palyra.core.routing import Plan, RoutingMode
-from palyra.providers.base import FailureKind, Provider
+from palyra.providers.base import Provider, ProviderFailed
 from palyra.providers.breaker import Breakers
 from palyra.providers.routing import Option, Preference, Turn, plan
 from palyra.settings import ModelSettings
@@ -104,9 +104,9 @@ class Roster:
         """Note that it came to its end."""
         self._breakers.answered(model.name)
 
-    def failed(self, model: Provider, kind: FailureKind) -> None:
+    def failed(self, model: Provider, error: ProviderFailed) -> None:
         """Note that it did not."""
-        self._breakers.failed(model.name, kind)
+        self._breakers.failed(model.name, error)
 
     def resting(self) -> dict[str, float]:
         """Return the providers that are left alone after failures, and for how many seconds yet."""

@@ -180,10 +180,13 @@ def _unfit(turn: Turn, need: Need, option: Option) -> str:
     # What one provider will not hear for its content is not carried to the next.
     if any(failure.kind == FailureKind.CONTENT_POLICY for failure in turn.failures):
         return "what was asked was refused for its content"
-    failed = [failure.kind for failure in turn.failures if failure.model == option.name]
-    for kind in failed:
-        if kind in FINAL:
-            return _SAID[FailureKind(kind)]
+    own = [failure for failure in turn.failures if failure.model == option.name]
+    for failure in own:
+        if failure.kind in FINAL:
+            return _SAID[FailureKind(failure.kind)]
+        if failure.kind == FailureKind.MALFORMED and failure.refused:
+            return "it will not take the request as it stands"
+    failed = [failure.kind for failure in own]
     too_long = failed.count(FailureKind.CONTEXT_TOO_LONG)
     if too_long > NARROWINGS:
         return f"{_SAID[FailureKind.CONTEXT_TOO_LONG]}, also when shortened"

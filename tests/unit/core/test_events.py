@@ -83,7 +83,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
     },
     "ModelReasoning": {"text": "", "dialect": "", "data": {}},
     "ModelTurnEnded": {"micros": None},
-    "ModelTurnVoided": {"failure": "", "retry_ms": 0, "usage": Usage(), "micros": None},
+    "ModelTurnVoided": {"failure": "", "retry_ms": 0, "refused": False, "usage": Usage(), "micros": None},
     "ToolProposed": {"malformed": ""},
     "PolicyDecided": {
         "policies": (),

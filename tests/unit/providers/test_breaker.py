@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from palyra.providers.base import FailureKind
+from palyra.providers.base import FailureKind, ProviderFailed
 from palyra.providers.breaker import FAILURES, REST_SECONDS, Breakers
 from tests.support.clock import FakeClock
 
@@ -10,17 +10,17 @@ from tests.support.clock import FakeClock
 def broken(clock: FakeClock) -> Breakers:
     breakers = Breakers(clock)
     for _ in range(FAILURES):
-        breakers.failed("a", FailureKind.NETWORK)
+        breakers.failed("a", ProviderFailed(kind=FailureKind.NETWORK))
     return breakers
 
 
 def test_a_few_failures_are_forgiven() -> None:
     breakers = Breakers(FakeClock())
     for _ in range(FAILURES - 1):
-        breakers.failed("a", FailureKind.NETWORK)
+        breakers.failed("a", ProviderFailed(kind=FailureKind.NETWORK))
     assert breakers.rests_seconds("a") == 0
     breakers.answered("a")
-    breakers.failed("a", FailureKind.NETWORK)
+    breakers.failed("a", ProviderFailed(kind=FailureKind.NETWORK))
     assert breakers.resting() == {}
 
 
@@ -33,7 +33,14 @@ def test_many_in_a_row_open_the_circuit_of_that_provider_alone() -> None:
 def test_what_speaks_of_the_request_opens_nothing() -> None:
     breakers = Breakers(FakeClock())
     for _ in range(FAILURES * 2):
-        breakers.failed("a", FailureKind.CONTEXT_TOO_LONG)
+        breakers.failed("a", ProviderFailed(kind=FailureKind.CONTEXT_TOO_LONG))
+    assert breakers.resting() == {}
+
+
+def test_a_request_that_is_turned_down_opens_nothing() -> None:
+    breakers = Breakers(FakeClock())
+    for _ in range(FAILURES * 2):
+        breakers.failed("a", ProviderFailed(kind=FailureKind.MALFORMED, refused=True))
     assert breakers.resting() == {}
 
 
@@ -53,5 +60,5 @@ def test_a_trial_that_fails_doubles_the_rest() -> None:
     breakers = broken(clock)
     clock.advance(timedelta(seconds=REST_SECONDS))
     breakers.asked("a")
-    breakers.failed("a", FailureKind.TIMEOUT)
+    breakers.failed("a", ProviderFailed(kind=FailureKind.TIMEOUT))
     assert breakers.rests_seconds("a") == REST_SECONDS * 2

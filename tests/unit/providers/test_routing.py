@@ -106,6 +106,12 @@ def test_what_may_pass_is_tried_again_at_the_same_place_and_then_at_the_next(kin
     assert "(3 tries)" in passed(made)["a/small"]
 
 
+def test_a_request_that_is_turned_down_as_it_stands_is_not_sent_again() -> None:
+    turned_down = (Failure("a/small", FailureKind.MALFORMED.value, refused=True),)
+    made = choose("a/small", "b/large", failures=turned_down)
+    assert (made.choice, passed(made)) == ("b/large", {"a/small": "it will not take the request as it stands"})
+
+
 def test_what_is_refused_for_its_content_is_carried_to_nobody_else() -> None:
     made = choose("a/small", "b/large", failures=failed("a/small", FailureKind.CONTENT_POLICY))
     assert made.choice == ""

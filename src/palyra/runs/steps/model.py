@@ -177,7 +177,7 @@ class ModelStep:
         if broken is None:
             self._roster.answered(provider)
         else:
-            self._roster.failed(provider, broken.error.kind)
+            self._roster.failed(provider, broken.error)
         return broken
 
     def _tools(self, state: RunState, seen: Seen, brought: tuple[str, ...]) -> tuple[ToolSpec, ...]:
@@ -252,10 +252,11 @@ class ModelStep:
             reason=error.detail,
             failure=error.kind.value,
             retry_ms=int(error.retry_after.total_seconds() * 1000),
+            refused=error.refused,
             usage=broken.usage,
             micros=self._budgets.cost(full_name(provider), broken.usage),
         )
-        failure = Failure(full_name(provider), error.kind.value, void.retry_ms, error.detail)
+        failure = Failure(full_name(provider), error.kind.value, void.retry_ms, error.detail, error.refused)
         failures = (*state.failures, failure)
         if isinstance(error, WouldNotStop):
             return [*broken.said, void, _failed(failure, at=at)]
