@@ -96,12 +96,14 @@ def load(home: Home, *, environ: Mapping[str, str] = os.environ) -> Settings:
     return reading.settings
 
 
-def read(home: Home, *, environ: Mapping[str, str] = os.environ) -> Reading:
-    """Read what there is, and find everything that is wrong with it."""
+def read(home: Home, *, environ: Mapping[str, str] = os.environ, text: str | None = None) -> Reading:
+    """Read what there is, and find everything that is wrong with it; `text` is taken for what the file holds."""
     problems: list[Problem] = []
     table: dict[str, Any] = {}
     try:
-        table = tomllib.loads(home.config.read_text("utf-8")) if home.config.exists() else {}
+        if text is None:
+            text = home.config.read_text("utf-8") if home.config.exists() else ""
+        table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         problems.append(Problem(str(home.config), None, f"can not be read: {error}.", "It must be TOML in UTF-8."))
     except OSError as error:

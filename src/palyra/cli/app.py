@@ -34,6 +34,7 @@ COMMANDS = {
     "agents": ("palyra.cli.agents:agents", "List, make, change and bind agents."),
     "tokens": ("palyra.cli.tokens:tokens", "List, make and revoke tokens."),
     "secrets": ("palyra.cli.secrets:secrets", "Keep, list and delete secrets; their values are never shown."),
+    "providers": ("palyra.cli.providers:providers", "Add, try and choose models; see why one was asked."),
     "policy": ("palyra.cli.policy:policy", "See what the policies say about calls; check, try and test them."),
     "mcp": ("palyra.cli.mcp:mcp", "See MCP servers, and decide which of their tools agents may use."),
     "plugins": ("palyra.cli.plugins:plugins", "Install and remove plugins: tools that are WebAssembly modules."),

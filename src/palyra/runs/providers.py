@@ -66,6 +66,11 @@ class Providers:
         own += await asyncio.to_thread(_look, settings.providers, kept=kept, base=self._home.path)
         return [self._placed(one, settings) for one in own]
 
+    def order(self) -> list[str]:
+        """Return who answers, and then who does when that one can not, as the settings name them."""
+        settings = self._settings()
+        return [settings.provider, *settings.fallback]
+
     async def models(self, name: str) -> list[str]:
         """Ask a provider which models it has."""
         table = self._settings().providers.get(name)

@@ -26,6 +26,10 @@ class TrialRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class ProvidersAnswer(Struct, frozen=True, kw_only=True):
     """Every provider of the settings."""
 
+    default: str
+    """Who answers if nothing else is said, as the settings name it."""
+    fallback: tuple[str, ...]
+    """Who answers when that one can not."""
     providers: list[ProviderStanding]
 
 
@@ -62,7 +66,8 @@ class ProviderRoutes:
         ]
 
     async def index(self, request: Request, principal: PrincipalId) -> Response:
-        return reply(ProvidersAnswer(providers=await self._providers.all()))
+        default, *fallback = self._providers.order()
+        return reply(ProvidersAnswer(default=default, fallback=tuple(fallback), providers=await self._providers.all()))
 
     async def models(self, request: Request, principal: PrincipalId) -> Response:
         return reply(ModelsAnswer(models=await self._providers.models(_name(request))))

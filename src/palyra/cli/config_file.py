@@ -1,0 +1,166 @@
+"""Changes to config.toml by commands: comments and order stay, and what would not load is not written.
+
+The file is replaced as a whole, so that nobody ever reads half of it.
+"""
+
+import os
+import stat
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from palyra import config
+from palyra.core.errors import Conflict, Unavailable
+from palyra.home import Home
+from palyra.settings import Settings, SettingsInvalid
+
+Change = Callable[[Any], None]
+"""What is done to the tables of the file, be they plain dicts or those that keep their comments."""
+
+
+class ConfigNotChanged(SettingsInvalid):
+    """The settings would not load any more after this change. Nothing was written."""
+
+
+class ConfigTooWoven(Conflict):
+    """The settings are written in a way that this command can not change without disturbing others. Change the file by
+    hand. Nothing was written."""
+
+
+class ConfigMeanwhile(Conflict):
+    """The settings were changed by somebody else in this very moment. Nothing was written; try again."""
+
+
+class ConfigUnwritable(Unavailable):
+    """The settings can not be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A change that was made: the file's text before and after it, and the settings that now hold."""
+
+    before: str | None
+    """None if there was no file."""
+    after: str
+    settings: Settings
+
+
+def change(home: Home, what: Change) -> Written:
+    """Make a change to the settings, or raise and change nothing."""
+    before = _text(home)
+    # What was wrong before is told as it is: it is not this change that does not load.
+    config.load(home)
+    after = edited(before or "", what)
+    reading = config.read(home, text=after)
+    if reading.problems:
+        raise ConfigNotChanged(f"{reading.problems[0].what} {reading.problems[0].remedy} Nothing was written.")
+    _replace(home, before, after)
+    return Written(before, after, reading.settings)
+
+
+def take_back(home: Home, written: Written, undo: Change) -> None:
+    """Bring the file back as it was; if somebody has changed it since, `undo` only what was done."""
+    if _text(home) != written.after:
+        change(home, undo)
+    elif written.before is None:
+        home.config.unlink(missing_ok=True)
+    else:
+        _replace(home, written.after, written.before)
+
+
+def edited(text: str, what: Change) -> str:
+    """Return the text with a change, and everything else as it was."""
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    wanted = tomllib.loads(text)
+    what(wanted)
+    try:
+        document = tomlkit.parse(text)
+        what(document)
+        made = tomlkit.dumps(document)
+        if made.endswith("\n\n") and not text.endswith("\n\n"):
+            made = made[:-1]
+        if tomllib.loads(made) == wanted:
+            return made
+    except (TOMLKitError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError, AttributeError, AssertionError):
+        pass  # a way to write tables that the editor does not master
+    raise ConfigTooWoven
+
+
+def table_in(tables: Any, *path: str) -> Any:
+    """Return the table of that path, made if it is missing, in tables of either kind."""
+    for key in path:
+        if key not in tables:
+            tables[key] = _table_like(tables)
+        tables = tables[key]
+    return tables
+
+
+def _table_like(tables: Any) -> Any:
+    if type(tables) is dict:
+        return {}
+    import tomlkit
+
+    return tomlkit.table()
+
+
+def as_table(tables: Any, values: Mapping[str, Any]) -> Any:
+    """Return values as a table of the same kind as those."""
+    made = _table_like(tables)
+    made.update(values)
+    if type(made) is not dict:
+        import tomlkit
+
+        made.add(tomlkit.nl())
+    return made
+
+
+def _text(home: Home) -> str | None:
+    try:
+        # With the line ends that it has.
+        return home.config.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError:
+        raise SettingsInvalid(f"{home.config} is no UTF-8. Mend it, then try again.") from None
+    except OSError as error:
+        raise ConfigUnwritable(f"{home.config} can not be read: {error.strerror}. Make it readable.") from error
+
+
+def _replace(home: Home, before: str | None, after: str) -> None:
+    # A link stays one: many keep their settings elsewhere.
+    path = home.config.resolve()
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        _write(fresh, after, mode)
+        if _text(home) != before:
+            raise ConfigMeanwhile
+        fresh.replace(path)
+        _sync(path.parent)
+    except OSError as error:
+        raise ConfigUnwritable(
+            f"{home.config} can not be written: {error.strerror}. Nothing was changed; make the folder writable."
+        ) from error
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+        os.fchmod(handle, mode)
+        file.write(text)
+        file.flush()
+        os.fsync(handle)
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
