@@ -221,6 +221,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             shadows=shadows,
             watch=watch,
             toolbox=toolbox,
+            roster=roster,
             mcp=Mcp(engine, mcp_servers, clock=clock),
             providers=Providers(
                 lambda: current.now.model,

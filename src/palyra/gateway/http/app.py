@@ -13,10 +13,14 @@ from palyra.core.errors import Invalid, NotFound, PalyraError
 from palyra.core.stop import Stop
 from palyra.core.version import VERSION
 from palyra.gateway.auth import Auth
+from palyra.gateway.http.openai.errors import failure
 from palyra.gateway.http.openapi import document
 from palyra.gateway.http.operation import Operation
 from palyra.gateway.http.wire import problem, reply
 from palyra.gateway.status import InternalError, MethodNotAllowed
+
+V1 = "/v1/"
+"""Below this address, errors are what programs expect that speak to OpenAI."""
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +101,8 @@ class Guard:
                 log.exception("%s %s failed", scope["method"], scope["path"])
             if begun:
                 raise
-            await problem(known)(scope, receive, send)
+            shape = failure if scope["path"].startswith(V1) else problem
+            await shape(known)(scope, receive, send)
 
     def _known(self, error: Exception, scope: Scope) -> PalyraError:
         match error:

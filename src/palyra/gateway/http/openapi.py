@@ -15,7 +15,8 @@ _PARAMETER = re.compile(r"{(\w+)}")
 
 def document(operations: Sequence[Operation]) -> dict[str, Any]:
     """Return the document that describes the operations."""
-    kinds = {kind for operation in operations for kind in (operation.body, operation.answer) if kind is not None}
+    spoken = ((operation.body, operation.answer, operation.failure) for operation in operations)
+    kinds = {kind for some in spoken for kind in some if kind is not None}
     listed = sorted({*kinds, Problem}, key=lambda kind: kind.__name__)
     schemas, components = msgspec.json.schema_components(listed, ref_template="#/components/schemas/{name}")
     by_kind = dict(zip(listed, schemas, strict=True))
@@ -51,10 +52,7 @@ def _described(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]
         ],
         "responses": {
             str(operation.status): _answer(operation, by_kind),
-            "default": {
-                "description": "An error.",
-                "content": {"application/problem+json": {"schema": by_kind[Problem]}},
-            },
+            "default": {"description": "An error.", "content": _failure(operation, by_kind)},
         },
     }
     if operation.empty:
@@ -71,7 +69,16 @@ def _answer(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]:
     if operation.answer is None and operation.media == "application/json":
         return {"description": "Done."}
     schema = by_kind[operation.answer] if operation.answer is not None else {"type": "string"}
-    return {"description": "As asked.", "content": {operation.media: {"schema": schema}}}
+    content = {operation.media: {"schema": schema}}
+    if operation.streams:
+        content["text/event-stream"] = {"schema": {"type": "string"}}
+    return {"description": "As asked.", "content": content}
+
+
+def _failure(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]:
+    if operation.failure is not None:
+        return {"application/json": {"schema": by_kind[operation.failure]}}
+    return {"application/problem+json": {"schema": by_kind[Problem]}}
 
 
 def _names(operation: Operation) -> list[str]:

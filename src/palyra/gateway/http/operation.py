@@ -40,6 +40,10 @@ class Operation:
     media: str = "application/json"
     empty: bool = False
     """It may also answer 204: there is nothing."""
+    failure: type | None = None
+    """What an error holds; None for a problem document."""
+    streams: bool = False
+    """The answer may also come as server-sent events, if the body asks for it."""
 
 
 LIMIT = Query("limit", "integer", "How many at the most.")

@@ -1,0 +1,1 @@
+"""The HTTP door: decode, one call, encode."""
