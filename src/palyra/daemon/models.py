@@ -3,37 +3,61 @@
 from functools import partial
 
 from palyra.core.clock import Clock
-from palyra.core.model import ModelProvider
+from palyra.core.model import Dialect, ModelCard, ModelProvider
 from palyra.daemon.current import Current
 from palyra.gateway.records import Part
 from palyra.providers import registry
 from palyra.providers.base import Provider
 from palyra.providers.breaker import Breakers
 from palyra.providers.http import Http
+from palyra.providers.llama import Llama
 from palyra.providers.registry import Connect
 from palyra.providers.remote import Remote, whole_card
 from palyra.providers.roster import Roster
 from palyra.runs.references import Referred
 
 
-def connector(settings: Current, *, referred: Referred, http: Http) -> Connect:
+def connector(settings: Current, *, referred: Referred, http: Http, llama: Llama) -> Connect:
     """Return what makes a provider of the settings."""
 
     def connect(name: str, model: str | None, table: ModelProvider) -> Provider:
+        most = settings.now.model.max_output_tokens
+        if table.dialect is Dialect.LOCAL:
+            return _local(name, model, table, llama, max_output_tokens=most)
         assert model is not None, "the settings were checked"
         speaks = registry.dialect(table.dialect)
-        return Remote(
+        card = whole_card(table, speaks, model)
+        remote = Remote(
             name,
             model,
             speaks=speaks,
             settings=table,
-            card=whole_card(table, speaks, model),
+            card=card,
             key=referred.value,
             http=http,
-            max_output_tokens=settings.now.model.max_output_tokens,
+            max_output_tokens=most,
         )
+        return _with_tools(remote, card)
 
     return connect
+
+
+def _local(name: str, model: str | None, table: ModelProvider, llama: Llama, *, max_output_tokens: int) -> Provider:
+    # What few use is not loaded for all.
+    from palyra.providers.local import Local, known, model_name
+
+    model_name(table, model)
+    card = known(table)
+    return _with_tools(Local(name, table, card, llama, max_output_tokens=max_output_tokens), card)
+
+
+def _with_tools(provider: Provider, card: ModelCard) -> Provider:
+    """Return a model that calls tools, if it must be made to."""
+    if card.tools != "schema":
+        return provider
+    from palyra.providers.constrained import Constrained
+
+    return Constrained(provider)
 
 
 def build(settings: Current, *, connect: Connect, clock: Clock) -> Roster:

@@ -38,6 +38,7 @@ from palyra.journal.sealing import KeyPlace
 from palyra.journal.tail import Tail
 from palyra.policy.current import CurrentPolicies
 from palyra.providers.http import Http
+from palyra.providers.llama import Llama
 from palyra.providers.prices import Prices
 from palyra.providers.roster import Roster
 from palyra.runs.attestations import Attester
@@ -110,7 +111,9 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         outward = Http()
         stack.push_async_callback(outward.close)
         prices = await asyncio.to_thread(Prices, home, lambda: current.now)
-        connect = models.connector(current, referred=referred, http=outward)
+        llama = Llama()
+        stack.push_async_callback(llama.close)
+        connect = models.connector(current, referred=referred, http=outward, llama=llama)
         roster = models.build(current, connect=connect, clock=clock)
         grpc_at = ""
         mcp_servers = mcp.build(

@@ -20,11 +20,14 @@ DESCRIPTIONS = (160, 60, 0)
 """How many characters of a description are told, from the most to the least."""
 
 HOW = (
-    "You can use tools. Write one JSON object and nothing else:\n"
-    '{"tool": NAME, "arguments": {…}} to use a tool; its result is the next message.\n'
-    '{"answer": TEXT} to answer.\n'
+    "Write one JSON object and nothing else. To find something out or to do something, use a tool:\n"
+    '{"tool": NAME, "arguments": {…}}\n'
+    "Its result is the next message. You can not read, change, fetch or know the time without a tool: never make up"
+    " what one would tell. When you know enough, answer:\n"
+    '{"answer": TEXT}\n'
     "The tools, with ? after what may be left out:"
 )
+"""Tried with a model of 1.5 billion weights: told in other words, it made up more answers instead of using a tool."""
 MUST = (
     "Use a tool now. Write one JSON object and nothing else:\n"
     '{"tool": NAME, "arguments": {…}}\n'
