@@ -29,6 +29,7 @@ COMMANDS = {
     "sessions": ("palyra.cli.sessions:sessions", "List, search and tidy up conversations."),
     "runs": ("palyra.cli.runs:runs", "Look at runs and their tapes; attach to one or cancel it."),
     "why": ("palyra.cli.why:why", "Trace a run, a call, a message or a file back to its causes."),
+    "usage": ("palyra.cli.usage:usage", "See what models were used for, what it cost, and how the budgets stand."),
     "approvals": ("palyra.cli.approvals:approvals", "See what waits for your word, and answer."),
     "files": ("palyra.cli.files:files", "See what agents changed in files, and bring a file back."),
     "agents": ("palyra.cli.agents:agents", "List, make, change and bind agents."),

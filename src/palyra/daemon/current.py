@@ -32,10 +32,13 @@ class Current:
         """Tell somebody of every exchange."""
         self._watchers.append(changed)
 
-    def include(self, policies: CurrentPolicies, plugins: CurrentPlugins, prices: Prices | None = None) -> None:
+    def include(self, policies: CurrentPolicies, plugins: CurrentPlugins) -> None:
         """Read these again too whenever the settings are."""
         self._policies = policies
         self._plugins = plugins
+
+    def include_prices(self, prices: Prices) -> None:
+        """Read these again too: they need the settings to be read."""
         self._prices = prices
 
     async def reload(self) -> Reloaded:

@@ -43,6 +43,7 @@ from palyra.gateway.http.sessions import SessionRoutes
 from palyra.gateway.http.shadow import ShadowRoutes
 from palyra.gateway.http.stops import StopRoutes
 from palyra.gateway.http.tokens import TokenRoutes
+from palyra.gateway.http.usage import UsageRoutes
 from palyra.gateway.http.why import WhyRoutes
 from palyra.gateway.rate import Rate
 from palyra.gateway.records import Status
@@ -62,6 +63,7 @@ from palyra.runs.sessions import Sessions
 from palyra.runs.shadow import Shadows
 from palyra.runs.stops import Stops
 from palyra.runs.tokens import Tokens
+from palyra.runs.usage import Usage
 from palyra.runs.watch import Watch
 from palyra.tools.toolbox import Toolbox
 
@@ -134,6 +136,7 @@ def build(
         *StopRoutes(stops).operations(),
         *ShadowRoutes(shadows).operations(),
         *WhyRoutes(engine, workspace=workspaces).operations(),
+        *UsageRoutes(Usage(engine, lambda: settings.now.spending, clock=clock), clock=clock).operations(),
         *AdminRoutes(status, metrics).operations(),
         *ConfigRoutes(lambda: settings.now, settings.reload).operations(),
         *JournalRoutes(engine, inspection).operations(),

@@ -111,6 +111,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         outward = Http()
         stack.push_async_callback(outward.close)
         prices = await asyncio.to_thread(Prices, home, lambda: current.now)
+        current.include_prices(prices)
         llama = Llama()
         stack.push_async_callback(llama.close)
         connect = models.connector(current, referred=referred, http=outward, llama=llama)

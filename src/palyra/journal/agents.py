@@ -34,6 +34,12 @@ def get(conn: Connection, agent_id: AgentId, principal: PrincipalId) -> Agent | 
     return _decode.decode(row[0]) if row else None
 
 
+def name_of(conn: Connection, agent_id: AgentId) -> str | None:
+    """Return the name of an agent, whoever owns it."""
+    row = conn.fetch_one("SELECT record FROM agents WHERE agent_id = :agent_id", {"agent_id": agent_id})
+    return _decode.decode(row[0]).name if row else None
+
+
 def default(conn: Connection, principal: PrincipalId) -> Agent | None:
     """Return the agent that answers the principal when nothing else is said."""
     row = conn.fetch_one(

@@ -169,6 +169,12 @@ def session_of(conn: Connection, run_id: RunId) -> SessionId | None:
     return SessionId(row[0]) if row else None
 
 
+def input_of(conn: Connection, run_id: RunId) -> str | None:
+    """Return the first words of the message that began a run, whoever owns it."""
+    row = conn.fetch_one("SELECT input FROM runs WHERE run_id = :run_id", {"run_id": run_id})
+    return row[0] if row else None
+
+
 def latest(conn: Connection) -> RunId | None:
     """Return the run that was accepted last, whoever owns it."""
     row = conn.fetch_one("SELECT run_id FROM runs ORDER BY accepted_ms DESC, run_id DESC LIMIT 1")

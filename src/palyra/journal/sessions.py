@@ -125,8 +125,13 @@ def touch(conn: Connection, session_id: SessionId, *, at_ms: int, active: Active
 
 def titled(conn: Connection, session_id: SessionId) -> bool:
     """Tell whether the session has a title."""
+    return title_of(conn, session_id) is not None
+
+
+def title_of(conn: Connection, session_id: SessionId) -> str | None:
+    """Return the title of a session, whoever owns it; None if it has none."""
     row = conn.fetch_one("SELECT title FROM sessions WHERE session_id = :session_id", {"session_id": session_id})
-    return row is not None and row[0] is not None
+    return row[0] if row else None
 
 
 def scope(conn: Connection, session_id: SessionId) -> tuple[int, int]:

@@ -116,6 +116,19 @@ def all_of(conn: Connection) -> list[tuple[Account, Amount]]:
     return [(Account(row[0], row[1]), Amount(*row[2:])) for row in rows]
 
 
+def highest(conn: Connection, of: Of, period: str | None, *, limit: int) -> list[tuple[Account, Amount]]:
+    """Return the open accounts of a kind, in one period or of runs if none is named; where most was spent first."""
+    scope = EVERYTHING if of is Of.EVERYTHING else f"{of.value}:"
+    where = "period = :period" if period is not None else "LENGTH(period) > 10"
+    rows = conn.fetch(
+        f"SELECT scope, period, {_SUMS} FROM spending WHERE SUBSTR(scope, 1, :length) = :scope AND {where}"
+        " ORDER BY settled_micros + reserved_micros DESC, settled_tokens + reserved_tokens DESC, scope, period DESC"
+        " LIMIT :limit",
+        {"length": len(scope), "scope": scope, "limit": limit, **({"period": period} if period is not None else {})},
+    )
+    return [(Account(row[0], row[1]), Amount(*row[2:])) for row in rows]
+
+
 def close(conn: Connection, account: Account) -> None:
     """Close an account; it is added up anew when a budget asks for it."""
     conn.execute("DELETE FROM spending WHERE scope = :scope AND period = :period", account._asdict())

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
+from palyra.core.clock import from_ms
+from palyra.core.ids import PrincipalId
+from palyra.core.report import By, Cause, Used, UsedBy
 from palyra.core.run import RunState
 from palyra.core.spending import RESERVED, Amount, Turn, weight
 from palyra.core.usage import Usage
@@ -14,6 +17,33 @@ FIRST_SCHEMA = 12
 """Since when there are rows."""
 
 _COLUMNS = ", ".join(Turn.__struct_fields__)
+_SUMS = ", ".join(
+    # PostgreSQL makes a sum of whole numbers something else.
+    f"CAST(COALESCE(SUM({what}), 0) AS BIGINT)"
+    for what in (
+        "1",
+        "input_tokens",
+        "output_tokens",
+        "cached_tokens",
+        "cache_write_tokens",
+        "reasoning_tokens",
+        "COALESCE(micros, 0)",
+        "CASE WHEN micros IS NULL AND state <> 'reserved' AND input_tokens + output_tokens > 0 THEN 1 ELSE 0 END",
+        "estimated",
+        "CASE WHEN state = 'voided' THEN 1 ELSE 0 END",
+        "CASE WHEN state = 'reserved' THEN reserved_input + reserved_output ELSE 0 END",
+        "CASE WHEN state = 'reserved' THEN COALESCE(reserved_micros, 0) ELSE 0 END",
+    )
+)
+_GROUPS = {
+    By.MODEL: "provider || '/' || model",
+    By.SESSION: "root_session_id",
+    By.DAY: "at_ms / 86400000",
+    By.AGENT: "agent_id",
+    By.RUN: "root_run_id",
+    By.PRINCIPAL: "principal",
+}
+DAY_MS = 86_400_000
 _INSERT = f"INSERT INTO usage ({_COLUMNS}) VALUES ({', '.join(f':{name}' for name in Turn.__struct_fields__)})"
 
 
@@ -64,6 +94,85 @@ def of_run(conn: Connection, root_run_id: str, run_id: str) -> list[Turn]:
         {"root_run_id": root_run_id, "run_id": run_id},
     )
     return [turn_of(row) for row in rows]
+
+
+def total(conn: Connection, principal: PrincipalId | None, *, since_ms: int) -> Used:
+    """Add up what a principal, or everybody, has used since a moment."""
+    where, params = _since(principal, since_ms)
+    row = conn.fetch_one(f"SELECT {_SUMS} FROM usage WHERE {where}", params)
+    assert row is not None
+    return _used(row)
+
+
+def added_up(conn: Connection, by: By, principal: PrincipalId | None, *, since_ms: int, limit: int) -> list[UsedBy]:
+    """Add it up by something; the most costly first, and days from the last one on."""
+    where, params = _since(principal, since_ms)
+    order = "1 DESC" if by is By.DAY else "8 DESC, 3 DESC, 1"
+    rows = conn.fetch(
+        f"SELECT {_GROUPS[by]}, {_SUMS} FROM usage WHERE {where} GROUP BY {_GROUPS[by]} ORDER BY {order} LIMIT :limit",
+        params | {"limit": limit},
+    )
+    return [UsedBy(name=_day(row[0]) if by is By.DAY else row[0], used=_used(row[1:])) for row in rows]
+
+
+def causes(
+    conn: Connection, principal: PrincipalId | None, *, since_ms: int, root_run_id: str | None = None
+) -> list[Cause]:
+    """Add it up by what led to the turns, in all runs or in those that work for one; the most costly first."""
+    where, params = _since(principal, since_ms)
+    if root_run_id is not None:
+        where += " AND root_run_id = :root_run_id"
+        params["root_run_id"] = root_run_id
+    rows = conn.fetch(
+        f"SELECT cause, step, {_SUMS} FROM usage WHERE {where} GROUP BY cause, step ORDER BY 9 DESC, 4 DESC, 1, 2",
+        params,
+    )
+    return [Cause(cause=row[0], step=row[1], used=_used(row[2:])) for row in rows]
+
+
+def of_root(conn: Connection, root_run_id: str, principal: PrincipalId | None, *, limit: int) -> list[Turn]:
+    """Return the turns of a run and of all that work for it, as they began."""
+    where, params = _since(principal, 0)
+    rows = conn.fetch(
+        f"SELECT {_COLUMNS} FROM usage WHERE root_run_id = :root_run_id AND {where}"
+        " ORDER BY at_ms, run_id, turn LIMIT :limit",
+        params | {"root_run_id": root_run_id, "limit": limit},
+    )
+    return [turn_of(row) for row in rows]
+
+
+def used_in(turn: Turn) -> Used:
+    """Return what one turn took."""
+    held = turn.state == RESERVED
+    return Used(
+        turns=1,
+        input_tokens=turn.input_tokens,
+        output_tokens=turn.output_tokens,
+        cached_tokens=turn.cached_tokens,
+        cache_write_tokens=turn.cache_write_tokens,
+        reasoning_tokens=turn.reasoning_tokens,
+        micros=turn.micros or 0,
+        unpriced=int(turn.micros is None and not held and turn.input_tokens + turn.output_tokens > 0),
+        estimated=turn.estimated,
+        voided=int(turn.state == "voided"),
+        reserved_tokens=turn.reserved_input + turn.reserved_output if held else 0,
+        reserved_micros=(turn.reserved_micros or 0) if held else 0,
+    )
+
+
+def _since(principal: PrincipalId | None, since_ms: int) -> tuple[str, dict[str, object]]:
+    params: dict[str, object] = {"since_ms": since_ms}
+    if principal is None:
+        return "at_ms >= :since_ms", params
+    return "principal = :principal AND at_ms >= :since_ms", params | {"principal": principal}
+
+
+def _used(row: Row) -> Used:
+    return Used(**dict(zip(Used.__struct_fields__, row, strict=True)))
+
+
+def _day(number: int) -> str:
+    return f"{from_ms(number * DAY_MS):%Y-%m-%d}"
 
 
 def remove(conn: Connection, root_run_id: str, run_id: str) -> None:

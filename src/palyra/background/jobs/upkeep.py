@@ -5,7 +5,7 @@ from palyra.core.clock import to_ms
 from palyra.core.ids import TaskId
 from palyra.core.task import NewTask
 from palyra.core.tool import JsonObject
-from palyra.journal import blobs, idempotency, tasks
+from palyra.journal import blobs, idempotency, spending, tasks
 from palyra.journal.engine import Connection
 
 KIND = "journal.upkeep"
@@ -30,6 +30,7 @@ async def run(payload: JsonObject, context: JobContext) -> None:
         pass
     while await context.engine.write(lambda conn: blobs.sweep(conn, now_ms=now_ms)):
         pass
+    await context.engine.write(lambda conn: spending.sweep(conn, now_ms=now_ms))
     task_id = TaskId(context.ids.new())
     await context.engine.write(lambda conn: plan(conn, task_id, now_ms=now_ms, at_ms=now_ms + EVERY_MS))
 

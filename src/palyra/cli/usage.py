@@ -1,0 +1,278 @@
+"""`palyra usage`: what models were used for and what it cost, how the budgets stand, and what prices are in force."""
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import click
+
+from palyra.cli.options import Invocation, PalyraGroup
+from palyra.cli.output import date_time, facts, plural, say, show, show_json, table
+from palyra.cli.printable import printable_line
+from palyra.core.errors import Denied
+from palyra.core.price import shown
+from palyra.core.report import By, Cap, Causes, Report, Standing, Used
+from palyra.gateway.client import ADMIN_ROOT, Client
+from palyra.gateway.target import find_target
+
+BAR = 20
+SPANS = {"h": "hours", "d": "days", "w": "weeks"}
+CAUSES = {
+    "run": "tasks of other runs",
+    "reissue": "questions that were asked once more",
+    "api": "messages",
+}
+STEPS = {
+    "input": "a message",
+    "results": "results of tools",
+    "retry": "tried again",
+    "last": "the last answer at a limit",
+}
+
+
+class Since(click.ParamType[str]):
+    """A date, a time, or how long ago: 12h, 7d, 4w."""
+
+    name = "since"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value).strip()
+        if text[-1:] in SPANS and text[:-1].isdigit() and len(text) <= 6:
+            from palyra.daemon.system import SystemClock
+
+            ago = timedelta(**{SPANS[text[-1]]: int(text[:-1])})
+            return f"{SystemClock().now() - ago:%Y-%m-%dT%H:%M:%SZ}"
+        try:
+            if len(text) == len("2026-11-15"):
+                return date.fromisoformat(text).isoformat()
+            return datetime.fromisoformat(text).astimezone(UTC).isoformat()
+        except (ValueError, OverflowError):
+            self.fail(f"{text!r} is no date, time or span: write 2026-11-15, 12h, 7d or 4w.", param, ctx)
+
+
+SINCE = click.option("--since", type=Since(), metavar="WHEN", help="A date, or how long ago: 2026-11-15, 12h, 7d, 4w.")
+ALL = click.option("--all", "everybody", is_flag=True, help="Of everybody; for an operator.")
+
+
+@click.group(cls=PalyraGroup, invoke_without_command=True)
+@click.option(
+    "--by",
+    type=click.Choice([by.value for by in By]),
+    default=By.MODEL.value,
+    show_default=True,
+    help="What it is added up by; principal needs --all.",
+)
+@SINCE
+@ALL
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 500), help="How many rows.")
+@click.pass_context
+def usage(ctx: click.Context, *, by: By, since: str | None, everybody: bool, limit: int) -> None:
+    """Show what models were used for, what it cost, and how the budgets stand.
+
+    It tells of this month, or of the last thirty days if it is by day. Days and months are those of UTC.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    invocation = ctx.ensure_object(Invocation)
+    if By(by) is By.PRINCIPAL and not everybody:
+        raise click.UsageError("--by principal is for an operator: add --all.")
+    query: dict[str, str | int] = {"by": str(By(by).value), "limit": limit, **({"since": since} if since else {})}
+    found = _client(invocation, everybody=everybody).ask(Report, "GET", "/usage", query=query)
+    budgets = found.budgets if everybody else _budgets(invocation, found)
+    if invocation.json:
+        import msgspec
+
+        show_json(msgspec.structs.replace(found, budgets=budgets))
+        return
+    _show_rows(found)
+    if budgets:
+        print()
+        show(_standings(budgets))
+
+
+@usage.command("why")
+@click.argument("run", required=False)
+@SINCE
+@ALL
+@click.pass_obj
+def why(invocation: Invocation, run: str | None, *, since: str | None, everybody: bool) -> None:
+    """Say what led to the turns of models, and what that cost; with RUN each turn of it. RUN may be `last`."""
+    if run is not None and since is not None:
+        raise click.UsageError("RUN and --since contradict one another.")
+    query = {"since": since} if since else {}
+    if run is not None:
+        from palyra.cli.runs import find_run
+
+        query = {"run": find_run(invocation.client, run).run_id if run == "last" else run}
+    found = _client(invocation, everybody=everybody).ask(Causes, "GET", "/usage/why", query=query)
+    if invocation.json:
+        show_json(found)
+    elif not found.causes:
+        print("No model was asked.")
+    else:
+        rows = [
+            [
+                CAUSES.get(one.cause, f"messages by {one.cause}"),
+                STEPS.get(one.step, one.step),
+                *_cells(one.used, found.currency),
+            ]
+            for one in found.causes
+        ]
+        show(table(["BECAUSE OF", "WHICH LED TO", *HEADS], rows, stretch=0))
+        if found.turns:
+            print()
+            show(_turns(found))
+        _say_rest(found.total)
+
+
+@usage.command("prices")
+@click.argument("model", required=False)
+@click.pass_obj
+def prices(invocation: Invocation, model: str | None) -> None:
+    """List the prices in force, for a million tokens; with MODEL (PROVIDER/MODEL) the one that it has.
+
+    A file prices.toml in the home folder adds prices and takes the place of those that come along.
+    """
+    from palyra.providers.prices import Prices
+
+    settings = invocation.settings
+    known = Prices(invocation.home, lambda: settings)
+    if model is not None:
+        price, named = known.price(model), known.now.of(model)
+        if invocation.json:
+            show_json({"model": model, "price": price, "named": named.name if named else None})
+        elif price is None:
+            print(f"{printable_line(model)} has no price. Write one into {invocation.home.prices}:")
+            print(f'\n    [models."{printable_line(model)}"]\n    input = 0.00\n    output = 0.00')
+        else:
+            where = f"{named.file}, as {named.name}" if named is not None else "it runs on this machine"
+            show(
+                facts(
+                    [
+                        ("input", f"{price.input}"),
+                        ("output", f"{price.output}"),
+                        ("cached", _given(price.cached)),
+                        ("into the cache", _given(price.cache_write)),
+                        ("source", price.source),
+                        ("date", price.date),
+                        ("from", where),
+                    ]
+                )
+            )
+        return
+    items = known.now.items
+    if invocation.json:
+        listed = [{"name": one.name, "price": one.price, "file": one.file} for one in items]
+        show_json({"currency": known.now.currency, "file": str(invocation.home.prices), "prices": listed})
+        return
+    rows = [
+        [
+            one.name,
+            str(one.price.input),
+            _given(one.price.cached),
+            _given(one.price.cache_write),
+            str(one.price.output),
+            one.price.date,
+            one.price.source or one.file,
+        ]
+        for one in sorted(items, key=lambda one: one.name)
+    ]
+    show(table([known.now.currency, "INPUT", "CACHED", "INTO CACHE", "OUTPUT", "READ", "SOURCE"], rows))
+    say(f"For a million tokens. {invocation.home.prices} adds to them.")
+
+
+HEADS = ("TURNS", "IN", "CACHED", "OUT", "COST")
+
+
+def _client(invocation: Invocation, *, everybody: bool) -> Client:
+    return Client(lambda: find_target(invocation.home), root=ADMIN_ROOT) if everybody else invocation.client
+
+
+def _budgets(invocation: Invocation, found: Report) -> tuple[Standing, ...]:
+    """Return the budgets with those that concern everybody, if the token may see them."""
+    try:
+        return _client(invocation, everybody=True).ask(Report, "GET", "/usage", query={"limit": 1}).budgets
+    except Denied:
+        return found.budgets
+
+
+def _show_rows(found: Report) -> None:
+    if not found.rows:
+        print(f"No model was asked since {date_time(found.since)}.")
+        return
+    rows = [[printable_line(row.label or row.name, width=60), *_cells(row.used, found.currency)] for row in found.rows]
+    total = _cells(found.total, found.currency)
+    show(table([found.by.value.upper(), *HEADS], [*rows, ["in all", *total]], stretch=0))
+    say(f"Since {date_time(found.since)}.")
+    _say_rest(found.total)
+
+
+def _cells(used: Used, currency: str) -> list[str]:
+    cost = shown(used.micros, currency)
+    if used.unpriced:
+        cost = "no price" if not used.micros else f"{cost} and more"
+    return [
+        str(used.turns),
+        f"{used.input_tokens:,}",
+        f"{used.cached_tokens:,}" if used.cached_tokens else "",
+        f"{used.output_tokens:,}",
+        cost,
+    ]
+
+
+def _say_rest(used: Used) -> None:
+    """Say what a sum does not show."""
+    if used.unpriced:
+        say(f"Without a price: {plural(used.unpriced, 'turn')}. `palyra usage prices MODEL` says how to set one.")
+    if used.estimated:
+        say(f"Estimated, since nobody counted: {plural(used.estimated, 'turn')} of {used.turns}.")
+    if used.voided:
+        say(f"Came to nothing: {plural(used.voided, 'turn')}.")
+    if used.reserved_tokens:
+        say(f"Set aside for turns that are under way: {used.reserved_tokens:,} tokens.")
+
+
+def _standings(budgets: tuple[Standing, ...]) -> list[str]:
+    rows = []
+    for one in budgets:
+        whose = f"{one.of.value} {one.label}" if one.label else one.whose
+        if one.begins_anew is None:
+            whose += f", run {one.period}"
+        for cap in one.caps:
+            anew = f"{one.begins_anew:%Y-%m-%d %H:%M} UTC" if one.begins_anew is not None else ""
+            rows.append([one.budget, whose, f"per {one.per.value}", _bar(cap), _used_of(cap), one.action.value, anew])
+    return table(["BUDGET", "OF", "PER", "", "USED", "THEN", "BEGINS ANEW"], rows, stretch=1)
+
+
+def _bar(cap: Cap) -> str:
+    taken = BAR if not cap.cap else min(BAR, round(BAR * cap.settled / cap.cap))
+    held = 0 if not cap.cap else min(BAR - taken, -(-BAR * cap.reserved // cap.cap))
+    return "█" * taken + "▒" * held + "·" * (BAR - taken - held)
+
+
+def _used_of(cap: Cap) -> str:
+    def amount(count: int) -> str:
+        return f"{count:,} tokens" if cap.unit == "tokens" else shown(count, cap.unit)
+
+    held = f" (set aside: {amount(cap.reserved)})" if cap.reserved else ""
+    return f"{amount(cap.settled)} of {amount(cap.cap)}{held}"
+
+
+def _turns(found: Causes) -> list[str]:
+    rows = [
+        [
+            one.run_id if one.run_id != found.run_id else "",
+            str(one.turn),
+            one.model,
+            STEPS.get(one.step, one.step),
+            one.state if one.state != "settled" else "",
+            f"{one.used.input_tokens:,}",
+            f"{one.used.output_tokens:,}",
+            shown(one.used.micros, found.currency) if not one.used.unpriced else "no price",
+        ]
+        for one in found.turns
+    ]
+    return table(["OF RUN", "TURN", "MODEL", "BECAUSE OF", "", "IN", "OUT", "COST"], rows, stretch=2)
+
+
+def _given(amount: object) -> str:
+    return "" if amount is None else str(amount)

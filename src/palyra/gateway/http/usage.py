@@ -1,0 +1,99 @@
+"""What was spent, over HTTP: everybody sees their own, an administrator all of it."""
+
+from datetime import UTC, datetime
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from palyra.core.clock import Clock
+from palyra.core.ids import PrincipalId
+from palyra.core.report import By, Causes, Report
+from palyra.gateway.http.operation import LIMIT, Operation, Query
+from palyra.gateway.http.wire import number, reply
+from palyra.gateway.status import RequestMalformed
+from palyra.runs.usage import MOST_ROWS, Usage, usual_since
+
+USUAL_LIMIT = 50
+
+SINCE = Query("since", "string", "From when on, as a date or a time (ISO 8601, UTC); this month if nothing is said.")
+BY = Query("by", "string", "`model` (the usual one), `session`, `day`, `agent` or `run`; for an operator `principal`.")
+RUN = Query("run", "string", "Only this run, turn by turn, and the runs that worked for it.")
+
+
+class UsageRoutes:
+    """The operations that tell of spending."""
+
+    def __init__(self, usage: Usage, *, clock: Clock) -> None:
+        self._usage = usage
+        self._clock = clock
+
+    def operations(self) -> list[Operation]:
+        added_up, why = "Add up what models were used for, and show the budgets.", "Say what led to the model turns."
+        return [
+            Operation("GET", "/console/v1/usage", self.own, added_up, query=(BY, SINCE, LIMIT), answer=Report),
+            Operation("GET", "/console/v1/usage/why", self.own_why, why, query=(RUN, SINCE), answer=Causes),
+            Operation(
+                "GET",
+                "/admin/v1/usage",
+                self.every,
+                f"{added_up[:-1]}, of everybody.",
+                need="admin",
+                query=(BY, SINCE, LIMIT),
+                answer=Report,
+            ),
+            Operation(
+                "GET",
+                "/admin/v1/usage/why",
+                self.every_why,
+                f"{why[:-1]}, of everybody.",
+                need="admin",
+                query=(RUN, SINCE),
+                answer=Causes,
+            ),
+        ]
+
+    async def own(self, request: Request, principal: PrincipalId) -> Response:
+        return await self._report(request, principal)
+
+    async def every(self, request: Request, principal: PrincipalId) -> Response:
+        return await self._report(request, None)
+
+    async def own_why(self, request: Request, principal: PrincipalId) -> Response:
+        return await self._why(request, principal)
+
+    async def every_why(self, request: Request, principal: PrincipalId) -> Response:
+        return await self._why(request, None)
+
+    async def _report(self, request: Request, principal: PrincipalId | None) -> Response:
+        by = _by(request, principal)
+        limit = number(request, "limit", default=USUAL_LIMIT, most=MOST_ROWS)
+        since = _since(request) or usual_since(by, self._clock.now())
+        return reply(await self._usage.report(principal, by, since=since, limit=limit))
+
+    async def _why(self, request: Request, principal: PrincipalId | None) -> Response:
+        run, since = request.query_params.get("run"), _since(request)
+        if run is not None:
+            return reply(await self._usage.why_run(principal, run))
+        return reply(await self._usage.why(principal, since=since or usual_since(By.MODEL, self._clock.now())))
+
+
+def _by(request: Request, principal: PrincipalId | None) -> By:
+    known = [by for by in By if by is not By.PRINCIPAL or principal is None]
+    text = request.query_params.get("by", By.MODEL)
+    if text not in known:
+        raise RequestMalformed(f"by is one of {', '.join(known)}, not {text[:40]!r}.")
+    return By(text)
+
+
+def _since(request: Request) -> datetime | None:
+    text = request.query_params.get("since")
+    if text is None:
+        return None
+    try:
+        since = datetime.fromisoformat(text)
+        since = since.replace(tzinfo=UTC) if since.tzinfo is None else since.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise RequestMalformed(
+            f"since must be a date or a time such as 2026-11-15 or 2026-11-15T08:00:00Z, not {text[:40]!r}."
+        ) from None
+    return since
