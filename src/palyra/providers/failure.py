@@ -64,7 +64,7 @@ def failure(
 
     `instead` replaces the sentence of the kind; it may name `{provider}` and `{model}`.
     """
-    tells = (instead or _TELLS[kind]).format(provider=target.provider, model=target.model)
+    tells = (instead or _TELLS[kind]).replace("{provider}", target.provider).replace("{model}", target.model)
     shown = quoted(said)
     detail = tells[0].upper() + tells[1:] if tells.startswith("the ") else tells
     # A key that is refused is often shown in the words about it.

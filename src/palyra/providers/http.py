@@ -8,6 +8,7 @@ import asyncio
 from base64 import b64encode
 from collections.abc import Mapping
 from importlib import import_module
+from io import BytesIO
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from palyra.providers.line import AbruptResponse
 
+LARGE_BYTES = 512 * 1024
 MOST_BODY_BYTES = 64 * 1024
 """Of an answer that is no stream."""
 MOST_LIST_BYTES = 4 * 1024 * 1024
@@ -75,10 +77,12 @@ class Http:
         session = self._session or await self._open()
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
+        # As a file a large body goes out in pieces, and others get their turn between them.
+        data = BytesIO(body) if body is not None and len(body) > LARGE_BYTES else body
         try:
             async with asyncio.timeout_at(until):
                 response: Any = await session.request(
-                    method, url, data=body, allow_redirects=False, **_through(url, {**_HEADERS, **headers})
+                    method, url, data=data, allow_redirects=False, **_through(url, {**_HEADERS, **headers})
                 )
         except TimeoutError as error:
             raise LineFailed(FailureKind.TIMEOUT, f"nothing came for {seconds:g} s") from error

@@ -136,6 +136,7 @@ class OpenAiReader:
         self._by_index: dict[int, Draft] = {}
         self._thinks = ""
         """The field in which thoughts come; empty while none is under way."""
+        self._thought_once = False
         self._details: list[_Detail] = []
         self._details_chars = 0
         self._finish: str | None = None
@@ -188,10 +189,12 @@ class OpenAiReader:
     def _delta(self, delta: _Delta) -> Iterator[ModelEvent]:
         if delta.reasoning_details:
             self._add_details(delta.reasoning_details)
-        thought = delta.reasoning_content or delta.reasoning
-        if thought:
-            self._thinks = "reasoning_content" if delta.reasoning_content else "reasoning"
-            yield ReasoningDelta(thought)
+        thought = delta.reasoning_content if delta.reasoning_content is not None else delta.reasoning
+        # An empty field counts once: some servers send it with every piece.
+        if thought or (thought is not None and not self._thought_once):
+            self._thinks = "reasoning" if delta.reasoning_content is None else "reasoning_content"
+            if thought:
+                yield ReasoningDelta(thought)
         if isinstance(delta.content, list):
             yield from self._parts(delta.content)
         elif delta.content:
@@ -219,6 +222,7 @@ class OpenAiReader:
     def _thought(self) -> Iterator[ModelEvent]:
         """End the thought that is under way, with what must be shown again of it."""
         if self._thinks and not self._details:
+            self._thought_once = True
             yield ReasoningDelta(dialect=NAME, data={"field": self._thinks, "by": self._by})
         self._thinks = ""
 

@@ -91,11 +91,6 @@ def written(call: ToolCall) -> str:
     return msgspec.json.encode(call.arguments).decode()
 
 
-def last_input(prompt: Prompt) -> int:
-    """Return where the last message of the person stands; -1 if there is none."""
-    return max((at for at, message in enumerate(prompt.messages) if message.role is Role.USER), default=-1)
-
-
 def data_url(media_type: str, picture: bytes) -> str:
     """Return a picture as an address that holds it."""
     return f"data:{media_type};base64,{b64encode(picture).decode()}"
@@ -110,9 +105,8 @@ def _messages(prompt: Prompt, target: Target, names: Names) -> Iterator[JsonObje
     vision = bool(target.card.vision)
     if prompt.system:
         yield {"role": "system", "content": prompt.system}
-    begin = last_input(prompt)
     shown: list[JsonObject] = []
-    for at, message in enumerate(prompt.messages):
+    for message in prompt.messages:
         if message.role is not Role.TOOL and shown:
             yield _pictures_of_tools(shown)
             shown = []
@@ -122,7 +116,7 @@ def _messages(prompt: Prompt, target: Target, names: Names) -> Iterator[JsonObje
                 text = {"type": "text", "text": message.text}
                 yield {"role": "user", "content": [text, *pictures] if pictures else message.text}
             case Role.ASSISTANT:
-                yield _assistant(message, target, names, again=at > begin)
+                yield _assistant(message, target, names)
             case Role.TOOL:
                 yield {"role": "tool", "tool_call_id": message.call_id or "", "content": message.text}
                 shown += _pictures(message, prompt, vision=vision)
@@ -144,12 +138,12 @@ def _pictures(message: Message, prompt: Prompt, *, vision: bool) -> Iterator[Jso
             yield {"type": "text", "text": f"[a picture ({image.media_type}) that can not be shown]"}
 
 
-def _assistant(message: Message, target: Target, names: Names, *, again: bool) -> JsonObject:
+def _assistant(message: Message, target: Target, names: Names) -> JsonObject:
     said: JsonObject = {"role": "assistant", "content": message.text or (None if message.calls else "")}
     for reasoning in message.reasoning:
-        # Within the work on one input thoughts are wanted back; those on earlier ones are only a burden, and some
-        # servers refuse them.
-        if is_own(reasoning, NAME, target) and (again or reasoning.data.get("field") == "reasoning_details"):
+        # Thoughts that led to calls are wanted back with them for as long as the conversation goes on; others are only
+        # a burden, and some servers refuse them.
+        if is_own(reasoning, NAME, target) and (message.calls or "details" in reasoning.data):
             _show_again(said, reasoning)
     if message.calls:
         said["tool_calls"] = [
@@ -167,5 +161,8 @@ def _show_again(said: JsonObject, reasoning: Reasoning) -> None:
     match reasoning.data.get("field"):
         case "reasoning_details":
             said["reasoning_details"] = reasoning.data.get("details", [])
-        case ("reasoning_content" | "reasoning") as field if reasoning.text:
+        case ("reasoning_content" | "reasoning") as field:
+            # Also an empty one: DeepSeek misses the field itself.
             said[field] = said.get(field, "") + reasoning.text
+        case _:
+            pass

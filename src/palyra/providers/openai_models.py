@@ -27,7 +27,7 @@ _FAMILIES: tuple[tuple[re.Pattern[str], ModelCard], ...] = tuple(
         (r"o1-(mini|preview)", _card(128_000, 32_768)),
         (r"o3-mini", _card(200_000, 100_000)),
         (r"o[134]", _card(200_000, 100_000, vision=True)),
-        (r"deepseek-(chat|reasoner|v3)", _card(131_072, 8192)),
+        (r"deepseek-(chat|reasoner|v\d)", _card(131_072, 8192)),
         (r"claude", _card(200_000, 8192, vision=True)),
         (r"gemini-(1\.5|[2-9])", _card(1_000_000, 8192, vision=True)),
         (r"mistral-(large|medium)", _card(131_072, 8192)),

@@ -19,7 +19,7 @@ from palyra.providers.base import FailureKind, ProviderFailed
 from palyra.providers.calls import call_id
 from palyra.providers.dialect import Reader, Request, Speaks, Target
 from palyra.providers.estimate import estimate
-from palyra.providers.failure import BROKE_OFF, failure, retry_after
+from palyra.providers.failure import BROKE_OFF, failure, quoted, retry_after
 from palyra.providers.http import MOST_LIST_BYTES, Answer, Http, LineFailed
 from palyra.providers.sse import Event, Events, EventTooLarge
 from palyra.references import KINDS
@@ -145,7 +145,7 @@ class Remote:
         raise failed
 
     async def _ask(self, request: Request | None, headers: Mapping[str, str]) -> Answer:
-        seconds = self._settings.first_byte_seconds
+        seconds = min(self._settings.first_byte_seconds, self._settings.total_seconds)
         if request is None:
             return await self._http.get(self._base_url + self._speaks.list_path(), headers=headers, seconds=seconds)
         url = self._base_url + request.path
@@ -190,8 +190,7 @@ class Remote:
     async def _refused(self, answer: Answer, reference: str) -> ProviderFailed:
         """Tell what an answer means that is not 2xx."""
         if 300 <= answer.status < 400:
-            host = urlsplit(answer.headers.get("location", "")).hostname or "another place"
-            instead = MOVED.replace("{host}", redact(host[:200]))
+            instead = MOVED.replace("{host}", _host(answer.headers.get("location", "")))
             return failure(self._target, FailureKind.MALFORMED, instead=instead, refused=True)
         body = await answer.body(seconds=BODY_SECONDS)
         said = self._speaks.refused(answer.status, answer.headers, body, self._target)
@@ -214,7 +213,12 @@ class Remote:
         if answer.headers.get("content-encoding", "identity") != "identity":
             raise failure(self._target, FailureKind.MALFORMED, why="its answer is compressed, which was not asked for")
         kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind == "text/event-stream" or first.lstrip()[:5] in (b"data:", b"event"):
+        if kind == "text/event-stream":
+            return first
+        # Some servers call it something else.
+        while len(first.lstrip()) < 6 and (more := await answer.begin()):
+            first += more
+        if first.lstrip().startswith((b"data:", b"event:")):
             return first
         body = await answer.body(seconds=BODY_SECONDS, first=first)
         raise self._speaks.refused(answer.status, answer.headers, body, self._target)
@@ -343,6 +347,15 @@ class _Hidden:
             for cut in range(min(len(secret), len(detail)), SHORTEST_TRACE - 1, -1):
                 detail = detail.replace(f"{secret[:cut]}…", f"{HIDDEN}…")
         return ProviderFailed(redact(detail), kind=failed.kind, retry_after=failed.retry_after, refused=failed.refused)
+
+
+def _host(location: str) -> str:
+    """Return where a redirect leads, as far as it may be shown."""
+    try:
+        host = urlsplit(location[:2000]).hostname or ""
+    except ValueError:
+        host = ""
+    return quoted(host) or "another place"
 
 
 def _is_reference(value: str) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from time import perf_counter
 
 import pytest
+from msgspec import structs
 
 from palyra.core.prompt import TextDelta
 from palyra.providers import http as over_http
@@ -209,6 +210,13 @@ async def test_a_redirect_is_not_followed(wire: Wire, server: ModelServer, askin
 
             assert failed.kind is FailureKind.MALFORMED
             assert "localhost" in failed.detail
+        for place in ("http://{model.__class__}/x", "//[half", "", "http://ana:secret@elsewhere.example/"):
+            server.play(answer(302, b"", headers={"Location": place}))
+
+            failed = await failing(asking())
+
+            assert failed.kind is FailureKind.MALFORMED
+            assert "secret" not in failed.detail
         assert other.asked == []
         assert other.connections == 0
 
@@ -416,6 +424,33 @@ async def test_whoever_is_cancelled_closes_the_connection_at_once(
     closed_at = server.lines[0].closed_at
     assert closed_at is not None
     assert closed_at - stopped_at < 0.1
+
+
+async def test_a_request_that_nobody_takes_is_given_up(wire: Wire, asking: Asking) -> None:
+    """The rest of it is not kept until somebody does."""
+    prompt = structs.replace(PROMPT, system="x" * 32 * 1024 * 1024)
+    connected, cancelled, taken = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop().create_future()
+
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.set()
+        await cancelled.wait()
+        size = 0
+        with suppress(ConnectionError):
+            while piece := await reader.read(1024 * 1024):
+                size += len(piece)
+        taken.set_result(size)
+        writer.close()
+
+    async with await asyncio.start_server(deaf, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        task = asyncio.create_task(said(asking(base_url=f"http://127.0.0.1:{port}/v1"), prompt))
+        await connected.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        cancelled.set()
+
+        assert await taken < 32 * 1024 * 1024
 
 
 async def test_many_may_be_asked_at_once(wire: Wire, server: ModelServer, asking: Asking) -> None:

@@ -1,6 +1,8 @@
 """What holds of every turn, whichever dialect it is asked in."""
 
-from palyra.core.prompt import CallProposed, TurnDone
+from msgspec import structs
+
+from palyra.core.prompt import CallProposed, Message, Role, TurnDone
 from tests.contract.providers.conftest import PROMPT, Asking, said
 from tests.contract.providers.wire import Wire, heard
 from tests.support.model_server import ModelServer, answer, stalls, stream
@@ -61,6 +63,21 @@ async def test_the_request_goes_where_it_should_with_the_key(wire: Wire, server:
     assert asked.headers["x-token"] == "sk-zyxwvutsrqponmlkjihg"
     assert b"hello" in asked.body
     assert b"sk-" not in asked.body
+
+
+async def test_a_stream_may_be_called_something_else(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    server.play(stream(wire.recording("text"), cut=1, headers={"Content-Type": "text/plain"}))
+
+    assert heard(await said(asking())) == wire.turns["text"]
+
+
+async def test_a_large_conversation_arrives_whole(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    server.play(stream(wire.recording("text")))
+    words = "a long story " * 200_000
+
+    await said(asking(), structs.replace(PROMPT, messages=(Message(role=Role.USER, text=words),)))
+
+    assert words.encode() in server.asked[0].body
 
 
 async def test_a_connection_is_used_again(wire: Wire, server: ModelServer, asking: Asking) -> None:

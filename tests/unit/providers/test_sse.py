@@ -1,0 +1,76 @@
+"""Server-sent events, as the standard has them and as servers send them."""
+
+import pytest
+
+from palyra.providers import sse
+from palyra.providers.sse import Event, Events, EventTooLarge
+
+
+def read(*pieces: bytes) -> list[Event]:
+    events = Events()
+    found = [event for piece in pieces for event in events.feed(piece)]
+    return [*found, *events.end()]
+
+
+@pytest.mark.parametrize(
+    ("stream", "expected"),
+    [
+        (b"data: one\n\ndata: two\n\n", [("", b"one"), ("", b"two")]),
+        (b"event: ping\ndata: {}\n\n", [("ping", b"{}")]),
+        (b"data: {}\nevent: late\n\n", [("late", b"{}")]),
+        (b"data:tight\n\n", [("", b"tight")]),
+        (b"data:  two spaces\n\n", [("", b" two spaces")]),
+        (b"data: a\ndata: b\n\n", [("", b"a\nb")]),
+        (b"data\n\n", [("", b"")]),
+        (b"data: a: b\n\n", [("", b"a: b")]),
+        (b": a comment\n\n", []),
+        (b": a comment\ndata: x\n\n", [("", b"x")]),
+        (b"id: 7\nretry: 10\ndata: x\n\n", [("", b"x")]),
+        (b"event: only a name\n\n", []),
+        (b"\n\n\n\ndata: x\n\n\n\n\n", [("", b"x")]),
+        (b"\xef\xbb\xbfdata: x\n\n", [("", b"x")]),
+        (b"data: \xef\xbb\xbf\n\n", [("", b"\xef\xbb\xbf")]),
+        (b"event: \xff\ndata: x\n\n", [("\N{REPLACEMENT CHARACTER}", b"x")]),
+        (b"data: no end", [("", b"no end")]),
+        (b"", []),
+    ],
+)
+def test_a_stream_is_read_as_its_events(stream: bytes, expected: list[Event]) -> None:
+    assert read(stream) == expected
+
+
+@pytest.mark.parametrize("line_break", [b"\n", b"\r", b"\r\n"])
+def test_lines_may_break_in_three_ways_and_anywhere(line_break: bytes) -> None:
+    stream = b"\xef\xbb\xbfdata: one\ndata: more\n\n: hm\nevent: two\ndata: 2\n\n".replace(b"\n", line_break)
+
+    for place in range(len(stream) + 1):
+        assert read(stream[:place], stream[place:]) == [("", b"one\nmore"), ("two", b"2")]
+
+
+def test_an_event_comes_as_soon_as_it_is_whole() -> None:
+    events = Events()
+
+    assert events.feed(b"data: one\n") == []
+    assert events.feed(b"\ndata: tw") == [("", b"one")]
+    assert events.feed(b"o\r\r") == [("", b"two")]
+    assert events.feed(b"\n") == []
+    assert events.feed(b"data: three\r\n\r\n") == [("", b"three")]
+
+
+def test_an_event_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "MOST_EVENT_BYTES", 1000)
+    events = Events()
+    events.feed(b"data: fine\n\n" + b"x" * 1000)
+
+    with pytest.raises(EventTooLarge):
+        events.feed(b"x")
+
+
+def test_many_small_pieces_of_a_large_event_take_no_longer_than_they_must() -> None:
+    events = Events()
+    for _ in range(80_000):
+        assert events.feed(b"data: " if not events._rest else b"x" * 100) == []
+
+    [(_, data)] = events.feed(b"\n\n")
+
+    assert len(data) == 79_999 * 100
