@@ -104,6 +104,7 @@ class Stage:
             "grant_id": grant,
             "checkpoint_id": checkpoint,
             "server_name": "crown-server",
+            "provider_name": "crown-provider",
         }
         self.document: Json = httpx.get(daemon.address + "/openapi.json").json()
 

@@ -13,11 +13,14 @@ from pathlib import Path
 
 from palyra.cli.failure import describe
 from palyra.cli.journal import walk
-from palyra.cli.options import Invocation
+from palyra.cli.options import STATUS_SECONDS, Invocation
 from palyra.cli.sandbox import try_out, try_search
 from palyra.core.errors import PalyraError
+from palyra.core.model import Dialect, ModelProvider, split
+from palyra.core.provider import ProviderStanding
 from palyra.core.version import VERSION
-from palyra.gateway.target import find_daemon, is_held
+from palyra.gateway.client import ADMIN_ROOT, Client
+from palyra.gateway.target import find_daemon, find_target, is_held
 from palyra.home import Home
 from palyra.journal import migrate, verify
 from palyra.sandbox.base import Tier
@@ -62,6 +65,7 @@ def check_all(invocation: Invocation) -> list[Check]:
     what = f"read from {invocation.home.config}" if there else "defaults; there is no config.toml"
     checks.append(Check("settings", OK, what))
     checks.append(check_provider(settings))
+    checks.extend(check_providers(invocation, settings))
     checks.append(check_sandbox(settings))
     checks.append(check_search(settings))
     checks.append(check_wasm())
@@ -133,7 +137,7 @@ def check_provider(settings: Settings) -> Check:
     model = settings.model
     match model.provider:
         case "embedded":
-            return Check("model", OK, "embedded: built in, needs nothing")
+            return Check("model", OK, "embedded: built in, needs nothing", "`palyra providers add` adds a real model.")
         case "scripted" if model.script is None:
             return Check("model", FAIL, "scripted, but no script is named", "Set model.script to a JSON or TOML file.")
         case "scripted" if not Path(model.script or "").expanduser().is_file():
@@ -142,8 +146,62 @@ def check_provider(settings: Settings) -> Check:
             )
         case "scripted":
             return Check("model", OK, f"scripted: plays {model.script}")
+        case name if split(name)[0] in model.providers:
+            return Check("model", OK, f"{name} answers", "`palyra providers test` proves it.")
         case unknown:
             return Check("model", FAIL, f"there is no provider {unknown!r}", "Set model.provider to 'embedded'.")
+
+
+def check_providers(invocation: Invocation, settings: Settings) -> Iterator[Check]:
+    """Tell whether every provider has what it needs: a model file and what runs it, or a key."""
+    for name, table in settings.model.providers.items():
+        if table.dialect is Dialect.LOCAL:
+            yield _check_local(name, table)
+    yield from _check_keys(invocation, settings)
+
+
+def _check_local(name: str, table: ModelProvider) -> Check:
+    if find_spec("xllamacpp") is None:
+        what = f"{name} is a model file, and what runs it is not installed"
+        return Check("model", FAIL, what, "Install it: pip install 'palyra[local]'.")
+    path = Path(table.path or "").expanduser()
+    if not path.is_file():
+        return Check("model", FAIL, f"the model file of {name}, {path}, is not there", "Put it there, or set path.")
+    return Check("model", OK, f"{name}: {path} is there, and what runs it is installed")
+
+
+def _check_keys(invocation: Invocation, settings: Settings) -> Iterator[Check]:
+    """Tell which keys of providers are where the settings say. What they are is nobody's business."""
+    keys = {
+        text: f"model.providers.{name}"
+        for name, table in settings.model.providers.items()
+        for text in (table.key, *table.keys)
+        if text
+    }
+    if not keys:
+        return
+    lost = _lost_keys(invocation)
+    if lost is None:
+        yield Check("keys", OK, f"{', '.join(keys)}: not looked for", "`palyra up`, then look again.")
+        return
+    for reference, why in lost.items():
+        remedy = "Put the key there, or name another place; `palyra providers add NAME --replace` does both."
+        yield Check("keys", FAIL, f"{keys.get(reference, 'a provider')}: {why}", remedy)
+    if found := [reference for reference in keys if reference not in lost]:
+        yield Check("keys", OK, f"there is a key at {', '.join(found)}")
+
+
+def _lost_keys(invocation: Invocation) -> dict[str, str] | None:
+    """Return the references that lead nowhere, and why; None if only a daemon could tell, and none answers."""
+    if find_daemon(invocation.home) is None:
+        return None
+    # Where it was started other variables may be set than here, and the vault is its own.
+    client = Client(lambda: find_target(invocation.home), root=ADMIN_ROOT, answer_seconds=STATUS_SECONDS)
+    try:
+        found = client.ask(tuple[ProviderStanding, ...], "GET", "/providers", field="providers")
+    except PalyraError:
+        return None  # why it does not answer is told already
+    return {lost.reference: lost.reason for one in found for lost in one.lost}
 
 
 def check_sandbox(settings: Settings) -> Check:

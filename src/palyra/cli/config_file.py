@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import mkstemp
 from typing import Any
 
 from palyra import config
@@ -133,10 +134,10 @@ def _text(home: Home) -> str | None:
 def _replace(home: Home, before: str | None, after: str) -> None:
     # A link stays one: many keep their settings elsewhere.
     path = home.config.resolve()
-    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh: Path | None = None
     try:
-        _write(fresh, after, mode)
+        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
+        fresh = _written(path, after, mode)
         if _text(home) != before:
             raise ConfigMeanwhile
         fresh.replace(path)
@@ -146,16 +147,23 @@ def _replace(home: Home, before: str | None, after: str) -> None:
             f"{home.config} can not be written: {error.strerror}. Nothing was changed; make the folder writable."
         ) from error
     finally:
-        fresh.unlink(missing_ok=True)
+        if fresh is not None:
+            fresh.unlink(missing_ok=True)
 
 
-def _write(path: Path, text: str, mode: int) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-        os.fchmod(handle, mode)
-        file.write(text)
-        file.flush()
-        os.fsync(handle)
+def _written(beside: Path, text: str, mode: int) -> Path:
+    """Return a new file beside another, with that text, safe on the disk."""
+    handle, name = mkstemp(dir=beside.parent, prefix=f".{beside.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            os.fchmod(handle, mode)
+            file.write(text)
+            file.flush()
+            os.fsync(handle)
+    except OSError:
+        os.unlink(name)
+        raise
+    return Path(name)
 
 
 def _sync(folder: Path) -> None:

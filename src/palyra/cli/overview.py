@@ -46,7 +46,8 @@ def show_overview(invocation: Invocation) -> None:
         )
     )
     print()
-    show(_next_steps(invocation, running=daemon is not None))
+    provider = told.provider if told is not None else _planned_model(invocation)
+    show(_next_steps(running=daemon is not None, has_model=provider != "embedded"))
 
 
 def _ask(invocation: Invocation) -> "tuple[Status | None, str]":
@@ -76,8 +77,10 @@ def _trouble(invocation: Invocation) -> str:
     return ""
 
 
-def _next_steps(invocation: Invocation, *, running: bool) -> list[str]:
+def _next_steps(*, running: bool, has_model: bool) -> list[str]:
     steps = [("palyra chat", "talk to the agent" if running else "talk to the agent (starts the daemon)")]
+    if not has_model:
+        steps.append(("palyra providers add", "let a real model answer"))
     if running:
         steps += [
             ("palyra sessions", "what was talked about"),

@@ -114,7 +114,7 @@ class Wanted:
     help="How it is spoken to; openai if nothing is said.",
 )
 @click.option("--path", metavar="FILE", help="A model file (GGUF), which the daemon runs by itself.")
-@click.option("--model", metavar="MODEL", help="The model to ask; you are asked at a terminal.")
+@click.option("--model", metavar="MODEL", help="The model to ask; chosen from its list if none is named.")
 @click.option("--key-env", metavar="VARIABLE", help="Copy the key from this variable to the vault.")
 @click.option("--key-file", metavar="FILE", type=click.Path(path_type=Path), help="Copy it from this file.")
 @click.option("--key-stdin", is_flag=True, help="Copy it from stdin.")
@@ -350,9 +350,7 @@ class _Adding:
         try:
             models = admin(self._invocation).ask(tuple[str, ...], "GET", f"/providers/{name}/models", field="models")
         except PalyraError as error:
-            raise TrialFailed(
-                f"{error.detail} Nothing was stored. If it answers but keeps no list, name a model with --model."
-            ) from error
+            raise TrialFailed(f"{error.detail} Nothing was stored.") from error
         if len(models) == 1:
             return models[0]
         if self._person and models:

@@ -83,8 +83,13 @@ def _plain(turn: Explained) -> dict[str, Any]:
     made: dict[str, Any] = msgspec.to_builtins(turn)
     if turn.plan is not None:
         # With its defaults: who reads JSON does not know them.
-        made["plan"] = {name: msgspec.to_builtins(getattr(turn.plan, name)) for name in turn.plan.__struct_fields__}
+        made["plan"] = _whole(turn.plan)
+        made["plan"]["candidates"] = [_whole(one) for one in turn.plan.candidates]
     return made
+
+
+def _whole(value: Struct) -> dict[str, Any]:
+    return {name: msgspec.to_builtins(getattr(value, name)) for name in value.__struct_fields__}
 
 
 def _lines(turn: Explained) -> Iterator[str]:

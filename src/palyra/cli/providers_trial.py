@@ -78,7 +78,7 @@ def trial_lines(trial: Trial) -> list[str]:
     """Return what came of it, for a person."""
     if not trial.ok:
         return [f"{paint('No answer', 'red')} from {printable_line(trial.model)}: {printable_line(trial.reason)}"]
-    cost = "it has no price" if trial.micros is None else shown(trial.micros, trial.currency)
+    cost = "not known, it has no price" if trial.micros is None else shown(trial.micros, trial.currency)
     guess = "about " if trial.usage.estimated else ""
     took = f"first words after {trial.first_ms} ms, all after {trial.total_ms} ms"
     tokens = f"{guess}{plural(trial.usage.input_tokens, 'token')} in, {trial.usage.output_tokens} out"

@@ -59,6 +59,10 @@ class Breakers:
             circuit.rest_seconds = min(circuit.rest_seconds * 2 or REST_SECONDS, LONGEST_REST_SECONDS)
             circuit.open_until = self._clock.monotonic() + circuit.rest_seconds
 
+    def forget(self, provider: str) -> None:
+        """Let it be asked again: somebody has mended it, or wants to know."""
+        self._circuits.pop(provider, None)
+
     def resting(self) -> dict[str, float]:
         """Return the providers that are left alone, and for how long yet."""
         left = {provider: self.rests_seconds(provider) for provider in self._circuits}

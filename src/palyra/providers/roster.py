@@ -108,6 +108,10 @@ class Roster:
         """Note that it did not."""
         self._breakers.failed(model.name, error)
 
+    def try_again(self, provider: str) -> None:
+        """Leave a provider alone no longer: somebody wants to know how it is."""
+        self._breakers.forget(provider)
+
     def resting(self) -> dict[str, float]:
         """Return the providers that are left alone after failures, and for how many seconds yet."""
         return self._breakers.resting()

@@ -85,6 +85,8 @@ class Providers:
     def trial(self, principal: PrincipalId, name: str) -> Inbound:
         """Return the message that puts `PROVIDER` or `PROVIDER/MODEL` to the proof, in a session of its own."""
         self._named(name)
+        # However often it has failed: it may have been mended, and to find that out is what a trial is for.
+        self._roster.try_again(split(name)[0])
         return Inbound(principal=principal, text=TRIAL_TEXT, origin=channel.TRIAL, brief=trial_of(name))
 
     def _named(self, name: str) -> str:
