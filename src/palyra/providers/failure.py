@@ -37,6 +37,10 @@ _TELLS = {
 }
 
 BROKE_OFF = "{provider} broke off in the middle of an answer of {model}: try again"
+NOT_FOUND = (
+    "{provider} knows no model {model} at this address: check the model's name with"
+    " `palyra providers models {provider}`, and the base_url"
+)
 NOT_ACCEPTED = "{provider} does not accept the request for {model}: mend what it names, or choose another model"
 
 _TOO_LONG = re.compile(
@@ -77,8 +81,8 @@ def failure(
 
 def quoted(said: str) -> str:
     """Return a server's words as they may be shown: one line, without control characters, not too many of them."""
-    # What is cut off first is not looked at: a body may be large, and its secrets must not be cut in half either.
-    words = redact(said[: 20 * SHOWN_CHARS])
+    # A body may be large: what is far beyond the end is not looked at.
+    words = redact(said if len(said) <= 20 * SHOWN_CHARS else said[: 20 * SHOWN_CHARS] + "…")
     line = " ".join("".join(char if char.isprintable() else " " for char in words).split()).rstrip(".")
     return line if len(line) <= SHOWN_CHARS else line[:SHOWN_CHARS] + "…"
 
@@ -189,7 +193,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, target: Target
         return failure(target, kind, why=why, retry_after=wait, refused=refused)
     message, code = found
     kind = kind_of(status, code, message) if refused else kind_of_error(message, code)
-    instead = NOT_ACCEPTED if kind is FailureKind.MALFORMED else ""
+    instead = NOT_ACCEPTED if kind is FailureKind.MALFORMED else NOT_FOUND if status == 404 else ""
     said = message or code or f"status {status}"
     return failure(target, kind, said, instead=instead, retry_after=wait, refused=refused)
 

@@ -56,7 +56,7 @@ class _Incomplete(Struct, gc=False):
 class _Response(Struct, gc=False):
     output: list[_Item] | None = None
     usage: _Usage | None = None
-    error: JsonObject | None = None
+    error: str | JsonObject | None = None
     incomplete_details: _Incomplete | None = None
 
 

@@ -75,6 +75,23 @@ async def test_a_second_key_is_not_tried_for_anything_else(wire: Wire, server: M
     assert len(server.asked) == 1
 
 
+async def test_a_server_without_keys_is_sent_none(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    server.play(stream(wire.recording("text")))
+
+    await said(asking(key=None))
+
+    assert not {"authorization", wire.key_header} & server.asked[0].headers.keys()
+
+
+async def test_a_key_that_is_wanted_and_not_named_is_asked_for(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    server.play(echo_key(401))
+
+    failed = await failing(asking(key=None))
+
+    assert failed.kind is FailureKind.AUTH
+    assert "none is named" in failed.detail
+
+
 async def test_a_key_that_is_not_there_is_asked_for_and_nothing_is_sent(
     wire: Wire, server: ModelServer, asking: Asking
 ) -> None:
@@ -112,8 +129,8 @@ async def test_a_key_that_is_said_back_is_not_shown(
 
 async def test_a_key_is_not_shown_where_the_words_are_cut(wire: Wire, server: ModelServer, asking: Asking) -> None:
     key = KEYS["env:KEY"].replace("sk-", "q-")
-    for lead in range(170, 200):
-        message = f"{'x' * lead}{key} and so on, and so on"
+    for lead in [*("x" * size for size in range(170, 200)), " " * 3990]:
+        message = f"{lead}{key} and so on, and so on"
         server.play(answer(400, {"error": {"message": message, "type": "bad", "code": 400, "status": "BAD"}}))
         model = asking()
 
@@ -491,6 +508,22 @@ async def test_the_proxy_of_the_environment_is_used(
     await said(asking())
     assert server.asked[1].path.startswith(wire.path)
     assert "proxy-authorization" not in server.asked[1].headers
+
+
+async def test_a_proxy_learns_who_asks_it_and_nothing_else(
+    wire: Wire, server: ModelServer, asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.play(answer(502, b"no"))
+    monkeypatch.setenv("https_proxy", f"http://ana:word@127.0.0.1:{server.port}")
+
+    failed = await failing(asking(base_url="https://provider.example/v1"))
+
+    assert failed.kind is FailureKind.NETWORK
+    assert failed.refused
+    asked = server.asked[0]
+    assert (asked.method, asked.path) == ("CONNECT", "provider.example:443")
+    assert asked.headers["proxy-authorization"] == "Basic YW5hOndvcmQ="
+    assert wire.key_header not in asked.headers
 
 
 async def _listen(model: Remote, spoke: asyncio.Event) -> None:
