@@ -15,6 +15,7 @@ from palyra.journal.verify import opened
 from palyra.settings import Settings
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.test_cli_terminal import CTRL_C, ENTER, terminal
+from tests.e2e.test_documents import commands, type_in
 from tests.support.command import command
 from tests.support.daemon import Daemon
 from tests.support.model_server import answer, breaks_off
@@ -432,3 +433,13 @@ def test_a_daemon_is_started_for_the_first_provider(tmp_path: Path, provider: Pl
         assert said(provider.questions[-1]) == said(provider.questions[0])
     finally:
         command(home, "down")
+
+
+def test_the_guide_works_as_written(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = commands("docs/guides/providers.md")
+    with played(models=("llama3.2", "another")) as ollama:
+        monkeypatch.setenv("OLLAMA_HOST", ollama.url.removeprefix("http://").removesuffix("/v1"))
+        for one in found:
+            done = type_in(one, daemon.home.path)
+            assert done.returncode == 0, f"{one}\n{done.stdout}\n{done.stderr}"
+    assert len(found) > 5
