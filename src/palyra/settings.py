@@ -97,6 +97,8 @@ class ModelSettings(Section, frozen=True, kw_only=True):
     """Whom to ask for what, `[[model.rules]]`; the first that fits holds."""
     max_output_tokens: Annotated[int, Meta(ge=16, le=1_000_000)] = 8192
     """The longest answer that is asked for; what a turn may cost depends on it."""
+    embeddings: str | None = None
+    """`PROVIDER/MODEL` that `/v1/embeddings` asks, of a provider below with the dialect `openai` or `responses`."""
     script: str | None = None
     """The file that the `scripted` provider plays."""
     providers: Annotated[dict[str, ModelProvider], Meta(max_length=MAX_PROVIDERS)] = {}

@@ -152,6 +152,8 @@ def _strangers(settings: Settings) -> Iterator[Fault]:
     named = [("model.provider", settings.model.provider)]
     named += [("model.fallback", name) for name in settings.model.fallback]
     named += [("model.rules", name) for rule in settings.model.rules for name in rule.models]
+    if settings.model.embeddings is not None:
+        named.append(("model.embeddings", settings.model.embeddings))
     known = (*model.BUILT_IN, *settings.model.providers)
     for key, name in named:
         provider, which = model.split(name)

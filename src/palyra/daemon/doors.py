@@ -32,9 +32,8 @@ from palyra.gateway.http.config import ConfigRoutes
 from palyra.gateway.http.files import FileRoutes
 from palyra.gateway.http.journal import JournalRoutes
 from palyra.gateway.http.mcp import McpRoutes
-from palyra.gateway.http.openai.chat import ChatRoutes
-from palyra.gateway.http.openai.door import Door
-from palyra.gateway.http.openai.models import ModelRoutes, Models
+from palyra.gateway.http.openai.parts import Parts
+from palyra.gateway.http.openai.routes import V1Routes
 from palyra.gateway.http.protocol import bounded
 from palyra.gateway.http.providers import ProviderRoutes
 from palyra.gateway.http.runs import RunRoutes
@@ -50,6 +49,7 @@ from palyra.gateway.records import Status
 from palyra.gateway.streams import Streams
 from palyra.journal.engine import Engine
 from palyra.journal.tail import Tail
+from palyra.providers.remote import Remote
 from palyra.providers.roster import Roster
 from palyra.runs.agents import Agents
 from palyra.runs.approvals import Approvals
@@ -105,6 +105,7 @@ def build(
     watch: Watch,
     toolbox: Toolbox,
     roster: Roster,
+    remote: Callable[[str, str], Remote],
     mcp: Mcp,
     providers: Providers,
 ) -> Doors:
@@ -123,11 +124,22 @@ def build(
     sessions = Sessions(engine, clock=clock, ids=ids)
     approvals = Approvals(engine, clock=clock, ids=ids)
     agents = Agents(engine, clock=clock, ids=ids, workspace=workspaces, toolbox=toolbox)
-    models = Models(roster, agents, lambda: settings.now.model)
-    door = Door(engine, tail, streams=streams, intake=intake, control=control)
+    v1 = Parts(
+        engine=engine,
+        tail=tail,
+        streams=streams,
+        intake=intake,
+        control=control,
+        agents=agents,
+        toolbox=toolbox,
+        roster=roster,
+        remote=remote,
+        budgets_are_set=lambda: bool(settings.now.spending.budgets),
+        settings=lambda: settings.now.model,
+        clock=clock,
+    )
     operations = [
-        *ModelRoutes(models, clock=clock).operations(),
-        *ChatRoutes(door, models, toolbox=toolbox, clock=clock).operations(),
+        *V1Routes(v1).operations(),
         *RunRoutes(engine, tail, streams=streams, intake=intake, control=control).operations(),
         *SessionRoutes(engine, tail, streams=streams, sessions=sessions).operations(),
         *AgentRoutes(agents).operations(),

@@ -1,5 +1,6 @@
 """The models of a daemon: put together, and told of in one line."""
 
+from collections.abc import Callable
 from functools import partial
 
 from palyra.core.clock import Clock
@@ -25,21 +26,38 @@ def connector(settings: Current, *, referred: Referred, http: Http, llama: Llama
         if table.dialect is Dialect.LOCAL:
             return _local(name, model, table, llama, max_output_tokens=most)
         assert model is not None, "the settings were checked"
-        speaks = registry.dialect(table.dialect)
-        card = whole_card(table, speaks, model)
-        remote = Remote(
-            name,
-            model,
-            speaks=speaks,
-            settings=table,
-            card=card,
-            key=referred.value,
-            http=http,
-            max_output_tokens=most,
-        )
+        card = whole_card(table, registry.dialect(table.dialect), model)
+        remote = _remote(name, model, table, referred=referred, http=http, max_output_tokens=most)
         return _with_tools(remote, card)
 
     return connect
+
+
+def passer_on(settings: Current, *, referred: Referred, http: Http) -> Callable[[str, str], Remote]:
+    """Return what gives the provider and the model of two names, for requests that are passed on as they are."""
+
+    def find(provider: str, model: str) -> Remote:
+        now = settings.now.model
+        table = now.providers[provider]
+        return _remote(provider, model, table, referred=referred, http=http, max_output_tokens=now.max_output_tokens)
+
+    return find
+
+
+def _remote(
+    name: str, model: str, table: ModelProvider, *, referred: Referred, http: Http, max_output_tokens: int
+) -> Remote:
+    speaks = registry.dialect(table.dialect)
+    return Remote(
+        name,
+        model,
+        speaks=speaks,
+        settings=table,
+        card=whole_card(table, speaks, model),
+        key=referred.value,
+        http=http,
+        max_output_tokens=max_output_tokens,
+    )
 
 
 def _local(name: str, model: str | None, table: ModelProvider, llama: Llama, *, max_output_tokens: int) -> Provider:

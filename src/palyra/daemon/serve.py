@@ -226,6 +226,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             watch=watch,
             toolbox=toolbox,
             roster=roster,
+            remote=models.passer_on(current, referred=referred, http=outward),
             mcp=Mcp(engine, mcp_servers, clock=clock),
             providers=Providers(
                 lambda: current.now.model,

@@ -25,6 +25,7 @@ from palyra.providers.sse import Event, Events, EventTooLarge
 from palyra.references import KINDS
 
 MOST_REASONING_CHARS = 4 * 1024 * 1024
+MOST_PASSED_ON_BYTES = 48 * 1024 * 1024
 MOST_TOKENS = 1_000_000_000
 """Who counts more than this has not counted."""
 LARGE_BYTES = 256 * 1024
@@ -114,6 +115,17 @@ class Remote:
             raise hidden.out_of(failed) from failed.__cause__
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise failure(self._target, FailureKind.MALFORMED, why="its list of models can not be read") from error
+
+    async def pass_on(self, request: Request) -> bytes:
+        """Send what somebody else has put together, and return the whole answer; or raise `ProviderFailed`."""
+        hidden = _Hidden()
+        try:
+            async with await self._send(request, hidden) as answer:
+                return await answer.body(seconds=self._settings.total_seconds, most=MOST_PASSED_ON_BYTES)
+        except LineFailed as failed:
+            raise self._line_failed(failed) from failed
+        except ProviderFailed as failed:
+            raise hidden.out_of(failed) from failed.__cause__
 
     async def _request(self, prompt: Prompt) -> Request:
         try:

@@ -1,5 +1,6 @@
 """The HTTP application: its routes, and what becomes of errors."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -49,7 +50,8 @@ def build(
         return reply({"status": "ready" if missing is None else missing}, status=200 if missing is None else 503)
 
     async def openapi(request: Request) -> Response:
-        return reply(document(operations))
+        # Some types are loaded when they are first described.
+        return reply(await asyncio.to_thread(document, operations))
 
     return Guard(
         [

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from palyra.core.version import VERSION
-from palyra.gateway.http.operation import Operation
+from palyra.gateway.http.operation import Later, Operation
 from palyra.gateway.http.wire import Problem
 
 _PARAMETER = re.compile(r"{(\w+)}")
@@ -16,7 +16,7 @@ _PARAMETER = re.compile(r"{(\w+)}")
 def document(operations: Sequence[Operation]) -> dict[str, Any]:
     """Return the document that describes the operations."""
     spoken = ((operation.body, operation.answer, operation.failure) for operation in operations)
-    kinds = {kind for some in spoken for kind in some if kind is not None}
+    kinds = {_loaded(kind) for some in spoken for kind in some if kind is not None}
     listed = sorted({*kinds, Problem}, key=lambda kind: kind.__name__)
     schemas, components = msgspec.json.schema_components(listed, ref_template="#/components/schemas/{name}")
     by_kind = dict(zip(listed, schemas, strict=True))
@@ -60,7 +60,7 @@ def _described(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]
     if operation.body is not None:
         said["requestBody"] = {
             "required": True,
-            "content": {"application/json": {"schema": by_kind[operation.body]}},
+            "content": {"application/json": {"schema": by_kind[_loaded(operation.body)]}},
         }
     return said
 
@@ -68,7 +68,7 @@ def _described(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]
 def _answer(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]:
     if operation.answer is None and operation.media == "application/json":
         return {"description": "Done."}
-    schema = by_kind[operation.answer] if operation.answer is not None else {"type": "string"}
+    schema = by_kind[_loaded(operation.answer)] if operation.answer is not None else {"type": "string"}
     content = {operation.media: {"schema": schema}}
     if operation.streams:
         content["text/event-stream"] = {"schema": {"type": "string"}}
@@ -77,8 +77,12 @@ def _answer(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]:
 
 def _failure(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]:
     if operation.failure is not None:
-        return {"application/json": {"schema": by_kind[operation.failure]}}
+        return {"application/json": {"schema": by_kind[_loaded(operation.failure)]}}
     return {"application/problem+json": {"schema": by_kind[Problem]}}
+
+
+def _loaded(kind: type | Later) -> type:
+    return kind.load() if isinstance(kind, Later) else kind
 
 
 def _names(operation: Operation) -> list[str]:

@@ -2,12 +2,27 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Literal
 
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from palyra.core.ids import PrincipalId
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A type that is loaded when somebody wants to know of it."""
+
+    module: str
+    name: str
+
+    def load(self) -> type:
+        """Return the type."""
+        found: type = getattr(import_module(self.module), self.name)
+        return found
+
 
 Scope = Literal["read", "write", "admin"]
 Handler = Callable[[Request, PrincipalId], Awaitable[ASGIApp]]
@@ -33,14 +48,14 @@ class Operation:
     need: Scope = "read"
     """What the caller's token must allow."""
     query: tuple[Query, ...] = ()
-    body: type | None = None
-    answer: type | None = None
+    body: type | Later | None = None
+    answer: type | Later | None = None
     """What a good answer holds; None if it holds no JSON."""
     status: int = 200
     media: str = "application/json"
     empty: bool = False
     """It may also answer 204: there is nothing."""
-    failure: type | None = None
+    failure: type | Later | None = None
     """What an error holds; None for a problem document."""
     streams: bool = False
     """The answer may also come as server-sent events, if the body asks for it."""

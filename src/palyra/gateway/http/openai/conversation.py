@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from palyra.core.ids import CallId
 from palyra.core.message import clean_text
 from palyra.core.prompt import Image, Message, Role
@@ -42,6 +44,14 @@ class Conversation:
     def answer(self, text: str, calls: tuple[ToolCall, ...] = ()) -> None:
         """Add what the model said, and which tools it called."""
         self.messages.append(Message(role=Role.ASSISTANT, text=text, calls=calls))
+
+    def add_call(self, call: ToolCall) -> None:
+        """Add a call to what the model said last, or as something that it did without a word."""
+        last = self.messages[-1] if self.messages else None
+        if last is None or last.role is not Role.ASSISTANT:
+            self.answer("", (call,))
+        else:
+            self.messages[-1] = replace(last, calls=(*last.calls, call))
 
     def call(self, call_id: str, tool: str, arguments: str, *, param: str) -> ToolCall:
         """Return a call of the model's."""

@@ -1,20 +1,15 @@
 """Models by their names: `palyra` and `palyra/AGENT` are agents, everything else is a model of a provider."""
 
-from collections.abc import Callable
-
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from palyra.core.clock import Clock
 from palyra.core.ids import PrincipalId
 from palyra.core.model import split
-from palyra.gateway.http.openai.errors import ErrorAnswer, ModelNotFound, ParameterRefused
-from palyra.gateway.http.operation import Operation
+from palyra.gateway.http.openai.errors import ModelNotFound, ParameterRefused
+from palyra.gateway.http.openai.parts import Parts
 from palyra.gateway.http.wire import reply
-from palyra.providers.roster import Roster, full_name
-from palyra.runs.agents import Agents
-from palyra.settings import ModelSettings
+from palyra.providers.roster import full_name
 
 AGENT = "palyra"
 NAME_CHARS = 100
@@ -53,10 +48,10 @@ class ModelList(Struct, frozen=True, kw_only=True):
 class Models:
     """Finds who is meant by a name."""
 
-    def __init__(self, roster: Roster, agents: Agents, settings: Callable[[], ModelSettings]) -> None:
-        self._roster = roster
-        self._agents = agents
-        self._settings = settings
+    def __init__(self, parts: Parts) -> None:
+        self._roster = parts.roster
+        self._agents = parts.agents
+        self._settings = parts.settings
 
     async def target(self, principal: PrincipalId, name: str) -> Target:
         """Return who is meant, or raise `ModelNotFound`."""
@@ -102,26 +97,15 @@ class Models:
         ]
 
 
-class ModelRoutes:
-    """The operations that concern models."""
+class ModelsDoor:
+    """Says what can be asked."""
 
-    def __init__(self, models: Models, *, clock: Clock) -> None:
-        self._models = models
-        self._since = int(clock.now().timestamp())
-
-    def operations(self) -> list[Operation]:
-        return [
-            Operation(
-                "GET",
-                "/v1/models",
-                self.index,
-                "List the agents and models that can be asked.",
-                answer=ModelList,
-                failure=ErrorAnswer,
-            )
-        ]
+    def __init__(self, parts: Parts) -> None:
+        self._models = Models(parts)
+        self._since = int(parts.clock.now().timestamp())
 
     async def index(self, request: Request, principal: PrincipalId) -> Response:
+        """List agents and models."""
         found = await self._models.every(principal)
         return reply(
             ModelList(data=[ModelEntry(id=name, created=self._since, owned_by=owner) for name, owner in found])

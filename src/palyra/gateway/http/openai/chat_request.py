@@ -1,0 +1,261 @@
+"""A request for a chat completion: what may stand in it, and what it asks for."""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from palyra.core.brief import ClientTool
+from palyra.gateway.http.openai.brief import Wanted
+from palyra.gateway.http.openai.conversation import Conversation
+from palyra.gateway.http.openai.errors import ParameterRefused
+from palyra.gateway.http.openai.options import ANY_OBJECT, Schema, Temperature, Tokens, TopP
+from palyra.gateway.http.openai.pictures import Pictures
+from palyra.gateway.http.openai.request import ANYTHING, Only, Rules
+
+RULES: Rules = {
+    "audio": Only(),
+    "frequency_penalty": Only(0),
+    "function_call": Only(),
+    "functions": Only(),
+    "logit_bias": Only({}),
+    "logprobs": Only(False),
+    "metadata": ANYTHING,
+    "modalities": Only(["text"]),
+    "n": Only(1),
+    "prediction": ANYTHING,
+    "presence_penalty": Only(0),
+    "prompt_cache_key": ANYTHING,
+    "prompt_cache_retention": ANYTHING,
+    "reasoning_effort": Only(),
+    "safety_identifier": ANYTHING,
+    "seed": Only(),
+    "service_tier": ANYTHING,
+    "store": ANYTHING,
+    "top_logprobs": Only(0),
+    "verbosity": Only(),
+    "web_search_options": Only(),
+}
+"""Parameters that are not looked at, and with which values they may come."""
+
+
+class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
+    """A piece of text."""
+
+    text: str
+
+
+class RefusalPart(Struct, frozen=True, tag_field="type", tag="refusal"):
+    """What the model said instead of an answer."""
+
+    refusal: str
+
+
+class ImageUrl(Struct, frozen=True):
+    """A picture, as a `data:` URL."""
+
+    url: str
+    detail: str | None = None
+
+
+class ImagePart(Struct, frozen=True, tag_field="type", tag="image_url"):
+    """A picture."""
+
+    image_url: ImageUrl
+
+
+class Function(Struct, frozen=True):
+    """A tool of the caller's."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class FunctionTool(Struct, frozen=True, tag_field="type", tag="function"):
+    """A tool of the caller's."""
+
+    function: Function
+
+
+class Called(Struct, frozen=True):
+    """Which tool was called with what."""
+
+    name: str
+    arguments: str
+
+
+class GivenCall(Struct, frozen=True, tag_field="type", tag="function"):
+    """A call that the model made before."""
+
+    id: str
+    function: Called
+
+
+Texts = str | list[TextPart]
+
+
+class SystemMessage(Struct, frozen=True, tag_field="role", tag="system"):
+    """What the caller tells the model about its work."""
+
+    content: Texts
+
+
+class DeveloperMessage(Struct, frozen=True, tag_field="role", tag="developer"):
+    """The same, as newer models call it."""
+
+    content: Texts
+
+
+class UserMessage(Struct, frozen=True, tag_field="role", tag="user"):
+    """What the person said."""
+
+    content: str | list[TextPart | ImagePart]
+
+
+class AssistantMessage(Struct, frozen=True, tag_field="role", tag="assistant"):
+    """What the model said, and which tools it called."""
+
+    content: str | list[TextPart | RefusalPart] | None = None
+    tool_calls: list[GivenCall] | None = None
+    function_call: None = None
+    audio: None = None
+
+
+class ToolMessage(Struct, frozen=True, tag_field="role", tag="tool"):
+    """What a call gave back."""
+
+    content: Texts
+    tool_call_id: str
+
+
+ChatMessage = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage
+
+
+class NamedFunction(Struct, frozen=True):
+    """A tool by its name."""
+
+    name: str
+
+
+class NamedChoice(Struct, frozen=True, tag_field="type", tag="function"):
+    """The one tool that must be called."""
+
+    function: NamedFunction
+
+
+class StreamOptions(Struct, frozen=True):
+    """What a stream holds beside the answer."""
+
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
+
+
+class TextFormat(Struct, frozen=True, tag_field="type", tag="text"):
+    """Any text."""
+
+
+class ObjectFormat(Struct, frozen=True, tag_field="type", tag="json_object"):
+    """A JSON object."""
+
+
+class JsonSchema(Struct, frozen=True):
+    """A schema and its name."""
+
+    name: str
+    schema: dict[str, Any] | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class SchemaFormat(Struct, frozen=True, tag_field="type", tag="json_schema"):
+    """JSON of a certain form."""
+
+    json_schema: JsonSchema
+
+
+class ChatRequest(Struct, frozen=True, kw_only=True):
+    """A conversation whose next message is asked for."""
+
+    model: str
+    messages: list[ChatMessage]
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    max_tokens: Tokens | None = None
+    max_completion_tokens: Tokens | None = None
+    stop: str | list[str] | None = None
+    tools: list[FunctionTool] | None = None
+    tool_choice: Literal["auto", "none", "required"] | NamedChoice | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: TextFormat | ObjectFormat | SchemaFormat | None = None
+    user: str | None = None
+
+
+def conversation_of(messages: list[ChatMessage], pictures: Pictures, *, named: bool) -> Conversation:
+    """Return the conversation of a request; in a session that is named, calls may be known from before."""
+    talk = Conversation()
+    for number, message in enumerate(messages):
+        param = f"messages[{number}]"
+        match message:
+            case SystemMessage(content=content) | DeveloperMessage(content=content):
+                talk.system.append(_text(content))
+            case UserMessage(content=content):
+                parts = [TextPart(content)] if isinstance(content, str) else content
+                images = tuple(
+                    pictures.read(part.image_url.url, param=param) for part in parts if isinstance(part, ImagePart)
+                )
+                talk.say(_text([part for part in parts if isinstance(part, TextPart)]), images)
+            case AssistantMessage(content=said, tool_calls=calls):
+                text = said if isinstance(said, str) else "\n".join(map(_words, said or ()))
+                made = tuple(
+                    talk.call(call.id, call.function.name, call.function.arguments, param=param) for call in calls or ()
+                )
+                talk.answer(text, made)
+            case ToolMessage(content=content, tool_call_id=call_id):
+                talk.result(call_id, _text(content), param=param, known=not named)
+    return talk
+
+
+def wanted_of(asked: ChatRequest, *, system: str) -> Wanted:
+    """Return what the caller asks for beside its messages."""
+    return Wanted(
+        system=system,
+        tools=tuple(
+            ClientTool(
+                name=tool.function.name,
+                description=tool.function.description or "",
+                parameters=tool.function.parameters or {},
+            )
+            for tool in asked.tools or ()
+        ),
+        choice=asked.tool_choice if isinstance(asked.tool_choice, str) else "auto",
+        named=asked.tool_choice.function.name if isinstance(asked.tool_choice, NamedChoice) else None,
+        parallel=asked.parallel_tool_calls is not False,
+        temperature=asked.temperature,
+        top_p=asked.top_p,
+        tokens=asked.max_completion_tokens or asked.max_tokens,
+        stop=asked.stop,
+        schema=_schema(asked),
+    )
+
+
+def _schema(asked: ChatRequest) -> Schema | None:
+    match asked.response_format:
+        case ObjectFormat():
+            return ANY_OBJECT
+        case SchemaFormat(json_schema=wanted):
+            if wanted.schema is None:
+                raise ParameterRefused("response_format.json_schema.schema", "A schema is missing.")
+            return wanted.schema
+        case _:
+            return None
+
+
+def _text(content: Texts) -> str:
+    return content if isinstance(content, str) else "\n".join(part.text for part in content)
+
+
+def _words(part: TextPart | RefusalPart) -> str:
+    return part.text if isinstance(part, TextPart) else part.refusal
