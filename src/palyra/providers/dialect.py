@@ -22,6 +22,8 @@ class Target:
     card: ModelCard
     """What is known of the model; nothing in it is None any more."""
     max_output_tokens: int
+    base_url: str = ""
+    """Where it is asked; some servers do not take all that others do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from palyra.providers.failure import BROKE_OFF, error_words, failure, kind_of_er
 from palyra.providers.names import Names
 from palyra.providers.openai_body import NAME, body_of, thinker
 from palyra.providers.openai_models import known
+from palyra.providers.thought_tags import ThoughtTags
 
 MOST_DETAILS = 1000
 
@@ -136,6 +137,7 @@ class OpenAiReader:
         self._by_index: dict[int, Draft] = {}
         self._thinks = ""
         """The field in which thoughts come; empty while none is under way."""
+        self._tags = ThoughtTags()
         self._thought_once = False
         self._details: list[_Detail] = []
         self._details_chars = 0
@@ -158,6 +160,7 @@ class OpenAiReader:
                 delta is not None
                 and type(delta.content) is str
                 and choice.finish_reason is None
+                and self._tags.over
                 and not self._thinks
                 and delta.tool_calls is None
                 and delta.reasoning is None
@@ -199,7 +202,7 @@ class OpenAiReader:
             yield from self._parts(delta.content)
         elif delta.content:
             yield from self._thought()
-            yield TextDelta(delta.content)
+            yield from self._tags.take(delta.content)
         if delta.refusal:
             self._declined = True
             yield TextDelta(delta.refusal)
@@ -266,7 +269,7 @@ class OpenAiReader:
         self._over = True
         if self._finish == "error":
             raise failure(self._target, FailureKind.UNAVAILABLE, why="its answer ended in an error")
-        events: list[ModelEvent] = list(self._thought())
+        events: list[ModelEvent] = [*self._thought(), *self._tags.rest()]
         if self._details:
             details = [detail.whole() for detail in self._details]
             data = {"field": "reasoning_details", "details": details, "by": self._by}

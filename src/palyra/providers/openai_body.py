@@ -1,8 +1,11 @@
 """OpenAI Chat Completions: how it is asked."""
 
+import re
 from base64 import b64encode
 from collections.abc import Iterator
+from hashlib import sha256
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -11,9 +14,11 @@ from palyra.core.tool import JsonObject, ToolCall, ToolSpec
 from palyra.providers.dialect import Target
 from palyra.providers.draft import names_of
 from palyra.providers.names import Names
-from palyra.providers.openai_models import takes_completion_tokens
+from palyra.providers.openai_models import takes_completion_tokens, takes_short_ids
 
 NAME = "openai"
+
+_SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")
 
 
 def body_of(prompt: Prompt, target: Target) -> JsonObject:
@@ -34,7 +39,8 @@ def body_of(prompt: Prompt, target: Target) -> JsonObject:
     if options.schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": shape(options.schema)}
     body["stream"] = True
-    body["stream_options"] = {"include_usage": True}
+    if not _counts_unasked(target):
+        body["stream_options"] = {"include_usage": True}
     return body
 
 
@@ -96,6 +102,19 @@ def data_url(media_type: str, picture: bytes) -> str:
     return f"data:{media_type};base64,{b64encode(picture).decode()}"
 
 
+def _counts_unasked(target: Target) -> bool:
+    """Tell whether the server says what a turn took by itself, and refuses to be asked for it."""
+    host = urlsplit(target.base_url).hostname or ""
+    return host == "mistral.ai" or host.endswith(".mistral.ai")
+
+
+def _call_id(given: str | None, target: Target) -> str:
+    """Return the id of a call as the model takes it: always the same for the same call."""
+    if given is None or not takes_short_ids(target.model) or _SHORT_ID.fullmatch(given):
+        return given or ""
+    return sha256(given.encode()).hexdigest()[:9]
+
+
 def _tool(tool: ToolSpec, names: Names) -> JsonObject:
     function = {"name": names.out(tool.name), "description": tool.description, "parameters": parameters(tool)}
     return {"type": "function", "function": function}
@@ -118,7 +137,7 @@ def _messages(prompt: Prompt, target: Target, names: Names) -> Iterator[JsonObje
             case Role.ASSISTANT:
                 yield _assistant(message, target, names)
             case Role.TOOL:
-                yield {"role": "tool", "tool_call_id": message.call_id or "", "content": message.text}
+                yield {"role": "tool", "tool_call_id": _call_id(message.call_id, target), "content": message.text}
                 shown += _pictures(message, prompt, vision=vision)
     if shown:
         yield _pictures_of_tools(shown)
@@ -148,7 +167,7 @@ def _assistant(message: Message, target: Target, names: Names) -> JsonObject:
     if message.calls:
         said["tool_calls"] = [
             {
-                "id": call.call_id,
+                "id": _call_id(call.call_id, target),
                 "type": "function",
                 "function": {"name": names.out(call.tool), "arguments": written(call)},
             }

@@ -36,6 +36,7 @@ _FAMILIES: tuple[tuple[re.Pattern[str], ModelCard], ...] = tuple(
 """What is known by the beginning of a name. The makers' own figures, or less."""
 
 _MORE = re.compile(r"(o\d|gpt-(?:[5-9]|\d\d))")
+_SHORT_IDS = re.compile(r"(open-|labs-)?(mi[sx]tral|ministral|magistral|codestral|devstral|pixtral|voxtral)")
 _THINKS = re.compile(r"(o\d|gpt-(?:[5-9]|\d\d)(?!.*chat)|codex|gpt-oss)")
 
 
@@ -48,6 +49,11 @@ def known(model: str) -> ModelCard:
 def takes_completion_tokens(model: str) -> bool:
     """Tell whether it wants `max_completion_tokens`, and knows `max_tokens` no more."""
     return _MORE.match(_own(model)) is not None
+
+
+def takes_short_ids(model: str) -> bool:
+    """Tell whether it wants ids of calls to have nine letters and digits: Mistral's do, wherever they run."""
+    return _SHORT_IDS.match(_own(model)) is not None
 
 
 def thinks(model: str) -> bool:

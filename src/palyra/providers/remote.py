@@ -66,7 +66,11 @@ class Remote:
         window, longest = card.window_tokens or 0, card.max_output_tokens or max_output_tokens
         self._base_url = (settings.base_url or speaks.base_url).rstrip("/")
         self._target = Target(
-            provider=name, model=model, card=card, max_output_tokens=max(1, min(longest, max_output_tokens))
+            provider=name,
+            model=model,
+            card=card,
+            max_output_tokens=max(1, min(longest, max_output_tokens)),
+            base_url=self._base_url,
         )
         self.capabilities = Capabilities(
             window_tokens=window, max_output_tokens=longest, tools=card.tools != "none", vision=bool(card.vision)

@@ -1,5 +1,6 @@
 """What is sent in Chat Completions, and what the odd pieces of its answers mean."""
 
+import re
 from typing import Any
 
 import pytest
@@ -224,6 +225,48 @@ def test_thoughts_in_typed_parts_are_told_from_the_answer() -> None:
     events = read(DIALECT, PROMPT, TARGET, [piece({"content": [thinking]}), piece({"content": "Yes."}), END])
 
     assert (thought_of(events), text_of(events)) == ("Hm.", "Yes.")
+
+
+@pytest.mark.parametrize("cut", range(1, 12))
+@pytest.mark.parametrize(
+    ("content", "thought", "text"),
+    [
+        ("<think>\nTwo < 3.</thin> ok</think>\n\nFour.", "\nTwo < 3.</thin> ok", "Four."),
+        ("\n <think>Hm.</think>", "Hm.", ""),
+        ("<think>never ends</thi", "never ends</thi", ""),
+        ("I say <think>aloud</think>.", "", "I say <think>aloud</think>."),
+        ("<thinking> is a tag.", "", "<thinking> is a tag."),
+        ("  <", "", "  <"),
+        ("  plain", "", "  plain"),
+        ("<think></think>a<think>b</think>", "", "a<think>b</think>"),
+    ],
+)
+def test_thoughts_in_tags_are_told_from_the_answer(content: str, thought: str, text: str, cut: int) -> None:
+    pieces = [piece({"content": content[at : at + cut]}) for at in range(0, len(content), cut)]
+
+    events = read(DIALECT, PROMPT, TARGET, [*pieces, END])
+
+    assert (thought_of(events), text_of(events)) == (thought, text)
+
+
+def test_mistral_is_asked_as_it_wants_to_be() -> None:
+    at_home = target_of(DIALECT, "devstral-small-latest")
+    target = Target(
+        provider="mistral",
+        model=at_home.model,
+        card=at_home.card,
+        max_output_tokens=100,
+        base_url="https://api.mistral.ai/v1",
+    )
+    prompt = a_prompt("go", assistant(calls=(a_call("x", call_id="01JD2V0000"),)), result("ok", call_id="01JD2V0000"))
+
+    body = sent(DIALECT, prompt, target)
+
+    assert "stream_options" not in body
+    _, called, answered = body["messages"]
+    assert called["tool_calls"][0]["id"] == answered["tool_call_id"]
+    assert re.fullmatch("[a-zA-Z0-9]{9}", answered["tool_call_id"])
+    assert "stream_options" in sent(DIALECT, prompt, at_home)
 
 
 @pytest.mark.parametrize(
