@@ -4,7 +4,9 @@ from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
+from palyra.core.brief import Brief
 from palyra.core.events import (
     ContextAssembled,
     ModelTurnEnded,
@@ -13,9 +15,10 @@ from palyra.core.events import (
     RunFailed,
     TapeEvent,
 )
-from palyra.core.message import Accepted
-from palyra.core.model import Capabilities, Dialect, ModelProvider
+from palyra.core.message import Accepted, Inbound
+from palyra.core.model import Capabilities, Dialect, ModelProvider, Rule, TaskClass
 from palyra.core.prompt import ModelEvent, Prompt, StopReason, TextDelta, TurnDone
+from palyra.core.routing import RoutingMode
 from palyra.core.run import RunStatus
 from palyra.core.usage import Usage
 from palyra.providers import routing
@@ -24,6 +27,7 @@ from palyra.providers.registry import UnknownProvider
 from palyra.settings import ModelSettings
 from tests.integration.cast import inputs
 from tests.integration.conftest import Begin
+from tests.support.builders import ANA
 from tests.support.world import World
 
 TABLE = ModelProvider(dialect=Dialect.OPENAI, model="m")
@@ -216,3 +220,26 @@ async def test_a_model_that_the_settings_name_no_longer_ends_the_run_and_says_so
     said = await world.say("Hello?")
     run = await world.ended(said)
     assert (run.status, run.reason) == (RunStatus.FAILED, "There is no provider 'embedded'.")
+
+
+async def test_a_caller_may_name_the_model_and_then_there_is_no_other(begin: Begin) -> None:
+    first, second = Named("first", fails(FailureKind.NETWORK, times=0)), Named("second", fails(FailureKind.QUOTA))
+    world = await world_of(begin, first, second)
+    accepted = await world.intake.accept(Inbound(principal=ANA, text="Hello?", brief=Brief(model="second")))
+    run = await world.ended(accepted)
+    assert (run.status, run.reason) == (RunStatus.FAILED, "It fails (1).")
+    started = next(event for event in await turns(world, accepted) if isinstance(event, ModelTurnStarted))
+    assert (started.provider, started.reason) == ("second", "the caller names it")
+    assert not first.prompts
+
+
+async def test_rules_choose_by_what_the_work_is_for(begin: Begin) -> None:
+    first, second = (Named(name, fails(FailureKind.NETWORK, times=0)) for name in ("first", "second"))
+    world = await world_of(begin, first, second)
+    rules = (Rule(models=("second",), task=TaskClass.BACKGROUND),)
+    world.models = replace(world.models, routing=RoutingMode.ENFORCE, rules=rules)
+    for task, asked in ((TaskClass.INTERACTIVE, "first"), (TaskClass.BACKGROUND, "second")):
+        accepted = await world.intake.accept(Inbound(principal=ANA, text="Hello?", brief=Brief(task=task)))
+        await world.ended(accepted)
+        started = next(event for event in await turns(world, accepted) if isinstance(event, ModelTurnStarted))
+        assert started.provider == asked

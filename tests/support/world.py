@@ -292,17 +292,18 @@ class World:
             secrets=self.secrets,
             toolbox=self._toolbox,
         )
+        roster = Roster(
+            lambda: self.models,
+            build=lambda settings, name, model: self.build(settings, name, model),
+            breakers=Breakers(clock),
+        )
         loop = Loop(
             line,
             clock=clock,
             ids=ids,
             model=ModelStep(
                 line,
-                roster=Roster(
-                    lambda: self.models,
-                    build=lambda settings, name, model: self.build(settings, name, model),
-                    breakers=Breakers(clock),
-                ),
+                roster=roster,
                 budgets=Budgets(lambda: self.spending, self.prices),
                 overdraft=Overdraft(channels, expires=lambda: self.expires, clock=clock, ids=ids),
                 clock=clock,
@@ -339,6 +340,7 @@ class World:
             limits=self._limits,
             queued_inputs=QUEUED_INPUTS,
             stops=stops,
+            meant=roster.meant,
             place=worker.place,
         )
         self.stops = stops

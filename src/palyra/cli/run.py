@@ -19,6 +19,7 @@ from palyra.cli.screens import screen_for
 from palyra.cli.watch import Audience, Person, Program, exit_after, watch
 from palyra.core.events import Mode
 from palyra.core.message import Accepted
+from palyra.core.model import TaskClass
 from palyra.core.session import SessionRef
 
 
@@ -35,6 +36,14 @@ from palyra.core.session import SessionRef
     show_default=True,
     help="What to do if a run is active in the session: wait for it, join it, or cancel it.",
 )
+@click.option("--model", default="", metavar="NAME", help="The model that must answer: PROVIDER or PROVIDER/MODEL.")
+@click.option(
+    "--task",
+    type=click.Choice([task.value for task in TaskClass]),
+    default=TaskClass.INTERACTIVE.value,
+    show_default=True,
+    help="What it is for, as rules of the routing name it.",
+)
 @click.option("--idempotency-key", metavar="KEY", help="The same key sends the message once only.")
 @click.option("--detach", is_flag=True, help="Do not wait for the answer; print the run's id.")
 @click.pass_obj
@@ -47,6 +56,8 @@ def run(
     label: str | None,
     require_existing: bool,
     mode: str,
+    model: str,
+    task: str,
     idempotency_key: str | None,
     detach: bool,
 ) -> Exit:
@@ -64,7 +75,7 @@ def run(
     ref = SessionRef(session_id=session, key=key, label=label, require_existing=require_existing)
     sent_key = idempotency_key or os.urandom(16).hex()
     with borrowed_daemon(invocation, keep=detach or has_person()) as client:
-        accepted = client.send(text, ref, mode=Mode(mode), key=sent_key)
+        accepted = client.send(text, ref, mode=Mode(mode), key=sent_key, model=model, task=task)
         if detach:
             _show_accepted(invocation, accepted)
             return Exit.DONE

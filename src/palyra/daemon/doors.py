@@ -114,7 +114,16 @@ def build(
     auth = Auth(engine, clock=clock, rate=rate)
     streams = Streams(lambda: (settings.now.gateway.streams_per_token, settings.now.gateway.streams))
     limits, queued = settings.now.limits, settings.now.runs.queued_inputs
-    intake = Intake(engine, clock=clock, ids=ids, limits=limits, queued_inputs=queued, stops=stops, place=place)
+    intake = Intake(
+        engine,
+        clock=clock,
+        ids=ids,
+        limits=limits,
+        queued_inputs=queued,
+        stops=stops,
+        meant=roster.meant,
+        place=place,
+    )
     settings.watch(lambda new: intake.adopt(new.limits, new.runs.queued_inputs))
     control = Control(engine, clock=clock, ids=ids)
 

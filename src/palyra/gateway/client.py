@@ -129,10 +129,19 @@ class Client:
         return self._request("GET", path)
 
     def send(
-        self, text: str, session: SessionRef, *, mode: Mode, key: str | None = None, patience: float = PATIENCE_SECONDS
+        self,
+        text: str,
+        session: SessionRef,
+        *,
+        mode: Mode,
+        key: str | None = None,
+        patience: float = PATIENCE_SECONDS,
+        model: str = "",
+        task: str = "",
     ) -> Accepted:
         """Hand a message in. When the answer is lost it is sent again under the same key, so it is taken once only."""
-        return self._grpc.send(text, session, mode=mode, key=key or os.urandom(16).hex(), patience=patience)
+        sent_key = key or os.urandom(16).hex()
+        return self._grpc.send(text, session, mode=mode, key=sent_key, patience=patience, model=model, task=task)
 
     def runs(self, *, session_id: str | None = None, limit: int = 20, cursor: str | None = None) -> Runs:
         """Return a page of the runs, the latest first."""

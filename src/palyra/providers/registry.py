@@ -17,6 +17,10 @@ class UnknownProvider(Invalid):
     """There is no such provider."""
 
 
+class ModelNotNamed(Invalid):
+    """The provider has no model of its own: ask for PROVIDER/MODEL."""
+
+
 class ScriptMissing(Invalid):
     """The provider "scripted" needs a script: name a JSON or TOML file with its rules."""
 
@@ -39,6 +43,8 @@ def build(settings: ModelSettings, name: str, model: str | None, *, connect: Con
     if table is None:
         known = ", ".join((*BUILT_IN, *settings.providers))
         raise UnknownProvider(f"There is no provider {name[:40]!r}. Known are: {known}.")
+    if model is None and table.model is None and table.dialect is not Dialect.LOCAL:
+        raise ModelNotNamed(f"The provider {name!r} has no model of its own: ask for {name}/MODEL.")
     return connect(name, model or table.model, table)
 
 

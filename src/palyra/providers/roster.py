@@ -47,6 +47,10 @@ class Roster:
             built.options.setdefault(full, self._option(built.settings, made))
         return built.providers[name]
 
+    def meant(self, name: str) -> str:
+        """Return the whole name of a model that somebody asks for; raise if there is no such provider."""
+        return full_name(self.named(name))
+
     def names(self) -> list[str]:
         """Return the models that the settings name, in the order of preference."""
         settings = self._current().settings
@@ -91,7 +95,7 @@ class Roster:
         return plan(
             turn,
             self._options(built, names),
-            ordered=Preference(built.ordered, "the default"),
+            ordered=Preference(built.ordered, "the default" if len(names) > 1 else "the only model configured"),
             by_rules=by_rules,
             mode=settings.routing,
         )

@@ -214,8 +214,6 @@ def _reason(
     passed = [f"{name}: {against[name]}" for name in names if against[name]]
     if not choice:
         return "no model can be asked: " + "; ".join(passed)
-    if len(names) == 1:
-        return "the only model configured"
     if choice == names[0]:
         return first.why
     why = first.why if choice in first.names or second is None else second.why

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 
 import msgspec
+from msgspec.structs import replace
 
 from palyra.core import labels
 from palyra.core.brief import NO_BRIEF
@@ -72,9 +73,13 @@ class Intake:
         limits: Limits,
         queued_inputs: int,
         stops: Stops,
+        meant: Callable[[str], str],
         place: Callable[[], AbstractContextManager[str | None]] = nullcontext,
     ) -> None:
-        """`place` keeps a carrier free while a message is written down, and says who it is; None if all are busy."""
+        """`meant` returns the whole name of a model, or raises if there is none.
+
+        `place` keeps a carrier free while a message is written down, and says who it is; None if all are busy."""
+        self._meant = meant
         self._keep_place = place
         self._stops = stops
         self._engine = engine
@@ -90,6 +95,9 @@ class Intake:
     async def accept(self, inbound: Inbound) -> Accepted:
         """Take a message in: a new run, or a further input of the active one."""
         _check(inbound)
+        if inbound.brief.model:
+            brief = replace(inbound.brief, model=self._meant(inbound.brief.model))
+            inbound = replace(inbound, brief=brief)
         if (stop := self._stops.stopped(inbound.principal)) is not None:
             return await self._refuse(inbound, stop)
         packed = await asyncio.to_thread(_packed, inbound.pictures) if inbound.pictures else ()

@@ -54,10 +54,6 @@ def test_the_first_that_nothing_speaks_against_is_asked() -> None:
     assert (made.choice, made.reason, passed(made)) == ("a/small", "the default", {})
 
 
-def test_the_only_one_is_asked_because_it_is() -> None:
-    assert choose("a/small").reason == "the only model configured"
-
-
 def test_pictures_go_to_who_understands_them() -> None:
     made = choose("a/small", "b/large", need=Need(vision=True))
     assert made.choice == "b/large"

@@ -52,9 +52,21 @@ class GrpcCalls:
         request = pb.CleanupSessionRequest(session_id=session_id)
         return convert.to_session(self.ask("CleanupSession", request, pb.CleanupSessionResponse).session)
 
-    def send(self, text: str, session: SessionRef, *, mode: Mode, key: str, patience: float) -> Accepted:
+    def send(
+        self,
+        text: str,
+        session: SessionRef,
+        *,
+        mode: Mode,
+        key: str,
+        patience: float,
+        model: str = "",
+        task: str = "",
+    ) -> Accepted:
         """Hand a message in, once however often it is sent."""
-        request = pb.RouteMessageRequest(message=convert.from_message(text, session, mode=mode, key=key))
+        request = pb.RouteMessageRequest(
+            message=convert.from_message(text, session, mode=mode, key=key, model=model, task=task)
+        )
         answer = self.ask("RouteMessage", request, pb.RouteMessageResponse, patience=patience)
         return convert.to_accepted(answer.accepted)
 

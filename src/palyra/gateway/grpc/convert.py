@@ -32,12 +32,16 @@ MODES = {
 _NUMBERS = {mode: number for number, mode in MODES.items()}
 
 
-def from_message(text: str, session: SessionRef, *, mode: Mode, key: str) -> pb.InboundMessage:
+def from_message(
+    text: str, session: SessionRef, *, mode: Mode, key: str, model: str = "", task: str = ""
+) -> pb.InboundMessage:
     return pb.InboundMessage(
         text=text,
         session=from_session_ref(session),
         mode=_NUMBERS[mode],
         idempotency_key=clean_text(key, what="idempotency key"),
+        model=clean_text(model, what="model"),
+        task=task,
     )
 
 

@@ -8,10 +8,12 @@ from typing import Any
 from google.protobuf.message import Message
 
 from palyra.core import channel
+from palyra.core.brief import Brief
 from palyra.core.errors import Invalid, Unavailable
 from palyra.core.events import Entry, Mode
 from palyra.core.ids import PrincipalId, RunId, SessionId, parse_ulid
 from palyra.core.message import Accepted, Inbound
+from palyra.core.model import TaskClass
 from palyra.core.session import SessionRef
 from palyra.gateway.grpc import convert
 from palyra.gateway.grpc.call import Call
@@ -197,6 +199,9 @@ def _inbound(message: pb.InboundMessage, principal: PrincipalId) -> Inbound:
     """Read a message of the principal's."""
     if message.mode not in convert.MODES:
         raise RequestMalformed(f"There is no mode {message.mode}. Use queue, steer or interrupt.")
+    tasks = [task.value for task in TaskClass]
+    if message.task and message.task not in tasks:
+        raise RequestMalformed(f"There is no task {message.task[:40]!r}. Use {', '.join(tasks)}, or none.")
     return Inbound(
         principal=principal,
         text=message.text,
@@ -204,4 +209,5 @@ def _inbound(message: pb.InboundMessage, principal: PrincipalId) -> Inbound:
         mode=convert.MODES[message.mode],
         idempotency_key=message.idempotency_key or None,
         origin=channel.GRPC,
+        brief=Brief(model=message.model, task=TaskClass(message.task or TaskClass.INTERACTIVE)),
     )

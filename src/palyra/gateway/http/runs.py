@@ -6,9 +6,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from palyra.core import channel
+from palyra.core.brief import Brief
 from palyra.core.events import Entry, Mode
 from palyra.core.ids import PrincipalId, RunId, SessionId, parse_ulid
 from palyra.core.message import Accepted, Inbound
+from palyra.core.model import TaskClass
 from palyra.core.session import SessionRef
 from palyra.core.tool import JsonObject
 from palyra.gateway.cursor import from_run
@@ -32,6 +34,10 @@ class MessageRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     session: SessionRef = SessionRef()
     mode: Mode = Mode.QUEUE
     idempotency_key: str | None = None
+    model: str = ""
+    """The model that must answer, as `PROVIDER` or `PROVIDER/MODEL`; the routing chooses if none is named."""
+    task: TaskClass = TaskClass.INTERACTIVE
+    """What it is for, as rules of the routing name it."""
 
 
 class CancelRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -191,6 +197,7 @@ class RunRoutes:
                 mode=message.mode,
                 idempotency_key=header if message.idempotency_key is None else message.idempotency_key,
                 origin=channel.HTTP,
+                brief=Brief(model=message.model, task=message.task),
             )
         )
 

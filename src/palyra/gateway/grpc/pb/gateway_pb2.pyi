@@ -58,16 +58,20 @@ class SessionRef(_message.Message):
     def __init__(self, session_id: _Optional[str] = ..., key: _Optional[str] = ..., label: _Optional[str] = ..., require_existing: _Optional[bool] = ..., reset: _Optional[bool] = ...) -> None: ...
 
 class InboundMessage(_message.Message):
-    __slots__ = ("text", "session", "mode", "idempotency_key")
+    __slots__ = ("text", "session", "mode", "idempotency_key", "model", "task")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
     text: str
     session: SessionRef
     mode: Mode
     idempotency_key: str
-    def __init__(self, text: _Optional[str] = ..., session: _Optional[_Union[SessionRef, _Mapping]] = ..., mode: _Optional[_Union[Mode, str]] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
+    model: str
+    task: str
+    def __init__(self, text: _Optional[str] = ..., session: _Optional[_Union[SessionRef, _Mapping]] = ..., mode: _Optional[_Union[Mode, str]] = ..., idempotency_key: _Optional[str] = ..., model: _Optional[str] = ..., task: _Optional[str] = ...) -> None: ...
 
 class Accepted(_message.Message):
     __slots__ = ("run_id", "session_id", "after_seq", "steered", "queued", "waiting_for", "repeated")
