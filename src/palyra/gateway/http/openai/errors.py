@@ -39,6 +39,7 @@ FAILURES = {
     "model_content_policy": (400, "content_policy_violation"),
     "model_timeout": (504, "model_timeout"),
     "internal_error": (500, "internal_error"),
+    "no_model": (503, "no_model"),
 }
 """The status, and the code that programs know, of what a run fails by; for all others the model is at fault."""
 
