@@ -221,4 +221,4 @@ def error_words(found: JsonObject) -> tuple[str, str] | None:
     message = next((found[name] for name in ("message", "detail", "msg") if found.get(name)), "")
     codes = (found.get(name) for name in ("code", "type", "status", "param"))
     words = " ".join(str(code) for code in codes if isinstance(code, str | int))
-    return message if isinstance(message, str) else str(message), words
+    return message if isinstance(message, str) else msgspec.json.encode(message).decode(), words

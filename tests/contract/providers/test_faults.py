@@ -1,7 +1,9 @@
 """What a provider may do wrong, and what becomes of it: one kind, one sentence, no key, nothing left open."""
 
 import asyncio
+import os
 import socket
+import sys
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -31,8 +33,20 @@ from tests.support.model_server import (
     stalls,
     stream,
 )
-from tests.support.site import Site, certificate, served
+from tests.support.site import HELLO, Site, certificate, served
 
+ASK = """
+import asyncio, sys
+from palyra.providers.http import Http
+
+async def ask():
+    http = Http()
+    async with await http.get(sys.argv[1], headers={}, seconds=10) as answer:
+        print(answer.status, (await answer.body(seconds=10)).decode())
+    await http.close()
+
+asyncio.run(ask())
+"""
 HTML = "<!doctype html><html><body><h1>Sign in to the network</h1></body></html>"
 
 
@@ -314,6 +328,22 @@ async def test_a_certificate_that_nobody_vouches_for_is_not_trusted(wire: Wire, 
     assert failed.refused
     assert "certificate" in failed.detail
     assert site.asked == []
+
+
+async def test_a_certificate_that_the_environment_vouches_for_is_trusted(tmp_path: Path) -> None:
+    made, key = await asyncio.to_thread(certificate, tmp_path, "localhost")
+    site = Site()
+    site.replies["/v1/models"] = HELLO
+    async with served(site, made=made, key=key):
+        # The environment counts when the library is loaded, so in a process of its own.
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", ASK, f"https://localhost:{site.port}/v1/models"),
+            env={**os.environ, "SSL_CERT_FILE": made},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        told, _ = await process.communicate()
+
+    assert told == b"200 hello\n"
 
 
 @pytest.mark.parametrize("reply", [silent, stalls()], ids=["no head", "no body"])
