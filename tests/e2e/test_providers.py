@@ -17,8 +17,8 @@ from tests.e2e.conftest import NewDaemon
 from tests.e2e.test_cli_terminal import CTRL_C, ENTER, terminal
 from tests.e2e.test_documents import commands, type_in
 from tests.support.command import command
-from tests.support.daemon import Daemon
-from tests.support.model_server import answer, breaks_off
+from tests.support.daemon import Daemon, until
+from tests.support.model_server import answer, breaks_off, stalls
 from tests.support.played import SAYS, Played, played, said
 
 Json = Any
@@ -100,6 +100,16 @@ def test_a_provider_is_proved_with_one_answer_and_its_key_stands_in_the_vault_al
     assert KEY not in daemon.output()
 
 
+def test_a_model_that_is_made_to_call_tools_lists_and_answers_as_well(daemon: Daemon, provider: Played) -> None:
+    added(daemon, "mine", provider)
+    with daemon.home.config.open("a") as file:
+        file.write('[model.providers.mine.models.tiny]\ntools = "schema"\n')
+    command(daemon.home.path, "config", "reload")
+
+    assert "large" in run(daemon, "models", "mine")
+    assert f"mine/tiny says: {SAYS}" in run(daemon, "test", "mine")
+
+
 def test_comments_and_the_mode_of_the_settings_stay(daemon: Daemon, provider: Played) -> None:
     added(daemon, "mine", provider, "--default")
 
@@ -151,6 +161,33 @@ def test_a_budget_that_is_used_up_allows_no_trial(daemon: Daemon, provider: Play
 
     assert "The budget 'small' allows 20 tokens per day" in run(daemon, "test", "mine", code=1)
     assert len(provider.questions) == before
+
+
+def test_a_trial_does_not_wait_for_a_word_on_a_budget(daemon: Daemon, provider: Played) -> None:
+    added(daemon, "mine", provider)
+    with daemon.home.config.open("a") as file:
+        file.write('[spending.budgets.small]\ntokens = 20\naction = "ask"\n')
+    command(daemon.home.path, "config", "reload")
+
+    trial = json.loads(command(daemon.home.path, "providers", "test", "mine", "--json").stdout)
+
+    assert not trial["ok"]
+    assert "A budget wants your word" in trial["reason"]
+    assert daemon.run(trial["run_id"])["status"] == "cancelled"
+
+
+def test_a_trial_that_hangs_is_cancelled_by_ctrl_c(daemon: Daemon, provider: Played) -> None:
+    provider.instead = stalls()
+    args = ("providers", "add", "mine", "--base-url", provider.url, "--dialect", "openai", "--model", "tiny")
+    with terminal(daemon.home.path, *args) as screen:
+        screen.wait_for("Key for mine")
+        screen.type(f"{KEY}{ENTER}")
+        until(lambda: provider.questions)
+        screen.type(CTRL_C)
+        screen.wait_for("The trial was cancelled")
+        assert screen.end() == 1
+    assert daemon.home.config.read_text() == COMMENTED
+    assert daemon.runs()[0]["status"] == "cancelled"
 
 
 @pytest.mark.parametrize("how", ["--key-stdin", "--key-file"])

@@ -125,7 +125,9 @@ class _Heard:
 
     def trial(self, ended: Ended) -> Trial:
         if ended.status != "done" or self._done is None or not isinstance(self._done.event, ModelTurnEnded):
-            reason = WAITS if self._waits else ended.reason or f"the trial was {ended.status}"
+            reason = WAITS if self._waits else ended.reason
+            if ended.status == "cancelled" and not self._waits:
+                reason = f"The trial was cancelled ({ended.reason})."
             return Trial(
                 ok=False, model=self._name, run_id=ended.run_id, code=ended.code or ended.status, reason=reason
             )

@@ -116,6 +116,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         stack.push_async_callback(llama.close)
         connect = models.connector(current, referred=referred, http=outward, llama=llama)
         roster = models.build(current, connect=connect, clock=clock)
+        remote = models.passer_on(current, referred=referred, http=outward)
         grpc_at = ""
         mcp_servers = mcp.build(
             engine,
@@ -226,12 +227,12 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             watch=watch,
             toolbox=toolbox,
             roster=roster,
-            remote=models.passer_on(current, referred=referred, http=outward),
+            remote=remote,
             mcp=Mcp(engine, mcp_servers, clock=clock),
             providers=Providers(
                 lambda: current.now.model,
                 roster=roster,
-                connect=connect,
+                remote=remote,
                 secrets=secrets,
                 home=home,
                 owner=journal.OWNER,

@@ -17,7 +17,7 @@ from palyra.core.model import BUILT_IN, Dialect, ModelProvider, split
 from palyra.core.provider import TRIAL_TEXT, LostKey, ProviderStanding, trial_of
 from palyra.home import Home
 from palyra.providers import registry
-from palyra.providers.registry import Connect, UnknownProvider
+from palyra.providers.registry import UnknownProvider
 from palyra.providers.remote import Remote
 from palyra.providers.roster import Roster
 from palyra.references import ReferenceUnresolved, resolve
@@ -45,14 +45,15 @@ class Providers:
         settings: Callable[[], ModelSettings],
         *,
         roster: Roster,
-        connect: Connect,
+        remote: Callable[[str, str], Remote],
         secrets: Secrets,
         home: Home,
         owner: PrincipalId,
     ) -> None:
+        """`remote` gives the provider of a name, to be asked over HTTP for a model."""
         self._settings = settings
         self._roster = roster
-        self._connect = connect
+        self._remote = remote
         self._secrets = secrets
         self._home = home
         self._owner = owner
@@ -78,9 +79,7 @@ class Providers:
             return [self._named(name)]
         if table.dialect is Dialect.LOCAL:
             return [self._roster.named(name).model]
-        asked = self._connect(name, LIST, table)
-        assert isinstance(asked, Remote)
-        return await asked.models()
+        return await self._remote(name, LIST).models()
 
     def trial(self, principal: PrincipalId, name: str) -> Inbound:
         """Return the message that puts `PROVIDER` or `PROVIDER/MODEL` to the proof, in a session of its own."""
