@@ -360,6 +360,7 @@ SEEDED = [Act("start", 0, 4, 40), Act("end", 0, 10, 90), Act("sweep"), Act("run"
 @example(
     story=[Act("child"), Act("start", 1, 4, 90), Act("cancel", 1), Act("start", 0, 4, 120), Act("start", 0, 4, 40)]
 )
+@example(story=[Act("set", 0, 8), Act("child"), Act("start", 1, 5, 40), Act("crash"), Act("start", 0, 5, 40)])
 @example(story=[Act("set", 0, 0), Act("start", 0, 1, 100), Act("set", 0, 127), Act("end", 0, 5, 5), Act("day")])
 def test_any_life_of_a_ledger_keeps_the_laws_on_sqlite(story: list[Act]) -> None:
     with on_sqlite() as writer:

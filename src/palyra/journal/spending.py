@@ -38,11 +38,13 @@ _WHOSE = {
 }
 
 
+def are_open(conn: Connection) -> bool:
+    """Tell whether there are any accounts: a journal without budgets has none."""
+    return conn.fetch_one("SELECT 1 FROM spending LIMIT 1") is not None
+
+
 def move(conn: Connection, turn: Turn, by: Amount) -> None:
     """Add to the accounts of a turn that are open."""
-    # Most journals have none, and most turns are taken in such a journal.
-    if not any(by) or conn.fetch_one("SELECT 1 FROM spending LIMIT 1") is None:
-        return
     at = from_ms(turn.at_ms)
     named = dict(zip(("s0", "s1", "s2", "s3", "s4"), scopes(turn), strict=True))
     periods = {
@@ -66,7 +68,7 @@ def move(conn: Connection, turn: Turn, by: Amount) -> None:
 def hold(conn: Connection, accounts: Iterable[Account], *, at: datetime, new_run: str | None) -> dict[Account, Amount]:
     """Return what stands in accounts, and keep others from changing them until the unit ends; open those that are not.
 
-    `new_run` is a run that nothing was spent for yet, if it is one.
+    `new_run` is the run that this is for, if its first turn is about to begin.
     """
     wanted = sorted(set(accounts))
     if not wanted:
@@ -74,12 +76,10 @@ def hold(conn: Connection, accounts: Iterable[Account], *, at: datetime, new_run
     held = _standing(conn, wanted)
     while True:
         missing = [account for account in wanted if account not in held]
-        # An account of a run that has just begun holds nothing, and nobody else can add to it.
-        strange = [account for account in missing if account.period != new_run]
-        _hold_ledger(conn, alone=bool(strange))
+        # Nobody else can add to the account of a run that has not begun, so that nobody has to be kept out.
+        _hold_ledger(conn, alone=any(account.period != new_run for account in missing))
         for account in missing:
-            amount = added_up(conn, account, at=at) if account in strange else Amount()
-            _open(conn, account, amount, kept_until_ms=to_ms(_end(account, at) + KEPT))
+            _open(conn, account, added_up(conn, account, at=at), kept_until_ms=to_ms(_end(account, at) + KEPT))
         held = _standing(conn, wanted, hold=True)
         # One may have been swept away between the two looks.
         if len(held) == len(wanted):

@@ -45,23 +45,29 @@ _GROUPS = {
 }
 DAY_MS = 86_400_000
 _INSERT = f"INSERT INTO usage ({_COLUMNS}) VALUES ({', '.join(f':{name}' for name in Turn.__struct_fields__)})"
+_FIRST = Turn.__struct_fields__[: Turn.__struct_fields__.index("input_tokens")]
+_BEGIN = f"INSERT INTO usage ({', '.join(_FIRST)}) VALUES ({', '.join(f':{name}' for name in _FIRST)})"
+"""What it took is not known yet."""
+_SETTLE = (
+    "UPDATE usage SET state = :outcome, input_tokens = :input_tokens, output_tokens = :output_tokens,"
+    " cached_tokens = :cached_tokens, cache_write_tokens = :cache_write_tokens, reasoning_tokens = :reasoning_tokens,"
+    " micros = :micros, estimated = :estimated WHERE root_run_id = :root_run_id AND run_id = :run_id AND turn = :turn"
+    " AND state = 'reserved'"
+)
 
 
 def begin(conn: Connection, turn: Turn) -> None:
     """Write down a turn that begins, and what is set aside for it."""
-    # The row first: it makes this unit known to whoever adds the rows up (`spending.opened`).
-    conn.execute(_INSERT, structs.asdict(turn))
-    spending.move(conn, turn, weight(turn))
+    # The row first: it makes this unit known to whoever adds the rows up (`spending.hold`).
+    conn.execute(_BEGIN, structs.asdict(turn))
+    if spending.are_open(conn):
+        spending.move(conn, turn, weight(turn))
 
 
 def settle(conn: Connection, state: RunState, turn: int, *, outcome: str, usage: Usage, micros: int | None) -> None:
     """Write down what a turn took that is over, in place of what was set aside for it."""
-    row = conn.fetch_one(
-        "UPDATE usage SET state = :outcome, input_tokens = :input_tokens, output_tokens = :output_tokens,"
-        " cached_tokens = :cached_tokens, cache_write_tokens = :cache_write_tokens,"
-        " reasoning_tokens = :reasoning_tokens, micros = :micros, estimated = :estimated"
-        " WHERE root_run_id = :root_run_id AND run_id = :run_id AND turn = :turn AND state = :reserved"
-        f" RETURNING {_COLUMNS}",
+    changed = conn.execute(
+        _SETTLE,
         {
             "outcome": outcome,
             "input_tokens": usage.input_tokens,
@@ -74,12 +80,11 @@ def settle(conn: Connection, state: RunState, turn: int, *, outcome: str, usage:
             "root_run_id": state.root_run_id,
             "run_id": state.run_id,
             "turn": turn,
-            "reserved": RESERVED,
         },
     )
     # A turn that began before there were rows has none.
-    if row is not None:
-        after = turn_of(row)
+    if changed and spending.are_open(conn):
+        after = next(one for one in of_run(conn, state.root_run_id, state.run_id, turn=turn))
         spending.move(conn, after, weight(after).less(_before(after)))
 
 
@@ -87,11 +92,12 @@ def _before(turn: Turn) -> Amount:
     return weight(structs.replace(turn, state=RESERVED))
 
 
-def of_run(conn: Connection, root_run_id: str, run_id: str) -> list[Turn]:
-    """Return the turns of a run, in order."""
+def of_run(conn: Connection, root_run_id: str, run_id: str, *, turn: int | None = None) -> list[Turn]:
+    """Return the turns of a run, or one of them, in order."""
+    one = " AND turn = :turn" if turn is not None else ""
     rows = conn.fetch(
-        f"SELECT {_COLUMNS} FROM usage WHERE root_run_id = :root_run_id AND run_id = :run_id ORDER BY turn",
-        {"root_run_id": root_run_id, "run_id": run_id},
+        f"SELECT {_COLUMNS} FROM usage WHERE root_run_id = :root_run_id AND run_id = :run_id{one} ORDER BY turn",
+        {"root_run_id": root_run_id, "run_id": run_id} | ({"turn": turn} if turn is not None else {}),
     )
     return [turn_of(row) for row in rows]
 
