@@ -11,6 +11,7 @@ from palyra.cli.tape import tape_line
 from palyra.cli.watch import attach, exit_after
 from palyra.core.errors import NotFound
 from palyra.core.ids import parse_ulid
+from palyra.core.price import shown
 from palyra.gateway.client import Client
 from palyra.gateway.follow import read_tape
 from palyra.gateway.records import Run
@@ -60,7 +61,7 @@ def show_run(invocation: Invocation, run: str) -> None:
     if invocation.json:
         show_json({"run": found})
     else:
-        show(_facts(found))
+        show(_facts(found, cost=_cost(invocation.client, found)))
 
 
 @runs.command("tape")
@@ -136,7 +137,16 @@ def _took(run: Run) -> str:
     return f"{seconds:.1f} s" if seconds < 60 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
 
 
-def _facts(run: Run) -> list[str]:
+def _cost(client: Client, run: Run) -> str:
+    """Return what a run cost with all that worked for it."""
+    from palyra.core.report import Causes
+
+    found = client.ask(Causes, "GET", "/usage/why", query={"run": run.run_id})
+    unpriced = f"; without a price: {plural(found.total.unpriced, 'turn')}" if found.total.unpriced else ""
+    return f"{shown(found.total.micros, found.currency)}{unpriced}"
+
+
+def _facts(run: Run, *, cost: str) -> list[str]:
     return facts(
         [
             ("run", run.run_id),
@@ -152,6 +162,7 @@ def _facts(run: Run) -> list[str]:
             ("tape", f"{run.accepted_seq} to {run.last_seq}"),
             ("turns", f"{run.turns}, with {plural(run.tool_calls, 'tool call')}"),
             ("tokens", f"{run.usage.input_tokens} in, {run.usage.output_tokens} out"),
+            ("cost", cost),
             ("cancel", "requested" if run.cancel_requested and run.ended_at is None else None),
         ]
     )

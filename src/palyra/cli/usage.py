@@ -190,9 +190,12 @@ def _client(invocation: Invocation, *, everybody: bool) -> Client:
 def _budgets(invocation: Invocation, found: Report) -> tuple[Standing, ...]:
     """Return the budgets with those that concern everybody, if the token may see them."""
     try:
-        return _client(invocation, everybody=True).ask(Report, "GET", "/usage", query={"limit": 1}).budgets
+        every = _client(invocation, everybody=True).ask(Report, "GET", "/usage", query={"limit": 1}).budgets
     except Denied:
         return found.budgets
+    # One's own are told with names that an operator is not shown.
+    own = {(one.budget, one.whose, one.period): one for one in found.budgets}
+    return tuple(own.get((one.budget, one.whose, one.period), one) for one in every)
 
 
 def _show_rows(found: Report) -> None:

@@ -7,7 +7,9 @@ import click
 from palyra.cli.options import Invocation, PalyraCommand
 from palyra.cli.output import date_time, paint, screen_width, show, show_json
 from palyra.cli.printable import printable_line, shorten
+from palyra.core.price import shown
 from palyra.core.trace import Link, Trace
+from palyra.settings import SettingsInvalid
 
 LONGEST = 400
 
@@ -30,22 +32,31 @@ def why(invocation: Invocation, what: str) -> None:
     if invocation.json:
         show_json(trace)
         return
-    show(tree_lines([trace.tree]))
+    currency = _currency(invocation)
+    show(tree_lines([trace.tree], currency=currency))
     if trace.later:
         print()
         print("Later")
-        show(tree_lines(trace.later))
+        show(tree_lines(trace.later, currency=currency))
 
 
-def tree_lines(links: Sequence[Link], before: str = "") -> Iterator[str]:
-    """Yield the links and what followed from them as lines of a tree."""
+def _currency(invocation: Invocation) -> str:
+    """Return what costs are in; settings that are wrong keep nobody from an explanation."""
+    try:
+        return invocation.settings.spending.currency
+    except SettingsInvalid:
+        return ""
+
+
+def tree_lines(links: Sequence[Link], before: str = "", *, currency: str) -> Iterator[str]:
+    """Yield the links and what followed from them as lines of a tree; what it cost is in that currency."""
     for place, link in enumerate(links, 1):
         last = place == len(links)
         stem, below = ("└─ ", "   ") if last else ("├─ ", "│  ")
         yield _fitted(before + stem, _line(link), marked=link.subject)
-        for detail in _details(link):
+        for detail in _details(link, currency):
             yield paint(_fitted(before + below + ("│  " if link.then else "   "), detail), "dim")
-        yield from tree_lines(link.then, before + below)
+        yield from tree_lines(link.then, before + below, currency=currency)
 
 
 def _line(link: Link) -> str:
@@ -53,19 +64,21 @@ def _line(link: Link) -> str:
     return f"{link.kind}: {link.what}{by} ({date_time(link.at)})"
 
 
-def _details(link: Link) -> Iterator[str]:
+def _details(link: Link, currency: str) -> Iterator[str]:
     facts = link.facts
+    cost = ("cost", shown(facts["cost_micros"], currency) if facts.get("cost_micros") else None)
     if link.kind == "input":
         yield _words(
             ("run", link.run_id),
             ("through", facts.get("origin")),
             ("tokens", f"{facts.get('input_tokens', 0)} in, {facts.get('output_tokens', 0)} out"),
+            cost,
             ("labels", ", ".join(link.labels)),
         )
     elif link.kind == "turn":
         seen = [f"{one['tool']} ({', '.join(one['labels'])})" for one in facts.get("results", ())]
         span = f"{facts['first_seq']} to {facts['last_seq']}" if facts.get("first_seq") else None
-        yield _words(("saw entries", span), ("labels", ", ".join(link.labels)), ("results of", ", ".join(seen)))
+        yield _words(("saw entries", span), ("labels", ", ".join(link.labels)), ("results of", ", ".join(seen)), cost)
         if facts.get("text"):
             yield f"said: {facts['text']}"
     elif link.kind == "call":

@@ -169,6 +169,12 @@ def session_of(conn: Connection, run_id: RunId) -> SessionId | None:
     return SessionId(row[0]) if row else None
 
 
+def is_open(conn: Connection, run_id: RunId) -> bool:
+    """Tell whether a run has not ended, whoever owns it."""
+    row = conn.fetch_one("SELECT 1 FROM runs WHERE run_id = :run_id AND ended_ms IS NULL", {"run_id": run_id})
+    return row is not None
+
+
 def input_of(conn: Connection, run_id: RunId) -> str | None:
     """Return the first words of the message that began a run, whoever owns it."""
     row = conn.fetch_one("SELECT input FROM runs WHERE run_id = :run_id", {"run_id": run_id})

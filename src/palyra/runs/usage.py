@@ -156,6 +156,8 @@ def _accounts(
         (account, amount)
         for account, amount in known
         if _counts(conn, budget, account) and _may_know(conn, account, principal)
+        # What a run that has ended may still spend is of no use to anybody.
+        if period is not None or runs.is_open(conn, RunId(account.period))
     )
     for found, _ in zip(fitting, range(MOST_ACCOUNTS), strict=False):
         yield found
