@@ -231,6 +231,8 @@ def test_a_key_may_stay_where_it_is(daemon: Daemon, provider: Played, tmp_path: 
         (("mine", "--key-stdin"), "key_unreadable"),
         (("anthropic",), "key_not_given"),
         (("nobody-knows",), "provider_unknown"),
+        (("sk-ant-api03-" + "x1Y2" * 20, "--dialect", "anthropic"), "provider_invalid"),
+        (("mine2", "--base-url", "ftp://there/v1"), "provider_invalid"),
         ((), "provider_not_named"),
         (("mine", "--key-env", "MY_KEY", "--key-stdin"), "usage"),
     ],
@@ -243,7 +245,7 @@ def test_what_can_not_be_added_is_refused_before_anything_is_stored(
     told = run(daemon, "add", *args, *where, code=2)
 
     assert f"[{code}]" in told
-    assert KEY not in told
+    assert not any(key in told for key in (KEY, "x1Y2x1Y2"))
     assert daemon.home.config.read_text() == COMMENTED
     assert secrets(daemon) == []
 
@@ -343,6 +345,30 @@ def test_what_answers_is_not_removed_unless_another_does(daemon: Daemon, provide
     assert "fallback = []" in daemon.home.config.read_text()
     assert "[no_provider]" in run(daemon, "remove", "spare", code=1)
     assert "[no_provider]" in run(daemon, "default", "spare", code=1)
+
+
+def test_a_person_is_asked_whether_the_key_goes_too(daemon: Daemon, provider: Played) -> None:
+    added(daemon, "mine", provider)
+
+    with terminal(daemon.home.path, "providers", "remove", "mine") as screen:
+        screen.wait_for("Delete the secret mine from the vault as well [y/N]")
+        screen.type(f"y{ENTER}")
+        screen.wait_for("The secret mine is gone.")
+        assert screen.end() == 0
+
+    assert secrets(daemon) == []
+    assert daemon.home.config.read_text().rstrip() == COMMENTED.rstrip()
+
+
+def test_a_key_that_another_provider_needs_too_stays(daemon: Daemon, provider: Played) -> None:
+    added(daemon, "mine", provider)
+    given = ("--base-url", provider.url, "--model", "tiny", "--key-at", "vault:mine")
+    run(daemon, "add", "too", *given)
+
+    run(daemon, "remove", "mine", "--delete-secret")
+
+    assert secrets(daemon) == ["mine"]
+    assert f"too/tiny says: {SAYS}" in run(daemon, "test", "too")
 
 
 def test_what_a_rule_names_is_not_removed(daemon: Daemon, provider: Played) -> None:

@@ -4,9 +4,6 @@ To be asked it must stand in the settings. So it is written there first, with it
 both of it, if it gives no answer or if somebody thinks better of it.
 """
 
-import os
-import re
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,20 +16,20 @@ from palyra.cli.config_file import Change, Written, change, take_back
 from palyra.cli.options import Invocation, PalyraCommand
 from palyra.cli.output import say, show, show_json
 from palyra.cli.printable import printable_line
-from palyra.cli.providers_found import address_of, key_variable
-from palyra.cli.providers_known import KNOWN, Known
+from palyra.cli.providers_found import address_of
+from palyra.cli.providers_key import NO_KEY, Key, Source, find_key
+from palyra.cli.providers_known import KNOWN
 from palyra.cli.providers_table import OURS, make_default, put, reload, take_out, warn_if_overridden
 from palyra.cli.providers_trial import Trial, admin, trial_lines, try_out
 from palyra.core.errors import Conflict, Invalid, PalyraError, Unavailable
-from palyra.core.model import BUILT_IN, Dialect
+from palyra.core.model import BUILT_IN, Dialect, ModelProvider, faults
+from palyra.core.redact import redact
 from palyra.core.secret import SecretScope
 from palyra.gateway.client import Client
-from palyra.references import KINDS, ReferenceInvalid, parse
+from palyra.references import KINDS
 from palyra.settings import ModelSettings
 
-MOST_KEY_BYTES = 8192
 MOST_NAMED = 20
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class ProviderNotNamed(Invalid):
@@ -45,22 +42,12 @@ class ProviderUnknown(Invalid):
     --dialect; or name a model file with --path."""
 
 
+class ProviderInvalid(Invalid):
+    """The provider can not be written into the settings as it was given. Nothing was stored."""
+
+
 class ProviderExists(Conflict):
     """There is a provider by this name already."""
-
-
-class KeyNotGiven(Invalid):
-    """The provider wants a key. Give it with --key-env, --key-file or --key-stdin, or say where it stands with
-    --key-at. Nothing was stored."""
-
-
-class KeyInArguments(Invalid):
-    """A key on the command line is seen by every program of this machine, and stays in the shell's history. Nothing was
-    stored. Use --key-env, --key-file or --key-stdin; and have the key changed, since it has been seen."""
-
-
-class KeyUnreadable(Invalid):
-    """There is no key where it should be. Nothing was stored."""
 
 
 class ModelNotNamed(Invalid):
@@ -93,10 +80,7 @@ class Wanted:
     base_url: str | None
     path: str | None
     model: str | None
-    key: str | None = None
-    """The key itself, on its way to the vault."""
-    reference: str | None = None
-    """Or where it stands."""
+    key: Key = NO_KEY
 
     def fields(self, reference: str | None, model: str | None) -> dict[str, str]:
         """Return what the settings say of it."""
@@ -151,10 +135,12 @@ def add(
     person = has_person() and not invocation.json and not key_stdin
     wanted = _wanted(name, preset, base_url, dialect, path, model, person=person)
     _check_free(invocation, wanted.name, replace_it, person=person)
-    given = (key_env is not None) + (key_file is not None) + key_stdin + (key_at is not None)
-    if given > 1:
+    _check(wanted)
+    source = Source(key_env, key_file, key_stdin, key_at)
+    if source.count > 1:
         raise click.UsageError("Give the key in one way only: --key-env, --key-file, --key-stdin or --key-at.")
-    wanted = _with_key(wanted, KNOWN.get(preset or wanted.name), key_env, key_file, key_stdin, key_at, person=person)
+    if wanted.dialect is not Dialect.LOCAL:
+        wanted = replace(wanted, key=find_key(wanted.title, KNOWN.get(preset or wanted.name), source, person=person))
     with borrowed_daemon(invocation, keep=True) as client:
         added = _Adding(invocation, client, wanted, person=person).add(default=default, proves=not no_test, force=force)
     if invocation.json:
@@ -190,7 +176,7 @@ def _wanted(
         spoken = Dialect(dialect) if dialect is not None else known.dialect
         return Wanted(name, spoken, known.title, base_url or address_of(known), None, model)
     if base_url is None and dialect is None:
-        raise ProviderUnknown(f"Nothing is known of a provider {name[:40]!r}. {_KNOWN_ARE}")
+        raise ProviderUnknown(f"Nothing is known of a provider {redact(name)[:40]!r}. {_KNOWN_ARE}")
     spoken = Dialect(dialect) if dialect is not None else asking.ask_dialect(name) if person else Dialect.OPENAI
     return Wanted(name, spoken, name, base_url, None, model)
 
@@ -199,6 +185,14 @@ _KNOWN_ARE = (
     f"Known by name are: {', '.join(KNOWN)}. Of any other say where it is with --base-url, and how it is spoken to with"
     " --dialect; or name a model file with --path."
 )
+
+
+def _check(wanted: Wanted) -> None:
+    """Find what the settings would refuse, before anybody is asked for a key."""
+    made = ModelProvider(dialect=wanted.dialect, base_url=wanted.base_url, path=wanted.path, model=wanted.model)
+    for _, what, remedy in faults(wanted.name, made):
+        # Without its name, which may be a key that stands in the wrong place.
+        raise ProviderInvalid(f"The provider {what} {remedy} Nothing was stored.")
 
 
 def _check_free(invocation: Invocation, name: str, replace_it: bool, *, person: bool) -> None:
@@ -212,87 +206,6 @@ def _check_free(invocation: Invocation, name: str, replace_it: bool, *, person: 
         f"There is a provider {name[:40]!r} already. --replace puts this one in its place; another NAME with --preset"
         " keeps both. Nothing was changed."
     )
-
-
-def _with_key(
-    wanted: Wanted,
-    known: Known | None,
-    key_env: str | None,
-    key_file: Path | None,
-    key_stdin: bool,
-    key_at: str | None,
-    *,
-    person: bool,
-) -> Wanted:
-    """Find the key, or ask for it."""
-    if wanted.dialect is Dialect.LOCAL:
-        return wanted
-    if key_at is not None:
-        return replace(wanted, reference=_reference(key_at))
-    if key_env is not None:
-        return replace(wanted, key=_from_variable(key_env))
-    if key_file is not None:
-        return replace(wanted, key=_from_file(key_file))
-    if key_stdin:
-        data = sys.stdin.buffer.read(MOST_KEY_BYTES + 1) if sys.stdin is not None else b""
-        return replace(wanted, key=_checked(data, "on stdin"))
-    if known is not None and known.is_server:
-        return wanted
-    variable = key_variable(known) if known is not None else None
-    if person and variable is not None:
-        if asking.ask_where(variable) == "env":
-            return replace(wanted, reference=f"env:{variable}")
-        return replace(wanted, key=_from_variable(variable))
-    if person:
-        typed = asking.ask_key(wanted.title, needed=known is not None)
-        return replace(wanted, key=_checked(typed.encode(), "what was typed")) if typed else wanted
-    if known is None:
-        return wanted
-    hint = f" {variable} is set here: --key-env {variable} takes it from there." if variable is not None else ""
-    raise KeyNotGiven(f"{wanted.title} wants a key.{hint} {_WAYS}")
-
-
-_WAYS = "Give it with --key-env, --key-file or --key-stdin, or say where it stands with --key-at. Nothing was stored."
-
-
-def _reference(text: str) -> str:
-    try:
-        found = parse(text) if text.partition(":")[0] in KINDS else None
-    except ReferenceInvalid as error:
-        raise KeyUnreadable(f"--key-at: {error.detail}. Nothing was stored.") from None
-    if found is None:
-        raise KeyInArguments
-    return text
-
-
-def _from_variable(name: str) -> str:
-    value = os.environ.get(name, "") if _VARIABLE.fullmatch(name) else ""
-    if not value.strip():
-        # What was given may be the key itself, and is not shown.
-        raise KeyUnreadable(
-            "--key-env names no variable that is set here. Write the variable's name, without a $. Nothing was stored."
-        )
-    return _checked(value.encode(), "in the variable")
-
-
-def _from_file(path: Path) -> str:
-    try:
-        with path.expanduser().open("rb") as file:
-            data = file.read(MOST_KEY_BYTES + 1)
-    except OSError as error:
-        raise KeyUnreadable(f"The file of --key-file can not be read: {error.strerror}. Nothing was stored.") from None
-    return _checked(data, "in the file")
-
-
-def _checked(data: bytes, where: str) -> str:
-    """Return the key, or say why it is none; it is not shown."""
-    text = data.decode("ascii", "replace").strip()
-    if not text or len(data) > MOST_KEY_BYTES or not text.isascii() or not text.isprintable() or " " in text:
-        raise KeyUnreadable(
-            f"The key {where} is none: it is empty, too long, or has blanks, line breaks or other characters that no"
-            " key has. Nothing was stored."
-        )
-    return text
 
 
 class _Adding:
@@ -312,7 +225,7 @@ class _Adding:
         wanted = self._wanted
         before: ModelSettings = self._invocation.settings.model
         try:
-            reference = wanted.reference or self._keep_key()
+            reference = wanted.key.reference or self._keep_key()
             model = wanted.model
             if model is None and wanted.dialect is not Dialect.LOCAL:
                 self._write(put(wanted.name, wanted.fields(reference, None)))
@@ -335,12 +248,12 @@ class _Adding:
 
     def _keep_key(self) -> str | None:
         """Put the key into the vault, under a name that nothing else has."""
-        if self._wanted.key is None:
+        if self._wanted.key.value is None:
             return None
         taken = {secret.name for secret in self._client.secrets.all()}
         names = (self._wanted.name, *(f"{self._wanted.name}-{number}" for number in range(2, len(taken) + 3)))
         name = next(name for name in names if name not in taken)
-        self._client.secrets.set(name, self._wanted.key.encode(), SecretScope())
+        self._client.secrets.set(name, self._wanted.key.value.encode(), SecretScope())
         self._secret = name
         return f"vault:{name}"
 
@@ -393,11 +306,11 @@ class _Adding:
 
 
 def _tell(invocation: Invocation, added: Added) -> None:
-    name = printable_line(added.provider)
-    key = f"; its key is {'in the vault' if added.key.startswith('vault:') else 'at'} " if added.key else ""
-    where = added.key.removeprefix("vault:") if added.key else ""
-    key = key.replace("vault ", "vault as ")
-    print(f"{name} is in {invocation.home.config}, with the model {printable_line(added.model)}{key}{where}.")
+    name, key = printable_line(added.provider), ""
+    if added.key is not None:
+        in_vault = added.key.startswith("vault:")
+        key = f"; its key is in the vault as {added.key[6:]}" if in_vault else f"; its key stays at {added.key}"
+    print(f"{name} is in {invocation.home.config}, with the model {printable_line(added.model)}{key}.")
     if added.default:
         print(f"{name} answers from now on. `palyra chat` talks to it.")
         warn_if_overridden(invocation)

@@ -9,7 +9,19 @@ from pathlib import Path
 import pytest
 
 from palyra.cli import checks
-from palyra.cli.checks import FAIL, OK, WARN, check_clock, check_home, check_provider, check_python, check_space
+from palyra.cli.checks import (
+    FAIL,
+    OK,
+    WARN,
+    check_clock,
+    check_home,
+    check_provider,
+    check_providers,
+    check_python,
+    check_space,
+)
+from palyra.cli.options import Invocation
+from palyra.core.model import Dialect, ModelProvider
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
 from palyra.home import Home
 from palyra.settings import ModelSettings, Settings
@@ -90,6 +102,14 @@ def test_a_disk_that_fills_up_is_noticed(
 )
 def test_a_provider_must_be_usable(*, provider: str, script: str | None, state: str) -> None:
     assert check_provider(Settings(model=ModelSettings(provider=provider, script=script))).state == state
+
+
+def test_a_model_file_must_be_there(tmp_path: Path) -> None:
+    providers = {"here": ModelProvider(dialect=Dialect.LOCAL, path=str(tmp_path / "missing.gguf"))}
+    settings = Settings(model=ModelSettings(provider="here", providers=providers))
+
+    assert check_provider(settings).state == OK
+    assert [check.state for check in check_providers(Invocation(), settings)] == [FAIL]
 
 
 def test_a_home_that_does_not_exist_yet_is_well(cli: Cli) -> None:
