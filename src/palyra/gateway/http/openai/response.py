@@ -100,7 +100,7 @@ class Response(Struct, frozen=True, kw_only=True):
     previous_response_id: str | None = None
     store: bool = True
     temperature: float | None = None
-    text: dict[str, Any] = {"format": {"type": "text"}}
+    text: dict[str, Any] = msgspec.field(default_factory=lambda: {"format": {"type": "text"}})
     tool_choice: Any = "auto"
     tools: list[Any] = []
     top_p: float | None = None

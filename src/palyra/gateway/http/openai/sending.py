@@ -109,9 +109,9 @@ class Streamed:
         for piece in pieces:
             match piece:
                 case Torn(reason=reason):
-                    return written + self._shape.fail(
-                        fault(502, "answer_broke_off", BROKE_OFF.format(why=reason))
-                    ), True
+                    # The run may have ended with it; then there is more to say than that.
+                    torn = fault(502, "answer_broke_off", BROKE_OFF.format(why=reason))
+                    return written + self._shape.fail(failed_by(self._call.telling) or torn), True
                 case Over():
                     failed = failed_by(self._call.telling)
                     end = self._shape.fail(failed) if failed is not None else self._shape.end(self._call.telling)
