@@ -50,7 +50,7 @@ class ProviderExists(Conflict):
     """There is a provider by this name already."""
 
 
-class ModelNotNamed(Invalid):
+class ModelNotChosen(Invalid):
     """The provider has several models. Name one with --model. Nothing was stored."""
 
 
@@ -269,10 +269,10 @@ class _Adding:
         if self._person and models:
             return asking.ask_model(models)
         if not models:
-            raise ModelNotNamed(f"{name} lists no models. Name one with --model. Nothing was stored.")
+            raise ModelNotChosen(f"{name} lists no models. Name one with --model. Nothing was stored.")
         more = f" and {len(models) - MOST_NAMED} more" if len(models) > MOST_NAMED else ""
         listed = ", ".join(models[:MOST_NAMED])
-        raise ModelNotNamed(f"{name} has several models. Name one with --model: {listed}{more}. Nothing was stored.")
+        raise ModelNotChosen(f"{name} has several models. Name one with --model: {listed}{more}. Nothing was stored.")
 
     def _prove(self, *, force: bool) -> Trial:
         trial = try_out(self._invocation, self._wanted.name)

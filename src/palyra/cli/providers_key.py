@@ -26,7 +26,7 @@ class KeyInArguments(Invalid):
     stored. Use --key-env, --key-file or --key-stdin; and have the key changed, since it has been seen."""
 
 
-class KeyUnreadable(Invalid):
+class ProviderKeyMissing(Invalid):
     """There is no key where it should be. Nothing was stored."""
 
 
@@ -93,7 +93,7 @@ def _reference(text: str) -> str:
     try:
         found = parse(text) if text.partition(":")[0] in KINDS else None
     except ReferenceInvalid as error:
-        raise KeyUnreadable(f"--key-at: {error.detail}. Nothing was stored.") from None
+        raise ProviderKeyMissing(f"--key-at: {error.detail}. Nothing was stored.") from None
     if found is None:
         raise KeyInArguments
     return text
@@ -103,7 +103,7 @@ def _from_variable(name: str) -> str:
     value = os.environ.get(name, "") if _VARIABLE.fullmatch(name) else ""
     if not value.strip():
         # What was given may be the key itself, and is not shown.
-        raise KeyUnreadable(
+        raise ProviderKeyMissing(
             "--key-env names no variable that is set here. Write the variable's name, without a $. Nothing was stored."
         )
     return _checked(value.encode(), "in the variable")
@@ -114,7 +114,9 @@ def _from_file(path: Path) -> str:
         with path.expanduser().open("rb") as file:
             data = file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise KeyUnreadable(f"The file of --key-file can not be read: {error.strerror}. Nothing was stored.") from None
+        raise ProviderKeyMissing(
+            f"The file of --key-file can not be read: {error.strerror}. Nothing was stored."
+        ) from None
     return _checked(data, "in the file")
 
 
@@ -122,7 +124,7 @@ def _checked(data: bytes, where: str) -> str:
     """Return the key, or say why it is none; it is not shown."""
     text = data.decode("ascii", "replace").strip()
     if not text or len(data) > MOST_BYTES or not text.isascii() or not text.isprintable() or " " in text:
-        raise KeyUnreadable(
+        raise ProviderKeyMissing(
             f"The key {where} is none: it is empty, too long, or has blanks, line breaks or other characters that no"
             " key has. Nothing was stored."
         )
