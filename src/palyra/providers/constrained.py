@@ -24,7 +24,7 @@ from palyra.core.prompt import (
     TextDelta,
     TurnDone,
 )
-from palyra.core.tool import ToolCall
+from palyra.core.tool import JsonObject
 from palyra.providers.base import FailureKind, Provider, ProviderFailed
 from palyra.providers.calls import call_id
 from palyra.providers.constrained_reader import Answered, BrokenOff, Chosen, Malformed, Reading
@@ -179,7 +179,11 @@ def _options(options: Options, **changes: Any) -> Options:
 
 
 def _plain(messages: tuple[Message, ...], *, framed: bool) -> Iterator[Message]:
-    """Tell a conversation without calls: each is written by the model, and its result comes back as a message."""
+    """Tell a conversation without calls: each stands with its result, whenever that came.
+
+    If the model is to write in the form, it is shown its own words in it. If not, it would only go on in that manner,
+    so calls are told to it.
+    """
     results = {message.call_id: message for message in messages if message.role is Role.TOOL}
     for message in messages:
         match message.role:
@@ -187,22 +191,22 @@ def _plain(messages: tuple[Message, ...], *, framed: bool) -> Iterator[Message]:
                 yield message
             case Role.ASSISTANT:
                 if message.text:
-                    text = _encode({"answer": message.text}).decode() if framed else message.text
-                    yield Message(role=Role.ASSISTANT, text=text)
+                    yield _said({"answer": message.text}) if framed else Message(role=Role.ASSISTANT, text=message.text)
                 for call in message.calls:
-                    yield Message(role=Role.ASSISTANT, text=_call(call, framed=framed))
                     result = results.get(call.call_id)
                     text, images = (result.text, result.images) if result is not None else (NO_RESULT, ())
-                    yield Message(role=Role.USER, text=f"Result of {call.tool}:\n{text}", images=images)
+                    if framed:
+                        yield _said({"tool": call.tool, "arguments": call.arguments})
+                        told = f"Result of {call.tool}:\n{text}"
+                    else:
+                        told = f"Result of {call.tool} with {_encode(call.arguments).decode()}:\n{text}"
+                    yield Message(role=Role.USER, text=told, images=images)
             case Role.TOOL:
-                # It stands with its call.
                 continue
 
 
-def _call(call: ToolCall, *, framed: bool) -> str:
-    if framed:
-        return _encode({"tool": call.tool, "arguments": call.arguments}).decode()
-    return f"I use {call.tool} with {_encode(call.arguments).decode()}."
+def _said(value: JsonObject) -> Message:
+    return Message(role=Role.ASSISTANT, text=_encode(value).decode())
 
 
 def _alternating(messages: Iterator[Message]) -> Iterator[Message]:

@@ -200,9 +200,7 @@ async def test_without_tools_the_model_answers_in_its_own_words(choice: Choice) 
     assert [message.text for message in asked.messages] == [
         "hi",
         "Hello.",
-        "docs?",
-        "I use files.list with {}.",
-        "Result of files.list:\nx.txt",
+        "docs?\n\nResult of files.list with {}:\nx.txt",
     ]
 
 
