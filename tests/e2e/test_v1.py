@@ -476,6 +476,18 @@ def test_a_question_is_told_and_the_run_goes_on_when_it_is_answered(daemon: Daem
     assert [run["status"] for run in daemon.runs()] == ["done", "done"]
 
 
+def test_who_says_something_else_instead_joins_the_run_that_waits(daemon: Daemon, ai: OpenAI) -> None:
+    first = ai.chat.completions.create(model="palyra", messages=said("write it"), user="ana")
+    answer = ai.chat.completions.create(
+        model="palyra", messages=said("Never mind."), user="ana", extra_headers={"X-Palyra-Mode": "steer"}
+    )
+    assert answer.choices[0].message.content == "You said: Never mind."
+    assert answer.id == first.id, "it is the same run"
+    with pytest.raises(BadRequestError) as refused:
+        ai.chat.completions.create(model="palyra", messages=said("x"), extra_headers={"X-Palyra-Mode": "shout"})
+    assert refused.value.param == "X-Palyra-Mode"
+
+
 # -- tenancy
 
 

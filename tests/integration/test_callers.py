@@ -126,6 +126,16 @@ async def test_a_result_of_a_call_that_was_not_handed_over_is_refused(begin: Beg
 
 
 @on_sqlite
+async def test_what_was_handed_over_before_a_reset_is_past(begin: Begin) -> None:
+    world = await begin(calls_once(a_call("weather", "w")))
+    first = await bring(world)
+    await world.ended(first)
+    await world.sessions.reset(ANA, first.session_id)
+    with pytest.raises(ResultUnknown):
+        await bring(world, "", given=a_result(await handed_over(world, first)))
+
+
+@on_sqlite
 async def test_nothing_is_brought_along_into_the_middle_of_a_run(begin: Begin) -> None:
     gate = asyncio.Event()
     world = await begin(held(gate))

@@ -90,6 +90,8 @@ class Models:
         """Return what can be asked for, each with who has it: agents first."""
         agents = await self._agents.list(principal)
         models = self._roster.names()
+        if (own := self._settings().embeddings) is not None and own not in models:
+            models.append(own)
         return [
             (AGENT, AGENT),
             *((f"{AGENT}/{agent.name}", AGENT) for agent in agents),

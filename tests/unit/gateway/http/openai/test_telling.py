@@ -1,0 +1,70 @@
+"""Answers told from a tape."""
+
+import pytest
+
+from palyra.core.events import Entry, RunEvent, encode, kind_of
+from palyra.gateway.http.openai.telling import Over, Piece, Said, Telling, Thought, Torn, void_turns
+from tests.support import builders as b
+
+
+def entries(*events: RunEvent) -> list[Entry]:
+    return [
+        Entry(b.SESSION, number, b.RUN, number, kind_of(event), 0, encode(event))
+        for number, event in enumerate(events, start=1)
+    ]
+
+
+def told(*events: RunEvent, void: frozenset[int] = frozenset()) -> tuple[Telling, list[Piece]]:
+    telling = Telling(void=void)
+    return telling, [piece for entry in entries(*events) for piece in telling.take(entry)]
+
+
+def test_turns_are_told_with_an_empty_line_between_them() -> None:
+    telling, pieces = told(
+        *b.a_turn(1, "c1", text="One."), *b.a_turn(2, "c2", text=""), *b.a_turn(3, text="Two."), b.a_completion()
+    )
+    assert pieces == [Said("One."), Said("\n\nTwo."), Over()]
+    assert telling.text == "One.\n\nTwo."
+
+
+def test_thoughts_are_told_apart() -> None:
+    telling, pieces = told(b.a_context(), b.a_turn_start(), b.a_thought(text="Hm."), b.a_text(text="Yes."))
+    assert pieces == [Thought("Hm."), Said("Yes.")]
+    assert (telling.thoughts, telling.text) == ("Hm.", "Yes.")
+
+
+@pytest.mark.parametrize("end", [b.a_void(), b.a_resume()])
+def test_what_was_told_of_a_turn_that_does_not_count_is_torn(end: RunEvent) -> None:
+    telling, pieces = told(b.a_turn_start(), b.a_text(text="Half an"), end, *b.a_turn(2, text="Whole."))
+    assert [type(piece) for piece in pieces] == [Said, Torn, Said]
+    assert telling.text == "Whole."
+
+
+@pytest.mark.parametrize("end", [b.a_void(), b.a_resume()])
+def test_a_turn_of_which_nothing_was_told_leaves_no_trace(end: RunEvent) -> None:
+    _, pieces = told(b.a_turn_start(), end, *b.a_turn(2, text="Whole."))
+    assert pieces == [Said("Whole.")]
+
+
+def test_a_resume_between_turns_tears_nothing() -> None:
+    _, pieces = told(*b.a_turn(1, "c1", text="One."), b.a_verdict("c1"), b.a_tool_start("c1"), b.a_resume())
+    assert pieces == [Said("One.")]
+
+
+def test_who_comes_again_is_not_told_of_what_does_not_count() -> None:
+    story = (b.a_turn_start(), b.a_text(text="Half an"), b.a_void(), *b.a_turn(2, text="Whole."))
+    void = void_turns(entries(*story))
+    assert void == {1}
+    assert told(*story, void=void)[1] == [Said("Whole.")]
+
+
+def test_only_calls_that_were_handed_over_are_the_callers() -> None:
+    telling, _ = told(*b.a_turn(1, "c1", "c2"), b.a_result("c1"), b.a_hand_over("c2"), b.a_completion())
+    assert [call.call_id for call in telling.calls] == ["c2"]
+
+
+def test_questions_are_known_until_they_are_answered() -> None:
+    telling, _ = told(*b.a_turn(1, "c1"), b.a_question("c1"))
+    assert [event.call_id for event in telling.asked.values()] == ["c1"]
+    telling, _ = told(*b.a_turn(1, "c1"), b.a_question("c1"), b.an_answer("c1"))
+    assert not telling.asked
