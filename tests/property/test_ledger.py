@@ -130,6 +130,16 @@ class Run:
     def top(self) -> "Run":
         return self.root or self
 
+    def as_parent(self) -> Parent:
+        return Parent(
+            run_id=self.run_id,
+            session_id=self.session_id,
+            call_id=CallId("c"),
+            depth=1,
+            root_run_id=self.top.run_id,
+            root_session_id=self.top.session_id,
+        )
+
 
 class Tags:
     def price(self, model: str, /) -> Price | None:
@@ -183,15 +193,8 @@ class Ledger:
 
     def accept(self, above: Run | None, principal: PrincipalId) -> None:
         place = len(self.runs) + 1
-        run = Run(a_run_id(place), a_session_id(place), principal, above and above.top, above)
-        parent = above and Parent(
-            run_id=above.run_id,
-            session_id=above.session_id,
-            call_id=CallId("c"),
-            depth=1,
-            root_run_id=above.top.run_id,
-            root_session_id=above.top.session_id,
-        )
+        run = Run(a_run_id(place), a_session_id(place), principal, above.top if above is not None else None, above)
+        parent = above.as_parent() if above is not None else None
         accepted = msgspec.structs.replace(an_accepted(parent=parent), principal=principal)
 
         def unit(conn: Connection) -> None:

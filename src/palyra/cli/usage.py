@@ -10,7 +10,7 @@ from palyra.cli.output import date_time, facts, plural, say, show, show_json, ta
 from palyra.cli.printable import printable_line
 from palyra.core.errors import Denied
 from palyra.core.price import shown
-from palyra.core.report import By, Cap, Causes, Report, Standing, Used
+from palyra.core.report import BudgetStanding, By, Cap, Causes, UsageReport, Used
 from palyra.gateway.client import ADMIN_ROOT, Client
 from palyra.gateway.target import find_target
 
@@ -76,7 +76,7 @@ def usage(ctx: click.Context, *, by: By, since: str | None, everybody: bool, lim
     if By(by) is By.PRINCIPAL and not everybody:
         raise click.UsageError("--by principal is for an operator: add --all.")
     query: dict[str, str | int] = {"by": str(By(by).value), "limit": limit, **({"since": since} if since else {})}
-    found = _client(invocation, everybody=everybody).ask(Report, "GET", "/usage", query=query)
+    found = _client(invocation, everybody=everybody).ask(UsageReport, "GET", "/usage", query=query)
     budgets = found.budgets if everybody else _budgets(invocation, found)
     if invocation.json:
         import msgspec
@@ -187,10 +187,10 @@ def _client(invocation: Invocation, *, everybody: bool) -> Client:
     return Client(lambda: find_target(invocation.home), root=ADMIN_ROOT) if everybody else invocation.client
 
 
-def _budgets(invocation: Invocation, found: Report) -> tuple[Standing, ...]:
+def _budgets(invocation: Invocation, found: UsageReport) -> tuple[BudgetStanding, ...]:
     """Return the budgets with those that concern everybody, if the token may see them."""
     try:
-        every = _client(invocation, everybody=True).ask(Report, "GET", "/usage", query={"limit": 1}).budgets
+        every = _client(invocation, everybody=True).ask(UsageReport, "GET", "/usage", query={"limit": 1}).budgets
     except Denied:
         return found.budgets
     # One's own are told with names that an operator is not shown.
@@ -198,7 +198,7 @@ def _budgets(invocation: Invocation, found: Report) -> tuple[Standing, ...]:
     return tuple(own.get((one.budget, one.whose, one.period), one) for one in every)
 
 
-def _show_rows(found: Report) -> None:
+def _show_rows(found: UsageReport) -> None:
     if not found.rows:
         print(f"No model was asked since {date_time(found.since)}.")
         return
@@ -234,7 +234,7 @@ def _say_rest(used: Used) -> None:
         say(f"Set aside for turns that are under way: {used.reserved_tokens:,} tokens.")
 
 
-def _standings(budgets: tuple[Standing, ...]) -> list[str]:
+def _standings(budgets: tuple[BudgetStanding, ...]) -> list[str]:
     rows = []
     for one in budgets:
         whose = f"{one.of.value} {one.label}" if one.label else one.whose

@@ -84,7 +84,7 @@ class Cap(Struct, frozen=True, kw_only=True):
     """What is set aside for turns that are under way."""
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class BudgetStanding(Struct, frozen=True, kw_only=True):
     """How a budget stands for one of those that it counts."""
 
     budget: str
@@ -100,7 +100,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     """None for a budget of a run."""
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class UsageReport(Struct, frozen=True, kw_only=True):
     """What was used since a moment."""
 
     currency: str
@@ -108,7 +108,7 @@ class Report(Struct, frozen=True, kw_only=True):
     by: By
     rows: tuple[UsedBy, ...]
     total: Used
-    budgets: tuple[Standing, ...]
+    budgets: tuple[BudgetStanding, ...]
 
 
 class Causes(Struct, frozen=True, kw_only=True):

@@ -122,7 +122,7 @@ def wrong_questions(conn: Connection, asked: Asked) -> Iterator[tuple[str, Appro
     """Yield the questions whose rows are missing, wrong or too many, each with what it should be."""
     rows = approvals.of_session(conn, asked.session_id)
     for approval_id, wanted in asked.questions.items():
-        if not wanted.tool and approval_id not in rows:
+        if wanted.call_id and not wanted.tool and approval_id not in rows:
             continue  # asked before there were rows
         if rows.pop(approval_id, None) != approvals.as_stored(wanted):
             yield approval_id, wanted

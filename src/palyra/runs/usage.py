@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from palyra.core.budget import Budget, Of, Per, period_of
 from palyra.core.clock import Clock, from_ms, to_ms
 from palyra.core.ids import AgentId, PrincipalId, RunId, SessionId, parse_ulid
-from palyra.core.report import By, Cap, Cause, Causes, Report, Standing, TurnUsed, Used
+from palyra.core.report import BudgetStanding, By, Cap, Cause, Causes, TurnUsed, UsageReport, Used
 from palyra.core.run import RunState
 from palyra.core.spending import Account, Amount, bounds, scope_of
 from palyra.journal import agents, runs, sessions, spending, usage
@@ -34,13 +34,13 @@ class Usage:
         self._settings = settings
         self._clock = clock
 
-    async def report(self, principal: PrincipalId | None, by: By, *, since: datetime, limit: int) -> Report:
+    async def report(self, principal: PrincipalId | None, by: By, *, since: datetime, limit: int) -> UsageReport:
         """Add up what a principal, or everybody, has used since a moment."""
         settings, at = self._settings(), self._clock.now()
 
-        def query(conn: Connection) -> Report:
+        def query(conn: Connection) -> UsageReport:
             rows = usage.added_up(conn, by, principal, since_ms=to_ms(since), limit=limit)
-            return Report(
+            return UsageReport(
                 currency=settings.currency,
                 since=since,
                 by=by,
@@ -128,7 +128,7 @@ def _label(conn: Connection, by: By, name: str) -> str:
 
 def _standings(
     conn: Connection, settings: SpendingSettings, principal: PrincipalId | None, *, at: datetime
-) -> Iterator[Standing]:
+) -> Iterator[BudgetStanding]:
     for name, budget in settings.budgets.items():
         for account, amount in _accounts(conn, budget, principal, at=at):
             found = _standing(name, budget, account, amount, currency=settings.currency, at=at)
@@ -186,14 +186,16 @@ def _may_know(conn: Connection, account: Account, principal: PrincipalId | None)
             return runs.get(conn, RunId(account.period), principal) is not None
 
 
-def _standing(name: str, budget: Budget, account: Account, amount: Amount, *, currency: str, at: datetime) -> Standing:
+def _standing(
+    name: str, budget: Budget, account: Account, amount: Amount, *, currency: str, at: datetime
+) -> BudgetStanding:
     caps = []
     if budget.tokens is not None:
         caps.append(Cap(unit=TOKENS, cap=budget.tokens, settled=amount.settled_tokens, reserved=amount.reserved_tokens))
     if budget.money is not None:
         cap = cap_micros(budget.money)
         caps.append(Cap(unit=currency, cap=cap, settled=amount.settled_micros, reserved=amount.reserved_micros))
-    return Standing(
+    return BudgetStanding(
         budget=name,
         of=budget.of,
         whose=account.scope.replace(":", " ", 1),

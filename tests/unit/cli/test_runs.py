@@ -36,10 +36,13 @@ def test_the_list_is_a_table(cli: Cli, door: Door, args: tuple[str, ...]) -> Non
 
 def test_a_run_is_shown(cli: Cli, door: Door) -> None:
     door.says("GET", "/runs", {"runs": [a_run(status="failed", reason="no model")]})
+    used = {"turns": 2, "micros": 12_300, "unpriced": 1}
+    door.says("GET", "/usage/why", {"currency": "USD", "causes": [], "total": used})
     shown = cli("runs", "show").out
     assert "failed" in shown
     assert "no model" in shown
     assert "3 in, 4 out" in shown
+    assert "0.0123 USD; without a price: 1 turn" in shown
 
 
 def test_a_tape_is_printed(cli: Cli, door: Door) -> None:

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from palyra.core.clock import Clock
 from palyra.core.ids import PrincipalId
-from palyra.core.report import By, Causes, Report
+from palyra.core.report import By, Causes, UsageReport
 from palyra.gateway.http.operation import LIMIT, Operation, Query
 from palyra.gateway.http.wire import number, reply
 from palyra.gateway.status import RequestMalformed
@@ -30,7 +30,7 @@ class UsageRoutes:
     def operations(self) -> list[Operation]:
         added_up, why = "Add up what models were used for, and show the budgets.", "Say what led to the model turns."
         return [
-            Operation("GET", "/console/v1/usage", self.own, added_up, query=(BY, SINCE, LIMIT), answer=Report),
+            Operation("GET", "/console/v1/usage", self.own, added_up, query=(BY, SINCE, LIMIT), answer=UsageReport),
             Operation("GET", "/console/v1/usage/why", self.own_why, why, query=(RUN, SINCE), answer=Causes),
             Operation(
                 "GET",
@@ -39,7 +39,7 @@ class UsageRoutes:
                 f"{added_up[:-1]}, of everybody.",
                 need="admin",
                 query=(BY, SINCE, LIMIT),
-                answer=Report,
+                answer=UsageReport,
             ),
             Operation(
                 "GET",
