@@ -111,8 +111,7 @@ def _of_run(event: RunEvent) -> str:
             return repr(text)
         case ModelTurnEnded(turn=turn, stop=stop, usage=usage):
             cached = usage.cached_tokens and f"{usage.cached_tokens} of them from the cache"
-            tokens = _words(f"{usage.input_tokens} tokens in", cached, f"{usage.output_tokens} out")
-            return f"turn {turn}, {stop}, {tokens}"
+            return _words(f"turn {turn}, {stop}, {usage.input_tokens} tokens in", cached, f"{usage.output_tokens} out")
         case ModelTurnVoided(turn=turn, reason=reason):
             return f"turn {turn} does not count: {reason}"
         case LimitReached(limit=limit):

@@ -50,8 +50,8 @@ class Window:
 class _Block:
     """The messages of one run, each result behind the call that it answers.
 
-    A run that begins with results of the caller's tools goes on with the run that handed their calls over: then both are
-    one block.
+    A run that begins with results of the caller's tools goes on with the run that handed their calls over: then both
+    are one block.
     """
 
     run_id: RunId

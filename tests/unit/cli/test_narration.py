@@ -89,7 +89,7 @@ def test_an_interrupted_turn_that_said_nothing_is_not_taken_back() -> None:
 def test_why_a_model_is_asked_again_or_another_instead_is_told_once() -> None:
     void = replace(b.a_void(1), reason="It can not be reached.")
     other = replace(b.a_turn_start(3), provider="embedded", model="embedded")
-    tries = [b.a_turn_start(1), void, b.a_turn_start(2), void, b.a_turn_start(3)]
+    tries: list[TapeEvent] = [b.a_turn_start(1), void, b.a_turn_start(2), void, b.a_turn_start(3)]
     assert told(*tries) == [Note("(It can not be reached. Trying again.)")]
     assert told(*tries[:4], other)[-1] == Note("(It can not be reached. Asking embedded embedded instead.)")
 
