@@ -55,7 +55,7 @@ class CallUnfit(Invalid):
 @click.option("--label", type=click.Choice(LABELS), default=labels.OWNER, help="Where its arguments come from.")
 @click.option("--agent", metavar="ID", help="Who makes it.")
 @click.option("--principal", metavar="ID", help="On whose behalf; else user:owner.")
-@click.option("--channel", metavar="NAME", help="How the message came in that it follows: grpc, http.")
+@click.option("--channel", metavar="NAME", help="How the message came in that it follows: grpc, http, v1.")
 @click.option("--no-channel", is_flag=True, help="Nobody can be asked.")
 @click.option("--granted", is_flag=True, help="An earlier answer covers it.")
 @click.pass_obj
