@@ -387,6 +387,15 @@ def test_a_run_that_fails_says_why_and_is_not_begun_again(
     assert torn.value.code == code
 
 
+def test_a_budget_holds_here_too(new_sqlite_daemon: NewDaemon, connect: Connect) -> None:
+    daemon = new_sqlite_daemon(SCRIPT)
+    daemon.home.path.mkdir(mode=0o700)
+    daemon.home.config.write_text("[spending.budgets.daily]\ntokens = 1\n")
+    with pytest.raises(RateLimitError, match="The budget 'daily'") as refused:
+        connect(daemon.start()).chat.completions.create(model="palyra", messages=said("Hello."))
+    assert refused.value.code == "insufficient_quota"
+
+
 def test_requests_that_come_too_fast_are_told_to_wait(new_sqlite_daemon: NewDaemon, connect: Connect) -> None:
     daemon = new_sqlite_daemon(SCRIPT, gateway_requests_per_second=1, gateway_request_burst=1).start()
     ai = connect(daemon)
@@ -422,6 +431,14 @@ def test_the_run_of_a_caller_that_goes_away_is_cancelled(daemon: Daemon, ai: Ope
     (run,) = daemon.runs()
     ended = daemon.finished(run["run_id"])
     assert (ended["status"], ended["reason"]) == ("cancelled", "the client of /v1 went away")
+
+
+def test_so_is_that_of_one_that_waits_for_the_whole_answer(daemon: Daemon) -> None:
+    asked = {"model": "palyra", "messages": said("for ever")}
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{daemon.address}/v1/chat/completions", headers=_owner(daemon), json=asked, timeout=0.5)
+    (run,) = daemon.runs()
+    assert daemon.finished(run["run_id"])["status"] == "cancelled"
 
 
 @pytest.mark.parametrize("header", [{"X-Palyra-Detach": "true"}, {"Idempotency-Key": "k"}])

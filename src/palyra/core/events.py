@@ -114,6 +114,8 @@ class MessageGiven(Event, frozen=True, kw_only=True, omit_defaults=True, tag="me
     call_id: CallId | None = None
     """The call that a tool's message answers."""
     images: tuple[Image, ...] = ()
+    signals: tuple[str, ...] = ()
+    """What scanners found in a tool's message, as `core/scan.py` names it."""
 
 
 class RunStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from palyra.core.events import ChildEnded, ToolFinished, decode
+from palyra.core.events import ChildEnded, MessageGiven, ToolFinished, decode
 from palyra.core.ids import SessionId
 from palyra.journal.engine import Connection
 
@@ -16,7 +16,7 @@ class Warned(Struct, frozen=True):
 
     signals: tuple[str, ...] = ()
     by: tuple[str, ...] = ()
-    """The tools, the latest first; `a child run` for one of those."""
+    """The tools, the latest first; `a child run` for one of those, `the caller` for what that one brought along."""
 
 
 def of_session(conn: Connection, session_id: SessionId, *, after_seq: int) -> Warned:
@@ -25,7 +25,8 @@ def of_session(conn: Connection, session_id: SessionId, *, after_seq: int) -> Wa
     after = max(after_seq, (head[0] if head is not None else 0) - FURTHEST)
     rows = conn.fetch(
         "SELECT content FROM tape WHERE session_id = :session_id AND tape_seq > :after"
-        " AND kind IN ('tool_finished', 'child_ended') AND content LIKE :has ORDER BY tape_seq DESC LIMIT :most",
+        " AND kind IN ('tool_finished', 'child_ended', 'message_given') AND content LIKE :has"
+        " ORDER BY tape_seq DESC LIMIT :most",
         {"session_id": session_id, "after": after, "has": '%"signals":[%', "most": MOST_RESULTS},
     )
     signals: set[str] = set()
@@ -33,7 +34,17 @@ def of_session(conn: Connection, session_id: SessionId, *, after_seq: int) -> Wa
     for (content,) in rows:
         event = decode(content)
         # The text of a result may hold the very words that were looked for.
-        if isinstance(event, ToolFinished | ChildEnded) and event.signals:
+        if isinstance(event, ToolFinished | ChildEnded | MessageGiven) and event.signals:
             signals.update(event.signals)
-            by[event.actor.removeprefix("tool:") if isinstance(event, ToolFinished) else "a child run"] = None
+            by[_source(event)] = None
     return Warned(tuple(sorted(signals)), tuple(by))
+
+
+def _source(event: ToolFinished | ChildEnded | MessageGiven) -> str:
+    match event:
+        case ToolFinished(actor=actor):
+            return actor.removeprefix("tool:")
+        case ChildEnded():
+            return "a child run"
+        case MessageGiven():
+            return "the caller"

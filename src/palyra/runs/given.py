@@ -1,6 +1,7 @@
 """What a caller brings along with a message: the conversation so far, or results of tools of its own."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
 
 from palyra.core import labels
@@ -12,8 +13,10 @@ from palyra.core.message import MAX_MESSAGE_BYTES, Inbound, MessageTooLong, clea
 from palyra.core.prompt import Role
 from palyra.core.run import Stage
 from palyra.core.session import Session
-from palyra.journal import runs
+from palyra.journal import blobs, runs
+from palyra.journal.blobs import Packed
 from palyra.journal.engine import Connection
+from palyra.runs.learned import scanned
 from palyra.runs.record import replay
 
 MOST_MESSAGES = 2_000
@@ -48,7 +51,21 @@ def check(inbound: Inbound) -> None:
         raise GivenTooLong
 
 
-def events(inbound: Inbound, *, at: datetime) -> Iterator[MessageGiven]:
+@dataclass(frozen=True, slots=True)
+class Along:
+    """What comes along with a message, made ready to be written."""
+
+    messages: tuple[MessageGiven, ...] = ()
+    pictures: tuple[Packed, ...] = ()
+
+
+def made_ready(inbound: Inbound, *, at: datetime) -> Along:
+    """Make ready what comes along. Blocks for as long as packing pictures and scanning results takes."""
+    pictures = tuple(blobs.pack(content) for content in inbound.pictures.values())
+    return Along(tuple(_events(inbound, at=at)), pictures)
+
+
+def _events(inbound: Inbound, *, at: datetime) -> Iterator[MessageGiven]:
     """Yield what is brought along as events. Only what the person said is the person's."""
     for message in inbound.given:
         yield MessageGiven(
@@ -60,6 +77,7 @@ def events(inbound: Inbound, *, at: datetime) -> Iterator[MessageGiven]:
             calls=message.calls,
             call_id=message.call_id,
             images=message.images,
+            signals=scanned(message.text) if message.role is Role.TOOL else (),
         )
 
 

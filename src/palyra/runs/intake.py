@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 
@@ -35,12 +35,12 @@ from palyra.core.message import (
 )
 from palyra.core.run import RunState, RunStatus, Stage
 from palyra.core.stop import Stop
-from palyra.journal import blobs, idempotency, pictures, runs
-from palyra.journal.blobs import Packed
+from palyra.journal import idempotency, pictures, runs
 from palyra.journal.engine import Connection, Engine
 from palyra.journal.idempotency import Claim
 from palyra.runs import given, reissue
 from palyra.runs.agents import choose
+from palyra.runs.given import Along
 from palyra.runs.record import Book, replay
 from palyra.runs.sessions import Resolved, SessionBusy, SessionPutAway, resolve
 from palyra.runs.stops import Stopped, Stops
@@ -100,13 +100,14 @@ class Intake:
             inbound = replace(inbound, brief=brief)
         if (stop := self._stops.stopped(inbound.principal)) is not None:
             return await self._refuse(inbound, stop)
-        packed = await asyncio.to_thread(_packed, inbound.pictures) if inbound.pictures else ()
         at = self._clock.now()
+        brings = inbound.pictures or inbound.given
+        along = await asyncio.to_thread(given.made_ready, inbound, at=at) if brings else Along()
         run_id = RunId(self._ids.new())
         with self._keep_place() as carrier:
 
             def unit(conn: Connection) -> Accepted:
-                return self._unit(conn, inbound, packed, run_id=run_id, at=at, carrier=carrier)
+                return self._unit(conn, inbound, along, run_id=run_id, at=at, carrier=carrier)
 
             try:
                 return await self._engine.write(unit)
@@ -175,7 +176,7 @@ class Intake:
         self,
         conn: Connection,
         inbound: Inbound,
-        packed: Sequence[Packed],
+        along: Along,
         *,
         run_id: RunId,
         at: datetime,
@@ -187,9 +188,9 @@ class Intake:
         resolved = resolve(conn, inbound.principal, ref=inbound.session, ids=self._ids, at=at)
         if resolved.session.archived_at is not None:
             raise SessionPutAway
-        accepted = self._place(conn, inbound, resolved, run_id=run_id, at=at, carrier=carrier)
+        accepted = self._place(conn, inbound, along, resolved, run_id=run_id, at=at, carrier=carrier)
         resolved.book.close()
-        pictures.add(conn, accepted.session_id, packed, now_ms=to_ms(at))
+        pictures.add(conn, accepted.session_id, along.pictures, now_ms=to_ms(at))
         if claim is not None and not idempotency.keep(conn, claim, _encode.encode(accepted).decode(), now_ms=to_ms(at)):
             raise KeyTaken
         return accepted
@@ -198,6 +199,7 @@ class Intake:
         self,
         conn: Connection,
         inbound: Inbound,
+        along: Along,
         resolved: Resolved,
         *,
         run_id: RunId,
@@ -235,8 +237,7 @@ class Intake:
             brief=inbound.brief,
         )
         interrupts = inbound.mode is Mode.INTERRUPT and active is not None
-        brought = tuple(given.events(inbound, at=at))
-        state = book.accept(run_id, event, given=brought, first=interrupts, carrier=carrier)
+        state = book.accept(run_id, event, given=along.messages, first=interrupts, carrier=carrier)
         if interrupts and active is not None:
             state = self._interrupt(conn, book, active, state, inbound, at=at)
         return Accepted(
@@ -310,10 +311,6 @@ def _check(inbound: Inbound) -> None:
         if not 1 <= len(inbound.idempotency_key) <= MAX_IDEMPOTENCY_KEY_CHARS:
             raise IdempotencyKeyInvalid
     given.check(inbound)
-
-
-def _packed(images: dict[str, bytes]) -> tuple[Packed, ...]:
-    return tuple(blobs.pack(content) for content in images.values())
 
 
 def _claim(inbound: Inbound) -> Claim | None:

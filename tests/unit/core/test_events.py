@@ -69,7 +69,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "brief": Brief(),
         "channels": (),
     },
-    "MessageGiven": {"text": "", "calls": (), "call_id": None, "images": ()},
+    "MessageGiven": {"text": "", "calls": (), "call_id": None, "images": (), "signals": ()},
     "RunResumed": {"reason": "restart"},
     "InputSteered": {"idempotency_key": None, "origin": "unknown"},
     "ContextAssembled": {"narrowed": ""},

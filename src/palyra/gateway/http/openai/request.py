@@ -1,5 +1,6 @@
 """What stands in a request: its JSON, which parameters it has, and which of them can be honoured."""
 
+import asyncio
 import re
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ from palyra.gateway.status import RequestMalformed, RequestTooLarge
 
 MAX_BODY_BYTES = 24 * 1024 * 1024
 """Pictures come in the body."""
+LARGE = 256 * 1024
 NAME_CHARS = 60
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -39,7 +41,8 @@ async def read_json(request: Request) -> dict[str, Any]:
         if len(data) > MAX_BODY_BYTES:
             raise RequestTooLarge(f"The request is larger than {MAX_BODY_BYTES >> 20} MiB.")
     try:
-        found = msgspec.json.decode(bytes(data))
+        # One with pictures would hold everybody else up.
+        found = await asyncio.to_thread(msgspec.json.decode, data) if len(data) > LARGE else msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RequestMalformed(f"The request's body is no valid JSON in UTF-8: {error}.") from None
     if not isinstance(found, dict):
