@@ -9,6 +9,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 MAX_BUDGETS = 64
+MOST_MONEY = 1_000_000_000
+MOST_TOKENS = 10**15
 
 
 class Of(StrEnum):
@@ -49,7 +51,7 @@ class Budget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The one principal, session, agent or model that it is for; each of them has a budget of this size if none is."""
     per: Per = Per.DAY
     """`run`, `day` or `month`; days and months are those of UTC."""
-    tokens: Annotated[int, Meta(ge=0)] | None = None
+    tokens: Annotated[int, Meta(ge=0, le=MOST_TOKENS)] | None = None
     """Tokens of prompts and answers together."""
     money: Annotated[Decimal, Meta()] | None = None
     """In the currency of the prices."""
@@ -109,7 +111,7 @@ def faults(name: str, budget: Budget) -> Iterator[tuple[str, str, str]]:
     """Yield what is wrong with a budget of the configuration: the key, what it is, and a remedy."""
     if budget.tokens is None and budget.money is None:
         yield "", "caps nothing.", "Set tokens, money, or both."
-    if budget.money is not None and (not budget.money.is_finite() or budget.money < 0):
-        yield "money", "has an amount that is none.", "Write a number such as 2.50."
+    if budget.money is not None and (not budget.money.is_finite() or not 0 <= budget.money <= MOST_MONEY):
+        yield "money", "has an amount that is none.", f"Write a number such as 2.50, up to {MOST_MONEY:,}."
     if budget.of is Of.EVERYTHING and budget.only is not None:
         yield "only", "is for everything and can not be for one alone.", 'Set of to "principal", "session", and so on.'

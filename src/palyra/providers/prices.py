@@ -27,6 +27,8 @@ from palyra.settings import Settings
 SHIPPED = "prices.toml"
 """What stands for the file that comes along."""
 MAX_BYTES = 1024 * 1024
+MOST = 1_000_000
+"""What a million tokens may cost: far more than any, and far less than sums can hold."""
 
 _SECTION = re.compile(r"^\s*\[")
 _FIELDS = frozenset(Price.__struct_fields__)
@@ -166,8 +168,8 @@ def _price(name: str, entry: Any, text: str, file: str) -> Price:
         remedy = "Write input and output as numbers: the price of a million tokens"
         raise _fault(file, text, name, f"the price of {name!r} can not be read ({error})", remedy) from None
     for key, amount in _amounts(price):
-        if not amount.is_finite() or amount < 0:
-            raise _fault(file, text, name, f"{key} is no price", "Write a number of 0 or more", key=key)
+        if not amount.is_finite() or not 0 <= amount <= MOST:
+            raise _fault(file, text, name, f"{key} is no price", f"Write a number from 0 to {MOST:,}", key=key)
     return price
 
 

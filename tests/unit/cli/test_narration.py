@@ -121,6 +121,22 @@ def test_what_waits_is_told() -> None:
     assert settled == [Note("(shell: allowed)"), Settled(asked.approval_id)]
 
 
+def test_a_budget_that_only_warns_is_told_with_how_it_stands() -> None:
+    (note,) = told(b.a_warning())
+    assert note == Note("(the budget daily is exceeded: 2.04 USD of 2.00 USD per day with this turn)")
+    tokens = replace(b.an_overdraft(), unit="tokens", cap=1000, spent=900, wanted=200)
+    (note,) = told(replace(b.a_warning(), overdrawn=tokens))
+    assert note == Note("(the budget daily is exceeded: 1,100 of 1,000 tokens per day with this turn)")
+    (note,) = told(replace(b.a_warning(), overdrawn=replace(tokens, unpriced=True)))
+    assert note == Note("(the budget daily is exceeded: acme/large has no price)")
+
+
+def test_a_question_about_a_budget_is_told_and_settled() -> None:
+    asked, *answered = told(b.a_budget_question("a9"), b.an_answer("", Decision.DENIED, approval="a9"))
+    assert isinstance(asked, Question)
+    assert answered == [Note("(to go on beyond the budget: denied)"), Settled("a9")]
+
+
 def test_a_child_is_told() -> None:
     pieces = told(b.a_proposal(1, "c1", tool="agent.delegate"), b.a_child("c1", "CHILD"), b.a_child_end("c1"))
     assert pieces == [

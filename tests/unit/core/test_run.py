@@ -1,5 +1,6 @@
 """The run machine, one behaviour at a time. Random lives of it are in `tests/property/test_run_machine.py`."""
 
+import msgspec
 import pytest
 
 from palyra.core.errors import Broken
@@ -26,6 +27,7 @@ from tests.support.builders import (
     ANA,
     RUN,
     SESSION,
+    a_budget_question,
     a_cancel,
     a_cancellation,
     a_child,
@@ -51,6 +53,7 @@ from tests.support.builders import (
     a_turn_start,
     a_verdict,
     a_void,
+    a_warning,
     an_accepted,
     an_answer,
     fold,
@@ -524,6 +527,57 @@ def test_turns_that_a_provider_failed_in_do_not_count_towards_the_limit() -> Non
 def test_what_failed_is_forgotten_when_a_turn_comes_to_its_end() -> None:
     state = a_run(a_context(), a_turn_start(), a_void(), a_context(), a_turn_start(2), a_turn_end(2))
     assert not state.failures
+
+
+def test_a_run_waits_for_a_word_on_its_budget_before_its_first_turn_and_goes_on() -> None:
+    asked = a_run(a_budget_question("q", "daily", "run"))
+    assert (asked.status, next_step(asked)) == (RunStatus.WAITING, Suspend())
+    assert asked.open_questions == [("", "q")]
+    allowed = evolve(asked, an_answer("", Decision.ALLOWED, "q"))
+    assert (allowed.status, allowed.lifted, next_step(allowed)) == (
+        RunStatus.IN_PROGRESS,
+        ("daily", "run"),
+        CallModel(),
+    )
+
+
+@pytest.mark.parametrize("decision", [Decision.DENIED, Decision.TIMED_OUT])
+def test_a_run_that_may_not_go_beyond_its_budget_fails(decision: Decision) -> None:
+    refused = a_run(a_budget_question("q"), an_answer("", decision, "q"))
+    step = next_step(refused)
+    assert isinstance(step, Finish)
+    assert (step.status, step.code) == (RunStatus.FAILED, "budget_denied")
+    for event in (a_steer(), a_context(), a_budget_question("again")):
+        with pytest.raises(IllegalTransition):
+            evolve(refused, event)
+
+
+def test_a_question_about_a_budget_that_is_withdrawn_leaves_it_open() -> None:
+    withdrawn = a_run(a_budget_question("q"), an_answer("", Decision.WITHDRAWN, "q"))
+    assert (withdrawn.lifted, withdrawn.refused, next_step(withdrawn)) == ((), None, CallModel())
+
+
+def test_the_model_is_not_asked_while_a_question_about_a_budget_is_open() -> None:
+    asked = a_run(a_budget_question("q"))
+    for event in (a_context(), a_warning(), a_budget_question("another"), an_answer("", approval="another")):
+        with pytest.raises(IllegalTransition):
+            evolve(asked, event)
+
+
+def test_nobody_is_asked_about_budgets_in_the_middle_of_a_turn_or_of_calls() -> None:
+    for state in (a_run(a_context(), a_turn_start()), a_run(*a_turn(1, "c1"))):
+        with pytest.raises(IllegalTransition):
+            evolve(state, a_budget_question("q"))
+
+
+def test_a_child_works_for_the_run_at_the_top() -> None:
+    top, near = RunId("top"), Parent(run_id=RunId("above"), session_id=SessionId("theirs"), call_id=C1, depth=1)
+    state = fold([an_accepted(parent=near)])
+    assert (state.root_run_id, state.root_session_id) == ("above", "theirs")
+    deeper = msgspec.structs.replace(near, depth=2, root_run_id=top, root_session_id=SessionId("topmost"))
+    state = fold([an_accepted(parent=deeper)])
+    assert (state.root_run_id, state.root_session_id) == ("top", "topmost")
+    assert a_run().root_run_id == RUN
 
 
 def test_after_a_limit_the_model_gets_one_last_turn() -> None:

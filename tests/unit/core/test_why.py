@@ -16,6 +16,7 @@ from tests.support.builders import (
     AT,
     RUN,
     SESSION,
+    a_budget_question,
     a_cancellation,
     a_child,
     a_child_end,
@@ -143,6 +144,16 @@ def test_a_call_without_an_end_and_one_that_never_began_say_so() -> None:
     assert of_kind(begun, "execution")[0].what == "begun, with no end on the tape"
     skipped = run_tree(life(*a_turn(1, "c1"), a_verdict("c1"), a_result("c1", Outcome.SKIPPED)))
     assert of_kind(skipped, "execution")[0].what == "skipped, never begun"
+
+
+def test_a_question_about_a_budget_stands_beside_the_turns() -> None:
+    asked = a_budget_question("q", "daily")
+    tree = run_tree(life(asked))
+    assert kinds(tree) == ("input", ["approval"])
+    assert tree.then[0].what == "asked whether to go beyond the budget daily, and not answered"
+    tree = run_tree(life(asked, an_answer("", Decision.ALLOWED, "q"), *a_turn(1)))
+    assert kinds(tree) == ("input", ["approval", "turn"])
+    assert "asked whether to go beyond the budget daily" in tree.then[0].what
 
 
 def test_a_void_turn_says_why_it_does_not_count() -> None:

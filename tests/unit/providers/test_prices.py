@@ -93,6 +93,7 @@ def test_what_runs_on_this_machine_is_free_unless_somebody_sets_a_price(home: Ho
         ('\n\n[models."a/b"]\ninput = 1', "prices.toml:3: the price of 'a/b' can not be read"),
         ('[models."a/b"]\ninput = "1 dollar"\noutput = 2', "prices.toml:1: the price of 'a/b' can not be read"),
         ('[models."a/b"]\ninput = -1\noutput = 2', "prices.toml:2: input is no price"),
+        ('[models."a/b"]\ninput = 1e300\noutput = 2', "prices.toml:2: input is no price"),
         ('[models."a/b"]\ninput = nan\noutput = 2', "prices.toml:2: input is no price"),
         ('[models]\n"a/b" = 3', "prices.toml:2: 'a/b' has no price"),
     ],
