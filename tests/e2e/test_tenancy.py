@@ -98,6 +98,7 @@ class Stage:
             "session_id": sent["session_id"],
             "run_id": sent["run_id"],
             "response_id": f"resp_{sent['run_id']}",
+            "model_name": f"palyra/{agent['name']}",
             "agent_id": agent["agent_id"],
             "token_id": self.ana.token_id,
             "secret_name": "crown-key",

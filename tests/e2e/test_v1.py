@@ -145,6 +145,9 @@ def kinds(daemon: Daemon, run_id: str) -> list[str]:
 
 def test_agents_and_models_are_listed(ai: OpenAI) -> None:
     assert [model.id for model in ai.models.list()] == ["palyra", "palyra/main", "scripted/scripted"]
+    assert ai.models.retrieve("palyra/main").owned_by == "palyra"
+    with pytest.raises(NotFoundError):
+        ai.models.retrieve("palyra/nobody")
 
 
 @pytest.mark.parametrize("model", ["palyra", "palyra/main", "scripted", "scripted/scripted"])
@@ -491,6 +494,16 @@ def test_a_question_is_told_and_the_run_goes_on_when_it_is_answered(daemon: Daem
     assert daemon.finished(run_id)["status"] == "done"
     until(lambda: all(run["ended_at"] for run in daemon.runs()))
     assert [run["status"] for run in daemon.runs()] == ["done", "done"]
+
+
+def test_a_response_that_tells_of_a_question_is_complete(daemon: Daemon, ai: OpenAI) -> None:
+    for text in ("write it", "And?"):
+        *_, last = ai.responses.create(model="palyra", input=text, user="ana", stream=True)
+        assert last.type == "response.completed"
+        assert "palyra approvals allow" in last.response.output_text
+        run = daemon.run(last.response.id.removeprefix("resp_"))
+        assert run["ended_at"] is None
+        assert ai.responses.retrieve(last.response.id).status == "in_progress"
 
 
 def test_who_says_something_else_instead_joins_the_run_that_waits(daemon: Daemon, ai: OpenAI) -> None:

@@ -11,6 +11,8 @@ from palyra.gateway.http.operation import Later, Operation
 from palyra.gateway.http.wire import Problem
 
 _PARAMETER = re.compile(r"{(\w+)}")
+_PATH = re.compile(r":path}")
+"""How a route says that a parameter may hold slashes, which the document has no word for."""
 
 
 def document(operations: Sequence[Operation]) -> dict[str, Any]:
@@ -22,7 +24,7 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
     by_kind = dict(zip(listed, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation, by_kind)
+        paths.setdefault(_address(operation), {})[operation.method.lower()] = _described(operation, by_kind)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Palyra", "version": VERSION, "description": "A self-hosted agent daemon."},
@@ -36,8 +38,9 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
 
 
 def _described(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]:
+    place = _PARAMETER.sub("", _address(operation)).replace("/", "_").rstrip("_")
     said: dict[str, Any] = {
-        "operationId": f"{operation.method.lower()}{_PARAMETER.sub('', operation.path).replace('/', '_').rstrip('_')}",
+        "operationId": f"{operation.method.lower()}{place}",
         "summary": operation.about,
         "x-palyra-scope": operation.need,
         "parameters": [
@@ -86,4 +89,8 @@ def _loaded(kind: type | Later) -> type:
 
 
 def _names(operation: Operation) -> list[str]:
-    return _PARAMETER.findall(operation.path)
+    return _PARAMETER.findall(_address(operation))
+
+
+def _address(operation: Operation) -> str:
+    return _PATH.sub("}", operation.path)

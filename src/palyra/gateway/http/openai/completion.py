@@ -187,7 +187,7 @@ def finish_reason(telling: Telling) -> str:
     """Say why the answer ends here."""
     if telling.calls:
         return "tool_calls"
-    if telling.asked:
+    if telling.added:
         return "stop"
     return {StopReason.LENGTH: "length", StopReason.REFUSED: "content_filter"}.get(telling.stop, "stop")
 

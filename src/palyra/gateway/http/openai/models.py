@@ -113,6 +113,14 @@ class ModelsDoor:
             ModelList(data=[ModelEntry(id=name, created=self._since, owned_by=owner) for name, owner in found])
         )
 
+    async def show(self, request: Request, principal: PrincipalId) -> Response:
+        """Show one of them."""
+        wanted = request.path_params["model_name"]
+        for name, owner in await self._models.every(principal):
+            if name == wanted:
+                return reply(ModelEntry(id=name, created=self._since, owned_by=owner))
+        raise ModelNotFound
+
 
 def _not_found(name: str) -> ModelNotFound:
     shown = name if len(name) <= NAME_CHARS else name[:NAME_CHARS] + "…"

@@ -226,9 +226,11 @@ def usage_of(usage: Usage) -> ResponseUsage:
 
 
 def _status(telling: Telling) -> tuple[str, Incomplete | None]:
-    if telling.end is None and not telling.asked:
+    if telling.added:
+        return "completed", None
+    if telling.end is None:
         return "in_progress", None
     early = {StopReason.LENGTH: "max_output_tokens", StopReason.REFUSED: "content_filter"}.get(telling.stop)
-    if early is None or telling.calls or telling.asked:
+    if early is None or telling.calls:
         return "completed", None
     return "incomplete", Incomplete(reason=early)

@@ -37,6 +37,14 @@ class V1Routes:
                 failure=FAILURE,
             ),
             Operation(
+                "GET",
+                "/v1/models/{model_name:path}",
+                self._handler("models", "ModelsDoor", "show"),
+                "Show an agent or a model.",
+                answer=Later(f"{HERE}.models", "ModelEntry"),
+                failure=FAILURE,
+            ),
+            Operation(
                 "POST",
                 "/v1/chat/completions",
                 self._handler("chat", "Chat", "complete"),

@@ -76,6 +76,8 @@ class Telling:
         self.stop = StopReason.END
         self.asked: dict[str, ApprovalRequested] = {}
         """The questions that are open."""
+        self.added = False
+        """The door had something to say itself; with that the answer ends, and not the run."""
         self.end: RunCompleted | RunFailed | RunCancelled | None = None
         self.last_seq = 0
 
@@ -96,6 +98,7 @@ class Telling:
 
     def add(self, text: str) -> Said:
         """Add something that the door itself has to say."""
+        self.added = True
         return Said(self._add(self._texts, -len(self._texts) - 1, text))
 
     def _take(self, event: TapeEvent) -> Iterator[Piece]:
