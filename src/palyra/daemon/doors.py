@@ -157,7 +157,7 @@ def build(
         *StopRoutes(stops).operations(),
         *ShadowRoutes(shadows).operations(),
         *WhyRoutes(engine, workspace=workspaces).operations(),
-        *UsageRoutes(Usage(engine, lambda: settings.now.spending, clock=clock), clock=clock).operations(),
+        *UsageRoutes(engine, lambda: settings.now.spending, clock=clock).operations(),
         *AdminRoutes(status, metrics).operations(),
         *ConfigRoutes(lambda: settings.now, settings.reload).operations(),
         *JournalRoutes(engine, inspection).operations(),

@@ -1,7 +1,7 @@
 """What was spent, and how the budgets stand, for whoever asks: each principal about its own, an operator about all."""
 
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from msgspec.structs import replace
 
@@ -18,7 +18,6 @@ from palyra.runs.control import RunNotFound
 from palyra.runs.record import replay
 from palyra.settings import SpendingSettings
 
-MOST_ROWS = 500
 MOST_TURNS = 500
 MOST_ACCOUNTS = 8
 """So many are shown of a budget that each session, agent, model or run has by itself."""
@@ -205,8 +204,3 @@ def _standing(
         caps=tuple(caps),
         begins_anew=bounds(budget.per, at)[1] if budget.per is not Per.RUN else None,
     )
-
-
-def usual_since(by: By, now: datetime) -> datetime:
-    """Return from when on usage is told if nobody says: this month, or thirty days if it is by day."""
-    return now - timedelta(days=30) if by is By.DAY else bounds(Per.MONTH, now)[0]
