@@ -52,6 +52,13 @@ SCRIPT = {
             ],
         },
         {
+            "when": {"equals": "delegate it"},
+            "turns": [
+                [{"do": "call", "tool": "agent.delegate", "arguments": {"task": "write it"}}],
+                [{"do": "text", "text": "Done."}],
+            ],
+        },
+        {
             "when": {"contains": "write", "tools": True},
             "turns": [
                 [{"do": "call", "tool": "files.write", "arguments": {"path": "n.txt", "text": "x"}}],
@@ -494,6 +501,18 @@ def test_a_question_is_told_and_the_run_goes_on_when_it_is_answered(daemon: Daem
     assert daemon.finished(run_id)["status"] == "done"
     until(lambda: all(run["ended_at"] for run in daemon.runs()))
     assert [run["status"] for run in daemon.runs()] == ["done", "done"]
+
+
+def test_a_question_of_a_run_that_works_for_this_one_is_told_too(
+    new_sqlite_daemon: NewDaemon, connect: Connect
+) -> None:
+    daemon = new_sqlite_daemon(SCRIPT, approvals_inbox=True).start()
+    raw = connect(daemon).chat.completions.with_raw_response.create(model="palyra", messages=said("delegate it"))
+    told = raw.parse().choices[0].message.content or ""
+    assert "write n.txt" in told
+    link = re.findall(r"http://\S+", told)[0]
+    httpx.post(f"{link}/resolve", headers=_owner(daemon), json={"decision": "allow"})
+    assert daemon.finished(raw.headers["x-palyra-run-id"])["status"] == "done"
 
 
 def test_a_response_that_tells_of_a_question_is_complete(daemon: Daemon, ai: OpenAI) -> None:

@@ -13,7 +13,7 @@ from starlette.types import Receive
 
 from palyra.core.approval import Approval
 from palyra.core.errors import NotFound, Unavailable
-from palyra.core.events import ApprovalRequested, Mode
+from palyra.core.events import Mode
 from palyra.core.ids import PrincipalId
 from palyra.core.message import Accepted
 from palyra.core.run import RunStatus
@@ -28,7 +28,13 @@ from palyra.runs.approvals import CODE_CHARS
 from palyra.runs.control import Control
 
 GONE = "the client of /v1 went away"
-MOST_OPEN = 20
+ASKED = "This needs your word before it goes on:\n{questions}\nThe run waits, and goes on when you have answered."
+QUEUED = (
+    "Your message is kept, and has its turn when the run before it ends. That one waits for your word:\n{questions}"
+)
+MOST_OPEN = 1_000
+CHILDREN_SECONDS = 2.0
+"""So soon it is seen that a run is asked about that works for this one: its questions are on another tape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +109,17 @@ class Call:
 
         Ends early if the caller is gone or the daemon stops.
         """
-        if self._accepted.waiting_for is not None and not self._accepted.repeated:
+        if before := await self._asked_before():
             # It would wait for as long as somebody takes to answer a question that this caller may not know of.
-            yield [self.telling.add(await self._queued()), self._end()]
+            yield [self.telling.add(self._told(QUEUED, before)), self._end()]
             return
         while not self._over and not self._follower.closed:
-            entries = await self._follower.next(seconds=KEEP_ALIVE_SECONDS)
+            patience = CHILDREN_SECONDS if self.telling.children else KEEP_ALIVE_SECONDS
+            entries = await self._follower.next(seconds=patience)
             told = [piece for entry in entries for piece in self.telling.take(entry)]
             self._over = self.telling.end is not None
-            if self.telling.asked and not self._over and await self._waits():
-                told += [self.telling.add(self._questions()), self._end()]
+            if not self._over and (asked := await self._asked()):
+                told += [self.telling.add(self._told(ASKED, asked)), self._end()]
             if entries and not told:
                 continue
             yield told
@@ -129,7 +136,7 @@ class Call:
         self._follower.close()
         self._place.close()
         joined = self._accepted.steered or self._accepted.repeated
-        if not self._gone or self._over or joined or self._manner.stays or await self._open_questions(of_run=True):
+        if not self._gone or self._over or joined or self._manner.stays or await self._asked():
             return
         try:
             await self._control.cancel(self._principal, self._accepted.run_id, reason=GONE)
@@ -140,46 +147,36 @@ class Call:
         self._over = True
         return Over()
 
-    async def _waits(self) -> bool:
-        """Tell whether the run waits for a person."""
+    async def _asked_before(self) -> list[Approval]:
+        """Return the questions that the run before this one in its session waits for."""
+        if self._accepted.waiting_for is None or self._accepted.repeated:
+            return []
+        return [one for one in await self._open() if one.session_id == self._accepted.session_id]
+
+    async def _asked(self) -> list[Approval]:
+        """Return the questions that the run waits for, its own and those of runs that work for it."""
+        if not self.telling.asked and not self.telling.children:
+            return []
+        own = {self._accepted.run_id, *self.telling.children}
+        asked = [one for one in await self._open() if one.run_id in own]
+        if not asked:
+            return []
         run = await self._engine.read(lambda conn: runs.get(conn, self._accepted.run_id, self._principal))
-        return run is not None and run.status is RunStatus.WAITING
+        return asked if run is not None and run.status is RunStatus.WAITING else []
 
-    def _questions(self) -> str:
-        lines = ["This needs your word before it goes on:"]
-        for event in self.telling.asked.values():
-            lines += self._question(event.approval_id, _about(event))
-        return "\n".join([*lines, "The run waits, and goes on when you have answered."])
-
-    async def _queued(self) -> str:
-        lines = ["Your message is kept, and has its turn when the run before it ends. That one waits for your word:"]
-        for one in await self._open_questions(of_run=False):
-            lines += self._question(one.approval_id, one.effect.summary or one.reason)
-        return "\n".join(lines)
-
-    async def _open_questions(self, *, of_run: bool) -> list[Approval]:
-        """Return what somebody is asked about the run, or else about any run of its session."""
-
+    async def _open(self) -> list[Approval]:
         def query(conn: Connection) -> list[Approval]:
             return approvals.page(conn, self._principal, only_open=True, before=None, limit=MOST_OPEN)
 
-        accepted = self._accepted
-        return [
-            one
-            for one in await self._engine.read(query)
-            if (one.run_id == accepted.run_id if of_run else one.session_id == accepted.session_id)
-        ]
+        return await self._engine.read(query)
 
-    def _question(self, approval_id: str, about: str) -> list[str]:
-        code = approval_id[-CODE_CHARS:]
-        return [
-            f"- {about}",
-            f"  Code {code}: `palyra approvals allow {code}` or `palyra approvals deny {code}`,"
-            f" or {self._manner.link}/console/v1/approvals/{approval_id}",
-        ]
-
-
-def _about(event: ApprovalRequested) -> str:
-    if event.effect is not None and event.effect.summary:
-        return event.effect.summary
-    return event.tool or event.reason
+    def _told(self, words: str, asked: list[Approval]) -> str:
+        lines = []
+        for one in asked:
+            code = one.approval_id[-CODE_CHARS:]
+            lines += [
+                f"- {one.effect.summary or one.tool or one.reason}",
+                f"  Code {code}: `palyra approvals allow {code}` or `palyra approvals deny {code}`,"
+                f" or {self._manner.link}/console/v1/approvals/{one.approval_id}",
+            ]
+        return words.format(questions="\n".join(lines))

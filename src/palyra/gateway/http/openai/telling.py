@@ -12,6 +12,8 @@ from palyra.core.events import (
     ApprovalRequested,
     ApprovalResolved,
     CallHandedOver,
+    ChildEnded,
+    ChildStarted,
     Entry,
     ModelReasoning,
     ModelText,
@@ -25,7 +27,7 @@ from palyra.core.events import (
     TapeEvent,
     ToolProposed,
 )
-from palyra.core.ids import CallId
+from palyra.core.ids import CallId, RunId
 from palyra.core.prompt import StopReason
 from palyra.core.tool import ToolCall
 from palyra.core.usage import Usage
@@ -74,8 +76,10 @@ class Telling:
         """What was left to the caller."""
         self.usage = Usage()
         self.stop = StopReason.END
-        self.asked: dict[str, ApprovalRequested] = {}
+        self.asked: set[str] = set()
         """The questions that are open."""
+        self.children: set[RunId] = set()
+        """The runs that work for this one."""
         self.added = False
         """The door had something to say itself; with that the answer ends, and not the run."""
         self.end: RunCompleted | RunFailed | RunCancelled | None = None
@@ -124,9 +128,13 @@ class Telling:
             case CallHandedOver(call_id=call_id):
                 self.calls.append(self._proposed[call_id])
             case ApprovalRequested(approval_id=approval_id):
-                self.asked[approval_id] = event
+                self.asked.add(approval_id)
             case ApprovalResolved(approval_id=approval_id):
-                self.asked.pop(approval_id, None)
+                self.asked.discard(approval_id)
+            case ChildStarted(child_run_id=child):
+                self.children.add(child)
+            case ChildEnded(child_run_id=child):
+                self.children.discard(child)
             case RunCompleted() | RunFailed() | RunCancelled():
                 self.end = event
                 yield Over()
