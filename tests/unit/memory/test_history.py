@@ -33,6 +33,15 @@ class Talk:
     def tool(self, call: str, text: str = "result", *, tokens: int = 10) -> "Talk":
         return self._add(Message(role=Role.TOOL, text=text, call_id=CallId(call)), tokens, (labels.TOOL,))
 
+    def past(self, role: Role, text: str, *, tokens: int = 10) -> "Talk":
+        """Add what the caller of the next run brings along."""
+        return self._add(Message(role=role, text=text, given=True), tokens, (labels.TOOL,))
+
+    def begin(self) -> "Talk":
+        """Begin a run with whatever comes next."""
+        self._run += 1
+        return self
+
     def _add(self, message: Message, tokens: int, marks: tuple[str, ...]) -> "Talk":
         self.kept.append(Kept(len(self.kept) + 1, RunId(f"run {self._run}"), message, tokens, marks, 0))
         return self
@@ -104,6 +113,27 @@ def test_a_run_that_is_too_long_by_itself_loses_its_oldest_steps() -> None:
 def test_the_last_step_stays_whole_even_if_it_does_not_fit() -> None:
     talk = Talk().user().model("old", "a").tool("a").model("look", "b", "c").tool("c", tokens=500).tool("b", tokens=500)
     assert texts(window(talk, tokens=100)) == ["question", "look", "result", "result"]
+
+
+def test_results_that_come_with_the_next_run_stand_behind_their_calls() -> None:
+    talk = Talk().user("one").model("look", "a", "b").tool("a", "of a").begin().tool("b", "of b").model("two")
+    assert texts(window(talk)) == ["one", "look", "of a", "of b", "two"]
+    talk.user("three")
+    assert texts(window(talk, tokens=59)) == ["three"], "and both runs are dropped together"
+    known = History()
+    known.take_in(SESSION, Fresh(0, 3, talk.kept[:3], whole=True), most=1_000)
+    later = known.take_in(SESSION, Fresh(0, 6, talk.kept[3:], whole=False), most=1_000)
+    assert texts(later.window(tokens=1_000)) == ["one", "look", "of a", "of b", "two", "three"]
+
+
+def test_of_a_long_past_that_comes_along_the_latest_is_shown() -> None:
+    talk = Talk().begin()
+    for number in range(5):
+        talk.past(Role.USER, f"said {number}").past(Role.ASSISTANT, f"answered {number}")
+    talk.user("now", steer=True)
+    assert texts(window(talk, tokens=50)) == ["said 3", "answered 3", "said 4", "answered 4", "now"]
+    assert texts(window(talk, tokens=40)) == ["said 4", "answered 4", "now"], "it begins with what a person said"
+    assert texts(window(talk, tokens=5)) == ["now"]
 
 
 def test_what_is_new_joins_what_is_known() -> None:
