@@ -225,3 +225,21 @@ async def test_the_tape_has_a_digest_of_what_the_model_was_told_and_never_the_te
     assert context.window_tokens == 100_000
     prompt = world.prompts[0]
     assert context.estimated_tokens >= estimate_tokens(prompt.system)
+
+
+async def test_what_was_seen_at_the_beginning_is_not_taken_for_all_there_is(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the commit that begins a run and its first turn, others may push its conversation out of memory."""
+    world = await begin(said_by(lambda prompt: [TextDelta("Yes."), DONE]))
+    for number in range(3):
+        await world.ask(f"message {number}", key="long")
+        await world.ask(f"aside {number}", key="other")
+    monkeypatch.setattr(history, "MOST_SESSIONS", 1)
+    for number in range(3, 6):
+        runs = [await world.say(f"message {number}", key="long"), await world.say(f"aside {number}", key="other")]
+        await world.all_ended(runs)
+        for prompt in world.prompts[-2:]:
+            word = inputs(prompt)[-1].split()[0]
+            assert inputs(prompt) == [f"{word} {place}" for place in range(number + 1)]
+

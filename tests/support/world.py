@@ -41,6 +41,7 @@ from palyra.journal.sealing import KeyPlace
 from palyra.journal.signing import KeySigner
 from palyra.journal.sqlite import SqliteEngine
 from palyra.journal.tail import Tail
+from palyra.memory.context import Context
 from palyra.policy.gate import Gate
 from palyra.policy.load import combine
 from palyra.providers.base import Provider
@@ -292,6 +293,7 @@ class World:
             secrets=self.secrets,
             toolbox=self._toolbox,
         )
+        context = Context(line)
         roster = Roster(
             lambda: self.models,
             build=lambda settings, name, model: self.build(settings, name, model),
@@ -303,6 +305,7 @@ class World:
             ids=ids,
             model=ModelStep(
                 line,
+                context=context,
                 roster=roster,
                 budgets=Budgets(lambda: self.spending, self.prices),
                 overdraft=Overdraft(channels, expires=lambda: self.expires, clock=clock, ids=ids),
@@ -341,6 +344,7 @@ class World:
             queued_inputs=QUEUED_INPUTS,
             stops=stops,
             meant=roster.meant,
+            glance=context.glance,
             place=worker.place,
         )
         self.stops = stops

@@ -55,7 +55,7 @@ from palyra.runs.agents import Agents
 from palyra.runs.approvals import Approvals
 from palyra.runs.control import Control
 from palyra.runs.files import Files
-from palyra.runs.intake import Intake
+from palyra.runs.intake import Glance, Intake
 from palyra.runs.mcp import Mcp
 from palyra.runs.providers import Providers
 from palyra.runs.secrets import Secrets
@@ -63,7 +63,6 @@ from palyra.runs.sessions import Sessions
 from palyra.runs.shadow import Shadows
 from palyra.runs.stops import Stops
 from palyra.runs.tokens import Tokens
-from palyra.runs.usage import Usage
 from palyra.runs.watch import Watch
 from palyra.tools.toolbox import Toolbox
 
@@ -105,6 +104,7 @@ def build(
     watch: Watch,
     toolbox: Toolbox,
     roster: Roster,
+    glance: Glance,
     remote: Callable[[str, str], Remote],
     mcp: Mcp,
     providers: Providers,
@@ -122,6 +122,7 @@ def build(
         queued_inputs=queued,
         stops=stops,
         meant=roster.meant,
+        glance=glance,
         place=place,
     )
     settings.watch(lambda new: intake.adopt(new.limits, new.runs.queued_inputs))

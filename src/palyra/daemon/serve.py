@@ -36,6 +36,7 @@ from palyra.journal import agents, backup, migrate, runs, tasks
 from palyra.journal.engine import Connection, Engine
 from palyra.journal.sealing import KeyPlace
 from palyra.journal.tail import Tail
+from palyra.memory.context import Context
 from palyra.policy.current import CurrentPolicies
 from palyra.providers.http import Http
 from palyra.providers.llama import Llama
@@ -115,6 +116,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         llama = Llama()
         stack.push_async_callback(llama.close)
         connect = models.connector(current, referred=referred, http=outward, llama=llama)
+        context = Context(engine)
         roster = models.build(current, connect=connect, clock=clock)
         remote = models.passer_on(current, referred=referred, http=outward)
         grpc_at = ""
@@ -140,6 +142,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         worker = _worker(
             engine,
             current,
+            context=context,
             roster=roster,
             budgets=Budgets(lambda: current.now.spending, prices),
             workspaces=workspaces,
@@ -227,6 +230,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             watch=watch,
             toolbox=toolbox,
             roster=roster,
+            glance=context.glance,
             remote=remote,
             mcp=Mcp(engine, mcp_servers, clock=clock),
             providers=Providers(
@@ -286,6 +290,7 @@ def _worker(
     engine: Engine,
     settings: Current,
     *,
+    context: Context,
     roster: Roster,
     budgets: Budgets,
     workspaces: Workspaces,
@@ -316,6 +321,7 @@ def _worker(
         ids=ids,
         model=ModelStep(
             engine,
+            context=context,
             roster=roster,
             budgets=budgets,
             overdraft=Overdraft(channels, expires=expires, clock=clock, ids=ids),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from palyra.core.agent import Agent
+from palyra.core.ids import RunId
 from palyra.core.prompt import Prompt, estimate_tokens
 from palyra.core.run import RunState
 from palyra.core.tool import ToolSpec
@@ -14,8 +15,10 @@ from palyra.journal.engine import Connection, Engine
 from palyra.memory.history import Conversation, Fresh, History, Window, read_fresh
 
 ANSWER_SHARE = 4
-SYSTEMS_KNOWN = 64
 """One part in so many of the window is left for the answer."""
+SYSTEMS_KNOWN = 64
+MOST_GLANCES = 256
+"""How many may be waiting: those of commits that failed are never asked for."""
 
 RULES = (
     "You work for the person who writes to you. Answer plainly and briefly. "
@@ -49,6 +52,22 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
+class _Glance:
+    """What was seen when the run began."""
+
+    agent: Agent
+    fresh: Fresh
+    position: tuple[int, int] | None
+    """What was known of the conversation then."""
+    most: int
+
+    def holds(self, state: RunState, position: tuple[int, int] | None, *, most: int) -> bool:
+        """Tell whether it is still all that there is: nothing was said since, and the same is known."""
+        unchanged = self.fresh.whole or self.position == position
+        return unchanged and self.most == most and state.turns == 0 and state.inputs == 1
+
+
+@dataclass(frozen=True, slots=True)
 class _Fixed:
     """What is known of the part of a prompt that stands before the conversation."""
 
@@ -64,13 +83,34 @@ class Context:
         self._engine = engine
         self._history = History()
         self._fixed: dict[str, _Fixed] = {}
+        self._glances: dict[RunId, _Glance] = {}
+        self._widest_tokens = 0
+        """What the last look was made with."""
+
+    def glance(self, conn: Connection, state: RunState, agent: Agent) -> None:
+        """Look already in the commit that begins a run, from the thread that writes: its first turn need not wait.
+
+        What is found here is a guess until `look` sees that it still fits; if the commit fails, nobody asks for it.
+        """
+        most = self._widest_tokens
+        if not most:
+            return
+        position = self._history.position(state.session_id, most=most)
+        fresh = read_fresh(conn, state.session_id, position=position, tokens=most)
+        while len(self._glances) >= MOST_GLANCES:
+            self._glances.pop(next(iter(self._glances)), None)
+        self._glances[state.run_id] = _Glance(agent, fresh, position, most)
 
     async def look(self, state: RunState, *, widest_tokens: int) -> Seen | None:
         """Read the run's agent and what was said since the last look; None if the agent is gone.
 
         As much is read as the widest window among the models takes that may be asked.
         """
+        self._widest_tokens = widest_tokens
         position = self._history.position(state.session_id, most=widest_tokens)
+        glance = self._glances.pop(state.run_id, None)
+        if glance is not None and glance.holds(state, position, most=widest_tokens):
+            return Seen(glance.agent, self._history.take_in(state.session_id, glance.fresh, most=widest_tokens))
 
         def query(conn: Connection) -> tuple[Agent, Fresh] | None:
             agent = agents.get(conn, state.agent_id, state.principal)

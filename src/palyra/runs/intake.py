@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from palyra.core import labels
+from palyra.core.agent import Agent
 from palyra.core.brief import NO_BRIEF
 from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import Invalid, Unavailable
@@ -45,6 +46,8 @@ from palyra.runs.record import Book, replay
 from palyra.runs.sessions import Resolved, SessionBusy, SessionPutAway, resolve
 from palyra.runs.stops import Stopped, Stops
 
+Glance = Callable[[Connection, RunState, Agent], None]
+
 _encode = msgspec.json.Encoder()
 _answer = msgspec.json.Decoder(Accepted)
 
@@ -74,12 +77,16 @@ class Intake:
         queued_inputs: int,
         stops: Stops,
         meant: Callable[[str], str],
+        glance: Glance,
         place: Callable[[], AbstractContextManager[str | None]] = nullcontext,
     ) -> None:
         """`meant` returns the whole name of a model, or raises if there is none.
 
+        `glance` is called in the commit that begins a run and gives it to a carrier: what that one needs first.
+
         `place` keeps a carrier free while a message is written down, and says who it is; None if all are busy."""
         self._meant = meant
+        self._glance = glance
         self._keep_place = place
         self._stops = stops
         self._engine = engine
@@ -188,8 +195,10 @@ class Intake:
         resolved = resolve(conn, inbound.principal, ref=inbound.session, ids=self._ids, at=at)
         if resolved.session.archived_at is not None:
             raise SessionPutAway
-        accepted = self._place(conn, inbound, along, resolved, run_id=run_id, at=at, carrier=carrier)
+        accepted, begun = self._place(conn, inbound, along, resolved, run_id=run_id, at=at, carrier=carrier)
         resolved.book.close()
+        if begun is not None and begun[0].started and carrier is not None:
+            self._glance(conn, *begun)
         pictures.add(conn, accepted.session_id, along.pictures, now_ms=to_ms(at))
         if claim is not None and not idempotency.keep(conn, claim, _encode.encode(accepted).decode(), now_ms=to_ms(at)):
             raise KeyTaken
@@ -205,7 +214,7 @@ class Intake:
         run_id: RunId,
         at: datetime,
         carrier: str | None,
-    ) -> Accepted:
+    ) -> tuple[Accepted, tuple[RunState, Agent] | None]:
         session, book = resolved.session, resolved.book
         open_runs = [] if resolved.created else runs.open_in(conn, session.session_id)
         active_id = next((run for run, active in open_runs if active), None)
@@ -213,7 +222,7 @@ class Intake:
         # A run at its limit has had its last look at the conversation; the message gets a run of its own.
         if inbound.mode is Mode.STEER and active is not None and _takes_input(active):
             given.check_can_join(inbound)
-            return self._steer(book, active, inbound, at=at)
+            return self._steer(book, active, inbound, at=at), None
         self._check_room(len(open_runs))
         if inbound.given and open_runs:
             # What is brought along stands before the message, and nobody can say what the active run will yet add.
@@ -240,13 +249,14 @@ class Intake:
         state = book.accept(run_id, event, given=along.messages, first=interrupts, carrier=carrier)
         if interrupts and active is not None:
             state = self._interrupt(conn, book, active, state, inbound, at=at)
-        return Accepted(
+        accepted = Accepted(
             run_id=run_id,
             session_id=session.session_id,
             after_seq=after_seq,
             queued=not state.started,
             waiting_for=_waits_for(active) if active is not None and not state.started else None,
         )
+        return accepted, (state, agent)
 
     def _check_room(self, open_runs: int) -> None:
         if open_runs > self._queued_inputs:

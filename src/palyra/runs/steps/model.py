@@ -59,6 +59,7 @@ class ModelStep:
         self,
         engine: Engine,
         *,
+        context: Context,
         roster: Roster,
         budgets: Budgets,
         overdraft: Overdraft,
@@ -70,7 +71,7 @@ class ModelStep:
         self._toolbox = toolbox
         self._settings_hash = settings_hash
         self._engine = engine
-        self._context = Context(engine)
+        self._context = context
         self._roster = roster
         self._budgets = budgets
         self._overdraft = overdraft
@@ -94,7 +95,8 @@ class ModelStep:
         asked = self._turn(state, seen, tools)
         refusals: dict[str, BudgetRefused] = {}
         while (plan := self._roster.plan(asked, agent=seen.agent, pinned=pinned)).choice:
-            await asyncio.sleep(routing.pause_seconds(plan.choice, state.failures))
+            if state.failures:
+                await asyncio.sleep(routing.pause_seconds(plan.choice, state.failures))
             provider = self._roster.named(plan.choice)
             context = self._assemble(state, seen, tools, provider, plan)
             prompt = await self._with_pictures(context.prompt, provider)
