@@ -147,6 +147,7 @@ def test_prices_are_read_again_and_a_broken_file_changes_nothing(new_sqlite_daem
     until(lambda: [line for line in daemon.log() if "prices.toml:3: there is no key 'outptu'" in json.dumps(line)])
     assert cost() == 2 * first
     assert "there is no key 'outptu'" in palyra(daemon, "usage", "prices", code=2)
+    assert "there is no key 'outptu'" in palyra(daemon, "config", "check", code=1)
 
 
 def test_each_sees_what_is_theirs(new_sqlite_daemon: NewDaemon) -> None:

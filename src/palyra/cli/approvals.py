@@ -140,7 +140,7 @@ def _show(invocation: Invocation, one: Approval) -> None:
         ("approval", one.approval_id),
         ("what", one.effect.summary),
         ("risk", one.effect.risk.value),
-        ("asked because", f"{one.reason} (policy {', '.join(one.policies)})"),
+        ("asked because", f"{one.reason} (policy {', '.join(one.policies)})" if one.policies else one.reason),
         ("state", one.decision or f"open until {date_time(one.expires_at)}"),
         ("answered by", one.answered_by or ""),
         ("asked again by", f"run {one.reissued_as}" if one.reissued_as else ""),

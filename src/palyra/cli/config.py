@@ -156,8 +156,14 @@ def reload_config(invocation: Invocation) -> None:
 
 
 def look_around(home: Home, settings: Settings) -> Iterator[Problem]:
-    """Find what the settings name and is not there."""
+    """Find what the settings name and is not there, and whether the prices beside them can be used."""
+    from palyra.providers import prices
+
     where = str(home.config)
+    try:
+        prices.load(home, settings.spending.currency)
+    except prices.PricesInvalid as error:
+        yield Problem(str(home.prices), "prices", error.detail, "Until it is mended, the prices stay as they were.")
     root = settings.workspace.root
     if root is not None and not Path(root).expanduser().is_dir():
         what = f"workspace.root is {root}, which is no folder."

@@ -122,19 +122,28 @@ class Budgets:
 
 def explained(short: Overdrawn) -> str:
     """Say which budget is not enough, how it stands, when it begins anew, and what to do."""
+    if short.unpriced:
+        return (
+            f"{standing(short)} Write its price into prices.toml in the home folder, or choose a model that has one;"
+            f" `palyra usage prices {short.model}` says how."
+        )
+    raised = f"raise [spending.budgets.{short.budget}] in config.toml and run `palyra config reload`"
+    return f"{standing(short)} To go on, {raised}."
+
+
+def standing(short: Overdrawn) -> str:
+    """Say which budget is not enough, how it stands, and when it begins anew."""
     whose = "everything" if short.whose == "everything" else f"the {short.whose}"
     if short.unpriced:
         return (
             f"The budget {short.budget!r} caps the money of {whose}, and {short.model} has no price, so that it can not"
-            f" be kept. Write the price into prices.toml in the home folder, or choose a model that has one;"
-            " `palyra usage prices` shows them."
+            " be kept."
         )
     amount = _tokens if short.unit == TOKENS else lambda count: shown(count, short.unit)
     anew = f" It begins anew at {short.begins_anew:%Y-%m-%d %H:%M} UTC." if short.begins_anew is not None else ""
     return (
         f"The budget {short.budget!r} allows {amount(short.cap)} per {short.per.value} for {whose}:"
         f" {amount(short.spent)} are spent or set aside, and this turn may take {amount(short.wanted)}.{anew}"
-        f" To go on, raise [spending.budgets.{short.budget}] in config.toml and run `palyra config reload`."
     )
 
 

@@ -10,7 +10,7 @@ from palyra.core.ids import CallId, IdSource
 from palyra.core.run import RunState
 from palyra.core.step import BUDGET_DENIED
 from palyra.core.tool import Risk
-from palyra.runs.budgets import BudgetRefused, explained
+from palyra.runs.budgets import BudgetRefused, standing
 from palyra.runs.channels import Channels
 
 BUDGET_EXCEEDED = "budget_exceeded"
@@ -35,7 +35,7 @@ class Overdraft:
         if not await self._channels.wait_for(state.principal, state.session_id):
             return RunFailed(at=self._clock.now(), code=BUDGET_DENIED, reason=f"{askable.detail} {NOBODY}")
         at = self._clock.now()
-        told = "\n".join(explained(one) for one in askable.overdrawn)
+        told = "\n".join(standing(one) for one in askable.overdrawn)
         names = ", ".join(dict.fromkeys(one.budget for one in askable.overdrawn))
         return ApprovalRequested(
             at=at,
