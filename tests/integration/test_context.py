@@ -242,4 +242,3 @@ async def test_what_was_seen_at_the_beginning_is_not_taken_for_all_there_is(
         for prompt in world.prompts[-2:]:
             word = inputs(prompt)[-1].split()[0]
             assert inputs(prompt) == [f"{word} {place}" for place in range(number + 1)]
-

@@ -46,7 +46,8 @@ from palyra.core.events import (
     encode,
 )
 from palyra.core.limits import LimitKind, Limits
-from palyra.core.run import TERMINAL, CallState, IllegalTransition, RunState, RunStatus, Stage, begin, evolve
+from palyra.core.machine import begin, evolve
+from palyra.core.run import TERMINAL, CallState, IllegalTransition, RunState, RunStatus, Stage
 from palyra.core.step import (
     LAST_TURN_TRIES,
     AskApproval,

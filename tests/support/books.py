@@ -2,8 +2,9 @@
 
 from palyra.core.events import RunAccepted, RunStarted, SessionEvent
 from palyra.core.ids import RunId, SessionId
+from palyra.core.machine import begin, evolve
 from palyra.core.prompt import Message
-from palyra.core.run import TERMINAL, RunState, RunStatus, begin, evolve
+from palyra.core.run import TERMINAL, RunState, RunStatus
 from palyra.journal import messages, spent, tape
 from palyra.journal.asked import Asked, wrong_grants, wrong_questions
 from palyra.journal.engine import Connection

@@ -44,8 +44,9 @@ from palyra.core.events import (
 )
 from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
 from palyra.core.limits import LimitKind, Limits
+from palyra.core.machine import begin, evolve
 from palyra.core.prompt import Role, StopReason
-from palyra.core.run import RunState, RunStatus, begin, evolve
+from palyra.core.run import RunState, RunStatus
 from palyra.core.tool import Outcome, Risk, Verdict
 from palyra.core.usage import Usage
 

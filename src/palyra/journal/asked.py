@@ -30,7 +30,8 @@ from palyra.core.events import (
     decode,
 )
 from palyra.core.ids import RunId, SessionId
-from palyra.core.run import RunState, begin
+from palyra.core.machine import begin
+from palyra.core.run import RunState
 from palyra.journal import approvals, grants, migrate, rotated
 from palyra.journal.engine import Connection
 from palyra.journal.exported import entries_in

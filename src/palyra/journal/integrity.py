@@ -26,8 +26,9 @@ from palyra.core.events import (
     SessionReset,
 )
 from palyra.core.ids import PrincipalId, RunId, SessionId
+from palyra.core.machine import begin, evolve
 from palyra.core.prompt import Message
-from palyra.core.run import RunState, RunStatus, begin, evolve
+from palyra.core.run import RunState, RunStatus
 from palyra.home import Home
 from palyra.journal import blobs, messages, migrate, rotated, spent, sqlite
 from palyra.journal.anchors import Anchor

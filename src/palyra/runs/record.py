@@ -41,8 +41,9 @@ from palyra.core.events import (
     ToolProposed,
 )
 from palyra.core.ids import CallId, IdSource, RunId, SessionId, TaskId
+from palyra.core.machine import begin, evolve
 from palyra.core.prompt import Message
-from palyra.core.run import TERMINAL, IllegalTransition, RunState, RunStatus, Stage, begin, evolve
+from palyra.core.run import TERMINAL, IllegalTransition, RunState, RunStatus, Stage
 from palyra.core.session import Session
 from palyra.core.spending import SETTLED, VOIDED, left_open, opened
 from palyra.core.step import Finish, next_step

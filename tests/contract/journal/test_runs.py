@@ -8,8 +8,9 @@ from palyra.core.clock import to_ms
 from palyra.core.events import RunEvent
 from palyra.core.ids import RunId
 from palyra.core.limits import LimitKind
-from palyra.core.run import RunState, RunStatus, evolve
-from palyra.core.run import begin as begin_run
+from palyra.core.machine import begin as begin_run
+from palyra.core.machine import evolve
+from palyra.core.run import RunState, RunStatus
 from palyra.core.tool import Verdict
 from palyra.core.usage import Usage
 from palyra.journal import leases, runs, sessions

@@ -5,7 +5,8 @@ import pytest
 from palyra.core.events import Decision, RunEvent
 from palyra.core.ids import CallId
 from palyra.core.limits import LimitKind
-from palyra.core.run import IllegalTransition, RunState, RunStatus, Stage, evolve
+from palyra.core.machine import evolve
+from palyra.core.run import IllegalTransition, RunState, RunStatus, Stage
 from palyra.core.step import AskApproval, CheckPolicy, ExecuteTools, Finish, HandOver, RefuseCalls, Suspend, next_step
 from palyra.core.tool import Verdict
 from tests.support import builders as b

@@ -7,7 +7,8 @@ from palyra.core.errors import Broken
 from palyra.core.events import Decision, Parent, RunEvent
 from palyra.core.ids import CallId, RunId, SessionId
 from palyra.core.limits import LimitKind, Limits
-from palyra.core.run import IllegalTransition, RunState, RunStatus, Stage, begin, evolve
+from palyra.core.machine import begin, evolve
+from palyra.core.run import IllegalTransition, RunState, RunStatus, Stage
 from palyra.core.step import (
     LAST_TURN_TRIES,
     AskApproval,
