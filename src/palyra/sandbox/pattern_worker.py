@@ -9,10 +9,12 @@ none), then the numbers of the matching lines, counted from 0.
 import json
 import re
 import sys
+from importlib import import_module
+from typing import Any
 
 # Only so can be seen what a pattern is made of. By their old, public names they warn.
-from re import _constants as kinds  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
+kinds: Any = import_module("re._constants")
+parser: Any = import_module("re._parser")
 
 MEMORY_BYTES = 512 * 1024 * 1024
 CPU_SECONDS = 30
