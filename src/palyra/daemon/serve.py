@@ -8,7 +8,6 @@ import signal
 import ssl
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from datetime import timedelta
 
 import uvloop
 
@@ -19,11 +18,9 @@ from palyra.background.inspection import Inspection
 from palyra.background.jobs import approvals, children, retention, title, upkeep
 from palyra.background.metrics import Metrics
 from palyra.background.queue import JobContext, Queue
-from palyra.core.clock import Clock
 from palyra.core.errors import Unavailable
-from palyra.core.ids import IdSource
 from palyra.core.version import VERSION
-from palyra.daemon import doors, journal, mcp, models
+from palyra.daemon import carrying, doors, journal, mcp, models, standing
 from palyra.daemon.current import Current
 from palyra.daemon.home import Lock, Workspaces, announced, prepare, writing
 from palyra.daemon.listen import address, listen
@@ -32,8 +29,7 @@ from palyra.daemon.system import SystemClock, SystemIds
 from palyra.gateway.grpc.server import GrpcPortTaken, GrpcServer
 from palyra.gateway.records import Part, Status
 from palyra.home import Home
-from palyra.journal import agents, backup, migrate, runs, tasks
-from palyra.journal.engine import Connection, Engine
+from palyra.journal import backup
 from palyra.journal.sealing import KeyPlace
 from palyra.journal.tail import Tail
 from palyra.memory.context import Context
@@ -41,28 +37,17 @@ from palyra.policy.current import CurrentPolicies
 from palyra.providers.http import Http
 from palyra.providers.llama import Llama
 from palyra.providers.prices import Prices
-from palyra.providers.roster import Roster
 from palyra.runs.attestations import Attester
 from palyra.runs.budgets import Budgets
 from palyra.runs.channels import Channels
-from palyra.runs.judge import Judge
-from palyra.runs.loop import Loop
 from palyra.runs.mcp import Mcp
-from palyra.runs.overdraft import Overdraft
 from palyra.runs.providers import Providers
 from palyra.runs.references import Referred
 from palyra.runs.secrets import Secrets, Used
 from palyra.runs.shadow import Shadows
-from palyra.runs.steps.approval import ApprovalStep
-from palyra.runs.steps.model import ModelStep
-from palyra.runs.steps.policy import PolicyStep
-from palyra.runs.steps.tools import ToolsStep
 from palyra.runs.stops import Stops
 from palyra.runs.watch import Watch
-from palyra.runs.workbench import Workbench
-from palyra.runs.worker import Worker
 from palyra.sandbox import process as sandbox
-from palyra.sandbox.base import Sandbox
 from palyra.sandbox.wasm import KEPT, Modules
 from palyra.settings import DEFAULT_PORT, Settings, SettingsInvalid
 from palyra.tools.plugins.current import CurrentPlugins
@@ -139,7 +124,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         await shadows.load()
         stack.push_async_callback(shadows.flush)
         attester = Attester(identity.signer)
-        worker = _worker(
+        worker = carrying.build(
             engine,
             current,
             context=context,
@@ -168,7 +153,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         started_at = clock.now()
 
         async def status() -> Status:
-            engine_name, schema, agent_count, run_counts, task_counts = await engine.read(_counts)
+            engine_name, schema, agent_count, run_counts, task_counts = await engine.read(standing.counts)
             trouble = worker.trouble or "ok"
             return Status(
                 version=VERSION,
@@ -191,13 +176,13 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                     models.part(roster),
                     Part(name="agents", status="ok", detail=f"{agent_count} in all"),
                     Part(name="worker", status="ok", detail=f"carries {worker.carrying} runs"),
-                    _stop_part(stops),
+                    standing.stop_part(stops),
                     Part(
                         name="queue",
                         status="ok" if not task_counts.get("parked") else "tasks_parked",
                         detail=f"{task_counts.get('pending', 0)} pending, {task_counts.get('parked', 0)} parked",
                     ),
-                    *_plugin_parts(plugins),
+                    *standing.plugin_parts(plugins),
                     *mcp.parts(mcp_servers),
                 ],
             )
@@ -286,72 +271,6 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
     return 0
 
 
-def _worker(
-    engine: Engine,
-    settings: Current,
-    *,
-    context: Context,
-    roster: Roster,
-    budgets: Budgets,
-    workspaces: Workspaces,
-    sandbox: Sandbox,
-    modules: Modules,
-    secrets: Secrets,
-    used: Used,
-    toolbox: Toolbox,
-    policies: CurrentPolicies,
-    shadows: Shadows,
-    channels: Channels,
-    stops: Stops,
-    attester: Attester,
-    clock: Clock,
-    ids: IdSource,
-    owner: str,
-) -> Worker:
-    def expires() -> timedelta:
-        return timedelta(seconds=settings.now.approvals.expire_seconds)
-
-    judge = Judge(lambda: policies.gate, channels, clock=clock)
-    workbench = Workbench(
-        workspace=workspaces, clock=clock, sandbox=sandbox, modules=modules, toolbox=toolbox, secrets=secrets
-    )
-    loop = Loop(
-        engine,
-        clock=clock,
-        ids=ids,
-        model=ModelStep(
-            engine,
-            context=context,
-            roster=roster,
-            budgets=budgets,
-            overdraft=Overdraft(channels, expires=expires, clock=clock, ids=ids),
-            clock=clock,
-            ids=ids,
-            settings_hash=lambda: settings.hash,
-            toolbox=toolbox,
-        ),
-        policy=PolicyStep(engine, judge=judge, workbench=workbench, clock=clock, shadows=shadows),
-        approval=ApprovalStep(
-            engine,
-            expires=expires,
-            clock=clock,
-            ids=ids,
-        ),
-        tools=ToolsStep(
-            engine,
-            judge=judge,
-            workbench=workbench,
-            attester=attester,
-            clock=clock,
-            ids=ids,
-            hide=used.hide_for,
-        ),
-        attester=attester,
-        stops=stops,
-    )
-    return Worker(engine, loop, stops=stops, clock=clock, owner=owner, concurrency=settings.now.runs.concurrency)
-
-
 async def _start_grpc(server: GrpcServer, settings: Settings) -> str:
     host, port = settings.grpc.host, settings.grpc.port
     tls = _tls(settings)
@@ -377,35 +296,6 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
     except OSError as error:
         raise SettingsInvalid(f"The TLS certificate or its key can not be read: {error}.") from error
     return context
-
-
-def _plugin_parts(plugins: CurrentPlugins) -> list[Part]:
-    """Say how the plugins stand, if there are any."""
-    found = plugins.now
-    if not found.plugins and not found.faulty:
-        return []
-    left_out = ", ".join(faulty.name for faulty in found.faulty)
-    return [
-        Part(
-            name="plugins",
-            status="plugins_left_out" if left_out else "ok",
-            detail=f"{len(found.plugins)} in force{f', left out: {left_out}' if left_out else ''}",
-        )
-    ]
-
-
-def _stop_part(stops: Stops) -> Part:
-    """Say what is stopped. Anybody with a token reads it, so whose work is stopped is told of all only."""
-    if (stop := stops.everything) is not None:
-        return Part(name="stop", status="stopped", detail=f"{stop.told} `palyra resume` lets work go on.")
-    people = len({stop.principal for stop in stops.standing})
-    return Part(
-        name="stop", status="ok", detail=f"the work of {people} principals is stopped" if people else "nothing is"
-    )
-
-
-def _counts(conn: Connection) -> tuple[str, int, int, dict[str, int], dict[str, int]]:
-    return conn.dialect.name, migrate.current(conn), agents.count(conn), runs.counts(conn), tasks.counts(conn)
 
 
 def _word_to_stop() -> asyncio.Event:
