@@ -16,6 +16,7 @@ from palyra.core.run import RunStatus
 from palyra.core.spending import RESERVED, Turn
 from palyra.core.usage import Usage
 from palyra.journal import spending, usage
+from palyra.providers.base import FailureKind, ProviderFailed
 from palyra.runs.approvals import AnswerMalformed, ApprovalExpired, NotACall, ScopeTooWide
 from palyra.settings import ModelSettings, SpendingSettings
 from tests.integration.cast import a_call, said_by
@@ -389,6 +390,28 @@ async def test_a_cancel_in_the_middle_of_a_turn_settles_it(begin: Begin) -> None
     await world.ended(said)
     (turn,) = await turns(world, said)
     assert (turn.state, turn.micros) == ("voided", MOST)
+
+
+async def test_a_turn_that_broke_off_is_settled_at_what_was_set_aside(begin: Begin) -> None:
+    async def speak(prompt: Prompt) -> AsyncIterator[ModelEvent]:
+        yield TextDelta("Well.")
+        raise ProviderFailed("It broke off.", kind=FailureKind.NETWORK)
+
+    world = await priced(begin, Model(speak), daily=money(2 * MOST - 1))
+    said = await world.say("Hi.")
+    assert (await failure(world, said)).code == "model_network"
+    (turn,) = await turns(world, said)
+    assert (turn.state, turn.micros, turn.output_tokens, turn.estimated) == ("voided", MOST, MOST, 1)
+    assert (await failure(world, await world.say("Hi again."))).code == "budget_exceeded"
+
+
+async def test_a_provider_that_does_not_count_is_taken_to_have_read_all_of_the_prompt(begin: Begin) -> None:
+    guess = TurnDone(stop=StopReason.END, usage=Usage(input_tokens=1, output_tokens=USED, estimated=True))
+    world = await priced(begin, said_by(lambda prompt: [TextDelta("Well."), guess]))
+    said = await world.say("Hi.")
+    await world.ended(said)
+    (turn,) = await turns(world, said)
+    assert turn.input_tokens == turn.reserved_input > 1
 
 
 async def test_the_question_on_the_tape_says_what_is_at_stake(begin: Begin) -> None:

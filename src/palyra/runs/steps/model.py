@@ -13,6 +13,7 @@ from functools import partial
 import msgspec
 
 from palyra.core import found
+from palyra.core.budget import Reserved
 from palyra.core.clock import Clock
 from palyra.core.errors import Invalid
 from palyra.core.events import (
@@ -101,12 +102,12 @@ class ModelStep:
             context = self._assemble(state, seen, tools, provider, plan)
             prompt = await self._with_pictures(context.prompt, provider)
             try:
-                await self._begin(state, step, plan, provider, context, brought, emit)
+                reserved = await self._begin(state, step, plan, provider, context, brought, emit)
             except BudgetRefused as refusal:
                 refusals[plan.choice] = refusal
                 asked = replace(asked, refused={name: one.detail for name, one in refusals.items()})
                 continue
-            broken = await self._stream(state, provider, context, prompt, emit)
+            broken = await self._stream(state, provider, context, prompt, reserved, emit)
             if broken is not None:
                 await emit(self._broken(state, seen, asked, provider, broken))
             return
@@ -124,8 +125,8 @@ class ModelStep:
         context: Assembled,
         brought: tuple[str, ...],
         emit: Emit,
-    ) -> None:
-        """Record what the model is shown and that it is asked, and set aside what that may take."""
+    ) -> Reserved:
+        """Record what the model is shown and that it is asked; set aside what that may take, and return it."""
         window, at = context.window, self._clock.now()
         narrowed = routing.narrowings(state.failures, plan.choice) > 0
         most = context.prompt.options.max_output_tokens or provider.capabilities.max_output_tokens
@@ -161,21 +162,29 @@ class ModelStep:
             ],
             also=self._budgets.guard(state, plan.choice, reserved, at) if self._budgets.are_set else None,
         )
+        return reserved
 
     async def _stream(
-        self, state: RunState, provider: Provider, context: Assembled, prompt: Prompt, emit: Emit
+        self,
+        state: RunState,
+        provider: Provider,
+        context: Assembled,
+        prompt: Prompt,
+        reserved: Reserved,
+        emit: Emit,
     ) -> Broken | None:
         """Take the turn, and note how the provider fares."""
         turn = Turn(
             provider,
             state.turns + 1,
             labels=context.window.labels,
+            reserved=reserved,
             cost=partial(self._budgets.cost, full_name(provider)),
             clock=self._clock,
             ids=self._ids,
         )
         self._roster.asked(provider)
-        broken = await turn.take(prompt, emit, asked_tokens=context.estimated_tokens)
+        broken = await turn.take(prompt, emit)
         if broken is None:
             self._roster.answered(provider)
         else:
@@ -256,7 +265,7 @@ class ModelStep:
             retry_ms=int(error.retry_after.total_seconds() * 1000),
             refused=error.refused,
             usage=broken.usage,
-            micros=self._budgets.cost(full_name(provider), broken.usage),
+            micros=broken.micros,
         )
         failure = Failure(full_name(provider), error.kind.value, void.retry_ms, error.detail, error.refused)
         failures = (*state.failures, failure)

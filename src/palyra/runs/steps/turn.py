@@ -10,6 +10,9 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import cast
 
+from msgspec.structs import replace
+
+from palyra.core.budget import Reserved
 from palyra.core.clock import Clock
 from palyra.core.events import ModelReasoning, ModelText, ModelTurnEnded, RunEvent, ToolProposed
 from palyra.core.ids import CallId, IdSource
@@ -23,6 +26,7 @@ from palyra.core.prompt import (
     TurnDone,
     estimate_tokens,
 )
+from palyra.core.spending import left_open
 from palyra.core.usage import Usage
 from palyra.providers.base import FailureKind, Provider, ProviderFailed
 from palyra.runs.emit import Emit
@@ -47,6 +51,8 @@ class Broken:
     error: ProviderFailed
     usage: Usage
     """What it is taken to have used."""
+    micros: int | None
+    """What that cost; None if the model has no price."""
     said: tuple[RunEvent, ...]
     """What came in with the failure, and is not recorded yet."""
 
@@ -60,6 +66,7 @@ class Turn:
         number: int,
         *,
         labels: tuple[str, ...],
+        reserved: Reserved,
         cost: Callable[[Usage], int | None],
         clock: Clock,
         ids: IdSource,
@@ -67,13 +74,14 @@ class Turn:
         self._provider = provider
         self._number = number
         self._labels = labels
+        self._reserved = reserved
         self._cost = cost
         self._clock = clock
         self._ids = ids
         self._queue: _Queue = asyncio.Queue(QUEUE_EVENTS)
         self._text_bytes = self._calls = self._made_tokens = 0
 
-    async def take(self, prompt: Prompt, emit: Emit, *, asked_tokens: int) -> Broken | None:
+    async def take(self, prompt: Prompt, emit: Emit) -> Broken | None:
         """Ask the model and record what it says to its end; return how it broke, if it did."""
         async with asyncio.TaskGroup() as group:
             reader = group.create_task(self._read(prompt))
@@ -82,8 +90,21 @@ class Turn:
         if failed is None:
             return None
         error, said = failed
-        used = Usage(input_tokens=asked_tokens, output_tokens=self._made_tokens, estimated=True)
-        return Broken(error, Usage() if error.refused else used, tuple(said))
+        return Broken(error, *self._taken(refused=error.refused), tuple(said))
+
+    def _taken(self, *, refused: bool) -> tuple[Usage, int | None]:
+        """Return what a turn that broke is taken to have used: all that was set aside for it, unless it was refused.
+
+        What the provider takes money for may be far more than what came here: thoughts that it does not show, and all
+        that it goes on to write before it sees that nobody reads any more.
+        """
+        if refused:
+            return Usage(), self._cost(Usage())
+        usage, micros = left_open(self._reserved)
+        if self._made_tokens <= usage.output_tokens:
+            return usage, micros
+        beyond = replace(usage, output_tokens=self._made_tokens)
+        return beyond, self._cost(beyond)
 
     async def _read(self, prompt: Prompt) -> None:
         try:
@@ -148,6 +169,10 @@ class Turn:
                     malformed=mend_text(item.malformed),
                 )
             case TurnDone(stop=stop, usage=usage):
+                if usage.estimated:
+                    # A guess of the provider's knows less of the prompt than ours: neither its tools nor its pictures.
+                    most = max(usage.input_tokens, self._reserved.input_tokens)
+                    usage = replace(usage, input_tokens=most)
                 return ModelTurnEnded(
                     at=at, actor=actor, labels=labels, turn=turn, stop=stop, usage=usage, micros=self._cost(usage)
                 )
