@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from palyra.core import budget, mcp, model
-from palyra.core.budget import Budget
+from palyra.core.budget import Budget, Of
 from palyra.core.mcp import McpServer
 from palyra.core.model import ModelProvider
 from palyra.references import KINDS, Reference, ReferenceInvalid, parse
@@ -154,6 +154,8 @@ def _strangers(settings: Settings) -> Iterator[Fault]:
     named += [("model.rules", name) for rule in settings.model.rules for name in rule.models]
     if settings.model.embeddings is not None:
         named.append(("model.embeddings", settings.model.embeddings))
+    budgets = settings.spending.budgets.items()
+    named += [(f"spending.budgets.{name}.only", one.only) for name, one in budgets if one.of is Of.MODEL and one.only]
     known = (*model.BUILT_IN, *settings.model.providers)
     for key, name in named:
         provider, which = model.split(name)

@@ -418,3 +418,35 @@ def test_mcp_servers_come_and_go_live(place: Home) -> None:
     done = reload(place, Settings(), environ={})
     assert (done.live, done.restart) == (("mcp.servers",), ())
     assert list(done.settings.mcp.servers) == ["a"]
+
+
+# -- budgets
+
+
+@pytest.mark.parametrize(
+    ("only", "says"),
+    [
+        ('of = "model"\nonly = "embedded"', "names no model"),
+        ('of = "model"\nonly = "nobody/large"', "there is no such provider"),
+        ('of = "session"\nonly = "my talk"', "names no session"),
+        ('of = "session"\nonly = "01arz3ndektsv4rrffq69g5fav"', "names no session"),
+        ('only = "user:ana"', "can not be for one alone"),
+    ],
+)
+def test_a_budget_that_would_cap_nothing_is_refused(place: Home, only: str, says: str) -> None:
+    told = complaint(written(place, f"[spending.budgets.mine]\ntokens = 10\n{only}\n"))
+    assert says in told
+    assert "spending.budgets.mine" in told
+
+
+@pytest.mark.parametrize(
+    "only",
+    [
+        'of = "model"\nonly = "embedded/palyra"',
+        'of = "session"\nonly = "01ARZ3NDEKTSV4RRFFQ69G5FAV"',
+        'of = "agent"\nonly = "main"',
+    ],
+)
+def test_a_budget_may_be_for_one_alone(place: Home, only: str) -> None:
+    settings = load(written(place, f"[spending.budgets.mine]\ntokens = 10\n{only}\n"), environ={})
+    assert settings.spending.budgets["mine"].only

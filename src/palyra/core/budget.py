@@ -8,6 +8,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from palyra.core.ids import MalformedId, parse_ulid
+
 MAX_BUDGETS = 64
 MOST_MONEY = 1_000_000_000
 MOST_TOKENS = 10**15
@@ -107,6 +109,13 @@ def period_of(per: Per, at: datetime, run_id: str) -> str:
             return at.strftime("%Y-%m")
 
 
+def _is_id(text: str) -> bool:
+    try:
+        return parse_ulid(text) == text
+    except MalformedId:
+        return False
+
+
 def faults(name: str, budget: Budget) -> Iterator[tuple[str, str, str]]:
     """Yield what is wrong with a budget of the configuration: the key, what it is, and a remedy."""
     if budget.tokens is None and budget.money is None:
@@ -115,3 +124,8 @@ def faults(name: str, budget: Budget) -> Iterator[tuple[str, str, str]]:
         yield "money", "has an amount that is none.", f"Write a number such as 2.50, up to {MOST_MONEY:,}."
     if budget.of is Of.EVERYTHING and budget.only is not None:
         yield "only", "is for everything and can not be for one alone.", 'Set of to "principal", "session", and so on.'
+    # One that fits nothing would cap nothing, and nobody would know.
+    if budget.of is Of.MODEL and budget.only is not None and not all(budget.only.partition("/")):
+        yield "only", "names no model.", "Write PROVIDER/MODEL, as `palyra usage --by model` shows it."
+    if budget.of is Of.SESSION and budget.only is not None and not _is_id(budget.only):
+        yield "only", "names no session.", "Write the id of a session, as `palyra sessions list` shows it."
