@@ -214,9 +214,9 @@ class OpenAiReader:
         """Read content that comes in typed parts, as Mistral's does."""
         for part in parts:
             if part.get("type") == "thinking":
-                said = "".join(
-                    str(inner.get("text", "")) for inner in part.get("thinking") or () if isinstance(inner, dict)
-                )
+                inner = part.get("thinking")
+                texts = [one.get("text") for one in inner if isinstance(one, dict)] if isinstance(inner, list) else []
+                said = "".join(text for text in texts if isinstance(text, str))
                 if said:
                     yield ReasoningDelta(said)
             elif isinstance(part.get("text"), str) and part["text"]:

@@ -25,6 +25,8 @@ from palyra.providers.sse import Event, Events, EventTooLarge
 from palyra.references import KINDS
 
 MOST_REASONING_CHARS = 4 * 1024 * 1024
+MOST_CALL_CHARS = 8 * 1024 * 1024
+"""Of all calls of a turn, as they are read: a dialect that takes them in pieces has bounds of its own."""
 MOST_PASSED_ON_BYTES = 48 * 1024 * 1024
 MOST_TOKENS = 1_000_000_000
 """Who counts more than this has not counted."""
@@ -282,7 +284,7 @@ class _Turn:
         self._reader = reader
         self._events = Events()
         self._spoken: list[str] = []
-        self._reasoning_chars = 0
+        self._reasoning_chars = self._sealed_bytes = self._call_chars = 0
         self._ids: set[str] = set()
 
     def take(self, piece: bytes) -> Iterator[ModelEvent]:
@@ -310,11 +312,17 @@ class _Turn:
         match event:
             case ReasoningDelta():
                 self._reasoning_chars += len(event.text)
-                if self._reasoning_chars > MOST_REASONING_CHARS:
+                # What is sealed is not read here, and is kept all the same.
+                self._sealed_bytes += len(msgspec.json.encode(event.data)) if event.data else 0
+                if max(self._reasoning_chars, self._sealed_bytes) > MOST_REASONING_CHARS:
                     raise failure(self._target, FailureKind.MALFORMED, why="thoughts without end")
                 return event
             case CallProposed():
-                self._spoken.append(str(event.arguments))
+                arguments = str(event.arguments)
+                self._call_chars += len(arguments) + len(event.tool)
+                if self._call_chars > MOST_CALL_CHARS:
+                    raise failure(self._target, FailureKind.MALFORMED, why="arguments without end")
+                self._spoken.append(arguments)
                 return msgspec.structs.replace(event, call_id=self._unique(event.call_id))
             case TurnDone():
                 return TurnDone(stop=event.stop, usage=self._counted(event.usage))

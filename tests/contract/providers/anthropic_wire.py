@@ -97,6 +97,8 @@ WIRE = Wire(
     ),
     piece=_piece(0, "text_delta", text="la "),
     thought=_piece(1, "thinking_delta", thinking="hm " * 1000),
+    sealed=_event("content_block_start", index=5, content_block={"type": "redacted_thinking", "data": "x" * 40_000})
+    + _event("content_block_stop", index=5),
     argument=_piece(2, "input_json_delta", partial_json="x" * 4000),
     error_inside=lambda words: _event("error", error={"type": "api_error", "message": words}),
     models={"data": [{"type": "model", "id": "two"}, {"type": "model", "id": "one"}], "has_more": False},

@@ -112,7 +112,8 @@ WIRE = Wire(
     begin=_event({"usageMetadata": {"promptTokenCount": 5}}),
     piece=_piece(text="la "),
     thought=_piece(text="hm " * 1000, thought=True),
-    argument=b"",
+    sealed=_piece(text="", thought=True, thoughtSignature="x" * 40_000),
+    argument=_piece(functionCall={"name": "files_read", "args": {"path": "x" * 60_000}}),
     error_inside=lambda words: _event(_error(500, "INTERNAL", words)),
     models={
         "models": [

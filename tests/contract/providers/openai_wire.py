@@ -125,6 +125,7 @@ WIRE = Wire(
     ),
     piece=_event({"content": "la "}),
     thought=_event({"reasoning_content": "hm " * 1000}),
+    sealed=_event({"reasoning_details": [{"type": "reasoning.encrypted", "data": "x" * 40_000}]}),
     argument=_event({"tool_calls": [{"index": 0, "function": {"arguments": "x" * 4000}}]}),
     begin=_event({"role": "assistant", "content": ""}),
     error_inside=lambda words: b"data: " + json.dumps(_error(words, "server_error", None)).encode() + b"\n\n",

@@ -60,6 +60,11 @@ WIRE = Wire(
     refusals=openai_wire.WIRE.refusals,
     piece=_event("response.output_text.delta", item_id="msg_1", output_index=0, content_index=0, delta="la "),
     thought=_event("response.reasoning_summary_text.delta", item_id="rs_1", output_index=0, delta="hm " * 1000),
+    sealed=_event(
+        "response.output_item.done",
+        output_index=0,
+        item={"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x" * 40_000},
+    ),
     argument=_event("response.function_call_arguments.delta", item_id="fc_1", output_index=0, delta="x" * 4000),
     begin=_event("response.created", response={"id": "resp_1", "status": "in_progress", "output": []}),
     error_inside=_failed,

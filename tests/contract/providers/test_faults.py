@@ -378,14 +378,13 @@ async def test_an_answer_that_takes_too_long_is_given_up(wire: Wire, server: Mod
 
 
 async def test_thoughts_and_arguments_without_end_are_cut_off(wire: Wire, server: ModelServer, asking: Asking) -> None:
-    for event in (wire.thought, wire.argument):
-        if event:
-            server.play(endless(event, first=wire.begin))
+    for event in (wire.thought, wire.sealed, wire.argument):
+        server.play(endless(event, first=wire.begin))
 
-            failed = await failing(asking())
+        failed = await failing(asking())
 
-            assert failed.kind is FailureKind.MALFORMED
-            assert "without end" in failed.detail
+        assert failed.kind is FailureKind.MALFORMED
+        assert "without end" in failed.detail
 
 
 async def test_an_event_without_end_is_cut_off(wire: Wire, server: ModelServer, asking: Asking) -> None:

@@ -57,8 +57,10 @@ class Wire:
     """An event with a few letters of text, of which an answer may have any number."""
     thought: bytes
     """An event with a few letters of a thought; empty if the dialect has none."""
+    sealed: bytes
+    """An event, or two, with what only the provider can read of a thought."""
     argument: bytes
-    """An event with a piece of the arguments of a call; empty if they never come in pieces."""
+    """An event with a piece of the arguments of a call, or with a whole one if they never come in pieces."""
     begin: bytes
     """What comes before such events."""
     error_inside: Callable[[str], bytes]

@@ -227,6 +227,14 @@ def test_thoughts_in_typed_parts_are_told_from_the_answer() -> None:
     assert (thought_of(events), text_of(events)) == ("Hm.", "Yes.")
 
 
+@pytest.mark.parametrize("thinking", [None, 5, True, "Hm.", {"text": "Hm."}, [5, {"text": 5}, {}]])
+def test_typed_parts_that_hold_no_thoughts_say_nothing(thinking: object) -> None:
+    part = {"type": "thinking", "thinking": thinking}
+    events = read(DIALECT, PROMPT, TARGET, [piece({"content": [part]}), piece({"content": "Yes."}), END])
+
+    assert (thought_of(events), text_of(events)) == ("", "Yes.")
+
+
 @pytest.mark.parametrize("cut", range(1, 12))
 @pytest.mark.parametrize(
     ("content", "thought", "text"),
