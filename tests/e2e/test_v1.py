@@ -319,6 +319,15 @@ def test_a_response_is_gone_on_from(daemon: Daemon, ai: OpenAI) -> None:
         ai.responses.create(model="palyra", input="And now?", previous_response_id=first.id)
 
 
+def test_a_key_brings_the_answer_of_then_back_and_lets_nobody_go_on_from_long_ago(ai: OpenAI) -> None:
+    first = ai.responses.create(model="palyra", input="Hello.")
+    asked: Json = {"model": "palyra", "input": "And now?", "previous_response_id": first.id}
+    second = ai.responses.create(**asked, extra_headers={"Idempotency-Key": "once"})
+    assert ai.responses.create(**asked, extra_headers={"Idempotency-Key": "once"}).id == second.id
+    with pytest.raises(ConflictError, match="gone on since"):
+        ai.responses.create(**asked, extra_headers={"Idempotency-Key": "twice"})
+
+
 def test_a_response_is_told_event_by_event(ai: OpenAI) -> None:
     events = list(ai.responses.create(model="palyra", input="How is the weather?", tools=[FLAT], stream=True))
     assert [event.sequence_number for event in events] == [*range(len(events))]
@@ -625,6 +634,14 @@ def test_embeddings_are_passed_on(
     assert ai.embeddings.create(model="acme/other", input="x", encoding_format="float").model == "other"
     with pytest.raises(NotFoundError):
         ai.embeddings.create(model="vectors-2", input="x")
+
+
+def test_a_provider_without_embeddings_is_named_as_what_it_is(new_sqlite_daemon: NewDaemon, connect: Connect) -> None:
+    daemon = new_sqlite_daemon(SCRIPT)
+    daemon.home.path.mkdir(mode=0o700)
+    daemon.home.config.write_text('[model]\nembeddings = "embedded"\n')
+    with pytest.raises(BadRequestError, match="no embeddings that could be passed on"):
+        connect(daemon.start()).embeddings.create(model="palyra", input="Hello.")
 
 
 def test_embeddings_do_not_go_past_a_budget(new_sqlite_daemon: NewDaemon, connect: Connect, vectors: int) -> None:

@@ -102,7 +102,8 @@ class Embeddings:
             if own is None:
                 raise NoEmbeddings
             provider, model = split(own)
-            model = model or settings.providers[provider].model
+            offered = settings.providers.get(provider)
+            model = model or (offered.model if offered is not None else None)
             if name not in (AGENT, own, model):
                 raise ModelNotFound(
                     f"There is no model {name[:NAME_CHARS]!r} for embeddings. Ask for {own}, or for PROVIDER/MODEL."

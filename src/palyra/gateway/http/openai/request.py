@@ -12,6 +12,8 @@ from palyra.gateway.status import RequestMalformed, RequestTooLarge
 
 MAX_BODY_BYTES = 24 * 1024 * 1024
 """Pictures come in the body."""
+MOST_VALUES = 2_000_000
+"""Each takes a hundred bytes or so once it is read, and may be as little as two in the body."""
 LARGE = 256 * 1024
 NAME_CHARS = 60
 
@@ -40,6 +42,9 @@ async def read_json(request: Request) -> dict[str, Any]:
         data += chunk
         if len(data) > MAX_BODY_BYTES:
             raise RequestTooLarge(f"The request is larger than {MAX_BODY_BYTES >> 20} MiB.")
+    # Those in its texts are counted too: they are far fewer, and pictures have none.
+    if len(data) > MOST_VALUES and sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        raise RequestTooLarge(f"The request has more than {MOST_VALUES:,} values. Send less at once.")
     try:
         # One with pictures would hold everybody else up.
         found = await asyncio.to_thread(msgspec.json.decode, data) if len(data) > LARGE else msgspec.json.decode(data)

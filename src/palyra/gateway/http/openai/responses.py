@@ -31,7 +31,7 @@ from palyra.gateway.http.openai.response_request import (
 )
 from palyra.gateway.http.openai.telling import Telling, void_turns
 from palyra.gateway.http.wire import reply
-from palyra.journal import runs, tape
+from palyra.journal import idempotency, runs, tape
 from palyra.journal.engine import Connection
 from palyra.journal.runs import Run
 
@@ -120,13 +120,15 @@ class Responses:
         run = await self._run(principal, run_id) if run_id is not None else None
         if run is None:
             raise PreviousResponseNotFound
-        session_id = run.session_id
+        session_id, key = run.session_id, manner.idempotency_key
 
-        def query(conn: Connection) -> list[Run]:
-            return runs.page(conn, principal, session_id=session_id, before=None, limit=1)
+        def overtaken(conn: Connection) -> bool:
+            # A key that was used before has its answer, wherever the conversation has got to since.
+            if key is not None and idempotency.is_known(conn, principal, key):
+                return False
+            return runs.page(conn, principal, session_id=session_id, before=None, limit=1)[0].run_id != run_id
 
-        # A key that was used before has its answer, wherever the conversation has got to since.
-        if manner.idempotency_key is None and (await self._parts.engine.read(query))[0].run_id != run_id:
+        if await self._parts.engine.read(overtaken):
             raise ResponseOvertaken
         session = SessionRef(session_id=session_id, require_existing=True)
         return replace(manner, session=session)

@@ -111,10 +111,11 @@ class Telling:
                 self._open, self._told = turn, False
                 self._proposed = {}
             case ModelText(turn=turn, text=text) if turn not in self._void and text:
-                self._told = True
+                # Who joined a run in the middle of a turn has not seen it begin.
+                self._open, self._told = turn, True
                 yield Said(self._add(self._texts, turn, text))
             case ModelReasoning(turn=turn, text=text) if turn not in self._void and text:
-                self._told = True
+                self._open, self._told = turn, True
                 yield Thought(self._add(self._thoughts, turn, text))
             case ToolProposed(call_id=call_id, tool=tool, arguments=arguments):
                 self._proposed[call_id] = ToolCall(call_id=call_id, tool=tool, arguments=arguments)

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from starlette.requests import Request
+from starlette.types import Message
 
 from palyra.core.brief import NO_BRIEF, ClientTool
 from palyra.core.errors import Invalid
@@ -16,7 +18,8 @@ from palyra.gateway.http.openai.conversation import Asked, Conversation
 from palyra.gateway.http.openai.errors import ParameterRefused
 from palyra.gateway.http.openai.models import Target
 from palyra.gateway.http.openai.pictures import MOST_PICTURES, Pictures
-from palyra.gateway.http.openai.request import parse
+from palyra.gateway.http.openai.request import MOST_VALUES, parse, read_json
+from palyra.gateway.status import RequestTooLarge
 from palyra.tools.toolbox import BUILTIN_ONLY
 
 PLAIN, AGENT = Target(model="acme/large"), Target()
@@ -293,3 +296,22 @@ def test_any_request_for_a_response_is_understood_or_refused(
     except Invalid:
         return
     assert said.text.strip() or said.images or said.given
+
+
+def a_post(body: bytes) -> Request:
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return Request({"type": "http", "method": "POST", "headers": []}, receive)
+
+
+@pytest.mark.parametrize("value", [b"{}", b"[]", b"0", b'""', b"[[]]"])
+async def test_a_body_of_more_values_than_memory_should_hold_is_refused_unread(value: bytes) -> None:
+    bomb = b'{"input":[' + b",".join([value] * (MOST_VALUES + 1)) + b"]}"
+    with pytest.raises(RequestTooLarge, match="more than 2,000,000 values"):
+        await read_json(a_post(bomb))
+
+
+async def test_a_large_body_of_few_values_is_read() -> None:
+    picture = "A" * (2 * MOST_VALUES)
+    assert await read_json(a_post(b'{"input":["%s"]}' % picture.encode())) == {"input": [picture]}

@@ -41,6 +41,14 @@ def test_what_was_told_of_a_turn_that_does_not_count_is_torn(end: RunEvent) -> N
 
 
 @pytest.mark.parametrize("end", [b.a_void(), b.a_resume()])
+@pytest.mark.parametrize("piece", [b.a_text(text="an answer"), b.a_thought(text="a thought")])
+def test_the_rest_of_a_turn_is_torn_too_for_who_joined_in_its_middle(piece: RunEvent, end: RunEvent) -> None:
+    telling, pieces = told(piece, end, *b.a_turn(2, text="Whole."))
+    assert [type(piece) for piece in pieces][1:] == [Torn, Said]
+    assert (telling.text, telling.thoughts) == ("Whole.", "")
+
+
+@pytest.mark.parametrize("end", [b.a_void(), b.a_resume()])
 def test_a_turn_of_which_nothing_was_told_leaves_no_trace(end: RunEvent) -> None:
     _, pieces = told(b.a_turn_start(), end, *b.a_turn(2, text="Whole."))
     assert pieces == [Said("Whole.")]
