@@ -20,6 +20,7 @@ from palyra.journal.engine import Connection
 from palyra.runs.agents import AgentNotFound
 from palyra.runs.given import CanNotJoin, ResultUnknown
 from palyra.runs.sessions import SessionBusy
+from palyra.runs.steps import model
 from tests.integration.cast import DONE, ECHO, held, inputs, on_sqlite, results, said_by
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
@@ -273,6 +274,23 @@ async def test_pictures_are_kept_for_as_long_as_their_session(begin: Begin) -> N
         return blobs.get(conn, image.digest)
 
     assert await world.engine.read(kept) == PNG
+
+
+@on_sqlite
+async def test_only_the_latest_pictures_are_shown_where_there_are_too_many(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "MOST_PICTURE_BYTES", 2 * len(PNG))
+    world = await begin(ECHO)
+    image = Image(digest=blobs.digest_of(PNG), media_type="image/png", size=len(PNG))
+    given = tuple(Message(role=Role.USER, text=f"{number}.", images=(image,)) for number in range(3))
+    said = await bring(
+        world, "Now.", session=SessionRef(), images=(image,), given=given, pictures={image.digest: PNG}, brief=Brief()
+    )
+    await world.ended(said)
+    shown = world.prompts[-1].messages
+    assert [message.images for message in shown] == [(), (), (image,), (image,)]
+    assert shown[0].text == f"0.\n{model.OLD_PICTURE}"
 
 
 @on_sqlite

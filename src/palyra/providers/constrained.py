@@ -32,6 +32,8 @@ from palyra.providers.constrained_tools import Told, form, tell
 
 TOOLS_SHARE = 4
 """One part in so many of the window is for what is told of tools."""
+MOST_CHARS = 4 * 1024 * 1024
+"""Of what a model may write in a turn."""
 NO_RESULT = "There is no result."
 
 log = logging.getLogger(__name__)
@@ -58,11 +60,15 @@ class Constrained:
                 async for event in events:
                     yield event
             return
-        reading, until = Reading(), _Until(prompt.options.stop)
+        reading, until, written = Reading(), _Until(prompt.options.stop), 0
         async with _events(self._inner, _with_tools(prompt, told)) as events:
             async for event in events:
                 match event:
                     case TextDelta():
+                        # Of a call nothing is told before it is whole, so that nobody else sees how long it grows.
+                        written += len(event.text)
+                        if written > MOST_CHARS:
+                            raise self._malformed("it has no end")
                         if text := until.cut(reading.feed(event.text)):
                             yield TextDelta(text)
                     case TurnDone():

@@ -12,6 +12,8 @@ from palyra.providers.embedded.provider import Embedded
 from palyra.providers.scripted import Scripted
 from palyra.settings import ModelSettings
 
+MOST_NAME_CHARS = 200
+
 
 class UnknownProvider(Invalid):
     """There is no such provider."""
@@ -19,6 +21,10 @@ class UnknownProvider(Invalid):
 
 class ModelNotNamed(Invalid):
     """The provider has no model of its own: ask for PROVIDER/MODEL."""
+
+
+class ModelNameInvalid(Invalid):
+    """No model is called that: a name has up to 200 characters, all of which can be seen."""
 
 
 class ScriptMissing(Invalid):
@@ -33,6 +39,9 @@ class Connect(Protocol):
 
 def build(settings: ModelSettings, name: str, model: str | None, *, connect: Connect) -> Provider:
     """Build the provider of that name. It may read a script, so the first time belongs to the start."""
+    # Callers may name models of their own choice, and the name goes to the provider, onto the tape and into the ledger.
+    if model is not None and (len(model) > MOST_NAME_CHARS or not model.isprintable()):
+        raise ModelNameInvalid
     if name == "embedded":
         return Embedded()
     if name == "scripted":

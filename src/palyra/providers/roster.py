@@ -11,6 +11,9 @@ from palyra.providers.breaker import Breakers
 from palyra.providers.routing import Option, Preference, Turn, plan
 from palyra.settings import ModelSettings
 
+MOST_KNOWN = 1_000
+"""How many models are kept ready: callers may name as many as they like."""
+
 Build = Callable[[ModelSettings, str, str | None], Provider]
 """Makes the provider of that name for a model; for its own if none is named. Does no I/O but to read a script."""
 
@@ -42,9 +45,12 @@ class Roster:
             provider, model = split(name)
             made = self._build(built.settings, provider, model)
             full = full_name(made)
+            while len(built.providers) >= MOST_KNOWN:
+                forgotten = next(iter(built.providers))
+                built.providers.pop(forgotten)
+                built.options.pop(forgotten, None)
             # The same model by another name is the same.
             built.providers[name] = built.providers.setdefault(full, made)
-            built.options.setdefault(full, self._option(built.settings, made))
         return built.providers[name]
 
     def meant(self, name: str) -> str:
@@ -130,6 +136,9 @@ class Roster:
         return None
 
     def _options(self, built: _Built, names: tuple[str, ...]) -> dict[str, Option]:
+        for name in names:
+            if name not in built.options:
+                built.options[name] = self._option(built.settings, self.named(name))
         options = {name: built.options[name] for name in names}
         for provider, seconds in self._breakers.resting().items():
             for name, option in options.items():

@@ -110,6 +110,13 @@ async def test_an_answer_of_the_greatest_length_is_told_as_far_as_it_goes() -> N
     assert end_of(events).stop is StopReason.LENGTH
 
 
+async def test_a_call_without_end_is_cut_off() -> None:
+    model = Constrained(Writes('{"tool": "a', *["x" * 100_000] * 50))
+    with pytest.raises(ProviderFailed, match="it has no end") as caught:
+        await heard(model, a_prompt("hi"))
+    assert caught.value.kind is FailureKind.MALFORMED
+
+
 async def test_a_call_that_was_cut_off_is_none() -> None:
     cut = Writes('{"tool": "files.list", "arguments": {"folder": "', stop=StopReason.LENGTH)
     with pytest.raises(ProviderFailed, match="greatest length") as caught:

@@ -8,7 +8,7 @@ import pytest
 from palyra.core.model import Dialect, ModelProvider
 from palyra.providers.base import Provider
 from palyra.providers.embedded.provider import Embedded
-from palyra.providers.registry import ScriptMissing, UnknownProvider, build
+from palyra.providers.registry import MOST_NAME_CHARS, ModelNameInvalid, ScriptMissing, UnknownProvider, build
 from palyra.providers.scripted import Scripted
 from palyra.settings import ModelSettings
 
@@ -53,3 +53,10 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(UnknownProvider, match=r"'gpt'.*embedded, scripted") as caught:
         build(ModelSettings(), "gpt", None, connect=nobody)
     assert caught.value.code == "unknown_provider"
+
+
+@pytest.mark.parametrize("model", ["a\0b", "a\nb", "a\ud800", "m" * (MOST_NAME_CHARS + 1)])
+def test_what_can_be_no_name_of_a_model_is_refused(model: str) -> None:
+    settings = ModelSettings(providers={"mine": ModelProvider(dialect=Dialect.OPENAI)})
+    with pytest.raises(ModelNameInvalid):
+        build(settings, "mine", model, connect=nobody)

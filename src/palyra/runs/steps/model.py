@@ -50,6 +50,9 @@ LOOKED_BACK = 200
 """How many turns and results of a session are looked through for what was found in it."""
 NO_MODEL = "no_model"
 NO_PICTURE = "[a picture was left out: this model does not understand any]"
+OLD_PICTURE = "[a picture was left out: later ones take all the room that there is for them]"
+MOST_PICTURE_BYTES = 20 * 1024 * 1024
+"""What the pictures of a prompt may come to: what one message can bring, and no more than providers take."""
 NARROWED = "the model takes less than was thought: older messages were left out"
 
 
@@ -230,12 +233,12 @@ class ModelStep:
         return replace(context, prompt=msgspec.structs.replace(context.prompt, options=options))
 
     async def _with_pictures(self, prompt: Prompt, provider: Provider) -> Prompt:
-        """Return the prompt with the pictures of its messages, or with a word for each if the model is blind."""
-        wanted = {image.digest for message in prompt.messages for image in message.images}
-        if not wanted:
+        """Return the prompt with the latest pictures of its messages, and a word for each that is left out."""
+        if not any(message.images for message in prompt.messages):
             return prompt
-        if not provider.capabilities.vision:
-            return msgspec.structs.replace(prompt, messages=tuple(map(_without_pictures, prompt.messages)))
+        most = MOST_PICTURE_BYTES if provider.capabilities.vision else 0
+        prompt = msgspec.structs.replace(prompt, messages=_within(prompt.messages, most=most))
+        wanted = {image.digest for message in prompt.messages for image in message.images}
         found = await self._engine.read(lambda conn: {digest: blobs.get(conn, digest) for digest in wanted})
         return msgspec.structs.replace(prompt, images={digest: data for digest, data in found.items() if data})
 
@@ -292,8 +295,15 @@ def _failed(failure: Failure, *, at: datetime) -> RunFailed:
     return RunFailed(at=at, actor=actor, code=f"model_{failure.kind}", reason=failure.reason)
 
 
-def _without_pictures(message: Message) -> Message:
-    if not message.images:
-        return message
-    text = "\n".join((message.text, *(NO_PICTURE for _ in message.images)))
+def _within(messages: tuple[Message, ...], *, most: int) -> tuple[Message, ...]:
+    """Return the messages with so many bytes of pictures at the most, the latest first; with none, for who is blind."""
+    instead, left, kept = OLD_PICTURE if most else NO_PICTURE, most, []
+    for message in reversed(messages):
+        left -= sum(image.size for image in message.images)
+        kept.append(_without_pictures(message, instead) if left < 0 and message.images else message)
+    return tuple(reversed(kept))
+
+
+def _without_pictures(message: Message, instead: str) -> Message:
+    text = "\n".join((message.text, *(instead for _ in message.images)))
     return msgspec.structs.replace(message, text=text, images=())

@@ -1,0 +1,40 @@
+"""The models that are kept ready."""
+
+from palyra.core.agent import Agent
+from palyra.core.ids import AgentId
+from palyra.core.model import Complexity, Dialect, ModelProvider, TaskClass
+from palyra.providers.base import Provider
+from palyra.providers.breaker import Breakers
+from palyra.providers.roster import MOST_KNOWN, Roster
+from palyra.providers.routing import Need, Turn
+from palyra.settings import ModelSettings
+from tests.support.builders import ANA
+from tests.support.clock import FakeClock
+from tests.unit.providers.writing import Writes
+
+SETTINGS = ModelSettings(provider="mine", providers={"mine": ModelProvider(dialect=Dialect.OPENAI, model="own")})
+AGENT = Agent(agent_id=AgentId("01ARZ3NDEKTSV4RRFFQ69G5FAV"), principal=ANA, name="main", instructions="")
+TURN = Turn(Need(), TaskClass.INTERACTIVE, Complexity.NORMAL)
+
+
+def test_callers_that_name_ever_other_models_do_not_fill_the_memory() -> None:
+    built: list[Provider] = []
+
+    def build(settings: ModelSettings, name: str, model: str | None) -> Provider:
+        made = Writes()
+        made.name, made.model = name, model or "own"
+        built.append(made)
+        return made
+
+    roster = Roster(lambda: SETTINGS, build=build, breakers=Breakers(FakeClock()))
+    assert roster.plan(TURN, agent=AGENT).choice == "mine/own"
+    for number in range(MOST_KNOWN + 10):
+        name = f"mine/{number}"
+        assert roster.plan(TURN, agent=AGENT, pinned=name).choice == name
+    before = len(built)
+    assert roster.named(f"mine/{MOST_KNOWN}") is roster.named(f"mine/{MOST_KNOWN}")
+    assert len(built) == before
+    # The first has been forgotten meanwhile, and is there again as soon as it is wanted.
+    assert roster.plan(TURN, agent=AGENT).choice == "mine/own"
+    roster.named("mine/0")
+    assert len(built) > before
