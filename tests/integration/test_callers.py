@@ -18,7 +18,7 @@ from palyra.core.tool import Outcome, ToolCall
 from palyra.journal import blobs
 from palyra.journal.engine import Connection
 from palyra.runs.agents import AgentNotFound
-from palyra.runs.given import CanNotJoin, ResultUnknown
+from palyra.runs.given import CanNotJoin, GivenTooLong, ResultUnknown
 from palyra.runs.sessions import SessionBusy
 from palyra.runs.steps import model
 from tests.integration.cast import DONE, ECHO, held, inputs, on_sqlite, results, said_by
@@ -310,6 +310,15 @@ async def test_a_message_without_anything_to_answer_is_refused(begin: Begin) -> 
     world = await begin(ECHO)
     with pytest.raises(MessageEmpty):
         await bring(world, "", given=(Message(role=Role.USER, text="Before."),), session=SessionRef())
+
+
+@on_sqlite
+async def test_calls_that_are_brought_along_count_for_what_may_be(begin: Begin) -> None:
+    world = await begin(ECHO)
+    call = ToolCall(call_id=CallId("c"), tool="weather", arguments={"city": "x" * (5 * 1024 * 1024)})
+    given = (Message(role=Role.ASSISTANT, text="", calls=(call,)),)
+    with pytest.raises(GivenTooLong):
+        await bring(world, session=SessionRef(), given=given)
 
 
 @on_sqlite

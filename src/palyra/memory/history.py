@@ -241,14 +241,16 @@ def _shortened(block: _Block, tokens: int) -> _Block:
     What the person said in the run always stays, and so does the last step: a model that does not see what its calls
     brought makes them again. Of what the caller brought along, the latest that fits does.
     """
-    chosen = [item for item in block.kept if _is_input(item)]
+    asked = [item for item in block.kept if _is_input(item)]
+    # A caller may bring all of it along, with results of its own tools as the end: then that is what is answered.
+    chosen = asked or [item for item in block.kept if item.message.role is Role.USER][-1:]
     room = tokens - sum(item.tokens for item in chosen)
     for number, step in enumerate(reversed(_steps(block.kept))):
         room -= sum(item.tokens for item in step)
-        if room < 0 and (number > 0 or step[0].message.given):
+        if room < 0 and (number > 0 or (asked and step[0].message.given)):
             break
-        chosen += step
-    ordered = sorted(chosen, key=lambda item: item.tape_seq)
+        chosen = [*chosen, *step]
+    ordered = [item for _, item in sorted({item.tape_seq: item for item in chosen}.items())]
     said = (place for place, item in enumerate(ordered) if item.message.role is Role.USER)
     return _block(block.run_id, ordered[next(said, 0) :])
 

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
+
 from palyra.core import labels
 from palyra.core.brief import NO_BRIEF
 from palyra.core.errors import Conflict, Invalid
@@ -18,6 +20,8 @@ from palyra.journal.blobs import Packed
 from palyra.journal.engine import Connection
 from palyra.runs.learned import scanned
 from palyra.runs.record import replay
+
+_encode = msgspec.json.Encoder().encode
 
 MOST_MESSAGES = 2_000
 MOST_BYTES = 4 * 1024 * 1024
@@ -46,7 +50,7 @@ def check(inbound: Inbound) -> None:
         length = len(message.text.encode())
         if length > MAX_MESSAGE_BYTES:
             raise MessageTooLong
-        size += length
+        size += length + (len(_encode(message.calls)) if message.calls else 0)
     if size > MOST_BYTES:
         raise GivenTooLong
 

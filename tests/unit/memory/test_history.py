@@ -33,9 +33,12 @@ class Talk:
     def tool(self, call: str, text: str = "result", *, tokens: int = 10) -> "Talk":
         return self._add(Message(role=Role.TOOL, text=text, call_id=CallId(call)), tokens, (labels.TOOL,))
 
-    def past(self, role: Role, text: str, *, tokens: int = 10) -> "Talk":
+    def past(self, role: Role, text: str, *calls: str, answers: str | None = None, tokens: int = 10) -> "Talk":
         """Add what the caller of the next run brings along."""
-        return self._add(Message(role=role, text=text, given=True), tokens, (labels.TOOL,))
+        made = tuple(ToolCall(call_id=CallId(call), tool="t", arguments={}) for call in calls)
+        call_id = CallId(answers) if answers is not None else None
+        message = Message(role=role, text=text, calls=made, call_id=call_id, given=True)
+        return self._add(message, tokens, (labels.TOOL,))
 
     def begin(self) -> "Talk":
         """Begin a run with whatever comes next."""
@@ -134,6 +137,16 @@ def test_of_a_long_past_that_comes_along_the_latest_is_shown() -> None:
     assert texts(window(talk, tokens=50)) == ["said 3", "answered 3", "said 4", "answered 4", "now"]
     assert texts(window(talk, tokens=40)) == ["said 4", "answered 4", "now"], "it begins with what a person said"
     assert texts(window(talk, tokens=5)) == ["now"]
+
+
+def test_results_that_end_a_past_are_shown_however_long_they_are() -> None:
+    talk = Talk().begin().past(Role.USER, "long ago").past(Role.ASSISTANT, "well")
+    talk.past(Role.USER, "look").past(Role.ASSISTANT, "let me see", "a").past(
+        Role.TOOL, "much", answers="a", tokens=500
+    )
+    assert texts(window(talk, tokens=100)) == ["look", "let me see", "much"]
+    assert texts(window(talk, tokens=541)) == ["long ago", "well", "look", "let me see", "much"]
+    _assert_paired(window(talk, tokens=1))
 
 
 def test_what_is_new_joins_what_is_known() -> None:
