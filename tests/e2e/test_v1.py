@@ -634,6 +634,8 @@ def test_embeddings_are_passed_on(
     assert ai.embeddings.create(model="acme/other", input="x", encoding_format="float").model == "other"
     with pytest.raises(NotFoundError):
         ai.embeddings.create(model="vectors-2", input="x")
+    with pytest.raises(BadRequestError, match="No model is called that"):
+        ai.embeddings.create(model="acme/a\nb", input="x")
 
 
 def test_a_provider_without_embeddings_is_named_as_what_it_is(new_sqlite_daemon: NewDaemon, connect: Connect) -> None:

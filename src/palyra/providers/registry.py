@@ -39,9 +39,8 @@ class Connect(Protocol):
 
 def build(settings: ModelSettings, name: str, model: str | None, *, connect: Connect) -> Provider:
     """Build the provider of that name. It may read a script, so the first time belongs to the start."""
-    # Callers may name models of their own choice, and the name goes to the provider, onto the tape and into the ledger.
-    if model is not None and (len(model) > MOST_NAME_CHARS or not model.isprintable()):
-        raise ModelNameInvalid
+    if model is not None:
+        check_name(model)
     if name == "embedded":
         return Embedded()
     if name == "scripted":
@@ -55,6 +54,12 @@ def build(settings: ModelSettings, name: str, model: str | None, *, connect: Con
     if model is None and table.model is None and table.dialect is not Dialect.LOCAL:
         raise ModelNotNamed(f"The provider {name!r} has no model of its own: ask for {name}/MODEL.")
     return connect(name, model or table.model, table)
+
+
+def check_name(model: str) -> None:
+    """Raise unless a model can have that name: callers choose it, and it goes to the provider, the tape, the ledger."""
+    if len(model) > MOST_NAME_CHARS or not model.isprintable():
+        raise ModelNameInvalid
 
 
 def dialect(which: Dialect) -> Speaks:

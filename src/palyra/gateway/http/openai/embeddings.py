@@ -16,6 +16,7 @@ from palyra.gateway.http.openai.parts import Parts
 from palyra.gateway.http.openai.request import Rules, parse, read_json
 from palyra.providers.base import ProviderFailed
 from palyra.providers.dialect import Request as Passed
+from palyra.providers.registry import check_name
 
 SPEAK = (Dialect.OPENAI, Dialect.RESPONSES)
 """Dialects whose makers have embeddings of this form."""
@@ -111,4 +112,5 @@ class Embeddings:
         table = settings.providers.get(provider)
         if table is None or table.dialect not in SPEAK or model is None:
             raise EmbeddingsUnsupported
+        check_name(model)
         return provider, model
