@@ -28,7 +28,7 @@ SEND_PATIENCE = 5.0
 
 FIRST_ANSWER = (
     "(Every step of that answer is recorded: `palyra runs tape last` shows them.",
-    " It came from {model}; this version has no other model to add.)",
+    " It came from {model}; `palyra providers add` lets another model answer.)",
 )
 
 

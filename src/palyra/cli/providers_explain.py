@@ -11,7 +11,14 @@ from palyra.cli.options import Invocation, PalyraCommand
 from palyra.cli.output import facts, paint, show, show_json, table
 from palyra.cli.printable import printable_line
 from palyra.cli.runs import find_run
-from palyra.core.events import ModelTurnEnded, ModelTurnStarted, ModelTurnVoided, RunFailed
+from palyra.core.events import (
+    ModelTurnEnded,
+    ModelTurnStarted,
+    ModelTurnVoided,
+    RunCancelled,
+    RunFailed,
+    RunResumed,
+)
 from palyra.core.routing import Plan
 from palyra.gateway.follow import Line, read_tape
 
@@ -72,11 +79,19 @@ def explained(lines: Iterator[Line]) -> tuple[list[Explained], str]:
                 turns[-1].outcome = "answered"
             case ModelTurnVoided(failure=failure, reason=reason) if turns:
                 turns[-1].outcome, turns[-1].failure, turns[-1].said = "voided", failure, reason
+            case RunResumed() if _is_open(turns):
+                turns[-1].outcome, turns[-1].said = "voided", "the daemon ended in the middle of it"
+            case RunCancelled() if _is_open(turns):
+                turns[-1].outcome, turns[-1].said = "voided", "the run was cancelled in the middle of it"
             case RunFailed(reason=reason):
                 ended = reason
             case _:
                 pass  # says nothing about the choice
     return turns, ended
+
+
+def _is_open(turns: list[Explained]) -> bool:
+    return bool(turns) and turns[-1].outcome == "open"
 
 
 def _plain(turn: Explained) -> dict[str, Any]:

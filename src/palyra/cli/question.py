@@ -11,7 +11,8 @@ from palyra.core.approval import Scope
 CODE_CHARS = 6
 MOST_LINES = 40
 WIDTH = 200
-ANSWERS = "yes · no · /allow session · /allow 30m · /allow always · /deny WHY"
+ONCE = "yes · no · /deny WHY"
+LONGER = "yes · no · /allow session · /allow 30m · /allow always · /deny WHY"
 
 _TIME = re.compile(r"(\d{1,5})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -61,6 +62,11 @@ def question_lines(question: Question) -> list[str]:
     lasting = f", a longer answer covers {printable_line(question.lasting)}" if question.lasting else ""
     lines.append(f"  Yes allows this once{lasting}. Open until {date_time(question.expires_at)}, code {question.code}.")
     return lines
+
+
+def answers(question: Question) -> str:
+    """Return what can be typed in a chat: nothing that lasts longer where no longer answer is taken."""
+    return LONGER if question.lasting else ONCE
 
 
 def read_answer(text: str) -> Answer | None:

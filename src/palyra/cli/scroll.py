@@ -21,7 +21,7 @@ from palyra.cli.narration import (
 )
 from palyra.cli.output import paint
 from palyra.cli.printable import printable_line
-from palyra.cli.question import ANSWERS, Question, question_lines
+from palyra.cli.question import Question, answers, question_lines
 from palyra.cli.screens import HEARD_WIDTH, end_line, step_line
 
 NARROWEST = 20
@@ -124,7 +124,7 @@ class Scroll:
                 self._aside(printable_line(text))
             case Question():
                 self._break_off()
-                for line in (*question_lines(piece), f"  {ANSWERS}"):
+                for line in (*question_lines(piece), f"  {answers(piece)}"):
                     self._rows.extend(Row(part) for part in wrap(line, self._columns()))
             case Settled():
                 pass

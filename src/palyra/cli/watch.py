@@ -13,7 +13,7 @@ from palyra.cli.question import Question
 from palyra.gateway.client import Client
 from palyra.gateway.follow import Line, Stream, follow_run
 
-LOST = "(the daemon went away; waiting for it to come back)"
+LOST = "(the daemon went away; waiting for it to come back: `palyra up` starts it)"
 
 
 class Interrupts:

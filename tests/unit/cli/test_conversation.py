@@ -169,5 +169,7 @@ def test_leaving_is_asked_for(client: Client, door: Door) -> None:
 def test_only_the_first_answer_of_a_home_is_explained(client: Client, door: Door) -> None:
     door.tells("GetHealth", health())
     door.says("GET", "/runs", {"runs": [a_run()]}, {"runs": [a_run(), a_run()]})
-    assert "`palyra runs tape last`" in first_answer(client)[0]
+    first = first_answer(client)
+    assert "`palyra runs tape last`" in first[0]
+    assert "`palyra providers add`" in first[1]
     assert first_answer(client) == []

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from palyra.cli.question import MOST_LINES, Answer, Question, question_lines, read_answer, read_scope
+from palyra.cli.question import MOST_LINES, Answer, Question, answers, question_lines, read_answer, read_scope
 from palyra.core.approval import Scope
 
 
@@ -26,6 +26,11 @@ def test_the_person_sees_what_would_happen_why_it_is_asked_and_what_an_answer_co
     for part in ("write a.txt (1 line, new)", "medium risk", "+one", "it changes a file", "change-asks", "folder:/w"):
         assert part in shown
     assert "code 9G5FAV" in shown
+
+
+def test_a_longer_answer_is_offered_where_one_is_taken() -> None:
+    assert "/allow session" in answers(a_question())
+    assert "/allow" not in answers(a_question(lasting=""))
 
 
 def test_a_long_diff_is_cut_and_the_rest_is_one_command_away() -> None:
