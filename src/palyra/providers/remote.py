@@ -33,6 +33,8 @@ MOST_TOKENS = 1_000_000_000
 LARGE_BYTES = 256 * 1024
 """Pictures of more than this are put into words off the event loop."""
 BODY_SECONDS = 10.0
+LEAST_KEY_CHARS = 20
+"""Shorter ones, such as servers of one's own are content with, are words that an answer may hold."""
 SHORTEST_TRACE = 4
 """So many characters of a key that was cut off tell something of it."""
 
@@ -88,7 +90,7 @@ class Remote:
                 piece = await self._begun(answer)
                 turn = _Turn(prompt, self._target, self._speaks.reader(prompt, self._target))
                 while piece:
-                    for event in turn.take(piece):
+                    for event in turn.take(hidden.out_of_bytes(piece)):
                         if type(event) is TurnDone:
                             # At its end the connection can be used again.
                             await answer.finish()
@@ -114,7 +116,7 @@ class Remote:
         try:
             async with await self._send(None, hidden) as answer:
                 body = await answer.body(seconds=self._settings.first_byte_seconds, most=MOST_LIST_BYTES)
-            return self._speaks.listed(body)
+            return self._speaks.listed(hidden.out_of_bytes(body))
         except LineFailed as failed:
             raise self._line_failed(failed) from failed
         except ProviderFailed as failed:
@@ -127,7 +129,8 @@ class Remote:
         hidden = _Hidden()
         try:
             async with await self._send(request, hidden) as answer:
-                return await answer.body(seconds=self._settings.total_seconds, most=MOST_PASSED_ON_BYTES)
+                body = await answer.body(seconds=self._settings.total_seconds, most=MOST_PASSED_ON_BYTES)
+            return hidden.out_of_bytes(body)
         except LineFailed as failed:
             raise self._line_failed(failed) from failed
         except ProviderFailed as failed:
@@ -359,9 +362,19 @@ class _Hidden:
 
     def __init__(self) -> None:
         self._secrets: dict[str, str] = {}
+        self._keys: list[bytes] = []
 
     def add(self, secret: str, reference: str) -> None:
         self._secrets[secret] = reference
+        if len(secret) >= LEAST_KEY_CHARS:
+            self._keys.append(secret.encode())
+
+    def out_of_bytes(self, piece: bytes) -> bytes:
+        """Return a piece of an answer without them: it goes onto the tape, and to whoever asked."""
+        for key in self._keys:
+            if key in piece:
+                piece = piece.replace(key, HIDDEN.encode())
+        return piece
 
     def out_of(self, failed: ProviderFailed) -> ProviderFailed:
         """Return the failure without them."""

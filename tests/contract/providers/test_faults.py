@@ -14,7 +14,7 @@ from msgspec import structs
 
 from palyra.core.prompt import TextDelta
 from palyra.providers import http as over_http
-from palyra.providers.base import FailureKind
+from palyra.providers.base import FailureKind, ProviderFailed
 from palyra.providers.http import Http
 from palyra.providers.remote import Remote
 from tests.contract.providers.conftest import KEYS, PROMPT, Asking, failing, said
@@ -165,6 +165,19 @@ async def test_a_key_that_is_said_back_within_the_answer_is_not_shown(
     failed = await failing(asking())
 
     assert "No:" in failed.detail
+
+
+async def test_a_key_that_is_said_back_as_an_answer_is_not_shown(
+    wire: Wire, server: ModelServer, asking: Asking
+) -> None:
+    server.play(stalls(wire.begin + wire.piece.replace(b"la ", f"You sent {KEYS['env:KEY']}.".encode())))
+    text = ""
+
+    with suppress(ProviderFailed):
+        async for event in asking(idle_seconds=0.2).stream(PROMPT):
+            text += event.text if isinstance(event, TextDelta) else ""
+
+    assert text == "You sent [redacted]."
 
 
 async def test_what_a_server_says_is_shown_short_and_clean(wire: Wire, server: ModelServer, asking: Asking) -> None:
