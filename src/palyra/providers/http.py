@@ -218,5 +218,7 @@ def _through(url: str, headers: Mapping[str, str]) -> dict[str, Any]:
 def _why(error: Exception) -> str:
     """Return the reason that the system gives, and nothing of what was sent."""
     inner = getattr(error, "os_error", error)
+    if isinstance(inner, ConnectionRefusedError):
+        return "no server listens there"
     reason = getattr(inner, "verify_message", None) or getattr(inner, "strerror", None)
     return str(reason) if reason else "the connection was lost"

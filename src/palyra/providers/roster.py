@@ -98,11 +98,11 @@ class Roster:
             built.ordered = tuple(full_name(self.named(name)) for name in (settings.provider, *settings.fallback))
         by_rules = self._by_rules(settings, agent, turn.task, turn.complexity)
         names = (*built.ordered, *(by_rules.names if by_rules is not None else ()))
-        alone = len(names) == 1 and not settings.providers.keys() - {split(settings.provider)[0]}
+        only = len(names) == 1 and not settings.providers.keys() - {split(settings.provider)[0]}
         return plan(
             turn,
             self._options(built, names),
-            ordered=Preference(built.ordered, "the only model configured" if alone else "the default"),
+            ordered=Preference(built.ordered, "the only model configured" if only else "the default"),
             by_rules=by_rules,
             mode=settings.routing,
         )

@@ -16,8 +16,8 @@ async def ask():
     assert "aiohttp" not in sys.modules, "loaded before it is needed"
     try:
         await http.get("http://127.0.0.1:1/", headers={}, seconds=5)
-    except LineFailed:
-        pass
+    except LineFailed as error:
+        assert "no server listens there" in error.why, error.why
     await http.close()
     assert "aiohttp" in sys.modules
 
