@@ -2,11 +2,13 @@
 
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 from msgspec.structs import replace
 
 from palyra.core.brief import Brief
+from palyra.core.budget import Action, Budget
 from palyra.core.events import (
     ContextAssembled,
     ModelTurnEnded,
@@ -17,6 +19,7 @@ from palyra.core.events import (
 )
 from palyra.core.message import Accepted, Inbound
 from palyra.core.model import Capabilities, Dialect, ModelProvider, Rule, TaskClass
+from palyra.core.price import FREE, Price
 from palyra.core.prompt import ModelEvent, Prompt, StopReason, TextDelta, TurnDone
 from palyra.core.routing import RoutingMode
 from palyra.core.run import RunStatus
@@ -24,7 +27,7 @@ from palyra.core.usage import Usage
 from palyra.providers import routing
 from palyra.providers.base import FailureKind, Provider, ProviderFailed
 from palyra.providers.registry import UnknownProvider
-from palyra.settings import ModelSettings
+from palyra.settings import ModelSettings, SpendingSettings
 from tests.integration.cast import inputs
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
@@ -177,6 +180,27 @@ async def test_a_refused_try_costs_nothing_and_a_broken_one_its_estimate(begin: 
         begun.reserved.input_tokens,
         begun.reserved.output_tokens,
     )
+
+
+@pytest.mark.parametrize(("action", "ends"), [(Action.ASK, RunStatus.WAITING), (Action.BLOCK, RunStatus.FAILED)])
+async def test_when_the_next_model_fails_the_owner_is_asked_for_the_one_that_costs_more(
+    begin: Begin, action: Action, ends: RunStatus
+) -> None:
+    first, second = Named("first", fails(FailureKind.QUOTA, times=0)), Named("second", fails(FailureKind.QUOTA))
+    world = await world_of(begin, first, second)
+    world.inbox = True
+    world.prices.tags = {"first/m": Price(input=Decimal(0), output=Decimal(1)), "second/m": FREE}
+    world.spending = SpendingSettings(budgets={"daily": Budget(money=Decimal("0.000001"), action=action)})
+    said = await world.say("Hello?")
+    await world.reaches(said, ends)
+    assert (len(first.prompts), len(second.prompts)) == (0, 1)
+    if ends is RunStatus.FAILED:
+        assert (await turns(world, said))[-1].code == "model_quota"  # type: ignore[union-attr]
+        return
+    (asked,) = await world.approvals.page(ANA, only_open=True, before=None, limit=10)
+    await world.approvals.resolve(ANA, asked.approval_id, allow=True)
+    assert (await world.ended(said)).status is RunStatus.DONE
+    assert len(first.prompts) == 1
 
 
 async def test_what_has_failed_is_remembered_over_a_crash(begin: Begin) -> None:

@@ -112,7 +112,9 @@ class ModelStep:
                 continue
             broken = await self._stream(state, provider, context, prompt, reserved, emit)
             if broken is not None:
-                await emit(self._broken(state, seen, asked, provider, broken))
+                # What the owner may yet be asked about is no end.
+                final = {name: one.detail for name, one in refusals.items() if not one.may_be_asked}
+                await emit(self._broken(state, seen, replace(asked, refused=final), provider, broken))
             return
         if refusals:
             await emit([await self._overdraft.of(state, list(refusals.values()))])
