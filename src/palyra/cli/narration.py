@@ -196,7 +196,7 @@ class Narrator:
                     self._labels[asked.call_id] = "to go on beyond the budget"
                 return [_question(asked)]
             case BudgetWarned(overdrawn=overdrawn):
-                return [Note(f"(the budget {overdrawn.budget} is exceeded: {_overdrawn(overdrawn)})")]
+                return [Note(f"(the budget {overdrawn.budget} {_overdrawn(overdrawn)})")]
             case ApprovalResolved(call_id=call_id, approval_id=approval_id, decision=decision):
                 note = Note(f"({self._label(call_id)}: {decision.value.replace('_', ' ')})")
                 return [note, Settled(approval_id)]
@@ -217,13 +217,14 @@ class Narrator:
 
 
 def _overdrawn(one: Overdrawn) -> str:
-    """Say how much of a budget is used, with the turn that begins."""
+    """Say how a budget stands with the turn that begins, which may take less than is set aside for it."""
     if one.unpriced:
-        return f"{one.model} has no price"
+        return f"can not count this turn: {one.model} has no price"
     used, cap = one.spent + one.wanted, one.cap
+    stands = "is exceeded: " if one.spent > cap else "may be exceeded: up to "
     if one.unit == "tokens":
-        return f"{used:,} of {cap:,} tokens per {one.per.value} with this turn"
-    return f"{shown(used, one.unit)} of {shown(cap, one.unit)} per {one.per.value} with this turn"
+        return f"{stands}{used:,} of {cap:,} tokens per {one.per.value} with this turn"
+    return f"{stands}{shown(used, one.unit)} of {shown(cap, one.unit)} per {one.per.value} with this turn"
 
 
 def _question(asked: ApprovalRequested) -> Question:

@@ -123,12 +123,14 @@ def test_what_waits_is_told() -> None:
 
 def test_a_budget_that_only_warns_is_told_with_how_it_stands() -> None:
     (note,) = told(b.a_warning())
-    assert note == Note("(the budget daily is exceeded: 2.04 USD of 2.00 USD per day with this turn)")
+    assert note == Note("(the budget daily may be exceeded: up to 2.04 USD of 2.00 USD per day with this turn)")
     tokens = replace(b.an_overdraft(), unit="tokens", cap=1000, spent=900, wanted=200)
     (note,) = told(replace(b.a_warning(), overdrawn=tokens))
-    assert note == Note("(the budget daily is exceeded: 1,100 of 1,000 tokens per day with this turn)")
+    assert note == Note("(the budget daily may be exceeded: up to 1,100 of 1,000 tokens per day with this turn)")
+    (note,) = told(replace(b.a_warning(), overdrawn=replace(tokens, spent=1001)))
+    assert note == Note("(the budget daily is exceeded: 1,201 of 1,000 tokens per day with this turn)")
     (note,) = told(replace(b.a_warning(), overdrawn=replace(tokens, unpriced=True)))
-    assert note == Note("(the budget daily is exceeded: acme/large has no price)")
+    assert note == Note("(the budget daily can not count this turn: acme/large has no price)")
 
 
 def test_a_question_about_a_budget_is_told_and_settled() -> None:
