@@ -68,7 +68,7 @@ class Orders:
         }
 
     async def _values(self, given: Mapping[str, str]) -> dict[str, str]:
-        return {key: await self._referred.value(text) for key, text in given.items()}
+        return {key: await self._referred.value(text, called=key) for key, text in given.items()}
 
 
 class Mcp:

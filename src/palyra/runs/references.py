@@ -22,8 +22,8 @@ class Referred:
         self._secrets = secrets
         self._used = used
 
-    async def value(self, text: str) -> str:
-        """Return what a text refers to."""
+    async def value(self, text: str, *, called: str = "") -> str:
+        """Return what a text refers to. In texts it is hidden by what it is called, or by the reference."""
         reference = reference_of(text)
         if reference is None:
             return text
@@ -31,5 +31,5 @@ class Referred:
             return (await self._secrets.value_of(self._owner, reference.rest)).reveal().decode(errors="replace")
         found = await asyncio.to_thread(resolve, reference, base=self._home.path)
         if len(found) >= LEAST_SECRET:
-            self._used.add(self._owner, SecretValue(text, found.encode()))
+            self._used.add(self._owner, SecretValue(called or text, found.encode()))
         return found
