@@ -147,7 +147,7 @@ def check_provider(settings: Settings) -> Check:
         case "scripted":
             return Check("model", OK, f"scripted: plays {model.script}")
         case name if split(name)[0] in model.providers:
-            return Check("model", OK, f"{name} answers", "`palyra providers test` proves it.")
+            return Check("model", OK, f"{name} is asked", "`palyra providers test` says whether it answers.")
         case unknown:
             return Check("model", FAIL, f"there is no provider {unknown!r}", "Set model.provider to 'embedded'.")
 
