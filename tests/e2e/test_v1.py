@@ -435,7 +435,11 @@ def test_two_halves_are_never_told_as_one(new_sqlite_daemon: NewDaemon, connect:
         told.extend(chunk.choices[0].delta.content or "" for chunk in stream)
     assert torn.value.code == "answer_broke_off"
     (run,) = daemon.runs()
-    assert daemon.finished(run["run_id"])["status"] == "done", "it goes on, with another model"
+    assert daemon.finished(run["run_id"])["status"] == "cancelled", "nobody would ever hear of the rest"
+    with pytest.raises(APIError):
+        list(ai.chat.completions.create(model="palyra", messages=said("break off"), stream=True, user="ana"))
+    run = next(run for run in daemon.runs() if run["status"] != "cancelled")
+    assert daemon.finished(run["run_id"])["status"] == "done", "it goes on in its session, with another model"
     whole = ai.chat.completions.create(model="palyra", messages=said("break off"))
     assert "Half an" not in (whole.choices[0].message.content or "")
 

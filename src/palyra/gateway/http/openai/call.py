@@ -28,6 +28,7 @@ from palyra.runs.approvals import CODE_CHARS
 from palyra.runs.control import Control
 
 GONE = "the client of /v1 went away"
+TORN = "what the client of /v1 was told broke off, and it can not be told the rest"
 ASKED = "This needs your word before it goes on:\n{questions}\nThe run waits, and goes on when you have answered."
 QUEUED = (
     "Your message is kept, and has its turn when the run before it ends. That one waits for your word:\n{questions}"
@@ -52,6 +53,11 @@ class Manner:
     def stays(self) -> bool:
         """Whether the run goes on without its caller."""
         return self.detached or self.idempotency_key is not None
+
+    @property
+    def named(self) -> bool:
+        """Whether there is a session in which the rest of an answer can be found."""
+        return self.session != SessionRef()
 
 
 def manner_of(request: Request, *, user: str | None) -> Manner:
@@ -94,6 +100,8 @@ class Call:
         self._follower = follower
         self._place = place
         self._gone = False
+        """Nobody waits for the rest of the answer."""
+        self._cause = GONE
         self._over = False
         self.telling = telling
 
@@ -131,6 +139,12 @@ class Call:
         self._gone = True
         self._follower.close()
 
+    def tear(self) -> bool:
+        """Say no more of an answer that broke off; tell whether its run goes on, for somebody who may look for it."""
+        if not self._manner.named and not self._manner.stays:
+            self._gone, self._cause = True, TORN
+        return not self._gone
+
     async def close(self) -> None:
         """Leave; the run of a caller that went away is cancelled."""
         self._follower.close()
@@ -139,7 +153,7 @@ class Call:
         if not self._gone or self._over or joined or self._manner.stays or await self._asked():
             return
         try:
-            await self._control.cancel(self._principal, self._accepted.run_id, reason=GONE)
+            await self._control.cancel(self._principal, self._accepted.run_id, reason=self._cause)
         except (NotFound, Unavailable):
             pass  # it has been moved away, or nothing can be written now; then it comes to its own end
 

@@ -16,7 +16,9 @@ from palyra.gateway.http.stream import PIECE_BYTES
 from palyra.gateway.http.wire import reply
 
 STOPPING = fault(503, "daemon_stopping", "The daemon is stopping. The run goes on when it is started again.")
-BROKE_OFF = "The answer broke off ({why}). What you have of it does not count; the run goes on in its session."
+BROKE_OFF = "The answer broke off ({why}). What you have of it does not count; {then}."
+GOES_ON = "the run goes on in its session"
+ENDS = "the run ends, since no session is named in which the rest could be found. Send it again"
 
 
 class Shape(Protocol):
@@ -110,7 +112,8 @@ class Streamed:
             match piece:
                 case Torn(reason=reason):
                     # The run may have ended with it; then there is more to say than that.
-                    torn = fault(502, "answer_broke_off", BROKE_OFF.format(why=reason))
+                    then = GOES_ON if self._call.tear() else ENDS
+                    torn = fault(502, "answer_broke_off", BROKE_OFF.format(why=reason.rstrip("."), then=then))
                     return written + self._shape.fail(failed_by(self._call.telling) or torn), True
                 case Over():
                     failed = failed_by(self._call.telling)
