@@ -35,6 +35,11 @@ class Home(Struct, frozen=True):
         return self.path / "daemon.json"
 
     @property
+    def kept(self) -> Path:
+        """The process of a daemon that was started for one command, and that somebody wants to go on."""
+        return self.path / "daemon.kept"
+
+    @property
     def stop(self) -> Path:
         """What stops everything while it is there; its text is the reason."""
         return self.path / "STOP"

@@ -114,6 +114,21 @@ def test_a_detached_run_leaves_the_daemon_at_work(free: Home) -> None:
     assert palyra("runs", "attach").returncode == 0
 
 
+def test_a_daemon_that_was_started_for_one_command_goes_on_if_somebody_wants_it(free: Home, tmp_path: Path) -> None:
+    script = tmp_path / "slow.json"
+    script.write_text(json.dumps({"default": [{"do": "text", "text": "Well, " * 40, "chunk": 6, "delay_ms": 50}]}))
+    environ = os.environ | {"PALYRA_MODEL_PROVIDER": "scripted", "PALYRA_MODEL_SCRIPT": str(script)}
+    command = [sys.executable, "-m", "palyra", "run", "-m", "Hello."]
+    with subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as running:
+        while find_daemon(free) is None:
+            assert running.poll() is None
+            sleep(0.02)
+        assert palyra("up").stdout.startswith("The daemon runs already")
+        assert "Well" in running.communicate(timeout=15)[0]
+    assert palyra("status").returncode == 0
+    assert palyra("down").returncode == 0
+
+
 def test_a_command_that_is_ended_ends_what_it_started(
     free: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,7 +37,7 @@ class Loan:
         daemon = find_daemon(self._home)
         if daemon is None or daemon.pid != self._pid:
             return
-        if self._keep:
+        if self._keep or process.is_kept(self._home, daemon):
             say("palyra: the daemon goes on in the background; `palyra down` ends it.")
         else:
             process.stop(self._home)

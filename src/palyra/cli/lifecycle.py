@@ -92,6 +92,8 @@ def _start(invocation: Invocation) -> None:
     _ = invocation.settings
     started = process.start(invocation.home)
     daemon = started.daemon
+    if not started.ours:
+        process.keep(invocation.home, daemon)
     if invocation.json:
         show_json({"running": True, "started": started.ours, "home": str(invocation.home.path), "daemon": daemon})
     elif started.ours:

@@ -65,6 +65,19 @@ def start(home: Home) -> Started:
             time.sleep(0 if ours else POLL_SECONDS)
 
 
+def keep(home: Home, daemon: Daemon) -> None:
+    """Let a daemon go on that another command may have started for itself alone."""
+    home.kept.write_text(str(daemon.pid))
+
+
+def is_kept(home: Home, daemon: Daemon) -> bool:
+    """Tell whether somebody wants the daemon to go on."""
+    try:
+        return home.kept.read_text() == str(daemon.pid)
+    except OSError:
+        return False
+
+
 def stop(home: Home) -> Daemon | None:
     """End the daemon of this home and wait until it is gone; None if there was none."""
     daemon = find_daemon(home)

@@ -151,8 +151,13 @@ def _against(turn: Turn, names: Sequence[str], options: Mapping[str, Option]) ->
         else 0,
     )
     hard = {name: _unfit(turn, need, options[name]) for name in names}
-    free = [name for name in names if not hard[name]]
     against = dict(hard)
+    awake = [name for name in names if not hard[name] and not options[name].rests_seconds]
+    for name in names if awake else ():
+        if not hard[name] and options[name].rests_seconds:
+            rest = f"{options[name].rests_seconds:.0f} s"
+            against[name] = f"its provider has failed too often and is left alone for {rest}"
+    free = [name for name in names if not against[name]]
     for name in free:
         # Better another one now than the same one later; if there is no other, it is waited for.
         waits, others = pause_seconds(name, turn.failures), any(other != name for other in free)
@@ -190,11 +195,11 @@ def _unfit(turn: Turn, need: Need, option: Option) -> str:
     too_long = failed.count(FailureKind.CONTEXT_TOO_LONG)
     if too_long > NARROWINGS:
         return f"{_SAID[FailureKind.CONTEXT_TOO_LONG]}, also when shortened"
-    if (tries := len(failed) - too_long) >= option.attempts:
+    # Who is left alone is asked at all only if nobody else is there, and then once.
+    attempts = 1 if option.rests_seconds > 0 else option.attempts
+    if (tries := len(failed) - too_long) >= attempts:
         said = _SAID.get(FailureKind(failed[-1])) if failed[-1] in _SAID else None
         return f"{said or 'it failed'} ({tries} {'try' if tries == 1 else 'tries'})"
-    if option.rests_seconds > 0 and not failed:
-        return f"its provider has failed too often and is left alone for {option.rests_seconds:.0f} s"
     return ""
 
 

@@ -146,6 +146,13 @@ def test_who_has_failed_others_too_often_is_left_alone() -> None:
     assert "left alone for 12 s" in passed(made)["a/small"]
 
 
+def test_who_is_left_alone_is_asked_once_if_nobody_else_is_there() -> None:
+    resting = {"a/small": Option("a/small", SMALL.capabilities, rests_seconds=12.0)}
+    assert choose("a/small", options=resting).choice == "a/small"
+    made = choose("a/small", options=resting, failures=failed("a/small", FailureKind.NETWORK))
+    assert (made.choice, passed(made)) == ("", {"a/small": "it could not be reached (1 try)"})
+
+
 def test_what_a_budget_does_not_allow_is_not_asked_and_the_plan_says_so() -> None:
     made = choose("b/large", "a/small", refused={"b/large": "the budget daily is used up"})
     assert made.choice == "a/small"
