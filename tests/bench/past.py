@@ -23,7 +23,9 @@ from palyra.daemon.journal import OWNER
 from palyra.journal import agents, leases
 from palyra.journal.engine import Connection
 from palyra.journal.leases import Lease
-from palyra.runs.record import Book, record, replay
+from palyra.runs.book import Book
+from palyra.runs.record import record
+from palyra.runs.replay import replay
 from tests.bench.journal import Journal
 
 CARRIER = "bench"

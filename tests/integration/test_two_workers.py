@@ -15,7 +15,8 @@ from palyra.journal.engine import Connection
 from palyra.journal.leases import Lease, LeaseLost
 from palyra.providers.scripted import Call, Rule, Script, Text, When
 from palyra.runs import worker
-from palyra.runs.record import record, replay
+from palyra.runs.record import record
+from palyra.runs.replay import replay
 from tests.integration.cast import DONE, ECHO, Bell, Door, first_calls, held, inputs, on_postgres
 from tests.integration.conftest import Begin
 from tests.support.builders import a_failure

@@ -36,8 +36,9 @@ from palyra.journal.engine import Connection, Engine
 from palyra.journal.offline import Writer
 from palyra.journal.postgres import PostgresEngine, PostgresWriter
 from palyra.journal.sqlite import SqliteEngine, SqliteWriter
+from palyra.runs.book import Book
 from palyra.runs.budgets import BudgetRefused, Budgets
-from palyra.runs.record import Book, replay
+from palyra.runs.replay import replay
 from palyra.settings import SpendingSettings
 from tests.contract.journal.builders import BEN, CountedIds, a_run_id, a_session, a_session_id
 from tests.support.books import check_books

@@ -25,7 +25,9 @@ from palyra.journal.signing import KeySigner
 from palyra.journal.sqlite import SqliteConnection
 from palyra.journal.tape import GENESIS, entry_hash
 from palyra.journal.verify import Report
-from palyra.runs.record import Book, record, replay
+from palyra.runs.book import Book
+from palyra.runs.record import record
+from palyra.runs.replay import replay
 from tests.contract.journal.builders import CountedIds, a_run_id, a_session, a_session_id, a_title
 from tests.support.builders import a_result, a_tool_start, a_turn, a_verdict, an_accepted
 from tests.support.postgres import drop_schema, new_schema

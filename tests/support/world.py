@@ -57,7 +57,7 @@ from palyra.runs.intake import Intake
 from palyra.runs.judge import Judge
 from palyra.runs.loop import Loop
 from palyra.runs.overdraft import Overdraft
-from palyra.runs.record import replay
+from palyra.runs.replay import replay
 from palyra.runs.secrets import Secrets, Used
 from palyra.runs.sessions import Sessions
 from palyra.runs.shadow import Shadows

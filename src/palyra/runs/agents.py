@@ -17,7 +17,7 @@ from palyra.core.message import clean_text
 from palyra.core.session import Session
 from palyra.journal import agents, runs, sessions
 from palyra.journal.engine import Connection, Engine
-from palyra.runs.record import Book
+from palyra.runs.book import Book
 from palyra.runs.sessions import SessionNotFound
 from palyra.sandbox.workspace import Workspace
 from palyra.tools.toolbox import BUILTIN_ONLY, Toolbox

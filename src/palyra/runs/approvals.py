@@ -14,7 +14,8 @@ from palyra.core.tool import JsonObject
 from palyra.journal import approvals, grants
 from palyra.journal.asked import given_in
 from palyra.journal.engine import Connection, Engine
-from palyra.runs.record import Book, intrude
+from palyra.runs.book import Book
+from palyra.runs.record import intrude
 
 MAX_REASON_CHARS = 500
 CODE_CHARS = 6

@@ -18,8 +18,10 @@ from palyra.core.tool import Outcome
 from palyra.journal import messages, runs, stops, tape
 from palyra.journal.engine import Connection
 from palyra.runs.attestations import Attester
+from palyra.runs.book import Book
 from palyra.runs.learned import scanned
-from palyra.runs.record import Book, intrude, replay
+from palyra.runs.record import intrude
+from palyra.runs.replay import replay
 
 
 def limits_for_child(state: RunState) -> Limits:

@@ -13,7 +13,7 @@ from palyra.core.events import CheckpointRestored
 from palyra.core.ids import IdSource, PrincipalId, SessionId, parse_ulid
 from palyra.journal import blobs, checkpoints, sessions
 from palyra.journal.engine import Connection, Engine
-from palyra.runs.record import Book
+from palyra.runs.book import Book
 from palyra.runs.sessions import SessionNotFound
 from palyra.sandbox.workspace import Workspace
 from palyra.sandbox.writing import Change, Found, carry_out, look

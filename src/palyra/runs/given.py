@@ -19,7 +19,7 @@ from palyra.journal import blobs, runs
 from palyra.journal.blobs import Packed
 from palyra.journal.engine import Connection
 from palyra.runs.learned import scanned
-from palyra.runs.record import replay
+from palyra.runs.replay import replay
 
 _encode = msgspec.json.Encoder().encode
 

@@ -41,8 +41,9 @@ from palyra.journal.engine import Connection, Engine
 from palyra.journal.idempotency import Claim
 from palyra.runs import given, reissue
 from palyra.runs.agents import choose
+from palyra.runs.book import Book
 from palyra.runs.given import Along
-from palyra.runs.record import Book, replay
+from palyra.runs.replay import replay
 from palyra.runs.sessions import Resolved, SessionBusy, SessionPutAway, resolve
 from palyra.runs.stops import Stopped, Stops
 

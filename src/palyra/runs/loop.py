@@ -31,7 +31,8 @@ from palyra.journal.engine import Connection, Engine
 from palyra.journal.leases import Lease
 from palyra.runs.attestations import Attester
 from palyra.runs.emit import Emit, Guard
-from palyra.runs.record import Overtaken, fold, record, replay
+from palyra.runs.record import Overtaken, record
+from palyra.runs.replay import fold, replay
 from palyra.runs.steps.approval import ApprovalStep
 from palyra.runs.steps.finish import FinishStep
 from palyra.runs.steps.model import ModelStep

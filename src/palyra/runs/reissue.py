@@ -19,7 +19,8 @@ from palyra.journal import agents, runs, sessions
 from palyra.journal.engine import Connection
 from palyra.runs.agents import choose
 from palyra.runs.approvals import check_overdue, overdue, timed_out, waits
-from palyra.runs.record import Book, replay
+from palyra.runs.book import Book
+from palyra.runs.replay import replay
 from palyra.runs.sessions import SessionNotFound, SessionPutAway
 
 ORIGIN = "reissue"

@@ -26,7 +26,8 @@ from palyra.core.session import (
 )
 from palyra.journal import runs, sessions
 from palyra.journal.engine import Connection, Engine
-from palyra.runs.record import Book, replay
+from palyra.runs.book import Book
+from palyra.runs.replay import replay
 
 MAX_TITLE_CHARS = 120
 

@@ -23,7 +23,7 @@ from palyra.core.stop import MAX_STOP_REASON_CHARS, Stop
 from palyra.journal import agents, runs, stops
 from palyra.journal.engine import Connection, Engine, Fact, Woken
 from palyra.runs import control
-from palyra.runs.record import Book
+from palyra.runs.book import Book
 
 LOOK_SECONDS = 0.25
 """How often the file is looked for, and what is left to be ended."""

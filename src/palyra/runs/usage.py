@@ -15,7 +15,7 @@ from palyra.journal import agents, runs, sessions, spending, usage
 from palyra.journal.engine import Connection, Engine
 from palyra.runs.budgets import TOKENS, cap_micros
 from palyra.runs.control import RunNotFound
-from palyra.runs.record import replay
+from palyra.runs.replay import replay
 from palyra.settings import SpendingSettings
 
 MOST_TURNS = 500

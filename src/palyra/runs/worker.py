@@ -20,7 +20,7 @@ from palyra.journal import leases, meta, runs
 from palyra.journal.engine import Connection, Engine, EngineClosed, Fact, Taken
 from palyra.journal.leases import Lease, LeaseLost
 from palyra.runs.loop import Interruption, Loop
-from palyra.runs.record import replay
+from palyra.runs.replay import replay
 from palyra.runs.stops import Stops
 
 SWEEP_SECONDS = 2.0

@@ -17,7 +17,9 @@ from palyra.journal.engine import Connection, Row, Unit
 from palyra.journal.offline import Writer, writer
 from palyra.journal.signing import KeySigner, load_or_create, public_key
 from palyra.journal.verify import Report, opened, verify
-from palyra.runs.record import Book, record, replay
+from palyra.runs.book import Book
+from palyra.runs.record import record
+from palyra.runs.replay import replay
 from palyra.settings import JournalSettings, Settings
 from tests.contract.journal.builders import CountedIds, a_run_id, a_session, a_session_id, a_title
 from tests.support.builders import (

@@ -3,7 +3,7 @@
 from palyra.background.queue import JobContext
 from palyra.core.ids import CallId, RunId
 from palyra.core.tool import JsonObject
-from palyra.runs import approvals, record
+from palyra.runs import approvals, book
 
 
 async def expire(payload: JsonObject, context: JobContext) -> None:
@@ -16,4 +16,4 @@ async def expire(payload: JsonObject, context: JobContext) -> None:
     )
 
 
-JOBS = {record.APPROVAL_EXPIRE: expire}
+JOBS = {book.APPROVAL_EXPIRE: expire}

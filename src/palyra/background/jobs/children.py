@@ -6,7 +6,7 @@ from palyra.background.queue import Job, JobContext
 from palyra.core.ids import CallId, RunId
 from palyra.core.tool import JsonObject
 from palyra.journal import runs
-from palyra.runs import children, control, record
+from palyra.runs import book, children, control
 from palyra.runs.attestations import Attester
 
 
@@ -40,7 +40,7 @@ async def cancel(payload: JsonObject, context: JobContext) -> None:
 def jobs(attester: Attester) -> dict[str, Job]:
     """Return the jobs of children."""
     return {
-        record.CHILD_START: start,
-        record.CHILD_ENDED: partial(ended, attester=attester),
-        record.CHILD_CANCEL: cancel,
+        book.CHILD_START: start,
+        book.CHILD_ENDED: partial(ended, attester=attester),
+        book.CHILD_CANCEL: cancel,
     }

@@ -8,7 +8,7 @@ from palyra.core.ids import SessionId
 from palyra.core.tool import JsonObject
 from palyra.journal import messages, sessions
 from palyra.journal.engine import Connection
-from palyra.runs.record import SESSION_TITLE, Book
+from palyra.runs.book import SESSION_TITLE, Book
 
 TITLE_CHARS = 60
 
