@@ -242,3 +242,25 @@ async def test_what_was_seen_at_the_beginning_is_not_taken_for_all_there_is(
         for prompt in world.prompts[-2:]:
             word = inputs(prompt)[-1].split()[0]
             assert inputs(prompt) == [f"{word} {place}" for place in range(number + 1)]
+
+
+async def test_a_damaged_message_keeps_no_other_one_out(begin: Begin) -> None:
+    world = await begin(said_by(lambda prompt: [TextDelta("Yes."), DONE]))
+    said = await world.say("one")
+    await world.ended(said)
+    (*_, answer) = await world.tape(said)
+
+    async def write_calls(calls: str) -> None:
+        await world.engine.write(
+            lambda conn: conn.execute(
+                "UPDATE messages SET calls = :calls WHERE session_id = :session_id AND role = 'assistant'"
+                " AND tape_seq <= :last",
+                {"calls": calls, "session_id": said.session_id, "last": answer.tape_seq},
+            )
+        )
+
+    await write_calls("{")
+    assert (await world.ended(await world.say("two"))).status is RunStatus.FAILED
+    await write_calls("[]")
+    assert await world.ask("three") == "Yes."
+    assert inputs(world.prompts[-1]) == ["one", "two", "three"]

@@ -96,7 +96,11 @@ class Context:
         if not most:
             return
         position = self._history.position(state.session_id, most=most)
-        fresh = read_fresh(conn, state.session_id, position=position, tokens=most)
+        try:
+            fresh = read_fresh(conn, state.session_id, position=position, tokens=most)
+        except (msgspec.DecodeError, ValueError):
+            # A damaged row must not keep a message out; the turn that needs it finds it too, and says so.
+            return
         while len(self._glances) >= MOST_GLANCES:
             self._glances.pop(next(iter(self._glances)), None)
         self._glances[state.run_id] = _Glance(agent, fresh, position, most)
