@@ -69,9 +69,10 @@ def test_the_rest_of_the_daemon_goes_on_meanwhile() -> None:
 
 def test_a_stop_is_heeded_at_once() -> None:
     stop = threading.Event()
+    process = PatternProcess(CATASTROPHE, ignore_case=False, seconds=15, stop=stop.is_set)
+    # Only now: the stop must come while it searches, however long it took to start.
     threading.Timer(0.1, stop.set).start()
     begun = time.monotonic()
-    process = PatternProcess(CATASTROPHE, ignore_case=False, seconds=15, stop=stop.is_set)
     with process, pytest.raises(PatternStopped):
         process.lines(BAIT, limit=9)
     assert time.monotonic() - begun < 3
