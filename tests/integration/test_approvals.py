@@ -280,7 +280,7 @@ async def test_a_grant_that_is_taken_back_covers_nothing(begin: Begin) -> None:
     with pytest.raises(GrantNotFound):
         await world.approvals.revoke(BEN, granted.grant_id)
     assert (await world.approvals.revoke(ANA, granted.grant_id)).revoked_at is not None
-    assert (await world.kinds(first.session_id))[-1] == "grant_revoked"
+    assert (await world.kinds(first.session_id)).count("grant_revoked") == 1
     await asked(world, await world.say("again", key="second"))
     assert await world.approvals.grants(BEN, limit=10) == []
 
