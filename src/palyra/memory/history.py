@@ -44,6 +44,8 @@ class Window:
     dropped: int
     tokens: int
     labels: tuple[str, ...]
+    pictured: bool
+    """Whether pictures belong to some of its messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class _Block:
     messages: tuple[Message, ...]
     tokens: int
     labels: tuple[str, ...]
+    pictured: bool
 
 
 @dataclass(slots=True)
@@ -77,6 +80,8 @@ class Conversation:
     labels: Counter[tuple[str, ...]] = field(default_factory=Counter)
     tokens: int = 0
     count: int = 0
+    pictured: int = 0
+    """How many of the blocks have pictures."""
 
     def window(self, *, tokens: int) -> Window:
         """Return the latest runs that fit into so many tokens, the newest always among them."""
@@ -110,6 +115,7 @@ class Conversation:
         self.labels[block.labels] += 1
         self.tokens += block.tokens
         self.count += len(block.kept)
+        self.pictured += block.pictured
 
     def pop(self) -> _Block:
         """Take the last run away."""
@@ -130,6 +136,7 @@ class Conversation:
             del self.labels[block.labels]
         self.tokens -= block.tokens
         self.count -= len(block.kept)
+        self.pictured -= block.pictured
 
 
 class History:
@@ -200,6 +207,7 @@ def _block(run_id: RunId, kept: list[Kept]) -> _Block:
         messages=_paired(kept),
         tokens=sum(item.tokens for item in kept),
         labels=labels.mixed(*(item.labels for item in kept)),
+        pictured=any(item.message.images for item in kept),
     )
 
 
@@ -232,6 +240,7 @@ def _window(known: Conversation, in_scope: int, *, tokens: int) -> Window:
         dropped=in_scope - known.count,
         tokens=known.tokens,
         labels=labels.join(*known.labels),
+        pictured=known.pictured > 0,
     )
 
 

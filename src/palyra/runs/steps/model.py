@@ -103,7 +103,7 @@ class ModelStep:
                 await asyncio.sleep(routing.pause_seconds(plan.choice, state.failures))
             provider = self._roster.named(plan.choice)
             context = self._assemble(state, seen, tools, provider, plan)
-            prompt = await self._with_pictures(context.prompt, provider)
+            prompt = await self._with_pictures(context.prompt, provider) if context.window.pictured else context.prompt
             try:
                 reserved = await self._begin(state, step, plan, provider, context, brought, emit)
             except BudgetRefused as refusal:
@@ -236,8 +236,6 @@ class ModelStep:
 
     async def _with_pictures(self, prompt: Prompt, provider: Provider) -> Prompt:
         """Return the prompt with the latest pictures of its messages, and a word for each that is left out."""
-        if not any(message.images for message in prompt.messages):
-            return prompt
         most = MOST_PICTURE_BYTES if provider.capabilities.vision else 0
         prompt = msgspec.structs.replace(prompt, messages=_within(prompt.messages, most=most))
         wanted = {image.digest for message in prompt.messages for image in message.images}
