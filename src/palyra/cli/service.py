@@ -249,10 +249,10 @@ def _unit(home: Home, *, system: bool, wanted_by: str) -> str:
 
 
 # What only the machine's own systemd can do; a user's lacks the rights, and would refuse to start the daemon.
+# Nothing that covers a part of /proc (ProtectKernelTunables, ProtectKernelLogs): where it is covered, the kernel lets
+# nobody but root mount another, and the strict sandbox needs one. Whoever has no capabilities changes nothing there.
 _FOR_ROOT = (
-    "ProtectKernelTunables=yes",
     "ProtectKernelModules=yes",
-    "ProtectKernelLogs=yes",
     "ProtectControlGroups=yes",
     "ProtectClock=yes",
     "PrivateDevices=yes",

@@ -131,15 +131,15 @@ def _direct(launch: Launch, tier: Tier, job: Job, mounts: tuple[Mount, ...]) -> 
     launch.temporary = Path(tempfile.mkdtemp(prefix="palyra-job-"))
     private = str(launch.temporary)
     given = [str(mount.path) for mount in mounts if not mount.covered]
-    limits = {f"RLIMIT_{name.upper()}": value for name, value in strict.limits(job.bounds).items()}
+    limits = strict.limits(job.bounds)
     # This limit counts whatever the user runs, inside and outside.
-    limits["RLIMIT_NPROC"] += _tasks_of(os.getuid())
+    limits["nproc"] += _tasks_of(os.getuid())
     return {
         "argv": job.argv,
         "folder": str(job.folder),
         "environment": {**strict.ENVIRONMENT, "HOME": private, "TMPDIR": private, **job.environment},
         "temporary": private,
-        "limits": limits,
+        "limits": {f"RLIMIT_{name.upper()}": value for name, value in strict.held(limits).items()},
         "confined": confined,
         "readable": [*SYSTEM, *SYSTEM_FILES, *MORE_SYSTEM_FILES, *(given if job.read_only else ())],
         "writable": [private, *(() if job.read_only else given)],
@@ -154,9 +154,11 @@ def _tasks_of(user: int) -> int:
     for name in os.listdir("/proc"):
         if name.isdigit():
             # It may end while it is being looked at.
-            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                if os.fstat(file.fileno()).st_uid == user:
-                    count += int(file.read().rpartition(b")")[2].split()[17])
+            with suppress(OSError):
+                # The folder is the user's own even if what is in it is root's, as it is of programs that hide secrets.
+                if os.stat(f"/proc/{name}").st_uid == user:
+                    with open(f"/proc/{name}/stat", "rb") as file:
+                        count += int(file.read().rpartition(b")")[2].split()[17])
     return count
 
 

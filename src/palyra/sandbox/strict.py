@@ -1,5 +1,6 @@
 """The strict tier: what bubblewrap is told."""
 
+import resource
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -42,6 +43,19 @@ def limits(bounds: Bounds) -> dict[str, int]:
     }
 
 
+def held(limits: Mapping[str, int]) -> dict[str, int]:
+    """Return limits of which none is above what this process itself is held to: only root may raise one."""
+    return {name: _lower(value, _hardest(name)) for name, value in limits.items()}
+
+
+def _hardest(name: str) -> int:
+    return resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))[1]
+
+
+def _lower(value: int, hardest: int) -> int:
+    return value if hardest == resource.RLIM_INFINITY else min(value, hardest)
+
+
 def arguments(
     job: Job,
     mounts: tuple[Mount, ...],
@@ -74,7 +88,7 @@ def arguments(
         told += ["--setenv", name, value]
     if filter_at is not None:
         told += ["--seccomp", str(filter_at)]
-    told += ["--", prlimit, *(f"--{name}={value}:{value}" for name, value in limits(job.bounds).items())]
+    told += ["--", prlimit, *(f"--{name}={value}:{value}" for name, value in held(limits(job.bounds)).items())]
     return [*told, "--", *job.argv]
 
 

@@ -46,6 +46,12 @@ def lack(tier: Tier) -> Lack | None:
 
 def set_up_failed(tier: Tier, said: str) -> Lack:
     """Return what it means that a sandbox could not be set up, by what was said."""
+    if tier is Tier.STRICT and "mount proc" in said:
+        return Lack(
+            f"a part of /proc is covered here, so bubblewrap may not show a program its own ({said})",
+            "Uncover it: a systemd unit must not set ProtectKernelTunables, ProtectKernelLogs or ProcSubset;"
+            " a container needs `--security-opt systempaths=unconfined` or the like.",
+        )
     if tier is Tier.STRICT and any(word in said for word in ("namespace", "uid map", "loopback", "not permitted")):
         return Lack(
             f"bubblewrap may not make namespaces ({said})",

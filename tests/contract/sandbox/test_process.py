@@ -3,6 +3,7 @@
 import asyncio
 import os
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -278,7 +279,7 @@ from palyra.sandbox.places import Private
 from palyra.sandbox.process import ProcessSandbox
 tier, folder, command = sys.argv[1:]
 job = Job(argv=("/bin/bash", "-c", command), roots=(Path(folder),), folder=Path(folder))
-asyncio.run(ProcessSandbox(Tier(tier), private=Private()).run(job))
+print(asyncio.run(ProcessSandbox(Tier(tier), private=Private()).run(job)).stdout.text)
 """
 
 
@@ -296,6 +297,24 @@ async def test_nothing_survives_a_daemon_that_is_killed(ground: Ground, any_tier
         await asyncio.to_thread(daemon.wait)
     await eventually(lambda: not living(mark))
     await eventually(lambda: not list(temporary.iterdir()))
+
+
+async def test_a_daemon_that_is_held_to_less_holds_its_programs_to_that(ground: Ground, any_tier: Tier) -> None:
+    held = f"ulimit -n 300; ulimit -d {600 * 1024}; ulimit -f {100 * 1024}; exec "
+    command = "ulimit -n; ulimit -d; ulimit -f"
+    daemon = shlex.join([sys.executable, "-c", DAEMON, any_tier.value, str(ground.workspace), command])
+    done = await asyncio.to_thread(subprocess.run, ["bash", "-c", held + daemon], capture_output=True, text=True)
+    assert (done.stdout.split(), done.stderr) == (["300", f"{600 * 1024}", f"{100 * 1024}"], "")
+
+
+async def test_a_user_who_may_start_few_processes_can_start_some(ground: Ground, any_tier: Tier) -> None:
+    daemon = shlex.join([sys.executable, "-c", DAEMON, any_tier.value, str(ground.workspace), "ulimit -u; /bin/true"])
+    # Whatever else this user runs counts too, so the limit is a little above it.
+    mine = f"find /proc -maxdepth 3 -path '/proc/[0-9]*/task/*' -user {os.getuid()} 2>/dev/null | wc -l"
+    command = ["bash", "-c", f"most=$(($({mine}) + 80)); ulimit -u $most; echo $most; exec {daemon}"]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+    most, held = done.stdout.split()
+    assert (int(held) <= int(most), done.stderr) == (True, "")
 
 
 @pytest.mark.parametrize("hostile", ["kill -9 $PPID", "kill -9 -1", "kill -STOP $PPID; sleep 60"])

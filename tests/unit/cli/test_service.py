@@ -135,6 +135,15 @@ def test_a_unit_for_the_machine_runs_as_the_owner_of_the_home(cli: Cli, tmp_path
     assert said["next"][0] == "sudo systemctl daemon-reload"
 
 
+@pytest.mark.parametrize("more", [(), ("--system",)])
+def test_no_unit_covers_what_the_strict_sandbox_needs(cli: Cli, home: Path, more: tuple[str, ...]) -> None:
+    home.mkdir()
+    text = json.loads(cli("service", "install", "--print", "--json", *more).out)["text"]
+    # The first four cover a part of /proc, so that nobody but root may mount another; the others keep from namespaces.
+    covering = {"ProtectKernelTunables", "ProtectKernelLogs", "ProtectProc", "ProcSubset"}
+    assert settings_of(text).keys() & (covering | {"RestrictNamespaces", "SystemCallFilter", "PrivateUsers"}) == set()
+
+
 def test_a_place_that_can_not_be_written_is_told_with_a_way_out(cli: Cli, tmp_path: Path, home: Path) -> None:
     (tmp_path / "etc").write_text("no folder")
     result = cli("service", "install", "--system")

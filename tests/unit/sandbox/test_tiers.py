@@ -1,0 +1,22 @@
+"""What is said of a sandbox that could not be set up."""
+
+import pytest
+
+from palyra.sandbox.base import Tier
+from palyra.sandbox.tiers import set_up_failed
+
+
+@pytest.mark.parametrize(
+    ("said", "reason", "remedy"),
+    [
+        ("No permissions to create new namespace", "may not make namespaces", "userns_clone=1"),
+        ("setting up uid map: Permission denied", "may not make namespaces", "userns_clone=1"),
+        ("loopback: Failed RTM_NEWADDR: Operation not permitted", "may not make namespaces", "userns_clone=1"),
+        ("Can't mount proc on /newroot/proc: Operation not permitted", "a part of /proc is covered", "systempaths="),
+    ],
+)
+def test_the_words_of_bubblewrap_lead_to_what_helps(said: str, reason: str, remedy: str) -> None:
+    lack = set_up_failed(Tier.STRICT, said)
+    assert reason in lack.reason
+    assert said in lack.reason
+    assert remedy in lack.remedy
