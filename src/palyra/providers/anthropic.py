@@ -1,10 +1,10 @@
 """Anthropic Messages: what the pieces of Claude's answer mean. `anthropic_body` says how it is asked."""
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from palyra.core.model import ModelCard
 from palyra.core.prompt import ModelEvent, Prompt, ReasoningDelta, StopReason, TextDelta, TurnDone
@@ -12,6 +12,7 @@ from palyra.core.tool import JsonObject
 from palyra.core.usage import Usage
 from palyra.providers.anthropic_body import NAME, adapts, answer_tool, body_of, version_of
 from palyra.providers.base import FailureKind, ProviderFailed
+from palyra.providers.counts import count
 from palyra.providers.dialect import Request, Target
 from palyra.providers.draft import Draft, Drafts, names_of
 from palyra.providers.failure import BROKE_OFF, NOT_ACCEPTED, failure, kind_of, refusal, retry_after
@@ -47,38 +48,32 @@ _WORDS = (
 )
 _WORDED = frozenset({"invalid_request_error", "rate_limit_error", ""})
 
-Count = Annotated[int, Meta(ge=0)]
+_COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
 
 
-class _Usage(Struct, gc=False):
-    input_tokens: Count | None = None
-    cache_creation_input_tokens: Count | None = None
-    cache_read_input_tokens: Count | None = None
-    output_tokens: Count | None = None
-
-
+# Who speaks as Anthropic does may write null where it writes nothing.
 class _Delta(Struct, gc=False):
     type: str = ""
-    text: str = ""
-    partial_json: str = ""
-    thinking: str = ""
-    signature: str = ""
+    text: str | None = None
+    partial_json: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
     stop_reason: str | None = None
 
 
 class _Block(Struct, gc=False):
     type: str = ""
-    text: str = ""
-    thinking: str = ""
-    signature: str = ""
-    data: str = ""
-    name: str = ""
-    id: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
+    name: str | None = None
+    id: str | None = None
     input: Any = None
 
 
 class _Message(Struct, gc=False):
-    usage: _Usage | None = None
+    usage: Any = None
 
 
 class _Error(Struct, gc=False):
@@ -94,7 +89,7 @@ class _Event(Struct, gc=False):
     delta: _Delta | None = None
     content_block: _Block | None = None
     message: _Message | None = None
-    usage: _Usage | None = None
+    usage: Any = None
     error: _Error | None = None
 
 
@@ -198,7 +193,7 @@ def _kind(error: _Error, status: int) -> FailureKind:
 class _Part:
     """A part of the answer that is under way."""
 
-    __slots__ = ("after", "draft", "kind", "signature")
+    __slots__ = ("after", "draft", "input", "kind", "signature")
 
     def __init__(self, kind: str, after: tuple[int, int]) -> None:
         self.kind = kind
@@ -206,6 +201,8 @@ class _Part:
         """After how many characters and calls it began."""
         self.signature = ""
         self.draft: Draft | None = None
+        self.input: JsonObject = {}
+        """The arguments that came with the beginning of a call. As a rule there are none, and they come in pieces."""
 
 
 class Reading:
@@ -217,7 +214,7 @@ class Reading:
         self._answer = answer_tool(prompt, target, names)
         self._drafts = Drafts(target, names)
         self._open: dict[int, _Part] = {}
-        self._usage = _Usage()
+        self._counts = dict.fromkeys(_COUNTS, 0)
         self._stop: str | None = None
         self._chars = 0
         self._begun = self._done = False
@@ -278,15 +275,13 @@ class Reading:
             case "text" if block.text:
                 return self._say(block.text)
             case "thinking":
-                part.signature = block.signature
+                part.signature = block.signature or ""
                 return (ReasoningDelta(block.thinking),) if block.thinking else ()
             case "redacted_thinking":
-                part.signature = block.data
+                part.signature = block.data or ""
             case "tool_use" if block.name != self._answer:
-                part.draft = self._drafts.begin(block.id, block.name)
-                # As a rule it is empty here, and comes in pieces.
-                if isinstance(block.input, dict) and block.input:
-                    self._drafts.add(part.draft, _encode(block.input).decode())
+                part.draft = self._drafts.begin(block.id or "", block.name or "")
+                part.input = block.input if isinstance(block.input, dict) else {}
             case _:
                 pass
         return ()
@@ -299,7 +294,7 @@ class Reading:
             case "thinking_delta" if delta.thinking:
                 return (ReasoningDelta(delta.thinking),)
             case "signature_delta":
-                part.signature += delta.signature
+                part.signature += delta.signature or ""
             case "input_json_delta" if delta.partial_json:
                 if part.draft is not None:
                     self._drafts.add(part.draft, delta.partial_json)
@@ -311,6 +306,8 @@ class Reading:
 
     def _close(self, index: int) -> Iterable[ModelEvent]:
         part = self._open.pop(index, None)
+        if part is not None and part.draft is not None and part.input and not part.draft.pieces:
+            self._drafts.add(part.draft, _encode(part.input).decode())
         if part is None or part.kind not in ("thinking", "redacted_thinking"):
             return ()
         data: JsonObject = {"model": self._target.model}
@@ -320,12 +317,10 @@ class Reading:
             data["after"] = list(part.after)
         return (ReasoningDelta("", NAME, data),)
 
-    def _count(self, usage: _Usage | None) -> None:
+    def _count(self, usage: Any) -> None:
         # Each count is of all so far. Some servers that speak as Anthropic does begin with zeros.
-        for field in _Usage.__struct_fields__:
-            count = getattr(usage, field, None)
-            if count is not None:
-                setattr(self._usage, field, max(count, getattr(self._usage, field) or 0))
+        for name in _COUNTS:
+            self._counts[name] = max(count(usage, name), self._counts[name])
 
     def _finish(self) -> Iterable[ModelEvent]:
         left = [event for index in list(self._open) for event in self._close(index)]
@@ -335,11 +330,11 @@ class Reading:
         return (*left, *calls, TurnDone(stop=stop, usage=self._used()))
 
     def _used(self) -> Usage:
-        cached, written = self._usage.cache_read_input_tokens or 0, self._usage.cache_creation_input_tokens or 0
+        fresh, written, cached, made = (self._counts[name] for name in _COUNTS)
         return Usage(
             # Theirs is without what has to do with the cache.
-            input_tokens=(self._usage.input_tokens or 0) + cached + written,
-            output_tokens=self._usage.output_tokens or 0,
+            input_tokens=fresh + cached + written,
+            output_tokens=made,
             cached_tokens=cached,
             cache_write_tokens=written,
         )

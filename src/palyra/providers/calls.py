@@ -20,8 +20,8 @@ def call_id(prompt: Prompt, index: int) -> str:
 
 def read_arguments(text: str) -> tuple[JsonObject, str]:
     """Return the arguments and an empty reason, or no arguments and the reason why they can not be read."""
-    # Models leave the text empty for a tool without arguments.
-    if not text.strip():
+    # For a tool without arguments models leave the text empty, or write that there is nothing.
+    if text.strip() in ("", "null"):
         return {}, ""
     try:
         return _decoder.decode(text), ""

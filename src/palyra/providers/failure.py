@@ -44,10 +44,14 @@ NOT_FOUND = (
 NOT_ACCEPTED = "{provider} does not accept the request for {model}: mend what it names, or choose another model"
 
 _TOO_LONG = re.compile(
-    r"context.{0,20}(length|window|size)|maximum context|prompt is too long|too many tokens|too many input tokens"
-    r"|input is too long|exceeds? the (maximum|model|available).{0,40}(token|context)|reduce the length of",
+    r"context.{0,20}(length|window|size|limit)|maximum context|(prompt|input|request) is too long|too many tokens"
+    r"|too many input tokens|exceeds? the (maximum|model|available).{0,40}(token|context)|reduce the length of"
+    # Each of these is one server's own: xAI, vLLM, GitHub, Moonshot, Zhipu, Alibaba, Hugging Face.
+    r"|maximum prompt length|longer than the maximum model length|token count.{0,40}exceeds|exceeded model token limit"
+    r"|prompt exceeds max|range of input length|inputs. tokens . .max_new_tokens. must be",
     re.IGNORECASE,
 )
+_BAD_KEY = re.compile(r"(incorrect|invalid) api.?key|api.?key (is |provided is )?(not valid|invalid|incorrect)", re.I)
 _FORBIDDEN = re.compile(r"content.?(filter|policy|management)|safety (system|policy)|flagged", re.IGNORECASE)
 _NO_CREDIT = re.compile(r"insufficient.{0,10}(quota|balance|credit|funds)|exceeded your current quota|billing", re.I)
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
@@ -96,6 +100,9 @@ def kind_of(status: int, *words: str) -> FailureKind:
         return FailureKind.CONTENT_POLICY
     if status == 402 or (status in (200, 403, 429) and _NO_CREDIT.search(said)):
         return FailureKind.QUOTA
+    # Some say of a wrong key what they say of a wrong request.
+    if status == 400 and _BAD_KEY.search(said):
+        return FailureKind.AUTH
     match status:
         case 401 | 407:
             return FailureKind.AUTH
@@ -107,7 +114,8 @@ def kind_of(status: int, *words: str) -> FailureKind:
             return FailureKind.CONTEXT_TOO_LONG
         case 425 | 429:
             return FailureKind.RATE_LIMIT
-        case _ if status >= 500:
+        # Busy with another, given up in the middle, no room just now: the same request may do well later.
+        case _ if status >= 500 or status in (409, 424, 498):
             return FailureKind.UNAVAILABLE
         case _:
             return FailureKind.MALFORMED

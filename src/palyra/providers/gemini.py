@@ -15,6 +15,7 @@ from palyra.core.tool import JsonObject
 from palyra.core.usage import Usage
 from palyra.providers.base import FailureKind, ProviderFailed
 from palyra.providers.calls import read_arguments
+from palyra.providers.counts import count
 from palyra.providers.dialect import Request, Target
 from palyra.providers.draft import MOST_CALLS, names_of
 from palyra.providers.failure import BROKE_OFF, LONGEST_WAIT, NOT_ACCEPTED, failure, kind_of, refusal, retry_after
@@ -45,8 +46,6 @@ _KINDS = {
     "UNAVAILABLE": FailureKind.UNAVAILABLE,
 }
 
-Count = Annotated[int, Meta(ge=0)]
-
 
 class _Call(Struct, gc=False):
     name: str = ""
@@ -72,14 +71,6 @@ class _Candidate(Struct, gc=False, rename="camel"):
     index: int | None = None
 
 
-class _Counts(Struct, gc=False, rename="camel"):
-    prompt_token_count: Count | None = None
-    cached_content_token_count: Count | None = None
-    candidates_token_count: Count | None = None
-    thoughts_token_count: Count | None = None
-    tool_use_prompt_token_count: Count | None = None
-
-
 class _Feedback(Struct, gc=False, rename="camel"):
     block_reason: str | None = None
     block_reason_message: str | None = None
@@ -101,7 +92,7 @@ class _Error(Struct):
 
 class _Piece(Struct, gc=False, rename="camel"):
     candidates: list[_Candidate] | None = None
-    usage_metadata: _Counts | None = None
+    usage_metadata: Any = None
     prompt_feedback: _Feedback | None = None
     error: _Error | None = None
 
@@ -236,7 +227,7 @@ class Reading:
         self._names = names_of(prompt)
         self._finish: str | None = None
         self._finish_words = ""
-        self._counts = _Counts()
+        self._counts: Any = None
         self._chars = self._calls = 0
 
     def feed(self, name: str, data: bytes) -> Iterable[ModelEvent]:
@@ -318,11 +309,11 @@ class Reading:
         )
 
     def _used(self) -> Usage:
-        counts = self._counts
-        thoughts = counts.thoughts_token_count or 0
+        thoughts = max(0, count(self._counts, "thoughtsTokenCount"))
+        results = max(0, count(self._counts, "toolUsePromptTokenCount"))
         return Usage(
-            input_tokens=(counts.prompt_token_count or 0) + (counts.tool_use_prompt_token_count or 0),
-            output_tokens=(counts.candidates_token_count or 0) + thoughts,
-            cached_tokens=counts.cached_content_token_count or 0,
+            input_tokens=count(self._counts, "promptTokenCount") + results,
+            output_tokens=count(self._counts, "candidatesTokenCount") + thoughts,
+            cached_tokens=max(0, count(self._counts, "cachedContentTokenCount")),
             reasoning_tokens=thoughts,
         )

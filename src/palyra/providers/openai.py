@@ -2,10 +2,12 @@
 others do.
 
 Where these differ the reader takes every form: thoughts in `reasoning_content` or `reasoning`, calls without index or
-id or whole in one piece, usage in a last piece without choices, an end without `[DONE]`.
+id or whole in one piece, a message in the place of its pieces, usage in a last piece without choices, an end without
+`[DONE]`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +18,7 @@ from palyra.core.tool import JsonObject
 from palyra.core.usage import Usage
 from palyra.providers.base import FailureKind, ProviderFailed
 from palyra.providers.calls import read_arguments
+from palyra.providers.counts import count, part_of
 from palyra.providers.dialect import Request, Target
 from palyra.providers.draft import MOST_CHARS, Draft, Drafts, names_of
 from palyra.providers.failure import BROKE_OFF, error_words, failure, kind_of_error, refusal
@@ -32,7 +35,14 @@ _STOPS = {
     "tool_calls": StopReason.CALLS,
     "function_call": StopReason.CALLS,
     "content_filter": StopReason.REFUSED,
+    "sensitive": StopReason.REFUSED,
+    "max_tokens": StopReason.LENGTH,
+    "model_length": StopReason.LENGTH,
+    "model_context_window_exceeded": StopReason.LENGTH,
 }
+"""OpenAI's own words, and those of others."""
+_GAVE_UP = frozenset({"error", "network_error", "insufficient_system_resource", "abort"})
+"""The server's own trouble, told as a reason to stop."""
 
 
 class _Function(Struct, gc=False):
@@ -57,26 +67,13 @@ class _Delta(Struct, gc=False):
 
 class _Choice(Struct, gc=False):
     delta: _Delta | None = None
+    message: _Delta | None = None
     finish_reason: str | None = None
-
-
-class _Details(Struct, gc=False):
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
-
-
-class _Usage(Struct, gc=False):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: _Details | None = None
-    completion_tokens_details: _Details | None = None
-    prompt_cache_hit_tokens: int | None = None
-    """DeepSeek's name for what came from the cache."""
 
 
 class _Chunk(Struct, gc=False):
     choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+    usage: Any = None
     error: str | JsonObject | None = None
 
 
@@ -142,6 +139,7 @@ class OpenAiReader:
         self._details: list[_Detail] = []
         self._details_chars = 0
         self._finish: str | None = None
+        self._in_pieces = False
         self._declined = False
         self._usage = Usage()
         self._over = False
@@ -186,8 +184,12 @@ class OpenAiReader:
             self._usage = _usage(chunk.usage)
         for choice in chunk.choices or ():
             if choice.delta is not None:
+                self._in_pieces = True
                 yield from self._delta(choice.delta)
-            self._finish = choice.finish_reason or self._finish
+            elif choice.message is not None and not self._in_pieces:
+                yield from self._delta(choice.message)
+            if choice.finish_reason != "null":
+                self._finish = choice.finish_reason or self._finish
 
     def _delta(self, delta: _Delta) -> Iterator[ModelEvent]:
         if delta.reasoning_details:
@@ -254,7 +256,11 @@ class OpenAiReader:
     def _draft(self, call: _Call, function: _Function) -> Draft:
         """Return the call that a piece belongs to. Some servers give every call the index 0, others none at all."""
         all_ = self._drafts.all
-        draft = self._by_index.get(call.index) if call.index is not None else all_[-1] if all_ else None
+        if call.index is not None:
+            draft = self._by_index.get(call.index)
+        else:
+            same = (one for one in all_ if call.id and one.call_id == call.id)
+            draft = next(same, all_[-1] if all_ else None)
         if draft is not None and not _begins(call, function, draft):
             draft.call_id = draft.call_id or call.id or ""
             return draft
@@ -267,7 +273,7 @@ class OpenAiReader:
         if self._over:
             return ()
         self._over = True
-        if self._finish == "error":
+        if self._finish in _GAVE_UP:
             raise failure(self._target, FailureKind.UNAVAILABLE, why="its answer ended in an error")
         events: list[ModelEvent] = [*self._thought(), *self._tags.rest()]
         if self._details:
@@ -278,7 +284,7 @@ class OpenAiReader:
         stop = _STOPS.get(self._finish or "", StopReason.END)
         if self._declined:
             stop = StopReason.REFUSED
-        elif calls and stop is not StopReason.LENGTH:
+        elif calls and stop is StopReason.END:
             # Many say `stop` after calls as well.
             stop = StopReason.CALLS
         elif not calls and stop is StopReason.CALLS:
@@ -309,18 +315,20 @@ class _Detail:
 def _begins(call: _Call, function: _Function, draft: Draft) -> bool:
     """Tell whether a piece begins a call of its own rather than go on with the last."""
     if call.id and draft.call_id and call.id != draft.call_id:
-        return True
+        # Some servers give every piece an id of its own; but only a call that begins has a name.
+        return bool(function.name)
     # Without ids: a name after arguments that are whole.
     return bool(function.name and not call.id and draft.pieces and not read_arguments(draft.text)[1])
 
 
-def _usage(usage: _Usage) -> Usage:
-    asked, made = usage.prompt_tokens_details or _Details(), usage.completion_tokens_details or _Details()
+def _usage(usage: Any) -> Usage:
+    # DeepSeek has a name of its own for what came from the cache.
+    cached = part_of(usage, "prompt_tokens_details", "cached_tokens") or max(0, count(usage, "prompt_cache_hit_tokens"))
     return Usage(
-        input_tokens=usage.prompt_tokens or 0,
-        output_tokens=usage.completion_tokens or 0,
-        cached_tokens=asked.cached_tokens or usage.prompt_cache_hit_tokens or 0,
-        reasoning_tokens=made.reasoning_tokens or 0,
+        input_tokens=count(usage, "prompt_tokens"),
+        output_tokens=count(usage, "completion_tokens"),
+        cached_tokens=cached,
+        reasoning_tokens=part_of(usage, "completion_tokens_details", "reasoning_tokens"),
     )
 
 

@@ -21,7 +21,7 @@ from palyra.providers.dialect import Reader, Request, Speaks, Target
 from palyra.providers.estimate import estimate
 from palyra.providers.failure import BROKE_OFF, failure, quoted, retry_after
 from palyra.providers.http import MOST_LIST_BYTES, Answer, Http, LineFailed
-from palyra.providers.sse import Event, Events, EventTooLarge
+from palyra.providers.sse import Event, Events, EventTooLarge, begins
 from palyra.references import KINDS
 
 MOST_REASONING_CHARS = 4 * 1024 * 1024
@@ -231,7 +231,7 @@ class Remote:
     async def _begun(self, answer: Answer) -> bytes:
         """Return the first bytes of the stream, or tell what came instead of one."""
         first = await answer.begin()
-        if answer.headers.get("content-encoding", "identity") != "identity":
+        if answer.headers.get("content-encoding", "").strip().lower() not in ("", "identity", "none"):
             raise failure(self._target, FailureKind.MALFORMED, why="its answer is compressed, which was not asked for")
         kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "text/event-stream":
@@ -239,7 +239,7 @@ class Remote:
         # Some servers call it something else.
         while len(first.lstrip()) < 6 and (more := await answer.begin()):
             first += more
-        if first.lstrip().startswith((b"data:", b"event:")):
+        if begins(first):
             return first
         body = await answer.body(seconds=BODY_SECONDS, first=first)
         raise self._speaks.refused(answer.status, answer.headers, body, self._target)

@@ -5,6 +5,7 @@ them again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +15,7 @@ from palyra.core.prompt import ModelEvent, Prompt, ReasoningDelta, StopReason, T
 from palyra.core.tool import JsonObject
 from palyra.core.usage import Usage
 from palyra.providers.base import ProviderFailed
+from palyra.providers.counts import count, part_of
 from palyra.providers.dialect import Request, Target
 from palyra.providers.draft import Draft, Drafts, names_of
 from palyra.providers.failure import error_words, failure, kind_of_error, refusal
@@ -37,25 +39,13 @@ class _Item(Struct, gc=False):
     content: list[JsonObject] | None = None
 
 
-class _Details(Struct, gc=False):
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
-
-
-class _Usage(Struct, gc=False):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    input_tokens_details: _Details | None = None
-    output_tokens_details: _Details | None = None
-
-
 class _Incomplete(Struct, gc=False):
     reason: str | None = None
 
 
 class _Response(Struct, gc=False):
     output: list[_Item] | None = None
-    usage: _Usage | None = None
+    usage: Any = None
     error: str | JsonObject | None = None
     incomplete_details: _Incomplete | None = None
 
@@ -121,6 +111,9 @@ class ResponsesReader:
         self._by_item: dict[str, Draft] = {}
         self._stops = _Stops(stops) if stops else None
         self._spoke = False
+        """It says its messages in pieces."""
+        self._said = False
+        """It has said one at once."""
         self._declined = False
         self._over = False
 
@@ -172,7 +165,17 @@ class ResponsesReader:
                 self._drafts.settle(draft, item.arguments)
         elif item.type == "reasoning":
             return self._thought(item)
+        elif item.type == "message" and not self._spoke:
+            return self._message(item)
         return ()
+
+    def _message(self, item: _Item) -> Iterator[ModelEvent]:
+        """Say a message that came in no pieces."""
+        for part in item.content or ():
+            self._declined = self._declined or bool(part.get("refusal"))
+            if text := _text(part):
+                self._said = True
+                yield from (TextDelta(text),) if self._stops is None else self._until_stop(self._stops, text)
 
     def _thought(self, item: _Item) -> Iterator[ModelEvent]:
         """End a thought, with what the model is to be shown again of it."""
@@ -181,12 +184,20 @@ class ResponsesReader:
             yield ReasoningDelta(dialect=NAME, data={**sealed, "by": thinker(self._target)})
 
     def _draft(self, event: _Event, item: _Item | None = None) -> Draft:
-        """Return the call that an event is about, by its item or by its place."""
-        key = event.item_id or (item.id if item is not None else None) or f"at {event.output_index}"
-        draft = self._by_item.get(key)
+        """Return the call that an event is about, by its item or by its place.
+
+        Some servers give an item another id in every event, and others give every item the same place.
+        """
+        key = event.item_id or (item.id if item is not None else None) or ""
+        place = f"at {event.output_index}"
+        draft = self._by_item.get(key) if key else None
         if draft is None:
-            draft = self._by_item[key] = self._drafts.begin()
+            draft = self._by_item.get(place)
+            if draft is None or (item is not None and item.call_id and draft.call_id not in ("", item.call_id)):
+                draft = self._drafts.begin()
+            self._by_item[place] = draft
         if item is not None:
+            self._by_item[key or place] = draft
             draft.call_id = item.call_id or draft.call_id
             draft.name = item.name or draft.name
         return draft
@@ -195,17 +206,20 @@ class ResponsesReader:
         if self._over:
             return
         self._over = True
+        # Some servers send the items only here.
+        said = self._said
+        for place, item in enumerate(response.output or ()):
+            if (item.type == "message" and not said) or (item.type == "function_call" and not self._is_known(item)):
+                yield from self._item(_Event(output_index=place), item)
         if self._stops is not None and (rest := self._stops.rest()):
             yield TextDelta(rest)
-        # Some servers send the items only here.
-        for place, item in enumerate(response.output or ()):
-            if item.type == "function_call" and not self._by_item.keys() & {item.id, f"at {place}"}:
-                self._item(_Event(output_index=place), item)
-            elif item.type == "message" and not self._spoke:
-                yield from (TextDelta(text) for part in item.content or () if (text := _text(part)))
         calls = list(self._drafts.proposed())
         yield from calls
         yield TurnDone(stop=self._stop(response, calls=bool(calls)), usage=_usage(response.usage))
+
+    def _is_known(self, item: _Item) -> bool:
+        """Whether a call has come before."""
+        return item.id in self._by_item or any(draft.call_id == item.call_id for draft in self._drafts.all)
 
     def _stop(self, response: _Response, *, calls: bool) -> StopReason:
         if response.incomplete_details is not None and response.incomplete_details.reason:
@@ -242,6 +256,8 @@ class _Stops:
 
     def take(self, text: str) -> str:
         """Return what may be said by now."""
+        if self.met:
+            return ""
         text = self._tail + text
         places = [place for stop in self._stops if (place := text.find(stop)) >= 0]
         if places:
@@ -263,15 +279,12 @@ def _text(part: JsonObject) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _usage(usage: _Usage | None) -> Usage:
-    if usage is None:
-        return Usage()
-    asked, made = usage.input_tokens_details or _Details(), usage.output_tokens_details or _Details()
+def _usage(usage: Any) -> Usage:
     return Usage(
-        input_tokens=usage.input_tokens or 0,
-        output_tokens=usage.output_tokens or 0,
-        cached_tokens=asked.cached_tokens or 0,
-        reasoning_tokens=made.reasoning_tokens or 0,
+        input_tokens=count(usage, "input_tokens"),
+        output_tokens=count(usage, "output_tokens"),
+        cached_tokens=part_of(usage, "input_tokens_details", "cached_tokens"),
+        reasoning_tokens=part_of(usage, "output_tokens_details", "reasoning_tokens"),
     )
 
 

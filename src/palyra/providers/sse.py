@@ -3,12 +3,19 @@
 Every piece of every answer goes through here, so the usual case is kept short: whole events, one line of data each.
 """
 
+from palyra.providers.halves import Halves
+
 MOST_EVENT_BYTES = 8 * 1024 * 1024
 
 _BOM = b"\xef\xbb\xbf"
 
 Event = tuple[str, bytes]
 """The event's name, which may be empty, and its data."""
+
+
+def begins(first: bytes) -> bool:
+    """Tell whether an answer that begins so is a stream of events, whatever else it may be called."""
+    return first.removeprefix(_BOM).lstrip().startswith((b"data:", b"event:", b"id:", b"retry:", b":"))
 
 
 class EventTooLarge(Exception):
@@ -18,13 +25,14 @@ class EventTooLarge(Exception):
 class Events:
     """What has come in of one stream and is no whole event yet."""
 
-    __slots__ = ("_begun", "_half_break", "_rest", "_searched")
+    __slots__ = ("_begun", "_half_break", "_halves", "_rest", "_searched")
 
     def __init__(self) -> None:
         self._rest = bytearray()
         self._searched = 0
         """How much of the rest is known to hold no end of an event."""
         self._begun = False
+        self._halves = Halves()
         self._half_break = False
         """The last byte was a CR, whose LF may be still to come."""
 
@@ -57,13 +65,20 @@ class Events:
         self._searched = max(0, len(rest) - 1)
         if len(rest) > MOST_EVENT_BYTES:
             raise EventTooLarge
-        return _events(whole)
+        return self._whole(whole)
 
     def end(self) -> list[Event]:
         """Return what is left when the stream has ended: an event without the empty line that should follow it."""
         whole = bytes(self._rest)
         self._rest.clear()
-        return _events(whole)
+        return self._whole(whole)
+
+    def _whole(self, whole: bytes) -> list[Event]:
+        events = _events(whole)
+        # Half a letter looks like this, if one is there at all.
+        if b"\\ud" in whole or b"\\uD" in whole:
+            return [(name, self._halves.mend(data)) for name, data in events]
+        return events
 
     def _wait(self) -> list[Event]:
         if len(self._rest) > MOST_EVENT_BYTES:

@@ -421,6 +421,58 @@ async def test_a_stream_of_nothing_is_cut_off(
     assert "no end" in failed.detail
 
 
+@pytest.mark.parametrize("encoding", ["none", "", "Identity"])
+async def test_an_answer_that_is_said_not_to_be_compressed_is_taken(
+    encoding: str, wire: Wire, server: ModelServer, asking: Asking
+) -> None:
+    server.play(stream(wire.recording("text"), headers={"Content-Encoding": encoding}))
+
+    assert heard(await said(asking())) == wire.turns["text"]
+
+
+@pytest.mark.parametrize(
+    "first", [b": OPENROUTER PROCESSING\n\n", b"\xef\xbb\xbf", b"id: 1\n", b"retry: 10\n\n", b"\n\n\n:\n"]
+)
+async def test_a_stream_that_is_called_something_else_may_begin_with_a_remark(
+    first: bytes, wire: Wire, server: ModelServer, asking: Asking
+) -> None:
+    server.play(stream(first + wire.recording("text"), headers={"Content-Type": "application/octet-stream"}))
+
+    assert heard(await said(asking())) == wire.turns["text"]
+
+
+async def test_a_letter_that_comes_in_two_halves_is_whole(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    halves = b"".join(wire.piece.replace(b"la ", half) for half in (rb"\ud83c", rb"\udfbb"))
+    server.play(stream(wire.begin + halves + wire.piece))
+    text = ""
+
+    with suppress(ProviderFailed):
+        async for event in asking().stream(PROMPT):
+            text += event.text if isinstance(event, TextDelta) else ""
+
+    assert text == "🎻la "
+
+
+async def test_an_answer_of_the_first_http_ends_with_its_connection(
+    wire: Wire, server: ModelServer, asking: Asking
+) -> None:
+    head = b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+    server.play(raw(head + wire.recording("text")))
+
+    assert heard(await said(asking())) == wire.turns["text"]
+
+
+async def test_what_comes_before_and_behind_an_answer_is_passed_over(
+    wire: Wire, server: ModelServer, asking: Asking
+) -> None:
+    body = wire.recording("text")
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\nTrailer: X-T\r\n\r\n"
+    chunks = b"%x;name=value\r\n%s\r\n0\r\nX-T: 1\r\n\r\n" % (len(body), body)
+    server.play(raw(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + head + chunks))
+
+    assert heard(await said(asking())) == wire.turns["text"]
+
+
 async def test_an_answer_that_is_compressed_is_not_taken(wire: Wire, server: ModelServer, asking: Asking) -> None:
     server.play(stream(b"\x1f\x8b\x08\x00 not really", headers={"Content-Encoding": "gzip"}))
 

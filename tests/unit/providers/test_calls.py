@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from palyra.providers.calls import read_arguments
 
 
-@pytest.mark.parametrize("text", ["", "  ", "{}"])
+@pytest.mark.parametrize("text", ["", "  ", "{}", "null", " null\n"])
 def test_a_tool_without_arguments_may_be_called_with_nothing(text: str) -> None:
     assert read_arguments(text) == ({}, "")
 
 
-@pytest.mark.parametrize("text", ['{"a": ', "[1]", '"a"', "null", "{a: 1}", '{"a": 1} x', "[" * 5000])
+@pytest.mark.parametrize("text", ['{"a": ', "[1]", '"a"', "nul", "{a: 1}", '{"a": 1} x', "[" * 5000])
 def test_what_is_no_object_is_refused_and_shown(text: str) -> None:
     arguments, reason = read_arguments(text)
     assert arguments == {}

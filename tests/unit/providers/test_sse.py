@@ -1,5 +1,6 @@
 """Server-sent events, as the standard has them and as servers send them."""
 
+import msgspec
 import pytest
 
 from palyra.providers import sse
@@ -74,3 +75,27 @@ def test_many_small_pieces_of_a_large_event_take_no_longer_than_they_must() -> N
     [(_, data)] = events.feed(b"\n\n")
 
     assert len(data) == 79_999 * 100
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ([rb"\ud83d", rb"\ude00!"], "😀!"),
+        ([rb"a\uD83D", rb"\uDE00"], "a😀"),
+        ([rb"a\ud83d", rb"", rb"plain", rb"\ude00"], "aplain😀"),
+        ([rb"\ud83d\ude00", rb"\ud83d\ude00\ud83d", rb"\ude00"], "😀😀😀"),
+        ([rb"\ud83dx", rb"y"], "\ufffdxy"),
+        ([rb"\ude00", rb"y"], "\ufffdy"),
+        ([rb"x\ud83d\ud83d", rb"\ude00"], "x\ufffd😀"),
+        ([rb"x\ud83d"], "x"),
+        ([rb"\\ud83d", rb"\\ude00"], r"\ud83d\ude00"),
+        ([rb"\"\ud83d", rb"\ude00\""], '"😀"'),
+        ([rb"\ud7ff", rb"\udbff", rb"\udfff"], "\ud7ff\U0010ffff"),
+    ],
+)
+def test_letters_that_were_cut_in_two_are_whole_again(texts: list[bytes], expected: str) -> None:
+    stream = b"".join(b'data: {"text": "' + text + b'"}\n\n' for text in texts)
+
+    said = [msgspec.json.decode(data)["text"] for _, data in read(stream)]
+
+    assert "".join(said) == expected

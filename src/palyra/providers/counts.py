@@ -1,0 +1,24 @@
+"""What a provider says that a turn took, in whatever form: nobody loses an answer over how it was counted."""
+
+from typing import Any
+
+NO_COUNT = -1
+"""What stands there is no number of tokens. Nobody believes it, and the turn is estimated."""
+
+
+def count(counts: Any, name: str) -> int:
+    """Return one of the counts; 0 if it is not told."""
+    value = counts.get(name) if isinstance(counts, dict) else None
+    if value is None:
+        return 0
+    # Some count in floats, or write their numbers as text.
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 18:
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else NO_COUNT
+
+
+def part_of(counts: Any, of: str, name: str) -> int:
+    """Return a part of one of the counts; 0 if it is not told, or is no number: the whole is right without it."""
+    return max(0, count(counts.get(of) if isinstance(counts, dict) else None, name))
