@@ -143,10 +143,11 @@ class Connection(asyncio.Protocol):
                 room = min(self._http2.local_flow_control_window(stream_id), FRAME_BYTES)
                 if room <= 0:
                     break
-                self._http2.send_data(stream_id, bytes(data[sent : sent + room]))
-                sent = min(len(data), sent + room)
+                piece = bytes(data[sent : sent + room])
+                self._http2.send_data(stream_id, piece)
+                sent += len(piece)
                 self._idle = 0
-                self._flush_soon(room)
+                self._flush_soon(len(piece))
         except ProtocolError:
             return len(data)
         return sent
