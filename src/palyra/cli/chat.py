@@ -11,8 +11,8 @@ from palyra.cli.conversation import DEFAULT_KEY, Conversation
 from palyra.cli.exits import Exit
 from palyra.cli.message import read_stdin
 from palyra.cli.options import Invocation, PalyraCommand
-from palyra.cli.run import audience_for
-from palyra.cli.watch import exit_after, watch
+from palyra.cli.run import audience_for, tell_of_waiting
+from palyra.cli.unattended import OnQuestion, on_question_option, rule_for, watch_unattended
 from palyra.core.events import Mode
 from palyra.core.session import SessionRef
 from palyra.gateway.client import Client
@@ -25,41 +25,55 @@ from palyra.gateway.client import Client
 )
 @click.option("--label", metavar="LABEL", help="The session of this label, created if there is none.")
 @click.option("--new", is_flag=True, help="Begin a new conversation; the one of that name is archived.")
+@on_question_option
 @click.pass_obj
-def chat(invocation: Invocation, *, session: str | None, key: str | None, label: str | None, new: bool) -> Exit:
+def chat(
+    invocation: Invocation,
+    *,
+    session: str | None,
+    key: str | None,
+    label: str | None,
+    new: bool,
+    on_question: str | None,
+) -> Exit:
     """Talk to the agent. The conversation goes on where it was.
 
     If no daemon runs, one is started, and goes on when you leave; `palyra down` ends it.
 
     Without a terminal on stdin, all of stdin is the message (UTF-8). The answer, and only the answer, goes to stdout,
-    and a daemon that had to be started is ended again.
+    and a daemon that had to be started is ended again. When the agent asks for your word, the run is left waiting and
+    the daemon goes on; stderr says how to answer.
 
     \b
     Exit codes: 0 done, 1 failed, 2 bad input, 3 the daemon can not be reached,
-    4 cancelled.
+    4 cancelled, 5 the run waits for an answer and was left so.
     """
     if new and session is not None:
         raise click.UsageError("--new and --session contradict one another.")
     named = session or key or label
     ref = SessionRef(session_id=session, key=key if named else DEFAULT_KEY, label=label)
     if not has_person():
-        return _answer_stdin(invocation, ref, new=new)
+        rule = rule_for(invocation, on_question) or OnQuestion.LEAVE
+        return _answer_stdin(invocation, ref, new=new, rule=rule)
     if invocation.json:
         raise click.UsageError("--json needs a message on stdin; a conversation has no end to be printed.")
+    if on_question is not None:
+        raise click.UsageError("--on-question is for a message on stdin; in a conversation you are asked.")
     with borrowed_daemon(invocation, keep=True) as client:
         _talk(client, _conversation(client, ref, new=new), history=invocation.home.history)
     return Exit.DONE
 
 
-def _answer_stdin(invocation: Invocation, ref: SessionRef, *, new: bool) -> Exit:
+def _answer_stdin(invocation: Invocation, ref: SessionRef, *, new: bool, rule: OnQuestion) -> Exit:
     text = read_stdin()
     with borrowed_daemon(invocation, keep=False) as client:
         conversation = _conversation(client, ref, new=new)
         own_key = os.urandom(16).hex()
         here = SessionRef(session_id=conversation.session.session_id)
         accepted = client.send(text, here, mode=Mode.QUEUE, key=own_key)
+        tell_of_waiting(accepted)
         audience = audience_for(invocation, own_key=own_key)
-        return exit_after(watch(client, accepted.run_id, after_seq=accepted.after_seq, audience=audience))
+        return watch_unattended(invocation, client, accepted, audience, rule=rule)
 
 
 def _conversation(client: Client, ref: SessionRef, *, new: bool) -> Conversation:

@@ -13,6 +13,8 @@ class Exit(IntEnum):
     BAD_INPUT = 2
     UNREACHABLE = 3
     CANCELLED = 4
+    WAITING = 5
+    """The run waits for an answer to a question, and this command no longer does."""
     UNEXPECTED = 70
     """A fault of Palyra itself (EX_SOFTWARE)."""
     INTERRUPTED = 130

@@ -16,6 +16,7 @@ from palyra.cli.output import say, show_json
 from palyra.cli.plain import asking
 from palyra.cli.question import Question
 from palyra.cli.screens import screen_for
+from palyra.cli.unattended import on_question_option, rule_for, watch_unattended
 from palyra.cli.watch import Audience, Person, Program, exit_after, watch
 from palyra.core.events import Mode
 from palyra.core.message import Accepted
@@ -45,6 +46,7 @@ from palyra.core.session import SessionRef
     help="What it is for, as rules of the routing name it.",
 )
 @click.option("--idempotency-key", metavar="KEY", help="The same key sends the message once only.")
+@on_question_option
 @click.option("--detach", is_flag=True, help="Do not wait for the answer; print the run's id.")
 @click.pass_obj
 def run(
@@ -59,18 +61,24 @@ def run(
     model: str,
     task: str,
     idempotency_key: str | None,
+    on_question: str | None,
     detach: bool,
 ) -> Exit:
     """Send one message and print the answer on stdout, everything else on stderr.
 
     A terminal sees the answer as it is written; a pipe gets each part when it is complete. With --json every tape entry
     of the run is printed as it is recorded, one line each. If no daemon runs, one is started; without a terminal on
-    stdin it is ended again, unless --detach asks for it to go on.
+    stdin it is ended again, unless --detach asks for it to go on or the run is left with a question.
+
+    When the agent asks for your word, you are asked here. Without a terminal on stdin, or with --json, the run is left
+    waiting: stderr says what is asked and how to answer, and the run goes on when somebody has answered.
 
     \b
     Exit codes: 0 done, 1 failed, 2 bad input, 3 the daemon can not be reached,
-    4 cancelled.
+    4 cancelled, 5 the run waits for an answer and was left so.
     """
+    if detach and on_question is not None:
+        raise click.UsageError("--detach does not wait for questions, so --on-question has no meaning with it.")
     text = read_stdin() if message == "-" else check(message)
     ref = SessionRef(session_id=session, key=key, label=label, require_existing=require_existing)
     sent_key = idempotency_key or os.urandom(16).hex()
@@ -79,16 +87,20 @@ def run(
         if detach:
             _show_accepted(invocation, accepted)
             return Exit.DONE
-        _tell_of_waiting(accepted)
-        audience = audience_for(invocation, own_key=sent_key, decide=asking(client) if has_person() else _leave_open)
+        tell_of_waiting(accepted)
+        rule = rule_for(invocation, on_question)
+        if rule is not None:
+            audience = audience_for(invocation, own_key=sent_key)
+            return watch_unattended(invocation, client, accepted, audience, rule=rule)
+        audience = audience_for(invocation, own_key=sent_key, decide=asking(client))
         ended = watch(client, accepted.run_id, after_seq=accepted.after_seq, audience=audience)
-        if ended.status == "done" and has_person() and sys.stdout.isatty():
+        if ended.status == "done" and sys.stdout.isatty():
             tell_first_answer(client)
     return exit_after(ended)
 
 
 def _leave_open(question: Question) -> None:
-    """Do nothing: nobody is at the terminal, and somebody may answer elsewhere."""
+    """Do nothing: the person is not asked here, and somebody may answer elsewhere."""
 
 
 def audience_for(
@@ -109,7 +121,8 @@ def _show_accepted(invocation: Invocation, accepted: Accepted) -> None:
     say(f"palyra: accepted. `palyra runs attach {accepted.run_id}` shows the answer.")
 
 
-def _tell_of_waiting(accepted: Accepted) -> None:
+def tell_of_waiting(accepted: Accepted) -> None:
+    """Say which run the message is part of, if it did not begin one at once."""
     if accepted.repeated:
         say(f"palyra: this key was sent before; this is run {accepted.run_id} of then.")
     elif accepted.steered:

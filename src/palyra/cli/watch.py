@@ -78,13 +78,24 @@ class Program:
         say(LOST)
 
 
-def watch(client: Client, run_id: str, *, after_seq: int, audience: Audience) -> Ended:
-    """Tell of the run's entries behind `after_seq` until it ends, and say how it did."""
+def watch(
+    client: Client,
+    run_id: str,
+    *,
+    after_seq: int,
+    audience: Audience,
+    on_stream: Callable[[Stream], None] = lambda stream: None,
+) -> Ended:
+    """Tell of the run's entries behind `after_seq` until it ends, and say how it did.
+
+    `on_stream` is given each stream before it is read. Whoever closes one ends the watching.
+    """
     with _interrupts() as interrupts:
         cancelled = False
         while True:
             stream = follow_run(client, run_id, after_seq=after_seq, lost=audience.lost)
             interrupts.stream = stream
+            on_stream(stream)
             if interrupts.count and not cancelled:
                 cancelled = True
                 client.cancel(run_id, reason="Ctrl-C")
