@@ -79,12 +79,24 @@ def show_json(value: object) -> None:
     import msgspec
 
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    print(printable_json(text))
+    print(_spelled(printable_json(text)))
 
 
 def show_json_line(text: str) -> None:
     """Print JSON text as one line, at once: somebody may be reading along."""
-    print(printable_json(text), flush=True)
+    print(_spelled(printable_json(text)), flush=True)
+
+
+def _spelled(text: str) -> str:
+    """Return JSON in letters that any stdout can write: whoever reads it expects UTF-8, whatever the locale says."""
+    if text.isascii() or (sys.stdout.encoding or "utf-8").lower().replace("-", "") == "utf8":
+        return text
+    return "".join(char if char.isascii() else _escaped(char) for char in text)
+
+
+def _escaped(char: str) -> str:
+    units = char.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def say(text: str) -> None:

@@ -164,6 +164,17 @@ def test_a_terminal_that_lacks_a_character_gets_its_code(home: Path) -> None:
     assert (done.returncode, b"gr\\xfcn" in done.stdout) == (3, True)
 
 
+@pytest.mark.parametrize("coding", ["ascii", "latin-1", "utf-8"])
+def test_json_is_json_whatever_the_terminal_lacks(home: Path, coding: str) -> None:
+    name = "/tmp/grün 日本 🙂"
+    done = subprocess.run(
+        [sys.executable, "-m", "palyra", "--home", name, "status", "--json"],
+        capture_output=True,
+        env={"PYTHONIOENCODING": coding, "PYTHONUTF8": "1"},
+    )
+    assert json.loads(done.stdout.decode())["home"] == name
+
+
 def test_alone_it_says_what_to_do_next(cli: Cli, home: Path) -> None:
     result = cli()
     assert result.code == 0
