@@ -2,10 +2,12 @@
 
 Roots are taken by where they really are. Palyra's folders may lie inside a root (then they are covered), and a root may
 lie in the part of them that is set aside for workspaces. Anything else that touches them, and what touches the system,
-is refused.
+is refused. Whoever could exchange the way to Palyra's folders could put others in their place: so the folders above a
+covered one are mounted each for itself, which keeps them from being renamed, and a link to one may not lie in a root.
 """
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +37,9 @@ RESERVED = ("/", "/boot", "/dev", "/etc", "/home", "/proc", "/run", "/sys", "/tm
 _SHARED = frozenset({"/", "/home", "/run", "/tmp", "/var"})
 """Those of them that belong to many, in which a root may lie."""
 
+MOST_LINKS = 40
+"""As many as the kernel follows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mount:
@@ -55,14 +60,18 @@ class Private:
 def arrange(roots: tuple[Path, ...], private: Private) -> tuple[Mount, ...]:
     """Return the roots and the covers over what is private, outer ones first. Blocks: it follows links."""
     hidden = tuple(_real(folder) for folder in private.folders)
+    links = tuple(link for folder in private.folders for link in links_on_the_way(folder))
     opened = tuple(_real(folder) for folder in private.open)
     mounts = {}
     for root in roots:
         real = _real(root)
         _check(real, hidden=hidden, opened=opened)
+        _check_ways(real, links)
         mounts[real] = Mount(real)
+    given = tuple(mounts)
     for folder in hidden:
-        if any(_lies_in(folder, root) for root in mounts):
+        if any(_lies_in(folder, root) for root in given):
+            mounts |= {above: Mount(above) for above in folder.parents if any(_lies_in(above, root) for root in given)}
             mounts[folder] = Mount(folder, covered=True)
     return tuple(sorted(mounts.values(), key=lambda mount: len(mount.path.parts)))
 
@@ -77,6 +86,32 @@ def _check(root: Path, *, hidden: tuple[Path, ...], opened: tuple[Path, ...]) ->
     for folder in hidden:
         if _lies_in(root, folder) and not any(_lies_in(root, place) for place in opened):
             raise RootRefused(f"{root} holds files of Palyra itself, which no program may see. Use another folder.")
+
+
+def _check_ways(root: Path, links: tuple[Path, ...]) -> None:
+    for link in links:
+        if _lies_in(link, root):
+            raise RootRefused(
+                f"{link} is a link that leads to Palyra's own folder, and a program that works in {root} could put"
+                " another in its place. Start Palyra with --home and the folder itself, or use another workspace."
+            )
+
+
+def links_on_the_way(path: Path) -> Iterator[Path]:
+    """Return the links that a path leads through, each by where it really is. Blocks."""
+    here, names, left = Path("/"), list(reversed(Path(os.path.abspath(path)).parts[1:])), MOST_LINKS
+    while names and left:
+        place = here / names.pop()
+        if place.name == "..":
+            here = here.parent
+        elif place.is_symlink():
+            yield place
+            left -= 1
+            target = place.readlink()
+            here = Path("/") if target.is_absolute() else here
+            names += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+        else:
+            here = place
 
 
 def _lies_in(path: Path, folder: Path) -> bool:

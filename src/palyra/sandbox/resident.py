@@ -159,6 +159,10 @@ def _covered(launch: Launch, cover: Cover, argv: tuple[str, ...]) -> list[str]:
     told += ["--cap-drop", "ALL", *(() if cover.network else ("--unshare-net",))]
     told += ["--dev-bind", "/", "/", "--proc", "/proc"]
     folders = [os.path.realpath(folder) for folder in cover.folders if folder.is_dir()]
+    # What is mounted can not be renamed, so nothing can be put in the place of a covered folder.
+    above = {str(place) for folder in folders for place in Path(folder).parents if place != Path("/")}
+    for place in sorted(above, key=len):
+        told += ["--dev-bind", place, place]
     for folder in folders:
         told += ["--perms", "0755", "--size", "65536", "--tmpfs", folder]
     for place in (os.path.realpath(path) for path in cover.open if path.is_dir()):

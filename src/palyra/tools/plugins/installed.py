@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from palyra.core.errors import Broken, Denied, Invalid, NotFound, PalyraError
 from palyra.home import Home
+from palyra.sandbox.places import links_on_the_way
 from palyra.sandbox.wasm import MAX_MODULE_BYTES
 from palyra.tools.plugins import manifest as manifests
 from palyra.tools.plugins.manifest import WORKSPACE, PluginManifest
@@ -289,6 +290,8 @@ def _free_folder(home: Home, text: str) -> str:
     own = Path(os.path.realpath(home.path))
     if own.is_relative_to(real):
         raise PluginFolderRefused(f"{text} holds Palyra's own home, which no plugin may see. Name a smaller folder.")
+    if link := next((link for link in links_on_the_way(home.path) if link.is_relative_to(real)), None):
+        raise PluginFolderRefused(f"{text} holds {link}, the link to Palyra's own home. Name a smaller folder.")
     shared = tuple(Path(os.path.realpath(spared)) for spared in (home.workspace,))
     if real.is_relative_to(own) and not any(real.is_relative_to(spared) for spared in shared):
         raise PluginFolderRefused(f"{text} lies in Palyra's own home, which no plugin may see. Name another folder.")

@@ -16,6 +16,7 @@ from palyra.core.effect import Effect
 from palyra.core.errors import Denied, Unavailable
 from palyra.core.manifest import Manifest
 from palyra.core.tool import JsonObject, Runtime, ToolSpec
+from palyra.sandbox.places import links_on_the_way
 from palyra.sandbox.wasm import COMPILE_SECONDS, GivenFolder, ModuleJob, ModuleOutcome
 from palyra.tools.base import Tool, ToolContext
 from palyra.tools.plugins.installed import Plugin
@@ -135,10 +136,15 @@ def _folders(plugin: Plugin, entry: PluginTool, context: ToolContext) -> tuple[G
             continue
         for place, root in enumerate(context.workspace.roots, 1):
             real = Path(os.path.realpath(root))
-            if any(Path(os.path.realpath(own)).is_relative_to(real) for own in context.workspace.forbidden.folders):
+            if any(_holds(real, own) for own in context.workspace.forbidden.folders):
                 raise WorkspaceTooWide
             found.append(GivenFolder(real, folder.seen_as if place == 1 else f"{folder.seen_as}-{place}", writable))
     return tuple(found)
+
+
+def _holds(root: Path, own: Path) -> bool:
+    """Tell whether a folder of Palyra's, or a link on the way to it, lies in a root."""
+    return any(place.is_relative_to(root) for place in (Path(os.path.realpath(own)), *links_on_the_way(own)))
 
 
 def _placed(entry: PluginTool, values: JsonObject, folders: tuple[GivenFolder, ...]) -> JsonObject:

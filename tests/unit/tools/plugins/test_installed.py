@@ -193,6 +193,15 @@ def test_palyras_own_home_is_never_given(home: Home, tmp_path: Path, asking: Pat
     assert installed_from(home, asking, given={"data": str(home.workspace)}).pin.folders["data"] == str(home.workspace)
 
 
+def test_a_folder_that_holds_the_link_to_the_home_is_not_given(home: Home, tmp_path: Path, asking: Path) -> None:
+    """A plugin that may change the folder could put another home in its place."""
+    data = tmp_path / "data"
+    data.mkdir(exist_ok=True)
+    (data / ".palyra").symlink_to(home.path)
+    with pytest.raises(installed.PluginFolderRefused, match="the link to Palyra's own home"):
+        installed_from(Home(data / ".palyra"), asking, given={"data": str(data)})
+
+
 def test_another_folder_makes_another_plugin_of_it(home: Home, tmp_path: Path, asking: Path) -> None:
     found: list[Plugin] = []
     for name in ("one", "two"):

@@ -200,6 +200,16 @@ async def test_a_workspace_that_holds_palyras_home_is_not_shown(home: Home, tmp_
         await effect(tool, ToolContext(workspace=wide, clock=StillClock()), file="a.csv")
 
 
+async def test_a_workspace_that_holds_a_link_to_palyras_home_is_not_shown(home: Home, tmp_path: Path) -> None:
+    tool = await example(home, "csv-stats.describe")
+    root = tmp_path / "u"
+    root.mkdir()
+    (root / ".palyra").symlink_to(home.path)
+    linked = Workspace((root,), forbidden=Forbidden((root / ".palyra",), (home.workspace,)))
+    with pytest.raises(WorkspaceTooWide):
+        await effect(tool, ToolContext(workspace=linked, clock=StillClock()), file="a.csv")
+
+
 async def test_each_run_sees_its_own_workspace_only(home: Home, context: ToolContext, tmp_path: Path) -> None:
     tool = await example(home, "csv-stats.describe")
     (tmp_path / "ben").mkdir()
