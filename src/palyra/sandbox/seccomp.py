@@ -2,8 +2,10 @@
 
 It is a list of what is denied, so that programs nobody has thought of still run; the namespaces and Landlock decide
 what can be reached. A call by another calling convention than the machine's own (32 bit, x32) ends the program, since
-its numbers mean other things. `clone3` is answered as if the kernel were too old: its flags lie where no filter can
-look, and every library then falls back to `clone`, whose flags are looked at.
+its numbers mean other things. `clone3` and `openat2` are answered as if the kernel were too old: what they ask for lies
+where no filter can look, and every library then falls back to `clone` and `openat`, which are looked at. So are the
+calls for memory that belongs to a file without a name: nobody would count it. No program leaves a file behind that runs
+with the rights of its owner, who is not in the sandbox.
 """
 
 import errno
@@ -18,10 +20,21 @@ _LOAD, _JUMP_EQUAL, _JUMP_NOT_LESS, _JUMP_SET, _RETURN = 0x20, 0x15, 0x35, 0x45,
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _X32 = 0x40000000
+_LOW, _HIGH = 0, 4
+"""Halves of an argument: all machines that are known here keep the lower one first."""
 _NEW_NAMESPACE = 0x7E020000
 """Every CLONE_NEW… flag that `clone` takes."""
 _PUSH_INPUT, _CONSOLE = 0x5412, 0x541C
 """TIOCSTI and TIOCLINUX, which type into a terminal on somebody's behalf."""
+_MAKES_FILE, _OTHERS_RIGHTS = 0x400040, 0o6000
+"""O_CREAT and O_TMPFILE; and the bits by which a program runs with the rights of whom it belongs to."""
+_OF_A_USER = (2, 3)
+"""What `setpriority` and `ioprio_set` call all processes of a user."""
+MOST_SEGMENT_BYTES = 1 << 20
+"""Of shared memory as System V has it. The kernel makes 4,096 segments at most, so that they stay within bounds."""
+
+_Line = tuple[int, int, int, int]
+_REFUSED: _Line = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
 
 FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, 16)
 """Kinds of socket that a network namespace confines; 16 is netlink. Others (vsock) would reach past it."""
@@ -31,7 +44,6 @@ FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, 16)
 class _Machine:
     arch: int
     clone: int
-    clone3: int
     ioctl: int
     socket: int
     denied: tuple[int, ...]
@@ -39,13 +51,26 @@ class _Machine:
     """Calls that change the mode of a file."""
     attributes: tuple[int, ...]
     """Calls that change the extended attributes of a file, access lists among them."""
+    unknown: tuple[int, ...]
+    """Calls that are answered as if the kernel were too old: memory that nobody counts, modes where no filter looks."""
+    segment: int
+    """`shmget`."""
+    shared: tuple[int, ...]
+    """Calls that reach memory, queues and semaphores of other processes by a number or a name."""
+    moded: tuple[tuple[int, int], ...]
+    """Calls that give a mode, with the place of that argument."""
+    opening: tuple[tuple[int, int, int], ...]
+    """Calls that may make a file, with the places of flags and mode."""
+    of_process: tuple[int, ...]
+    """Calls that change what the process may take that their first argument names; 0 is the caller."""
+    of_group: tuple[int, ...]
+    """Calls that do so with what their first argument says of their second."""
 
 
 _MACHINES = {
     "x86_64": _Machine(
         arch=0xC000003E,
         clone=56,
-        clone3=435,
         ioctl=16,
         socket=41,
         denied=(
@@ -114,11 +139,17 @@ _MACHINES = {
         ),
         modes=(90, 91, 268, 452),
         attributes=(188, 189, 190, 197, 198, 199, 463, 466),
+        unknown=(319, 435, 437, 447),  # memfd_create, clone3, openat2, memfd_secret
+        segment=29,
+        shared=(29, 30, 31, 64, 65, 66, 67, 68, 69, 70, 71, 220, 240, 241),
+        moded=((85, 1), (90, 1), (91, 1), (133, 1), (259, 2), (268, 2), (452, 2)),
+        opening=((2, 1, 2), (257, 2, 3)),
+        of_process=(142, 144, 203, 302, 314),
+        of_group=(141, 251),
     ),
     "aarch64": _Machine(
         arch=0xC00000B7,
         clone=220,
-        clone3=435,
         ioctl=29,
         socket=198,
         denied=(
@@ -177,6 +208,13 @@ _MACHINES = {
         ),
         modes=(52, 53, 452),
         attributes=(5, 6, 7, 14, 15, 16, 463, 466),
+        unknown=(279, 435, 437, 447),  # memfd_create, clone3, openat2, memfd_secret
+        segment=194,
+        shared=(180, 181, *range(186, 198)),
+        moded=((33, 2), (52, 1), (53, 2), (452, 2)),
+        opening=((56, 2, 3),),
+        of_process=(118, 119, 122, 261, 274),
+        of_group=(30, 140),
     ),
 }
 
@@ -187,12 +225,12 @@ def build(tier: Tier, *, machine: str = platform.machine()) -> bytes | None:
     `strict` has a network of its own, so it may open sockets of the kinds that belong to it. `guarded` shares the
     network and the sockets of the machine, so it may open none: a program can still talk to its own children. And since
     Landlock does not look at modes and attributes, `guarded` leaves them as they are, wherever the file is. Changing a
-    mode is answered as if it were done, because too many programs give up otherwise.
+    mode is answered as if it were done, because too many programs give up otherwise. Nor does Landlock look at memory
+    that processes share by a number, or at who sets whose limits: `guarded` shares nothing and sets its own.
     """
     known = _MACHINES.get(machine)
     if known is None:
         return None
-    refused = _ERRNO | errno.EPERM
     program = [
         (_LOAD, 0, 0, _ARCH),
         (_JUMP_EQUAL, 1, 0, known.arch),
@@ -201,27 +239,64 @@ def build(tier: Tier, *, machine: str = platform.machine()) -> bytes | None:
         (_JUMP_NOT_LESS, 0, 1, _X32),
         (_RETURN, 0, 0, _KILL),
     ]
-    for number in known.denied:
-        program += [(_JUMP_EQUAL, 0, 1, number), (_RETURN, 0, 0, refused)]
-    if tier is Tier.GUARDED:
-        for number in known.modes:
-            program += [(_JUMP_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO)]
-        for number in known.attributes:
-            program += [(_JUMP_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | errno.EOPNOTSUPP)]
-    program += [(_JUMP_EQUAL, 0, 1, known.clone3), (_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
-    program += _when(known.clone, 0, [(_JUMP_SET, 0, 1, _NEW_NAMESPACE), (_RETURN, 0, 0, refused)])
-    pushing = [
-        line for code in (_PUSH_INPUT, _CONSOLE) for line in ((_JUMP_EQUAL, 0, 1, code), (_RETURN, 0, 0, refused))
-    ]
-    program += _when(known.ioctl, 1, pushing)
+    program += _answered(known.denied, errno.EPERM)
+    program += _answered(known.unknown, errno.ENOSYS)
+    program += _of_the_machine(known) if tier is Tier.GUARDED else _of_its_own(known)
+    for number, mode in known.moded:
+        program += _when(number, _refused_if(mode, _JUMP_SET, _OTHERS_RIGHTS))
+    for number, flags, mode in known.opening:
+        program += _when(number, _unless(flags, _MAKES_FILE) + _refused_if(mode, _JUMP_SET, _OTHERS_RIGHTS))
+    program += _when(known.clone, _refused_if(0, _JUMP_SET, _NEW_NAMESPACE))
+    program += _when(known.ioctl, _refused_if(1, _JUMP_EQUAL, _PUSH_INPUT, _CONSOLE))
     families = FAMILIES if tier is Tier.STRICT else ()
     permitted = [line for family in families for line in ((_JUMP_EQUAL, 0, 1, family), (_RETURN, 0, 0, _ALLOW))]
-    program += _when(known.socket, 0, [*permitted, (_RETURN, 0, 0, _ERRNO | errno.EAFNOSUPPORT)])
+    program += _when(known.socket, [_load(0), *permitted, (_RETURN, 0, 0, _ERRNO | errno.EAFNOSUPPORT)])
     program.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *line) for line in program)
 
 
-def _when(number: int, argument: int, lines: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
-    """Return lines that look at the lower half of one argument of a call, and allow what they do not end."""
-    body = [(_LOAD, 0, 0, _ARGUMENTS + 8 * argument), *lines, (_RETURN, 0, 0, _ALLOW)]
+def _of_its_own(known: _Machine) -> list[_Line]:
+    """Return lines for a program that has memory, queues and limits to itself."""
+    too_large = (_RETURN, 0, 0, _ERRNO | errno.EINVAL)
+    is_small = [_load(1, _HIGH), (_JUMP_EQUAL, 1, 0, 0), too_large]
+    return _when(known.segment, [*is_small, _load(1), (_JUMP_NOT_LESS, 0, 1, MOST_SEGMENT_BYTES + 1), too_large])
+
+
+def _of_the_machine(known: _Machine) -> list[_Line]:
+    """Return lines for a program that is one among all others of its user."""
+    program = _answered(known.modes, 0) + _answered(known.attributes, errno.EOPNOTSUPP)
+    program += _answered(known.shared, errno.ENOSYS)
+    for number in known.of_process:
+        program += _when(number, _refused_unless_zero(0))
+    for number in known.of_group:
+        program += _when(number, _refused_unless_zero(1) + _refused_if(0, _JUMP_EQUAL, *_OF_A_USER))
+    return program
+
+
+def _answered(numbers: tuple[int, ...], error: int) -> list[_Line]:
+    """Return lines that answer calls with an error, or with 0 as if they were done."""
+    return [line for number in numbers for line in ((_JUMP_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | error))]
+
+
+def _when(number: int, lines: list[_Line]) -> list[_Line]:
+    """Return lines that look at the arguments of one call, and allow what they do not end."""
+    body = [*lines, (_RETURN, 0, 0, _ALLOW)]
     return [(_JUMP_EQUAL, 0, len(body), number), *body]
+
+
+def _load(argument: int, half: int = _LOW) -> _Line:
+    return (_LOAD, 0, 0, _ARGUMENTS + 8 * argument + half)
+
+
+def _unless(argument: int, bits: int) -> list[_Line]:
+    """Return lines that allow the call unless one of the bits is set in an argument."""
+    return [_load(argument), (_JUMP_SET, 1, 0, bits), (_RETURN, 0, 0, _ALLOW)]
+
+
+def _refused_if(argument: int, jump: int, *values: int) -> list[_Line]:
+    """Return lines that refuse the call if the lower half of an argument is one of the values, or has its bits."""
+    return [_load(argument), *(line for value in values for line in ((jump, 0, 1, value), _REFUSED))]
+
+
+def _refused_unless_zero(argument: int) -> list[_Line]:
+    return [_load(argument), (_JUMP_EQUAL, 1, 0, 0), _REFUSED]

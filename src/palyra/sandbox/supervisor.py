@@ -219,6 +219,7 @@ def _processes() -> "Iterator[tuple[int, int, int]]":
 def _become(order: "dict[str, Any]", faults: int) -> None:
     """Confine this process and turn it into the program; never returns."""
     try:
+        _be_the_first_to_go()
         os.setsid()
         if "stream" in order:
             # The program is spoken to over this one, in both directions.
@@ -242,6 +243,15 @@ def _become(order: "dict[str, Any]", faults: int) -> None:
         os.write(faults, f"{type(error).__name__}: {error}".encode())
     finally:
         os._exit(127)
+
+
+def _be_the_first_to_go() -> None:
+    """Have the kernel end the program, and not the daemon, if the machine runs out of memory all the same."""
+    try:
+        with open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
+            file.write(b"1000")
+    except OSError:
+        pass  # not every kernel can be told
 
 
 def _drop_capabilities() -> None:

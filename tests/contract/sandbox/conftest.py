@@ -1,5 +1,6 @@
 """A workspace with things around it that no program may reach."""
 
+import ctypes
 import os
 import socket
 import subprocess
@@ -95,6 +96,16 @@ def victim() -> Iterator[int]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, env={"SECRET": SECRET}) as process:
         yield process.pid
         process.kill()
+
+
+@pytest.fixture
+def segment() -> Iterator[int]:
+    """Memory of the same user that is shared as System V has it, by its number."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    number = int(libc.shmget(0, ctypes.c_size_t(4096), 0o1600))
+    assert number >= 0, os.strerror(ctypes.get_errno())
+    yield number
+    libc.shmctl(number, 0, None)
 
 
 @pytest.fixture

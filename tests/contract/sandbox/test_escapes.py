@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from palyra.sandbox.base import Job, Tier
+from palyra.sandbox.base import Job, RootRefused, Tier
 from palyra.sandbox.places import Private
 from palyra.sandbox.process import ProcessSandbox
 from tests.contract.sandbox.conftest import SECRET, Ground
@@ -16,6 +16,10 @@ WORK_WITHOUT_A_SANDBOX = (
     "read the token through a link in the workspace",
     "read a file outside the workspace",
     "signal a process outside",
+    "set a limit of a process outside",
+    "read memory that processes outside share",
+    "leave a program that runs as its owner",
+    "make a file that runs as its owner at once",
     "read the command lines of others",
     "connect to loopback",
     "connect to a socket file of the machine",
@@ -23,12 +27,13 @@ WORK_WITHOUT_A_SANDBOX = (
 )
 
 
-def filled(trick: str, ground: Ground, *, victim: int, port: int, sockets: tuple[str, str]) -> str:
+def filled(trick: str, ground: Ground, *, victim: int, segment: int, port: int, sockets: tuple[str, str]) -> str:
     values = {
         "{home}": str(ground.home),
         "{outside}": str(ground.outside),
         "{link}": str(ground.workspace / "link"),
         "{victim}": str(victim),
+        "{segment}": str(segment),
         "{port}": str(port),
         "{socket}": sockets[0],
         "{abstract}": sockets[1],
@@ -41,11 +46,11 @@ def filled(trick: str, ground: Ground, *, victim: int, port: int, sockets: tuple
 
 @pytest.mark.parametrize("trick", TRICKS)
 async def test_the_trick_fails(
-    ground: Ground, tier: Tier, trick: str, *, victim: int, listening: int, sockets: tuple[str, str]
+    ground: Ground, tier: Tier, trick: str, *, victim: int, segment: int, listening: int, sockets: tuple[str, str]
 ) -> None:
     if trick in KERNEL and platform.machine() != "x86_64":
         pytest.skip("the numbers of the system calls are those of x86_64")
-    command = filled(trick, ground, victim=victim, port=listening, sockets=sockets)
+    command = filled(trick, ground, victim=victim, segment=segment, port=listening, sockets=sockets)
 
     outcome = await ground.run(tier, command)
 
@@ -59,9 +64,9 @@ async def test_the_trick_fails(
 
 @pytest.mark.parametrize("trick", WORK_WITHOUT_A_SANDBOX)
 async def test_the_trick_is_one(
-    ground: Ground, trick: str, *, victim: int, listening: int, sockets: tuple[str, str]
+    ground: Ground, trick: str, *, victim: int, segment: int, listening: int, sockets: tuple[str, str]
 ) -> None:
-    command = filled(trick, ground, victim=victim, port=listening, sockets=sockets)
+    command = filled(trick, ground, victim=victim, segment=segment, port=listening, sockets=sockets)
     outcome = await ground.run(Tier.OFF, command)
     assert "ESCAPED" in outcome.stdout.text, outcome.stderr.text
 
@@ -73,3 +78,33 @@ async def test_the_home_is_covered_when_it_lies_in_the_workspace(ground: Ground,
     outcome = await sandbox.run(Job(argv=("/bin/bash", "-c", command), roots=roots, folder=ground.folder))
     assert outcome.stdout.text == f"workspace\n{SECRET}", "only what is not Palyra's is seen"
     assert not (ground.home / "x").exists()
+
+
+async def test_the_way_to_the_home_can_not_be_exchanged(tmp_path: Path) -> None:
+    """Else another home would stand in its place, and the covered one under another name, open to the next program."""
+    root, home = tmp_path / "u", tmp_path / "u/share/data/palyra"
+    (home / "workspace").mkdir(parents=True)
+    (home / "token").write_text(SECRET)
+    sandbox = ProcessSandbox(Tier.STRICT, private=Private((home,), open=(home / "workspace",)))
+    for command in (
+        "mv share other; mv share/data share/other; mv share/data/palyra share/data/other; rmdir share/data/palyra",
+        "mkdir -p share/data/palyra; echo x > share/data/palyra/token; echo y > share/new; find -name token",
+    ):
+        outcome = await sandbox.run(Job(argv=("/bin/bash", "-c", command), roots=(root,), folder=root))
+        assert "token" not in outcome.stdout.text
+    assert (home / "token").read_text() == SECRET
+    assert (root / "share/new").read_text() == "y\n", "around it, programs work"
+
+
+@pytest.mark.parametrize("link", [".palyra", "on/the/way"])
+async def test_a_link_to_the_home_may_not_lie_in_the_workspace(tier: Tier, tmp_path: Path, link: str) -> None:
+    root, real = tmp_path / "u", tmp_path / "disk/palyra"
+    (real / "workspace").mkdir(parents=True)
+    (root / link).parent.mkdir(parents=True)
+    (root / link).symlink_to(real if link == ".palyra" else real.parent)
+    home = root / link if link == ".palyra" else root / link / "palyra"
+    sandbox = ProcessSandbox(tier, private=Private((home,), open=(home / "workspace",)))
+    with pytest.raises(RootRefused, match="put another in its place"):
+        await sandbox.run(Job(argv=("/bin/true",), roots=(root,), folder=root))
+    inside = Job(argv=("/bin/true",), roots=(home / "workspace",), folder=real / "workspace")
+    assert (await sandbox.run(inside)).exit_code == 0

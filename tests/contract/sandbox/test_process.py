@@ -198,6 +198,27 @@ async def test_memory_is_limited_for_all_processes_together(ground: Ground, any_
     assert "200 MiB" in outcome.stopped
 
 
+async def test_memory_that_nobody_counts_is_not_given(ground: Ground, tier: Tier) -> None:
+    """That of a file without a name, and that which is shared by a number, belong to no process."""
+    command = (
+        "/usr/bin/python3 -c 'import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        'print(libc.memfd_create(b"x", 0), libc.shmget(0, ctypes.c_size_t(64 << 20), 0o1600))\n'
+        "print(libc.shmget(0, ctypes.c_size_t(1 << 32), 0o1600), libc.syscall(447, 0))'"
+    )
+    assert (await ground.run(tier, command)).stdout.text.split() == ["-1"] * 4
+
+
+async def test_a_little_shared_memory_is_given_where_it_ends_with_the_program(ground: Ground) -> None:
+    """PostgreSQL does not start without."""
+    command = "/usr/bin/python3 -c 'import ctypes; print(ctypes.CDLL(None).shmget(0, ctypes.c_size_t(56), 0o1600))'"
+    assert (await ground.run(Tier.STRICT, command)).stdout.text == "0\n"
+
+
+async def test_a_program_goes_first_when_the_machine_runs_out_of_memory(ground: Ground) -> None:
+    for tier in (Tier.STRICT, Tier.OFF):
+        assert (await ground.run(tier, "cat /proc/self/oom_score_adj")).stdout.text == "1000\n"
+
+
 async def test_processor_time_is_limited(ground: Ground, any_tier: Tier) -> None:
     outcome = await ground.run(any_tier, "ulimit -t; ulimit -n; ulimit -c", bounds=bounds(7, open_files=100))
     assert outcome.stdout.text.split() == ["8", "100", "0"]

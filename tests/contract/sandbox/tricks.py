@@ -2,7 +2,8 @@
 
 A trick prints TRIED before it begins, so that one that never ran proves nothing, and ESCAPED if it worked. Those that
 would touch the machine are written so that a success changes nothing: a value is written back as it was, a mount is
-made over a folder of its own. `{…}` is filled in by the test: {home}, {outside}, {link}, {port}, {socket}, {victim}.
+made over a folder of its own. `{…}` is filled in by the test: {home}, {outside}, {link}, {port}, {socket}, {victim},
+{segment}.
 """
 
 PYTHON = "import ctypes, os, socket, sys\nlibc = ctypes.CDLL(None, use_errno=True)\nprint('TRIED', flush=True)\n"
@@ -54,6 +55,17 @@ FILES = {
         "try:\n open(p, 'r+').write(open(p).read()); print('ESCAPED')\nexcept OSError as e: print(e)\n"
     ),
     "look into the kernel's devices": shell("ls /sys/kernel/"),
+    "leave a program that runs as its owner": shell("cp /bin/true u && chmod 4755 u && test -u u"),
+    "leave a program that runs as its group": shell("cp /bin/true g && chmod g+s g && test -g g"),
+    "make a file that runs as its owner at once": python(
+        "try: os.close(os.open('made', os.O_CREAT | os.O_WRONLY, 0o4755))\nexcept OSError as e: print(e)\n"
+        "try: os.mknod('node', 0o104755)\nexcept OSError as e: print(e)\n"
+        "libc.creat(b'created', 0o4755)\n"
+        "import struct\nhow = ctypes.create_string_buffer(struct.pack('=3Q', 0o101, 0o4755, 0))\n"
+        "libc.syscall(437, -100, b'how', how, 24)\n"
+        "found = [name for name in os.listdir() if os.stat(name, follow_symlinks=False).st_mode & 0o6000]\n"
+        "print('ESCAPED', found) if found else print('none')\n"
+    ),
 }
 
 PROCESSES = {
@@ -75,6 +87,22 @@ PROCESSES = {
         "import resource\n"
         "try:\n resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 40, 1 << 40)); print('ESCAPED')\n"
         "except (OSError, ValueError) as e: print(e)\n"
+    ),
+    "set a limit of a process outside": python(
+        "import resource\n"
+        "try:\n resource.prlimit({victim}, resource.RLIMIT_CORE, (0, 0)); print('ESCAPED')\n"
+        "except (OSError, ValueError) as e: print(e)\n"
+    ),
+    "slow down a process outside": python(
+        "for slow in (lambda: os.setpriority(os.PRIO_PROCESS, {victim}, 19),\n"
+        "             lambda: os.sched_setscheduler({victim}, os.SCHED_IDLE, os.sched_param(0)),\n"
+        "             lambda: os.sched_setaffinity({victim}, [0])):\n"
+        "    try: slow(); print('ESCAPED')\n"
+        "    except OSError as e: print(e)\n"
+    ),
+    "read memory that processes outside share": python(
+        "libc.shmat.restype = ctypes.c_void_p\n"
+        "print('ESCAPED' if libc.shmat({segment}, None, 0o10000) not in (None, 2**64 - 1) else 'refused')\n"
     ),
     "type into a terminal": python(
         "import fcntl, pty\nmaster = slave = None\n"
