@@ -12,7 +12,8 @@ BUILT_IN = ("embedded", "scripted")
 """Providers that need no table of their own."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
-_URL = re.compile(r"https?://[^\s/@\\]+(/[^\s\\?#]*)?")
+_URL = re.compile(r"https?://[^\s/@\\?#]+(/[^\s\\?#]*)?(\?api-version=[A-Za-z0-9._-]{1,40})?")
+"""Of all that can stand behind a question mark only Azure's version is let in: anything else may be a secret."""
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 
 Tokens = Annotated[int, Meta(ge=1, le=100_000_000)]
@@ -143,7 +144,7 @@ def faults(name: str, provider: ModelProvider) -> Iterator[tuple[str, str, str]]
         yield (
             "base_url",
             "has a base_url that is no address of a server.",
-            "Write https://HOST/PATH, without a name, a password or a question mark in it.",
+            "Write https://HOST/PATH, without a name or a password in it; behind a question mark only api-version.",
         )
     for header in provider.headers:
         if not _HEADER.fullmatch(header):

@@ -22,3 +22,14 @@ def count(counts: Any, name: str) -> int:
 def part_of(counts: Any, of: str, name: str) -> int:
     """Return a part of one of the counts; 0 if it is not told, or is no number: the whole is right without it."""
     return max(0, count(counts.get(of) if isinstance(counts, dict) else None, name))
+
+
+def made(counts: Any, *, asked: int, whole: str, details: str) -> tuple[int, int]:
+    """Return the tokens of an answer, and how many of them were thoughts.
+
+    Who counts thoughts beside the answer says so by a total that has room for both, or by more thoughts than answer.
+    """
+    answer, thoughts = count(counts, whole), part_of(counts, details, "reasoning_tokens")
+    if thoughts and (thoughts > answer or count(counts, "total_tokens") == asked + answer + thoughts):
+        answer = max(0, answer) + thoughts
+    return answer, thoughts

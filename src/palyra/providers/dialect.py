@@ -11,6 +11,9 @@ from palyra.core.model import ModelCard
 from palyra.core.prompt import ModelEvent, Prompt
 from palyra.providers.base import ProviderFailed
 
+AS_JSON = "Give your final answer as JSON alone, without any other words, that keeps to this JSON Schema: "
+"""How a model is asked for it that can not be held to a schema. The schema follows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

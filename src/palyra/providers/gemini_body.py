@@ -12,7 +12,7 @@ import msgspec
 
 from palyra.core.prompt import Choice, Image, Message, Prompt, Role
 from palyra.core.tool import JsonObject
-from palyra.providers.dialect import Target
+from palyra.providers.dialect import AS_JSON, Target
 from palyra.providers.draft import names_of
 from palyra.providers.gemini_schema import reduced
 from palyra.providers.names import Names
@@ -24,7 +24,6 @@ IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/webp", "image/heic", 
 RESULT_IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/webp"})
 EMPTY = "(an empty message)"
 UNSEEN = "(a picture that can not be shown here)"
-AS_JSON = "Give your final answer as JSON alone, without any other words, that keeps to this JSON Schema: "
 
 _NEWEST = (99, 0)
 _NUMBER = re.compile(r"(?:^|[-/])(\d{1,2})(?:\.(\d{1,2}))?(?=$|[-:@])")

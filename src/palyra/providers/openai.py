@@ -18,7 +18,7 @@ from palyra.core.tool import JsonObject
 from palyra.core.usage import Usage
 from palyra.providers.base import FailureKind, ProviderFailed
 from palyra.providers.calls import read_arguments
-from palyra.providers.counts import count, part_of
+from palyra.providers.counts import count, made, part_of
 from palyra.providers.dialect import Request, Target
 from palyra.providers.draft import MOST_CHARS, Draft, Drafts, names_of
 from palyra.providers.failure import BROKE_OFF, error_words, failure, kind_of_error, refusal
@@ -324,12 +324,9 @@ def _begins(call: _Call, function: _Function, draft: Draft) -> bool:
 def _usage(usage: Any) -> Usage:
     # DeepSeek has a name of its own for what came from the cache.
     cached = part_of(usage, "prompt_tokens_details", "cached_tokens") or max(0, count(usage, "prompt_cache_hit_tokens"))
-    return Usage(
-        input_tokens=count(usage, "prompt_tokens"),
-        output_tokens=count(usage, "completion_tokens"),
-        cached_tokens=cached,
-        reasoning_tokens=part_of(usage, "completion_tokens_details", "reasoning_tokens"),
-    )
+    asked = count(usage, "prompt_tokens")
+    answer, thoughts = made(usage, asked=asked, whole="completion_tokens", details="completion_tokens_details")
+    return Usage(input_tokens=asked, output_tokens=answer, cached_tokens=cached, reasoning_tokens=thoughts)
 
 
 DIALECT = OpenAi()

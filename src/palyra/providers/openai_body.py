@@ -11,7 +11,7 @@ import msgspec
 
 from palyra.core.prompt import Choice, Message, Options, Prompt, Reasoning, Role
 from palyra.core.tool import JsonObject, ToolCall, ToolSpec
-from palyra.providers.dialect import Target
+from palyra.providers.dialect import AS_JSON, Target
 from palyra.providers.draft import names_of
 from palyra.providers.names import Names
 from palyra.providers.openai_models import takes_completion_tokens, takes_short_ids
@@ -25,21 +25,29 @@ def body_of(prompt: Prompt, target: Target) -> JsonObject:
     """Return the request. What stays the same comes first, so that caches hit."""
     names = names_of(prompt)
     options = prompt.options
+    told = options.schema is not None and _is_at(target, "deepseek.com")
     body: JsonObject = {"model": target.model}
     if prompt.tools:
         body["tools"] = [_tool(tool, names) for tool in prompt.tools]
         if options.choice is not Choice.AUTO:
             body["tool_choice"] = options.choice.value
     body["messages"] = list(_messages(prompt, target, names))
+    if told:
+        # It promises JSON and no more, and only to those who have asked for it in words as well.
+        words = AS_JSON + msgspec.json.encode(options.schema).decode()
+        body["messages"].insert(1 if prompt.system else 0, {"role": "system", "content": words})
     longest = "max_completion_tokens" if takes_completion_tokens(target.model) else "max_tokens"
     body[longest] = most_tokens(options, target)
     body.update(sampling(options))
     if options.stop:
         body["stop"] = list(options.stop)
-    if options.schema is not None:
+    if told:
+        body["response_format"] = {"type": "json_object"}
+    elif options.schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": shape(options.schema)}
     body["stream"] = True
-    if not _counts_unasked(target):
+    # It says what a turn took by itself, and refuses to be asked for it.
+    if not _is_at(target, "mistral.ai"):
         body["stream_options"] = {"include_usage": True}
     return body
 
@@ -102,10 +110,10 @@ def data_url(media_type: str, picture: bytes) -> str:
     return f"data:{media_type};base64,{b64encode(picture).decode()}"
 
 
-def _counts_unasked(target: Target) -> bool:
-    """Tell whether the server says what a turn took by itself, and refuses to be asked for it."""
+def _is_at(target: Target, domain: str) -> bool:
+    """Tell whether the model is asked at that maker's own servers."""
     host = urlsplit(target.base_url).hostname or ""
-    return host == "mistral.ai" or host.endswith(".mistral.ai")
+    return host == domain or host.endswith(f".{domain}")
 
 
 def _call_id(given: str | None, target: Target) -> str:

@@ -13,13 +13,13 @@ import msgspec
 from palyra.core.errors import PalyraError
 from palyra.core.model import Capabilities, ModelCard, ModelProvider
 from palyra.core.prompt import CallProposed, ModelEvent, Prompt, ReasoningDelta, TextDelta, TurnDone
-from palyra.core.redact import HIDDEN, hide_values, redact
 from palyra.core.usage import Usage
 from palyra.providers.base import FailureKind, ProviderFailed
 from palyra.providers.calls import call_id
 from palyra.providers.dialect import Reader, Request, Speaks, Target
 from palyra.providers.estimate import estimate
 from palyra.providers.failure import BROKE_OFF, failure, quoted, retry_after
+from palyra.providers.hidden import Hidden
 from palyra.providers.http import MOST_LIST_BYTES, Answer, Http, LineFailed
 from palyra.providers.sse import Event, Events, EventTooLarge, begins
 from palyra.references import KINDS
@@ -33,10 +33,6 @@ MOST_TOKENS = 1_000_000_000
 LARGE_BYTES = 256 * 1024
 """Pictures of more than this are put into words off the event loop."""
 BODY_SECONDS = 10.0
-LEAST_KEY_CHARS = 20
-"""Shorter ones, such as servers of one's own are content with, are words that an answer may hold."""
-SHORTEST_TRACE = 4
-"""So many characters of a key that was cut off tell something of it."""
 
 CAN_NOT_BE_SENT = "the conversation can not be put into words for {model} of {provider}: begin a new session"
 MOVED = "{provider} wants {model} to be asked at {host}, and its key is not sent there: set base_url if that is right"
@@ -83,7 +79,7 @@ class Remote:
     async def stream(self, prompt: Prompt) -> AsyncIterator[ModelEvent]:
         """Ask the model once."""
         ends_at = asyncio.get_running_loop().time() + self._settings.total_seconds
-        hidden = _Hidden()
+        hidden = Hidden()
         try:
             request = await self._request(prompt)
             async with await self._send(request, hidden) as answer:
@@ -112,7 +108,7 @@ class Remote:
 
     async def models(self) -> list[str]:
         """Return the models that the provider lists, or raise `ProviderFailed`."""
-        hidden = _Hidden()
+        hidden = Hidden()
         try:
             async with await self._send(None, hidden) as answer:
                 body = await answer.body(seconds=self._settings.first_byte_seconds, most=MOST_LIST_BYTES)
@@ -126,7 +122,7 @@ class Remote:
 
     async def pass_on(self, request: Request) -> bytes:
         """Send what somebody else has put together, and return the whole answer; or raise `ProviderFailed`."""
-        hidden = _Hidden()
+        hidden = Hidden()
         try:
             async with await self._send(request, hidden) as answer:
                 body = await answer.body(seconds=self._settings.total_seconds, most=MOST_PASSED_ON_BYTES)
@@ -144,7 +140,7 @@ class Remote:
         except (UnicodeError, RecursionError) as error:
             raise failure(self._target, FailureKind.MALFORMED, instead=CAN_NOT_BE_SENT, refused=True) from error
 
-    async def _send(self, request: Request | None, hidden: "_Hidden") -> Answer:
+    async def _send(self, request: Request | None, hidden: Hidden) -> Answer:
         """Send a request, or ask for the list of models, with the first key that is not refused."""
         headers = {**(request.headers if request is not None else {}), **await self._own_headers(hidden)}
         references = [reference for reference in (self._settings.key, *self._settings.keys) if reference] or [""]
@@ -168,24 +164,25 @@ class Remote:
     async def _ask(self, request: Request | None, headers: Mapping[str, str]) -> Answer:
         seconds = min(self._settings.first_byte_seconds, self._settings.total_seconds)
         if request is None:
-            return await self._http.get(self._base_url + self._speaks.list_path(), headers=headers, seconds=seconds)
-        url = self._base_url + request.path
+            url = _address(self._base_url, self._speaks.list_path())
+            return await self._http.get(url, headers=headers, seconds=seconds)
+        url = _address(self._base_url, request.path)
         return await self._http.post(url, headers=headers, body=request.body, seconds=seconds)
 
-    async def _authorised(self, reference: str, hidden: "_Hidden") -> Mapping[str, str]:
+    async def _authorised(self, reference: str, hidden: Hidden) -> Mapping[str, str]:
         """Return the headers with the key of a reference; none if there is no reference."""
         if not reference:
             return {}
         secret = await self._secret(reference, hidden)
         return self._speaks.authorised(secret)
 
-    async def _own_headers(self, hidden: "_Hidden") -> dict[str, str]:
+    async def _own_headers(self, hidden: Hidden) -> dict[str, str]:
         return {
             name: await self._secret(value, hidden) if _is_reference(value) else value
             for name, value in self._settings.headers.items()
         }
 
-    async def _secret(self, reference: str, hidden: "_Hidden") -> str:
+    async def _secret(self, reference: str, hidden: Hidden) -> str:
         try:
             secret = await self._key(reference)
         except PalyraError as error:
@@ -357,33 +354,10 @@ class _Turn:
         )
 
 
-class _Hidden:
-    """The secrets that were sent: a server may say them back."""
-
-    def __init__(self) -> None:
-        self._secrets: dict[str, str] = {}
-        self._keys: list[bytes] = []
-
-    def add(self, secret: str, reference: str) -> None:
-        self._secrets[secret] = reference
-        if len(secret) >= LEAST_KEY_CHARS:
-            self._keys.append(secret.encode())
-
-    def out_of_bytes(self, piece: bytes) -> bytes:
-        """Return a piece of an answer without them: it goes onto the tape, and to whoever asked."""
-        for key in self._keys:
-            if key in piece:
-                piece = piece.replace(key, HIDDEN.encode())
-        return piece
-
-    def out_of(self, failed: ProviderFailed) -> ProviderFailed:
-        """Return the failure without them."""
-        detail = hide_values(failed.detail, ((secret.encode(), name) for secret, name in self._secrets.items()))
-        for secret in self._secrets:
-            # Where the server's words were cut, one may have been cut with them.
-            for cut in range(min(len(secret), len(detail)), SHORTEST_TRACE - 1, -1):
-                detail = detail.replace(f"{secret[:cut]}…", f"{HIDDEN}…")
-        return ProviderFailed(redact(detail), kind=failed.kind, retry_after=failed.retry_after, refused=failed.refused)
+def _address(base_url: str, path: str) -> str:
+    """Return where a request goes; what the base URL asks for (`?api-version=…`) comes behind the path."""
+    base, mark, query = base_url.partition("?")
+    return base.rstrip("/") + path + (f"{'&' if '?' in path else '?'}{query}" if mark else "")
 
 
 def _host(location: str) -> str:

@@ -15,7 +15,7 @@ from palyra.core.prompt import ModelEvent, Prompt, ReasoningDelta, StopReason, T
 from palyra.core.tool import JsonObject
 from palyra.core.usage import Usage
 from palyra.providers.base import ProviderFailed
-from palyra.providers.counts import count, part_of
+from palyra.providers.counts import count, made, part_of
 from palyra.providers.dialect import Request, Target
 from palyra.providers.draft import Draft, Drafts, names_of
 from palyra.providers.failure import error_words, failure, kind_of_error, refusal
@@ -280,12 +280,10 @@ def _text(part: JsonObject) -> str:
 
 
 def _usage(usage: Any) -> Usage:
-    return Usage(
-        input_tokens=count(usage, "input_tokens"),
-        output_tokens=count(usage, "output_tokens"),
-        cached_tokens=part_of(usage, "input_tokens_details", "cached_tokens"),
-        reasoning_tokens=part_of(usage, "output_tokens_details", "reasoning_tokens"),
-    )
+    asked = count(usage, "input_tokens")
+    answer, thoughts = made(usage, asked=asked, whole="output_tokens", details="output_tokens_details")
+    cached = part_of(usage, "input_tokens_details", "cached_tokens")
+    return Usage(input_tokens=asked, output_tokens=answer, cached_tokens=cached, reasoning_tokens=thoughts)
 
 
 DIALECT = Responses()

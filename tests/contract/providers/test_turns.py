@@ -65,6 +65,19 @@ async def test_the_request_goes_where_it_should_with_the_key(wire: Wire, server:
     assert b"sk-" not in asked.body
 
 
+async def test_what_stands_behind_the_base_url_stays_behind(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    server.play(stream(wire.recording("text")), answer(200, wire.models))
+    model = asking(base_url=f"http://127.0.0.1:{server.port}/v1/?api-version=2024-10-21")
+
+    await said(model)
+    await model.models()
+
+    paths = [asked.path.partition("?") for asked in server.asked]
+    assert paths[0][0] == wire.path
+    assert all(query.endswith("api-version=2024-10-21") for _, _, query in paths)
+    assert not any("?" in query for _, _, query in paths)
+
+
 async def test_a_stream_may_be_called_something_else(wire: Wire, server: ModelServer, asking: Asking) -> None:
     server.play(stream(wire.recording("text"), cut=1, headers={"Content-Type": "text/plain"}))
 

@@ -1,10 +1,12 @@
 """Servers that speak almost as the maker of a dialect does: what they send all the same is an answer."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from palyra.core.prompt import StopReason
+from palyra.core.prompt import Options, StopReason
 from palyra.core.tool import JsonObject
 from palyra.core.usage import Usage
 from palyra.providers.anthropic import DIALECT as ANTHROPIC
@@ -13,7 +15,7 @@ from palyra.providers.gemini import DIALECT as GEMINI
 from palyra.providers.openai import DIALECT as OPENAI
 from palyra.providers.responses import DIALECT as RESPONSES
 from tests.unit.providers.conversation import a_prompt
-from tests.unit.providers.reading import calls_of, end_of, read, target_of, text_of, thought_of
+from tests.unit.providers.reading import calls_of, end_of, read, sent, target_of, text_of, thought_of
 
 PROMPT = a_prompt("hello")
 GPT = target_of(OPENAI, "gpt-4o")
@@ -128,6 +130,41 @@ def test_counts_in_another_form_are_taken_as_far_as_they_are_counts(counts: Json
     events = read(OPENAI, PROMPT, GPT, [chunk({"content": "x"}), chunk({}, "stop", usage=counts)])
 
     assert end_of(events).usage == Usage(input_tokens=7, output_tokens=3)
+
+
+@pytest.mark.parametrize(
+    ("completion", "reasoning", "total", "output"),
+    [
+        # As xAI counts: thoughts are not among what was said, and are paid for all the same.
+        (1499, 2809, 14428, 4308),
+        (2, 317, None, 319),
+        (500, 200, 10620, 500),
+        (500, 200, None, 500),
+        (0, 7, 10127, 7),
+    ],
+)
+def test_thoughts_that_are_counted_beside_the_answer_are_paid_for(
+    completion: int, reasoning: int, total: int | None, output: int
+) -> None:
+    counts: JsonObject = {"prompt_tokens": 10120, "completion_tokens": completion, "total_tokens": total}
+    counts["completion_tokens_details"] = {"reasoning_tokens": reasoning}
+
+    events = read(OPENAI, PROMPT, GPT, [chunk({"content": "x"}), chunk({}, "stop", usage=counts)])
+
+    assert end_of(events).usage == Usage(input_tokens=10120, output_tokens=output, reasoning_tokens=reasoning)
+
+
+def test_deepseek_is_asked_for_json_in_words() -> None:
+    schema: JsonObject = {"type": "object", "properties": {"a": {"type": "string"}}}
+    prompt = structs.replace(PROMPT, system="Be brief.", options=Options(schema=schema))
+
+    there = sent(OPENAI, prompt, replace(GPT, base_url="https://api.deepseek.com/v1"))
+    elsewhere = sent(OPENAI, prompt, replace(GPT, base_url="https://notdeepseek.com/v1"))
+
+    assert there["response_format"] == {"type": "json_object"}
+    assert [message["role"] for message in there["messages"]] == ["system", "system", "user"]
+    assert '"properties":{"a"' in there["messages"][1]["content"]
+    assert elsewhere["response_format"]["type"] == "json_schema"
 
 
 @pytest.mark.parametrize("counts", [[], "many", {"prompt_tokens": 1e30}, {"prompt_tokens": {}}, 5])

@@ -13,7 +13,7 @@ MOST_STOP_CHARS = 256
 MOST_SCHEMA_BYTES = 128 * 1024
 
 Temperature = Annotated[float, Meta(ge=0, le=2)]
-TopP = Annotated[float, Meta(gt=0, le=1)]
+TopP = Annotated[float, Meta(ge=0, le=1)]
 Tokens = Annotated[int, Meta(ge=1, le=100_000_000)]
 Schema = dict[str, Any]
 

@@ -76,7 +76,7 @@ def test_a_parameter_that_nobody_knows_is_named() -> None:
     ("more", "param"),
     [
         ({"temperature": 3}, "temperature"),
-        ({"top_p": 0}, "top_p"),
+        ({"top_p": -0.1}, "top_p"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "messages[0].content[0].type"),
@@ -94,7 +94,7 @@ def test_what_does_not_fit_is_named(more: dict[str, Any], param: str) -> None:
 
 def test_the_parameters_come_to_the_same_in_both_kinds_of_request() -> None:
     schema = {"type": "object", "properties": {}}
-    more = {"temperature": 0.5, "top_p": 0.9, "parallel_tool_calls": False}
+    more = {"temperature": 0, "top_p": 0, "parallel_tool_calls": False}
     _, first, _ = chat(
         a_chat(
             **more,
