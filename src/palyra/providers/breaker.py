@@ -23,6 +23,8 @@ class _Circuit:
     failures: int = 0
     rest_seconds: float = 0.0
     open_until: float = 0.0
+    tried: bool = False
+    """Somebody asks it while it is, or was, left alone."""
 
 
 class Breakers:
@@ -41,6 +43,7 @@ class Breakers:
         """Note that the provider is asked: if it was left alone until now, nobody else tries it meanwhile."""
         circuit = self._circuits.get(provider)
         if circuit is not None and circuit.failures >= FAILURES:
+            circuit.tried = True
             circuit.open_until = self._clock.monotonic() + TRIAL_SECONDS
 
     def answered(self, provider: str) -> None:
@@ -55,7 +58,9 @@ class Breakers:
             return
         circuit = self._circuits.setdefault(provider, _Circuit())
         circuit.failures += 1
-        if circuit.failures >= FAILURES:
+        # One who was asked before the circuit opened says nothing new: many fail together, and that is one outage.
+        if circuit.failures == FAILURES or (circuit.failures > FAILURES and circuit.tried):
+            circuit.tried = False
             circuit.rest_seconds = min(circuit.rest_seconds * 2 or REST_SECONDS, LONGEST_REST_SECONDS)
             circuit.open_until = self._clock.monotonic() + circuit.rest_seconds
 

@@ -62,3 +62,18 @@ def test_a_trial_that_fails_doubles_the_rest() -> None:
     breakers.asked("a")
     breakers.failed("a", ProviderFailed(kind=FailureKind.TIMEOUT))
     assert breakers.rests_seconds("a") == REST_SECONDS * 2
+
+
+def test_many_who_fail_at_once_are_one_outage() -> None:
+    clock = FakeClock()
+    breakers = Breakers(clock)
+    for _ in range(64):
+        breakers.asked("a")
+    for _ in range(64):
+        breakers.failed("a", ProviderFailed(kind=FailureKind.NETWORK))
+    assert breakers.rests_seconds("a") == REST_SECONDS
+    clock.advance(timedelta(seconds=REST_SECONDS))
+    breakers.asked("a")
+    breakers.failed("a", ProviderFailed(kind=FailureKind.NETWORK))
+    breakers.failed("a", ProviderFailed(kind=FailureKind.NETWORK))
+    assert breakers.rests_seconds("a") == REST_SECONDS * 2
