@@ -71,10 +71,12 @@ def test_the_command_line_answers_what_was_asked_before_a_kill(new_daemon: NewDa
     assert daemon.finished(sent["run_id"])["status"] == "done"
     assert (daemon.home.workspace / "notes.txt").read_text() == "hello\n"
     assert "approval_not_found" in palyra(daemon, "approvals", "deny", code, code=1)
+    shown = palyra(daemon, "approvals", "show", code)
+    assert all(part in shown for part in ("allowed", "user:owner", "session", "go on", "+hello"))
     assert "already_answered" in palyra(daemon, "approvals", "deny", question["approval_id"], code=1)
     (grant,) = json.loads(palyra(daemon, "approvals", "grants", "--json"))["grants"]
     assert grant["scope"] == "session"
-    palyra(daemon, "approvals", "revoke", grant["grant_id"])
+    palyra(daemon, "approvals", "revoke", grant["grant_id"][-6:])
     assert "revoked" in palyra(daemon, "approvals", "grants")
 
 

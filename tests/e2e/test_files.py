@@ -64,7 +64,8 @@ def test_a_file_is_changed_with_a_yes_and_brought_back(new_daemon: NewDaemon, tm
 
     (one,) = json.loads(palyra(daemon, "files", "history", "notes.txt", "--session", "k", "--json"))["checkpoints"]
     assert (one["what"], one["path"], one["session_id"]) == ("files.write", str(notes), session_id)
-    assert "-new\n+old\n" in palyra(daemon, "files", "restore", one["checkpoint_id"], "--dry-run")
+    for name in (one["checkpoint_id"], one["checkpoint_id"][-6:].lower(), "last"):
+        assert "-new\n+old\n" in palyra(daemon, "files", "restore", name, "--dry-run")
     assert notes.read_text() == "new\n"
     notes.write_text("by hand\n")
     refused = palyra(daemon, "files", "restore", one["checkpoint_id"], code=Exit.FAILED)

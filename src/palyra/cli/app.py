@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
-from click.exceptions import NoSuchCommand
+from click.exceptions import NoArgsIsHelpError, NoSuchCommand
 
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.core.version import VERSION
@@ -158,6 +158,9 @@ def _invoke(command: click.Command, args: Sequence[str], *, prog: str, invocatio
 
 
 def _tell_usage(error: click.ClickException, *, prog: str) -> int:
+    if isinstance(error, NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return 2
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else prog
     text = error.format_message()

@@ -7,6 +7,7 @@ from typing import Any
 import click
 import msgspec
 
+from palyra.cli.named import by_ending, is_ending
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.output import date_time, facts, show, show_json, show_json_line, table
 from palyra.cli.printable import printable, printable_line
@@ -52,10 +53,9 @@ def list_approvals(invocation: Invocation, *, everything: bool = False) -> None:
         show(["Nothing waits for an answer."])
         return
     rows = [
-        (one.approval_id[-CODE_CHARS:], one.decision or "open", one.effect.risk, one.effect.summary, _time(one))
-        for one in found.approvals
+        (one.approval_id[-CODE_CHARS:], _stands(one), one.effect.risk, one.effect.summary) for one in found.approvals
     ]
-    show(table(("CODE", "STATE", "RISK", "WHAT", "UNTIL"), rows))
+    show(table(("CODE", "STATE", "RISK", "WHAT"), rows))
 
 
 @approvals.command("show")
@@ -63,7 +63,7 @@ def list_approvals(invocation: Invocation, *, everything: bool = False) -> None:
 @click.pass_obj
 def show_approval(invocation: Invocation, approval: str) -> None:
     """Show a question with all that would happen."""
-    _show(invocation, _ask(invocation, "GET", approval))
+    _show(invocation, _ask(invocation, "GET", _answered_id(invocation, approval)))
 
 
 @approvals.command("allow")
@@ -103,16 +103,23 @@ def list_grants(invocation: Invocation) -> None:
     if invocation.json:
         show_json({"grants": found})
         return
-    rows = [(one.grant_id, one.tool, one.kind, one.scope, _state(one)) for one in found]
-    show(table(("GRANT", "TOOL", "COVERS", "SCOPE", "STATE"), rows))
+    if not found:
+        show(["Nothing was allowed for longer than one call."])
+        return
+    rows = [(one.grant_id[-CODE_CHARS:], one.scope, _state(one), one.tool, one.kind) for one in found]
+    show(table(("GRANT", "SCOPE", "STATE", "TOOL", "COVERS"), rows))
 
 
 @approvals.command("revoke")
 @click.argument("grant")
 @click.pass_obj
 def revoke(invocation: Invocation, grant: str) -> None:
-    """Take a grant back; what it covered is asked about again."""
-    taken = invocation.client.ask(Grant, "DELETE", f"/grants/{grant}", field="grant")
+    """Take a grant back; what it covered is asked about again.
+
+    GRANT is the id of a grant, or the six characters at its end.
+    """
+    grant_id = _grant_id(invocation, grant)
+    taken = invocation.client.ask(Grant, "DELETE", f"/grants/{grant_id}", field="grant")
     if invocation.json:
         show_json(taken)
         return
@@ -141,8 +148,10 @@ def _show(invocation: Invocation, one: Approval) -> None:
         ("what", one.effect.summary),
         ("risk", one.effect.risk.value),
         ("asked because", f"{one.reason} (policy {', '.join(one.policies)})" if one.policies else one.reason),
-        ("state", one.decision or f"open until {date_time(one.expires_at)}"),
+        ("state", _stands(one)),
         ("answered by", one.answered_by or ""),
+        ("for", one.scope.value if one.scope is not None and one.decision == "allowed" else ""),
+        ("saying", one.answer),
         ("asked again by", f"run {one.reissued_as}" if one.reissued_as else ""),
         ("covers", one.effect.kind),
         ("run", one.run_id),
@@ -162,8 +171,25 @@ def _object(text: str) -> dict[str, Any]:
     return value
 
 
-def _time(one: Approval) -> str:
-    return date_time(one.answered_at or one.expires_at)
+def _grant_id(invocation: Invocation, grant: str) -> str:
+    if not is_ending(grant):
+        return grant
+    found = invocation.client.ask(tuple[Grant, ...], "GET", "/grants", field="grants")
+    return by_ending(grant, (one.grant_id for one in found))
+
+
+def _answered_id(invocation: Invocation, approval: str) -> str:
+    """Return the id of a question; by its code the daemon finds only those that are open."""
+    if not is_ending(approval):
+        return approval
+    found = invocation.client.ask(ApprovalsPage, "GET", "/approvals", query={"open": "false", "limit": LISTED})
+    return by_ending(approval, (one.approval_id for one in found.approvals))
+
+
+def _stands(one: Approval) -> str:
+    if one.decision is None:
+        return f"open until {date_time(one.expires_at)}"
+    return f"{one.decision.replace('_', ' ')} {date_time(one.answered_at)}".rstrip()
 
 
 def _state(one: Grant) -> str:

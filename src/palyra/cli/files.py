@@ -3,20 +3,30 @@
 import click
 from msgspec import Struct
 
+from palyra.cli.named import by_ending, is_ending
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.output import date_time, paint, say, show, show_json, table
 from palyra.cli.printable import printable, printable_line
 from palyra.cli.sessions import find_session
 from palyra.core.artifact import Checkpoint
+from palyra.core.errors import NotFound
 from palyra.core.ids import parse_ulid
 
 ROOT = "/files/checkpoints"
 MARKS = {"+": "green", "-": "red", "@": "cyan"}
 STANDINGS = {
-    "changed_by_it": "is what that change made of it",
-    "as_before": "is what it was then",
+    "changed_by_it": "is still what that change made of it; restoring does the above",
+    "as_before": "is what it was before that change; there is nothing to restore",
     "moved_on": "was changed again since; --force brings it back all the same",
 }
+
+
+LOOKED_AT = 500
+"""Among so many of the latest checkpoints one is looked for by the end of its id."""
+
+
+class NoCheckpoint(NotFound):
+    """No agent has changed a file yet, so there is nothing to restore."""
 
 
 class CheckpointsPage(Struct, frozen=True, kw_only=True):
@@ -80,8 +90,11 @@ def history(invocation: Invocation, path: str | None = None, session: str | None
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.pass_obj
 def restore(invocation: Invocation, checkpoint: str, *, force: bool, dry_run: bool) -> None:
-    """Bring a file back to what it was at a checkpoint; what is there now is kept as a checkpoint too."""
-    at = f"{ROOT}/{parse_ulid(checkpoint, 'checkpoint id')}"
+    """Bring a file back to what it was at a checkpoint; what is there now is kept as a checkpoint too.
+
+    CHECKPOINT is an id that `palyra files history` lists, its last six characters, or `last` for the latest change.
+    """
+    at = f"{ROOT}/{_checkpoint_id(invocation, checkpoint)}"
     if dry_run:
         _compare(invocation, at)
         return
@@ -96,6 +109,16 @@ def restore(invocation: Invocation, checkpoint: str, *, force: bool, dry_run: bo
     _show_diff(done.diff)
     what = "is gone again" if done.checkpoint.before_digest is None else "is what it was before that change"
     print(f"{name} {what}. To take this back: palyra files restore {done.kept_as}")
+
+
+def _checkpoint_id(invocation: Invocation, name: str) -> str:
+    if name == "last" or is_ending(name):
+        limit = 1 if name == "last" else LOOKED_AT
+        found = invocation.client.ask(CheckpointsPage, "GET", ROOT, query={"limit": limit}).checkpoints
+        if name == "last" and not found:
+            raise NoCheckpoint
+        name = found[0].checkpoint_id if name == "last" else by_ending(name, (one.checkpoint_id for one in found))
+    return parse_ulid(name, "checkpoint id")
 
 
 def _compare(invocation: Invocation, at: str) -> None:

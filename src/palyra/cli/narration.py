@@ -3,11 +3,14 @@
 Whatever shows the story (a terminal, a pipe, the chat) is a `Screen`; this module knows none of them.
 """
 
+import json
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from palyra.cli.output import date_time
 from palyra.cli.printable import printable_line
 from palyra.cli.question import Question
+from palyra.core.approval import Scope
 from palyra.core.budget import Overdrawn
 from palyra.core.effect import Effect
 from palyra.core.events import (
@@ -197,9 +200,8 @@ class Narrator:
                 return [_question(asked)]
             case BudgetWarned(overdrawn=overdrawn):
                 return [Note(f"(the budget {overdrawn.budget} {_overdrawn(overdrawn)})")]
-            case ApprovalResolved(call_id=call_id, approval_id=approval_id, decision=decision):
-                note = Note(f"({self._label(call_id)}: {decision.value.replace('_', ' ')})")
-                return [note, Settled(approval_id)]
+            case ApprovalResolved(call_id=call_id, approval_id=approval_id) as answer:
+                return [Note(f"({self._label(call_id)}: {_answered(answer)})"), Settled(approval_id)]
             case LimitReached(limit=limit):
                 return [Note(f"(limit reached: {limit.value.replace('_', ' ')}; a last answer without tools follows)")]
             case SessionReset():
@@ -214,6 +216,24 @@ class Narrator:
     def _label(self, call_id: str) -> str:
         # A stream that begins in the middle of a run has not seen the proposal.
         return self._labels.get(call_id, "a tool")
+
+
+def _answered(answer: ApprovalResolved) -> str:
+    """Say what the answer was, also where it was given elsewhere: for how long, and whether for another call."""
+    how = answer.decision.value.replace("_", " ")
+    match answer.scope:
+        case Scope.SESSION:
+            how += " for this session"
+        case Scope.TIMEBOXED if answer.until is not None:
+            how += f" until {date_time(answer.until)}"
+        case Scope.ALWAYS:
+            how += " always"
+        case _:
+            pass
+    if answer.arguments is not None:
+        given = json.dumps(answer.arguments, ensure_ascii=False)
+        how += f" with other arguments, {printable_line(given, width=DETAIL_WIDTH)}"
+    return how
 
 
 def _overdrawn(one: Overdrawn) -> str:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 
 STATUS_SECONDS = 5.0
+LONGEST = 300
+"""What a command does is told in one sentence; none is longer."""
 
 
 class Invocation:
@@ -70,6 +72,14 @@ class PalyraGroup(click.Group):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         share_options(self)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # Not the group's own way, which cuts what a command does so that it fits one row.
+        named = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, one.get_short_help_str(LONGEST)) for name, one in named if one is not None and not one.hidden]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
 
 
 def share_options(command: click.Command) -> None:

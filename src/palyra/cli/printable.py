@@ -13,6 +13,8 @@ _BIDI = "\u202a-\u202e\u2066-\u2069"
 _UNSAFE = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029{_BIDI}\ud800-\udfff]")
 _UNSAFE_IN_LINE = re.compile(f"[\x00-\x1f\x7f-\x9f\u2028\u2029{_BIDI}\ud800-\udfff]")
 _UNSAFE_IN_JSON = re.compile(f"[\x7f-\x9f\u2028\u2029{_BIDI}]")
+TAB_COLUMNS = 4
+
 _SPACES = re.compile(r"\s+")
 
 
@@ -25,6 +27,11 @@ def printable_line(text: str, *, width: int | None = None) -> str:
     """Return the text as one line, cut to a width if one is given."""
     line = _UNSAFE_IN_LINE.sub(_sign, _SPACES.sub(" ", text).strip())
     return line if width is None else shorten(line, width)
+
+
+def printable_row(text: str) -> str:
+    """Return a line as it stands, with its spaces: what is indented, and how far, can be what matters."""
+    return _UNSAFE_IN_LINE.sub(_sign, text.expandtabs(TAB_COLUMNS))
 
 
 def printable_json(text: str) -> str:

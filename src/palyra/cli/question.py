@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from palyra.cli.output import date_time
-from palyra.cli.printable import printable_line
+from palyra.cli.printable import printable_line, printable_row
 from palyra.core.approval import Scope
 
 CODE_CHARS = 6
 MOST_LINES = 40
 WIDTH = 200
+LINE_CHARS = 2000
+"""More of one line is not shown: it would fill the screen. That it goes on is said."""
 ONCE = "yes · no · /deny WHY"
 LONGER = "yes · no · /allow session · /allow 30m · /allow always · /deny WHY"
 
@@ -53,7 +55,7 @@ class Answer:
 def question_lines(question: Question) -> list[str]:
     """Return the question as lines: what would happen, all of it, why it is asked, and what each answer means."""
     lines = [f"? {printable_line(question.summary, width=WIDTH)}   ({question.risk} risk)"]
-    shown = [printable_line(line, width=WIDTH) for line in question.detail.splitlines()]
+    shown = [_row(line, question.code) for line in question.detail.splitlines()]
     lines += [f"    {line}" for line in shown[:MOST_LINES]]
     if len(shown) > MOST_LINES:
         lines.append(f"    … {len(shown) - MOST_LINES} more lines: palyra approvals show {question.code}")
@@ -62,6 +64,13 @@ def question_lines(question: Question) -> list[str]:
     lasting = f", a longer answer covers {printable_line(question.lasting)}" if question.lasting else ""
     lines.append(f"  Yes allows this once{lasting}. Open until {date_time(question.expires_at)}, code {question.code}.")
     return lines
+
+
+def _row(line: str, code: str) -> str:
+    """Return a line of what would happen, whole: what is cut off unseen could be what matters."""
+    row = printable_row(line)
+    more = len(row) - LINE_CHARS
+    return row if more <= 0 else f"{row[:LINE_CHARS]}… {more} more characters: palyra approvals show {code}"
 
 
 def answers(question: Question) -> str:

@@ -3,6 +3,7 @@
 import click
 
 from palyra.cli.exits import Exit
+from palyra.cli.named import by_ending, is_ending
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.output import clock_time, date_time, facts, plural, say, show, show_json, show_json_line, table
 from palyra.cli.run import audience_for
@@ -16,6 +17,9 @@ from palyra.gateway.client import Client
 from palyra.gateway.follow import read_tape
 from palyra.gateway.records import Run
 
+LOOKED_AT = 200
+"""Among so many of the latest runs one is looked for by the end of its id."""
+
 
 class NoRun(NotFound):
     """There is no run yet. `palyra chat` begins one."""
@@ -26,7 +30,7 @@ class NoRun(NotFound):
 def runs(ctx: click.Context) -> None:
     """Look at runs and their tapes; without a command, the list.
 
-    RUN is a run's id, or `last` for the one that was accepted last.
+    RUN is a run's id or its last six characters, or `last` for the one that was accepted last.
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_runs)
@@ -119,6 +123,8 @@ def cancel_run(invocation: Invocation, run: str, *, reason: str | None) -> None:
 def find_run(client: Client, name: str) -> Run:
     """Return the run that the person means: by id, or the last one."""
     if name != "last":
+        if is_ending(name):
+            name = by_ending(name, (one.run_id for one in client.runs(limit=LOOKED_AT).runs))
         return client.run(parse_ulid(name, "run id"))
     page = client.runs(limit=1)
     if not page.runs:

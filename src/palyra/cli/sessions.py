@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from palyra.cli.named import by_ending, is_ending
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.output import date_time, facts, paint, say, show, show_json, table
 from palyra.cli.printable import printable, printable_line
@@ -13,9 +14,12 @@ from palyra.core.ids import parse_ulid
 from palyra.core.session import Session, SessionRef
 from palyra.gateway.client import Client
 from palyra.gateway.records import Said
+from palyra.gateway.remote import RemoteError
 
 RECENT = 10
 TOOL_WIDTH = 100
+LOOKED_AT = 200
+"""Among so many of the latest sessions one is looked for by the end of its id."""
 
 
 class NoSession(NotFound):
@@ -27,7 +31,7 @@ class NoSession(NotFound):
 def sessions(ctx: click.Context) -> None:
     """List, search and tidy up conversations; without a command, the list.
 
-    SESSION is a session's id, its key, or `last` for the one that was used last.
+    SESSION is a session's id or its last six characters, its key, or `last` for the one that was used last.
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_sessions)
@@ -159,8 +163,20 @@ def find_session(client: Client, name: str) -> Session:
     try:
         session_id = parse_ulid(name)
     except PalyraError:
-        return client.resolve(SessionRef(key=name, require_existing=True))
+        return _by_key(client, name)
     return client.session(session_id)
+
+
+def _by_key(client: Client, name: str) -> Session:
+    """Return the session of a key; if there is none, the one whose id ends so."""
+    try:
+        return client.resolve(SessionRef(key=name, require_existing=True))
+    except RemoteError:
+        known = client.sessions(limit=LOOKED_AT).sessions if is_ending(name) else ()
+        found = by_ending(name, (one.session_id for one in known))
+        if found == name:
+            raise
+        return client.session(found)
 
 
 def session_table(found: tuple[Session, ...]) -> list[str]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from palyra.cli.named import door
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.output import date_time, facts, plural, say, show, show_json, table
 from palyra.cli.printable import printable_line
@@ -111,7 +112,7 @@ def why(invocation: Invocation, run: str | None, *, since: str | None, everybody
     else:
         rows = [
             [
-                CAUSES.get(one.cause, f"messages by {one.cause}"),
+                CAUSES.get(one.cause, f"messages from {door(one.cause)}"),
                 STEPS.get(one.step, one.step),
                 *_cells(one.used, found.currency),
             ]

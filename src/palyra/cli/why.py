@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from palyra.cli.named import door
 from palyra.cli.options import Invocation, PalyraCommand
 from palyra.cli.output import date_time, paint, screen_width, show, show_json
 from palyra.cli.printable import printable_line, shorten
@@ -54,7 +55,7 @@ def tree_lines(links: Sequence[Link], before: str = "", *, currency: str) -> Ite
         last = place == len(links)
         stem, below = ("└─ ", "   ") if last else ("├─ ", "│  ")
         yield _fitted(before + stem, _line(link), marked=link.subject)
-        for detail in _details(link, currency):
+        for detail in filter(None, _details(link, currency)):
             yield paint(_fitted(before + below + ("│  " if link.then else "   "), detail), "dim")
         yield from tree_lines(link.then, before + below, currency=currency)
 
@@ -70,7 +71,7 @@ def _details(link: Link, currency: str) -> Iterator[str]:
     if link.kind == "input":
         yield _words(
             ("run", link.run_id),
-            ("through", facts.get("origin")),
+            ("from", door(str(facts.get("origin") or ""))),
             ("tokens", f"{facts.get('input_tokens', 0)} in, {facts.get('output_tokens', 0)} out"),
             cost,
             ("labels", ", ".join(link.labels)),

@@ -53,5 +53,5 @@ def parse_ulid(text: str, what: str = "id") -> str:
     canonical = text.upper() if text.isascii() else ""
     if len(canonical) != LENGTH or canonical[0] > "7" or not _VALID.issuperset(canonical):
         shown = text if len(text) <= 40 else text[:40] + "…"
-        raise MalformedId(f"{shown!r} is no valid {what}: a ULID has 26 characters, like 01ARZ3NDEKTSV4RRFFQ69G5FAV.")
+        raise MalformedId(f"{shown!r} is no valid {what}: an id has 26 characters, like 01ARZ3NDEKTSV4RRFFQ69G5FAV.")
     return canonical

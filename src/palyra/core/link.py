@@ -222,7 +222,7 @@ def policy_link(entry: Entry, event: PolicyDecided) -> Link:
         command=effect.command if effect else None,
     )
     clauses = f" by {', '.join(event.policies)}" if event.policies else ""
-    grant = f", covered by grant {event.grant_id}" if event.grant_id else ""
+    grant = f" (grant {event.grant_id})" if event.grant_id else ""
     return _link(entry, event, "policy", f"{event.verdict.value}{clauses}: {event.reason}{grant}", facts=facts)
 
 

@@ -68,6 +68,17 @@ def test_every_command_has_help(cli: Cli, name: str) -> None:
     assert "--json" in result.out
 
 
+@pytest.mark.parametrize("name", ["policy", "config"])
+def test_a_command_that_needs_another_one_shows_its_help(cli: Cli, name: str) -> None:
+    result = cli(name)
+    assert (result.code, result.err) == (2, cli(name, "--help").out)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_a_command_does_is_not_cut_off(cli: Cli, name: str) -> None:
+    assert "..." not in cli(name, "--help").out.partition("\nCommands:\n")[2]
+
+
 def test_an_unknown_command_gets_a_hint(cli: Cli) -> None:
     result = cli("sesions")
     assert result.code == 2

@@ -1,5 +1,6 @@
 """What a person is told of a run."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec.structs import replace
@@ -19,6 +20,7 @@ from palyra.cli.narration import (
     label_of,
 )
 from palyra.cli.question import Question
+from palyra.core.approval import Scope
 from palyra.core.effect import Effect
 from palyra.core.events import Decision, RunAccepted, SessionReset, TapeEvent
 from palyra.core.limits import Limits
@@ -50,6 +52,19 @@ def test_a_question_that_is_asked_once_more_is_told_with_its_call() -> None:
     assert isinstance(pieces[1], Question)
     answered = told(proposed, b.an_answer("c1", Decision.ALLOWED), b.a_tool_start("c1"), b.a_result("c1"))
     assert StepBegun("c1", "shell make") in answered
+
+
+def test_an_answer_from_elsewhere_is_told_with_how_long_it_holds_and_what_it_changed() -> None:
+    proposed = replace(b.a_proposal(0, "c1"), arguments={"command": "make"})
+    allowed = b.an_answer("c1", Decision.ALLOWED)
+    other = replace(allowed, scope=Scope.SESSION, arguments={"command": "make test"})
+    assert told(proposed, allowed)[0] == Note("(shell make: allowed)")
+    assert told(proposed, other)[0] == Note(
+        '(shell make: allowed for this session with other arguments, {"command": "make test"})'
+    )
+    assert told(proposed, replace(allowed, scope=Scope.ALWAYS))[0] == Note("(shell make: allowed always)")
+    until = replace(allowed, scope=Scope.TIMEBOXED, until=datetime(2026, 1, 2, 3, 4, tzinfo=UTC))
+    assert "allowed until 2026-01-0" in str(told(proposed, until)[0])
 
 
 def test_words_before_a_tool_are_no_answer() -> None:

@@ -82,7 +82,7 @@ def test_the_message_says_what_was_given_what_it_was_for_and_what_an_id_looks_li
     with pytest.raises(MalformedId) as refused:
         parse_ulid("nonsense", "run id")
     assert refused.value.detail == (
-        "'nonsense' is no valid run id: a ULID has 26 characters, like 01ARZ3NDEKTSV4RRFFQ69G5FAV."
+        "'nonsense' is no valid run id: an id has 26 characters, like 01ARZ3NDEKTSV4RRFFQ69G5FAV."
     )
 
 

@@ -1,0 +1,37 @@
+"""How a person names things: an id by its last characters, and the door that a message took."""
+
+from collections.abc import Iterable
+
+from palyra.core.errors import Invalid
+from palyra.core.ids import LENGTH
+
+ENDING_CHARS = 6
+"""So many characters from its end are enough to name an id; those at its beginning are much the same for all."""
+
+DOORS = {
+    "grpc": "the command line (grpc)",
+    "http": "a program (http)",
+    "v1": "a program that speaks to OpenAI (v1)",
+}
+
+
+class IdUnclear(Invalid):
+    """Several ids end so. Give more characters, or the whole id."""
+
+
+def is_ending(name: str) -> bool:
+    """Tell whether this can be the end of an id, rather than a whole one or a word such as `last`."""
+    return ENDING_CHARS <= len(name) < LENGTH and name.isalnum()
+
+
+def by_ending(name: str, ids: Iterable[str]) -> str:
+    """Return the one id that ends so; the name itself if there is none, for others to say what is wrong with it."""
+    found = [one for one in ids if one.endswith(name.upper())]
+    if len(found) > 1:
+        raise IdUnclear(f"{len(found)} ids end in {name!r}. Give more characters, or the whole id.")
+    return found[0] if found else name
+
+
+def door(origin: str) -> str:
+    """Return by which way a message came in, in words."""
+    return DOORS.get(origin, origin)
