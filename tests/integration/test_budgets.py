@@ -93,6 +93,37 @@ async def test_a_turn_is_in_the_ledger_from_its_beginning_on(begin: Begin) -> No
     assert (settled.cause, settled.step, settled.task) == ("http", "input", "interactive")
 
 
+@pytest.mark.parametrize(
+    ("text", "counted"),
+    [
+        ("昨天晚上我和朋友去了一家新开的火锅店。" * 50, 32 * 50),
+        ("3.14159265358979 " * 50, 17 * 50),
+        ("9f86d081" * 99, 7 * 99),
+    ],
+    ids=["Chinese", "digits", "hex"],
+)
+async def test_no_less_is_set_aside_for_a_prompt_than_tokenizers_count(begin: Begin, text: str, counted: int) -> None:
+    world = await priced(begin)
+    said = await world.say(text)
+    await world.ended(said)
+    (turn,) = await turns(world, said)
+    again = await world.say("Hi.")
+    await world.ended(again)
+    (bare,) = await turns(world, again)
+    assert turn.reserved_input >= counted
+    assert bare.reserved_input >= counted, "it is part of the next prompt, too"
+
+
+async def test_an_answer_that_nobody_counted_is_taken_for_what_it_can_come_to(begin: Begin) -> None:
+    text, counted = "昨天晚上我和朋友去了火锅店。", 20
+    guess = TurnDone(stop=StopReason.END, usage=Usage(input_tokens=1, output_tokens=9, estimated=True))
+    world = await priced(begin, said_by(lambda prompt: [TextDelta(text), guess]))
+    said = await world.say("Hi.")
+    await world.ended(said)
+    (turn,) = await turns(world, said)
+    assert counted <= turn.output_tokens <= MOST
+
+
 async def test_each_turn_names_what_led_to_it(begin: Begin) -> None:
     def speak(prompt: Prompt) -> list[ModelEvent]:
         results = [message for message in prompt.messages if message.role is Role.TOOL]

@@ -4,7 +4,7 @@ A projection of the tape: it holds nothing that the tape does not, and is read n
 same after ten thousand others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from palyra.core.ids import PrincipalId, RunId, SessionId
 from palyra.core.prompt import Image, Message, Reasoning, Role, estimate_tokens
+from palyra.core.tokens import most_tokens
 from palyra.core.tool import ToolCall
 from palyra.journal import search
 from palyra.journal.engine import Connection, Row
@@ -52,11 +53,20 @@ class Kept:
 
 def tokens_of(message: Message) -> int:
     """Guess what the message takes in a prompt."""
-    tokens = estimate_tokens(message.text) + MESSAGE_TOKENS + IMAGE_TOKENS * len(message.images)
+    return _tokens(message, estimate_tokens)
+
+
+def most_tokens_of(message: Message) -> int:
+    """Return what the message takes in a prompt at the most."""
+    return _tokens(message, most_tokens)
+
+
+def _tokens(message: Message, count: Callable[[str], int]) -> int:
+    tokens = count(message.text) + MESSAGE_TOKENS + IMAGE_TOKENS * len(message.images)
     if message.calls:
-        tokens += estimate_tokens(_encode.encode(message.calls).decode())
+        tokens += count(_encode.encode(message.calls).decode())
     if message.reasoning:
-        tokens += estimate_tokens(_encode.encode(message.reasoning).decode())
+        tokens += count(_encode.encode(message.reasoning).decode())
     return tokens
 
 

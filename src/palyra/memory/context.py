@@ -9,6 +9,7 @@ from palyra.core.agent import Agent
 from palyra.core.ids import RunId
 from palyra.core.prompt import Prompt, estimate_tokens
 from palyra.core.run import RunState
+from palyra.core.tokens import most_tokens
 from palyra.core.tool import ToolSpec
 from palyra.journal import agents
 from palyra.journal.engine import Connection, Engine
@@ -39,6 +40,9 @@ class Assembled:
     prompt: Prompt
     window: Window
     estimated_tokens: int
+    """By which it was fitted into the window."""
+    most_tokens: int
+    """What it comes to at the most; so much is set aside for it."""
     digest: str
     """Of what stands before the conversation; that itself is on the tape, from its first entry to its last."""
 
@@ -73,6 +77,7 @@ class _Fixed:
 
     tools: tuple[ToolSpec, ...]
     tokens: int
+    most_tokens: int
     digest: str
 
 
@@ -148,6 +153,7 @@ class Context:
             prompt=Prompt(system=system, tools=tools, messages=window.messages, options=state.brief.options),
             window=window,
             estimated_tokens=fixed.tokens + window.tokens,
+            most_tokens=fixed.most_tokens + window.most_tokens + _schema_tokens(state),
             digest=fixed.digest,
         )
 
@@ -160,9 +166,16 @@ class Context:
         if len(self._fixed) >= SYSTEMS_KNOWN:
             self._fixed.clear()
         text = system + _encode.encode(tools).decode()
-        fixed = _Fixed(tools, estimate_tokens(text), hashlib.sha256(text.encode()).hexdigest())
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        fixed = _Fixed(tools, estimate_tokens(text), most_tokens(text), digest)
         self._fixed[system] = fixed
         return fixed
+
+
+def _schema_tokens(state: RunState) -> int:
+    """Return what the form of the answer takes at the most: it goes along with the prompt."""
+    schema = state.brief.options.schema
+    return most_tokens(_encode.encode(schema).decode()) if schema is not None else 0
 
 
 def _system(agent: Agent, state: RunState) -> str:

@@ -43,6 +43,8 @@ class Window:
     count: int
     dropped: int
     tokens: int
+    most_tokens: int
+    """What they come to at the most."""
     labels: tuple[str, ...]
     pictured: bool
     """Whether pictures belong to some of its messages."""
@@ -60,6 +62,7 @@ class _Block:
     kept: tuple[Kept, ...]
     messages: tuple[Message, ...]
     tokens: int
+    most_tokens: int
     labels: tuple[str, ...]
     pictured: bool
 
@@ -79,6 +82,7 @@ class Conversation:
     messages: list[Message] = field(default_factory=list)
     labels: Counter[tuple[str, ...]] = field(default_factory=Counter)
     tokens: int = 0
+    most_tokens: int = 0
     count: int = 0
     pictured: int = 0
     """How many of the blocks have pictures."""
@@ -114,6 +118,7 @@ class Conversation:
         self.messages += block.messages
         self.labels[block.labels] += 1
         self.tokens += block.tokens
+        self.most_tokens += block.most_tokens
         self.count += len(block.kept)
         self.pictured += block.pictured
 
@@ -135,6 +140,7 @@ class Conversation:
         if not self.labels[block.labels]:
             del self.labels[block.labels]
         self.tokens -= block.tokens
+        self.most_tokens -= block.most_tokens
         self.count -= len(block.kept)
         self.pictured -= block.pictured
 
@@ -188,10 +194,11 @@ def _extend(known: Conversation, kept: list[Kept]) -> None:
         end = place
         while end < len(kept) and kept[end].run_id == run_id:
             end += 1
-        same = kept[place:end]
+        same, most_tokens = kept[place:end], _most_tokens(kept[place:end])
         if known.blocks and (known.blocks[-1].run_id == run_id or _goes_on(same)):
-            same = [*known.pop().kept, *same]
-        known.append(_block(run_id, same))
+            before = known.pop()
+            same, most_tokens = [*before.kept, *same], before.most_tokens + most_tokens
+        known.append(_block(run_id, same, most_tokens))
         place = end
 
 
@@ -200,12 +207,17 @@ def _goes_on(kept: Sequence[Kept]) -> bool:
     return kept[0].message.role is Role.TOOL
 
 
-def _block(run_id: RunId, kept: list[Kept]) -> _Block:
+def _most_tokens(kept: Sequence[Kept]) -> int:
+    return sum(messages.most_tokens_of(item.message) for item in kept)
+
+
+def _block(run_id: RunId, kept: list[Kept], most_tokens: int) -> _Block:
     return _Block(
         run_id=run_id,
         kept=tuple(kept),
         messages=_paired(kept),
         tokens=sum(item.tokens for item in kept),
+        most_tokens=most_tokens,
         labels=labels.mixed(*(item.labels for item in kept)),
         pictured=any(item.message.images for item in kept),
     )
@@ -239,6 +251,7 @@ def _window(known: Conversation, in_scope: int, *, tokens: int) -> Window:
         count=known.count,
         dropped=in_scope - known.count,
         tokens=known.tokens,
+        most_tokens=known.most_tokens,
         labels=labels.join(*known.labels),
         pictured=known.pictured > 0,
     )
@@ -261,7 +274,8 @@ def _shortened(block: _Block, tokens: int) -> _Block:
         chosen = [*chosen, *step]
     ordered = [item for _, item in sorted({item.tape_seq: item for item in chosen}.items())]
     said = (place for place, item in enumerate(ordered) if item.message.role is Role.USER)
-    return _block(block.run_id, ordered[next(said, 0) :])
+    shown = ordered[next(said, 0) :]
+    return _block(block.run_id, shown, _most_tokens(shown))
 
 
 def _is_input(item: Kept) -> bool:

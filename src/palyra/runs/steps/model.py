@@ -135,7 +135,7 @@ class ModelStep:
         window, at = context.window, self._clock.now()
         narrowed = routing.narrowings(state.failures, plan.choice) > 0
         most = context.prompt.options.max_output_tokens or provider.capabilities.max_output_tokens
-        reserved = self._budgets.estimate(plan.choice, context.estimated_tokens, most)
+        reserved = self._budgets.estimate(plan.choice, context.most_tokens, most)
         await emit(
             [
                 ContextAssembled(

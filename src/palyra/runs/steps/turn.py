@@ -24,9 +24,9 @@ from palyra.core.prompt import (
     ReasoningDelta,
     TextDelta,
     TurnDone,
-    estimate_tokens,
 )
 from palyra.core.spending import left_open
+from palyra.core.tokens import most_tokens
 from palyra.core.usage import Usage
 from palyra.providers.base import FailureKind, Provider, ProviderFailed
 from palyra.runs.emit import Emit
@@ -139,10 +139,10 @@ class Turn:
         match item:
             case TextDelta(text=text) | ReasoningDelta(text=text):
                 self._text_bytes += len(text.encode())
-                self._made_tokens += estimate_tokens(text)
+                self._made_tokens += most_tokens(text)
             case CallProposed(arguments=arguments):
                 self._calls += 1
-                self._made_tokens += estimate_tokens(str(arguments))
+                self._made_tokens += most_tokens(str(arguments))
             case TurnDone():
                 pass
 
@@ -171,8 +171,9 @@ class Turn:
             case TurnDone(stop=stop, usage=usage):
                 if usage.estimated:
                     # A guess of the provider's knows less of the prompt than ours: neither its tools nor its pictures.
-                    most = max(usage.input_tokens, self._reserved.input_tokens)
-                    usage = replace(usage, input_tokens=most)
+                    asked = max(usage.input_tokens, self._reserved.input_tokens)
+                    made = max(usage.output_tokens, min(self._made_tokens, self._reserved.output_tokens))
+                    usage = replace(usage, input_tokens=asked, output_tokens=made)
                 return ModelTurnEnded(
                     at=at, actor=actor, labels=labels, turn=turn, stop=stop, usage=usage, micros=self._cost(usage)
                 )
