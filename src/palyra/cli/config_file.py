@@ -1,12 +1,14 @@
 """Changes to config.toml by commands: comments and order stay, and what would not load is not written.
 
-The file is replaced as a whole, so that nobody ever reads half of it.
+The file is replaced as a whole, so that nobody ever reads half of it; and commands that change it wait for one another.
 """
 
+import fcntl
 import os
 import stat
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkstemp
@@ -50,25 +52,28 @@ class Written:
 
 def change(home: Home, what: Change) -> Written:
     """Make a change to the settings, or raise and change nothing."""
-    before = _text(home)
-    # What was wrong before is told as it is: it is not this change that does not load.
-    config.load(home)
-    after = edited(before or "", what)
-    reading = config.read(home, text=after)
-    if reading.problems:
-        raise ConfigNotChanged(f"{reading.problems[0].what} {reading.problems[0].remedy} Nothing was written.")
-    _replace(home, before, after)
+    with _alone(home):
+        before = _text(home)
+        # What was wrong before is told as it is: it is not this change that does not load.
+        config.load(home)
+        after = edited(before or "", what)
+        reading = config.read(home, text=after)
+        if reading.problems:
+            raise ConfigNotChanged(f"{reading.problems[0].what} {reading.problems[0].remedy} Nothing was written.")
+        _replace(home, before, after)
     return Written(before, after, reading.settings)
 
 
 def take_back(home: Home, written: Written, undo: Change) -> None:
     """Bring the file back as it was; if somebody has changed it since, `undo` only what was done."""
-    if _text(home) != written.after:
+    with _alone(home):
+        untouched = _text(home) == written.after
+        if untouched and written.before is None:
+            home.config.unlink(missing_ok=True)
+        elif untouched and written.before is not None:
+            _replace(home, written.after, written.before)
+    if not untouched:
         change(home, undo)
-    elif written.before is None:
-        home.config.unlink(missing_ok=True)
-    else:
-        _replace(home, written.after, written.before)
 
 
 def edited(text: str, what: Change) -> str:
@@ -117,6 +122,21 @@ def as_table(tables: Any, values: Mapping[str, Any]) -> Any:
 
         made.add(tomlkit.nl())
     return made
+
+
+@contextmanager
+def _alone(home: Home) -> Iterator[None]:
+    """Keep other commands from the settings. An editor knows nothing of that, and is watched for apart."""
+    try:
+        handle = os.open(home.path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        yield  # where there is no folder that can be opened, nothing will be written either
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _text(home: Home) -> str | None:

@@ -4,10 +4,13 @@ import re
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct
 
 MAX_PROVIDERS = 32
+MOST_NAME_CHARS = 200
+"""Of a model."""
 BUILT_IN = ("embedded", "scripted")
 """Providers that need no table of their own."""
 
@@ -119,6 +122,11 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     vision: bool = False
 
 
+def is_model_name(name: str) -> bool:
+    """Tell whether a model can have that name: it goes to the provider, the tape and the ledger."""
+    return bool(name.strip()) and len(name) <= MOST_NAME_CHARS and name.isprintable()
+
+
 def split(name: str) -> tuple[str, str | None]:
     """Return the provider and the model of `PROVIDER` or `PROVIDER/MODEL`; models may have further slashes."""
     provider, slash, model = name.partition("/")
@@ -140,7 +148,9 @@ def faults(name: str, provider: ModelProvider) -> Iterator[tuple[str, str, str]]
         return
     if provider.path is not None:
         yield "path", "is not local and has no use for path.", 'Leave it out, or set dialect = "local".'
-    if provider.base_url is not None and not _URL.fullmatch(provider.base_url):
+    if provider.model is not None and not is_model_name(provider.model):
+        yield "model", "has a model that has no name.", "Name one; up to 200 characters, all of which can be seen."
+    if provider.base_url is not None and not _is_address(provider.base_url):
         yield (
             "base_url",
             "has a base_url that is no address of a server.",
@@ -149,3 +159,10 @@ def faults(name: str, provider: ModelProvider) -> Iterator[tuple[str, str, str]]
     for header in provider.headers:
         if not _HEADER.fullmatch(header):
             yield "headers", f"has a header {header[:40]!r} that can not be sent.", "Mend its name."
+
+
+def _is_address(url: str) -> bool:
+    try:
+        return _URL.fullmatch(url) is not None and urlsplit(url).port != 0
+    except ValueError:
+        return False

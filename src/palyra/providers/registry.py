@@ -5,14 +5,12 @@ from pathlib import Path
 from typing import Protocol
 
 from palyra.core.errors import Invalid
-from palyra.core.model import BUILT_IN, Dialect, ModelProvider
+from palyra.core.model import BUILT_IN, Dialect, ModelProvider, is_model_name
 from palyra.providers.base import Provider
 from palyra.providers.dialect import Speaks
 from palyra.providers.embedded.provider import Embedded
 from palyra.providers.scripted import Scripted
 from palyra.settings import ModelSettings
-
-MOST_NAME_CHARS = 200
 
 
 class UnknownProvider(Invalid):
@@ -57,8 +55,8 @@ def build(settings: ModelSettings, name: str, model: str | None, *, connect: Con
 
 
 def check_name(model: str) -> None:
-    """Raise unless a model can have that name: callers choose it, and it goes to the provider, the tape, the ledger."""
-    if len(model) > MOST_NAME_CHARS or not model.isprintable():
+    """Raise unless a model can have that name: callers choose it."""
+    if not is_model_name(model):
         raise ModelNameInvalid
 
 

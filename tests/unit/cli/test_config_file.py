@@ -2,11 +2,13 @@
 
 import os
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from palyra import config
 from palyra.cli.config_file import (
     Change,
     ConfigMeanwhile,
@@ -187,3 +189,15 @@ def test_who_is_taken_out_does_not_answer_for_others_either() -> None:
     gone: Change = take_out("new", ModelSettings(provider="a/b", fallback=("new", "a/b", "new/large")))
 
     assert tomllib.loads(edited(text, gone))["model"]["fallback"] == ["a/b"]
+
+
+def test_commands_wait_for_one_another(home: Home) -> None:
+    """Each reads what the one before it wrote, so that nothing is lost and nobody is turned away."""
+
+    def add(number: int) -> None:
+        change(home, put(f"p{number}", {"dialect": "openai", "model": "m"}))
+
+    with ThreadPoolExecutor(8) as together:
+        list(together.map(add, range(16)))
+
+    assert sorted(config.load(home).model.providers) == sorted(f"p{number}" for number in range(16))

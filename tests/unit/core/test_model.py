@@ -37,6 +37,9 @@ def test_an_address_of_a_server_is_taken(url: str) -> None:
         "https://example.org/v 1",
         "https://",
         "https://example.org\\v1",
+        "http://[::1/v1",
+        "http://127.0.0.1:99999/v1",
+        "http://127.0.0.1:abc/v1",
     ],
 )
 def test_an_address_with_anything_else_in_it_is_not(url: str) -> None:
@@ -46,3 +49,13 @@ def test_an_address_with_anything_else_in_it_is_not(url: str) -> None:
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "ü", "A", "-a", "a" * 33, "a\n", "embedded", "a.b"])
 def test_a_name_that_can_not_be_used_is_told(name: str) -> None:
     assert [key for key, _, _ in faults(name, ModelProvider(dialect=Dialect.OPENAI))] == [""]
+
+
+@pytest.mark.parametrize("model", ["", "  ", "a\nb", "x" * 201])
+def test_a_model_without_a_name_is_told(model: str) -> None:
+    assert [key for key, _, _ in faults("mine", ModelProvider(dialect=Dialect.OPENAI, model=model))] == ["model"]
+
+
+@pytest.mark.parametrize("model", ["gpt-4o", "org/model:free", "models/gemini 2", "x" * 200])
+def test_a_model_may_be_called_what_its_maker_calls_it(model: str) -> None:
+    assert not list(faults("mine", ModelProvider(dialect=Dialect.OPENAI, model=model)))

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from palyra.core.model import Dialect, ModelProvider
+from palyra.core.model import MOST_NAME_CHARS, Dialect, ModelProvider
 from palyra.providers.base import Provider
 from palyra.providers.embedded.provider import Embedded
-from palyra.providers.registry import MOST_NAME_CHARS, ModelNameInvalid, ScriptMissing, UnknownProvider, build
+from palyra.providers.registry import ModelNameInvalid, ScriptMissing, UnknownProvider, build
 from palyra.providers.scripted import Scripted
 from palyra.settings import ModelSettings
 
