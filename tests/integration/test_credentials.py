@@ -155,14 +155,14 @@ async def test_what_was_allowed_without_it_is_not_allowed_with_it(begin: Begin, 
     first = await world.say("Look.")
     without = await question(world, first)
     assert without.effect is not None
-    assert without.effect.kind == f"host:{HOST}"
+    assert without.effect.kind == f"host:https://{HOST}:{site.port}"
     await world.approvals.resolve(ANA, without.approval_id, allow=True)
     await world.ended(first)
     await world.secrets.set(ANA, "github", VALUE.encode(), SENT)
     second = await world.say("Look again.")
     with_it = await question(world, second)
     assert with_it.effect is not None
-    assert with_it.effect.kind == f"host:{HOST} with github"
+    assert with_it.effect.kind == f"host:https://{HOST}:{site.port} with github"
 
 
 @pytest.mark.parametrize("method", ["POST", "DELETE"])
@@ -175,7 +175,7 @@ async def test_changing_something_with_it_is_of_high_risk(
     asked = await question(world, await world.say("Do it."))
     assert asked.effect is not None
     assert asked.effect.risk is Risk.HIGH
-    assert asked.effect.kind == f"host:{HOST} {method} with github"
+    assert asked.effect.kind == f"host:https://{HOST}:{site.port} {method} with github"
 
 
 async def test_a_policy_can_speak_of_it(begin: Begin, site: Site, egress: Egress) -> None:

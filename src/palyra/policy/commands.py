@@ -7,23 +7,36 @@ and no prefix of it permits anything.
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+
+from palyra.policy.lexing import Cut, cut
 
 LONGEST_PREFIX = 8
 _DEEPEST = 3
 _LONGEST_LINE = 100_000
+_FURTHEST = 12
+"""So many words behind one that runs others are looked at: options and their values may stand before what is run."""
+_MOST_WORDS = 64
+"""So many words of a command are looked at that `find` runs."""
 _SEPARATORS = frozenset({";", "&&", "||", "|", "|&", "&", "\n"})
-_SIGNS = frozenset("();<>|&\n")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
-_SUBSTITUTION = re.compile(r"\$\(([^()]*)\)?|`([^`]*)`?")
-_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "fish", "ash"})
+_OPTION = re.compile(r"^(--[\w-]+=|-\w)")
+_RAW = re.compile(r"[;&|\n(){}`]")
+_SHELLS = frozenset({"sh", "bash", "rbash", "dash", "zsh", "ksh", "mksh", "fish", "ash"})
 _CARRIERS = frozenset(
-    "sudo doas su pkexec env nohup nice ionice time timeout stdbuf setsid chroot xargs command exec builtin busybox"
-    " watch strace unshare nsenter if then else elif while until do ! {".split()
+    "sudo doas su runuser setpriv pkexec env nohup nice ionice chrt taskset time timeout stdbuf setsid chroot xargs"
+    " parallel flock script command exec builtin busybox toybox watch entr strace ltrace valgrind gdb unshare nsenter"
+    " systemd-run fakeroot xvfb-run trap coproc function if then else elif while until do ! {".split()
 )
 """Programs and words of the shell behind which another program is named."""
+_RUNNING = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+"""What stands before a command in the arguments of `find`."""
+_LAUNCHERS = frozenset(
+    {("uv", "run"), ("poetry", "run"), ("pipenv", "run"), ("conda", "run"), ("pdm", "run"), ("bundle", "exec")}
+)
+"""What only sets the place up for the program that is named next."""
 
 Words = tuple[str, ...]
 
@@ -35,26 +48,33 @@ class Line:
     text: str
     commands: tuple[Words, ...]
     """The words of each command as written, and those that are run by way of another."""
+    launched: tuple[Words, ...]
+    """The words of the programs that are only set up for: `pytest` of `uv run pytest` and of `python -m pytest`."""
     separators: tuple[str, ...]
     """What stands between the commands as written."""
     targets: tuple[str, ...]
     """Where output is redirected to."""
+    sources: tuple[str, ...]
+    """Where input is redirected from."""
+    assigned: tuple[str, ...]
+    """What is set for a command: `PATH=/tmp`."""
     is_plain: bool
     """Nothing stands in it that only a shell could tell the meaning of."""
+    is_named: bool
+    """Every program is named as it is, and not put together by the shell."""
     is_whole: bool
     """All of it could be read: it is not too long, and every quote has its end."""
 
 
-@lru_cache(maxsize=256)
 def read(text: str) -> Line:
     """Take a command line apart."""
-    return _read(text, depth=0)
+    return _read(text, 0)
 
 
 def any_prefix(line: Line) -> set[str]:
     """Return the first words of every command that might be run: `git`, `git push`, `git push origin`."""
     found: set[str] = set()
-    for words in line.commands:
+    for words in dict.fromkeys((*line.commands, *line.launched)):
         found.update(_prefixes(words))
         if (name := program(words)) not in words[:1]:
             found.update(_prefixes((name, *words[1:])))
@@ -73,72 +93,125 @@ def program(words: Words) -> str:
     return words[0].rpartition("/")[2] if words else ""
 
 
+def base(words: Words) -> str:
+    """Return the name of the program without its version: `python` for `/usr/bin/python3.11`."""
+    name = program(words)
+    return name.rstrip("0123456789.-") or name
+
+
+def launched(words: Words) -> Words:
+    """Return the words of the program that a command only sets the place up for, none if it does something itself."""
+    if (program(words), *words[1:2]) in _LAUNCHERS or (base(words) in ("python", "pypy") and words[1:2] == ("-m",)):
+        return words[2:]
+    return ()
+
+
 def _prefixes(words: Words) -> Iterator[str]:
     quoted = [shlex.quote(word) for word in words[:LONGEST_PREFIX]]
     for end in range(1, len(quoted) + 1):
         yield " ".join(quoted[:end])
 
 
-def _read(text: str, *, depth: int) -> Line:
-    if not text.strip():
-        return Line(text, (), (), (), False, True)
-    try:
-        parts = _parts(text)
-    except ValueError:
-        return Line(text, (tuple(text[:_LONGEST_LINE].split()),), (), (), False, False)
-    commands: list[Words] = []
-    separators: list[str] = []
-    targets: list[str] = []
-    words: list[str] = []
-    whole = len(text) <= _LONGEST_LINE
-    plain = whole and not any(sign in text for sign in ("$", "`", "\\\n"))
-    redirect = False
-    for part in parts:
-        if part in _SEPARATORS:
-            separators.append(part)
-            commands.append(tuple(words))
-            words = []
-        elif set(part) <= _SIGNS:
-            plain = False
-            if "(" in part or ")" in part:
-                commands.append(tuple(words))
-                words = []
-            redirect = ">" in part and "(" not in part
-            continue
-        elif redirect:
-            targets.append(part)
-        elif not words and _ASSIGNMENT.match(part):
-            plain = False
+# Kept, since the same text is read for the risk, for the class and for the policies; and a line may name it often.
+@lru_cache(maxsize=256)
+def _read(text: str, depth: int) -> Line:
+    found = cut(text[:_LONGEST_LINE])
+    written = _Written(found)
+    commands = written.commands
+    inner = [one for words in commands for start in (words, *_launched(words)) for one in _carried(start, depth)]
+    for script in (*found.scripts, *found.bodies, *written.given):
+        if depth < _DEEPEST:
+            inner += _commands_of(script, depth + 1)
+    whole = found.is_whole and len(text) <= _LONGEST_LINE
+    if not whole or any("<<" in script for script in found.scripts):
+        # Where it is not certain where a quote ends, nothing hides in one.
+        inner += _raw(text[:_LONGEST_LINE])
+    plain = whole and written.is_plain and not inner and not any(sign in text for sign in ("$", "`", "\\\n"))
+    return Line(
+        text=text,
+        commands=tuple(dict.fromkeys((*commands, *inner))) if inner else tuple(commands),
+        launched=tuple(one for words in (*commands, *inner) for one in _launched(words)),
+        separators=tuple(written.separators),
+        targets=tuple(written.targets),
+        sources=tuple(written.sources),
+        assigned=tuple(written.assigned),
+        is_plain=plain and bool(commands),
+        is_named=written.is_named,
+        is_whole=whole,
+    )
+
+
+class _Written:
+    """The commands of a line as they are written, and what stands around them."""
+
+    def __init__(self, found: Cut) -> None:
+        self.commands: list[Words] = []
+        self.separators: list[str] = []
+        self.targets: list[str] = []
+        self.sources: list[str] = []
+        self.assigned: list[str] = []
+        self.given: list[str] = []
+        """Texts that a program gets as its input."""
+        self.is_plain = True
+        self.is_named = True
+        self._words: list[str] = []
+        redirection = ""
+        for part in found.parts:
+            if part.is_sign:
+                redirection = self._sign(part.text)
+            elif redirection:
+                self._redirect(redirection, part.text)
+                redirection = ""
+            elif not self._words and _ASSIGNMENT.match(part.text):
+                self.assigned.append(part.text)
+                self.is_plain = False
+            else:
+                if not self._words and not part.is_certain and part.text not in ("[", "[["):
+                    self.is_named = self.is_plain = False
+                self._words.append(part.text)
+        self._end()
+
+    def _sign(self, sign: str) -> str:
+        """Return the sign if the next word belongs to it."""
+        if sign in _SEPARATORS:
+            self.separators.append(sign)
+            self._end()
+            return ""
+        self.is_plain = False
+        # Some shells take the first sign of `&>` for the end of the command.
+        if sign[0] in "();" or sign.startswith("&>"):
+            self._end()
+        return sign if ("<" in sign or ">" in sign) and not sign.startswith("<<-") and sign != "<<" else ""
+
+    def _redirect(self, sign: str, word: str) -> None:
+        if sign == "<<<":
+            self.given.append(word)
         else:
-            words.append(part)
-        redirect = False
-    commands.append(tuple(words))
-    commands = [command for command in commands if command]
-    inner = [found for command in commands for found in _carried(command, depth)]
-    inner += [found for script in _substituted(text, depth) for found in _read(script, depth=depth + 1).commands]
-    return Line(text, (*commands, *inner), tuple(separators), tuple(targets), plain and not inner, whole)
+            (self.targets if ">" in sign else self.sources).append(word)
+
+    def _end(self) -> None:
+        if self._words:
+            self.commands.append(tuple(self._words))
+            self._words = []
 
 
-def _parts(text: str) -> list[str]:
-    lexer = shlex.shlex(text[:_LONGEST_LINE], posix=True, punctuation_chars="();<>|&\n")
-    lexer.whitespace = " \t\r"
-    lexer.whitespace_split = True
-    lexer.commenters = ""
-    parts: list[str] = []
-    for part in lexer:
-        # Signs that follow one another come as one: a newline separates whatever it is next to.
-        if "\n" in part and set(part) <= _SIGNS:
-            parts.extend(piece for piece in re.split(r"(\n)", part) if piece)
-        else:
-            parts.append(part)
-    return parts
+def _commands_of(script: str, depth: int) -> Iterable[Words]:
+    return _read(script, depth).commands
 
 
-def _substituted(text: str, depth: int) -> Iterator[str]:
-    """Yield what the shell would run to put its output into the line, also inside double quotes."""
-    if depth < _DEEPEST:
-        for match in _SUBSTITUTION.finditer(text[:_LONGEST_LINE]):
-            yield match[1] or match[2] or ""
+def _launched(words: Words) -> Iterator[Words]:
+    """Yield what a command launches, and what that launches in turn."""
+    for _ in range(_DEEPEST):
+        if not (words := launched(words)):
+            return
+        yield words
+
+
+def _raw(text: str) -> Iterator[Words]:
+    """Yield everything that might be a command if no quote meant anything."""
+    for piece in _RAW.split(text):
+        if words := tuple(word for part in piece.split() if (word := part.strip("'\"\\$"))):
+            yield words
 
 
 def _carried(words: Words, depth: int) -> Iterator[Words]:
@@ -146,17 +219,26 @@ def _carried(words: Words, depth: int) -> Iterator[Words]:
     if depth >= _DEEPEST:
         return
     name = program(words)
-    if name in _SHELLS or name == "eval":
+    if name == "eval":
+        yield from _commands_of(" ".join(words[1:]), depth + 1)
+    elif name in _SHELLS:
         for place, word in enumerate(words[1:], start=1):
-            if name == "eval" or (word.startswith("-") and "c" in word.lstrip("-")):
-                script = " ".join(words[1:]) if name == "eval" else " ".join(words[place + 1 : place + 2])
-                yield from _read(script, depth=depth + 1).commands
+            if re.match(r"-[A-Za-z]*c", word):
+                script = next((one for one in words[place + 1 :] if one[:1] not in ("-", "+")), "")
+                yield from _commands_of(script, depth + 1)
                 return
-    if name in _CARRIERS:
+    elif name == "find":
+        for start in (place + 1 for place, word in enumerate(words[:-1]) if word in _RUNNING):
+            run = words[start : start + _MOST_WORDS]
+            yield run
+            yield from _carried(run, depth + 1)
+    elif name in _CARRIERS:
         # Which options take a value is not known for each: every rest might be what is run.
-        rest = words[1:]
-        while rest and (rest[0].startswith("-") or _ASSIGNMENT.match(rest[0])):
-            rest = rest[1:]
-        for start in range(min(len(rest), 3)):
-            yield rest[start:]
-            yield from _carried(rest[start:], depth + 1)
+        for start, word in enumerate(words[1 : 1 + _FURTHEST], start=1):
+            if any(sign in word for sign in " \t\n;|&"):
+                yield from _commands_of(_OPTION.sub("", word), depth + 1)
+            elif word[:1] != "-" and not _ASSIGNMENT.match(word):
+                yield words[start:]
+                if program(words[start:]) not in _CARRIERS:
+                    # What stands behind another of these is looked at anyway.
+                    yield from _carried(words[start:], depth + 1)

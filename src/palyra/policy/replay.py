@@ -15,6 +15,7 @@ from palyra.core.ids import AgentId, PrincipalId, SessionId
 from palyra.core.manifest import Manifest
 from palyra.core.tool import JsonObject, Risk, ToolSpec
 from palyra.policy import risk
+from palyra.policy.calls import of_call
 from palyra.policy.gate import MANIFEST, Gate, Judgement, Question
 from palyra.policy.leaks import guard
 
@@ -58,7 +59,7 @@ def judge_again(gate: Gate, call: DecidedCall, spec: ToolSpec) -> Judgement:
     effect = decided.effect
     if effect is None:
         # Recorded before effects were: the arguments tell what they can.
-        effect = risk.of_call(spec, call.proposed.arguments)
+        effect = of_call(spec, call.proposed.arguments)
         effect = msgspec.structs.replace(effect, risk=decided.risk or effect.risk)
     question = Question(
         principal=call.principal,
@@ -79,7 +80,7 @@ def judge_imagined(
     gate: Gate, call: Imagined, spec: ToolSpec, *, effect: Effect | None = None, manifest: Manifest | None = None
 ) -> Judgement:
     """Judge a call that somebody thinks of; `effect` is what the tool itself says that it would do."""
-    found = guard(effect or risk.of_call(spec, call.arguments), call.arguments)
+    found = guard(effect or of_call(spec, call.arguments), call.arguments)
     said = {name: getattr(call, name) for name in ("risk", "paths", "hosts", "credentials", "command")}
     found = msgspec.structs.replace(found, **{name: value for name, value in said.items() if value is not None})
     if call.command is not None and call.risk is None:

@@ -8,24 +8,35 @@ import ipaddress
 import posixpath
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator
-from urllib.parse import urlsplit
+from collections.abc import Callable, Iterable
 
-from palyra.core.effect import Effect
-from palyra.core.tool import JsonObject, Risk, ToolSpec
-from palyra.policy.commands import Line, Words, program, read
+from palyra.core.tool import Risk
+from palyra.policy.commands import Line, Words, base, launched, program, read
 from palyra.policy.entities import RISK_LEVELS
 
 _AS_ROOT = frozenset({"sudo", "doas", "su", "pkexec"})
 _RUINOUS = frozenset({"shutdown", "reboot", "halt", "poweroff", "wipefs", "fdisk", "parted", "sfdisk", "mkswap"})
 _RISKY = frozenset(
     "dd shred kill pkill killall chown chgrp chattr mount umount crontab at systemctl service launchctl iptables nft"
-    " useradd userdel usermod passwd visudo ssh scp sftp rsync nc ncat netcat socat telnet curl wget ftp eval source"
-    " xargs docker podman kubectl terraform insmod modprobe sysctl gpg".split()
+    " useradd userdel usermod passwd visudo ssh scp sftp rsync nc ncat netcat socat telnet curl wget ftp eval source ."
+    " alias bind enable xargs parallel batch docker podman kubectl terraform insmod modprobe sysctl gpg".split()
 )
+_TAKING_ORDERS = frozenset(
+    "awk gawk mawk nawk sed ed ex vi vim view nvim emacs gdb sqlite sqlite3 psql mysql m4 bc dc expect tmux screen tar"
+    " bsdtar zip man less more git-shell openssl ld.so make just".split()
+)
+"""Programs that run others, or write where they like, if their arguments say so: no two calls of them are alike."""
+_WRITERS = frozenset("cp mv ln install tee touch truncate split csplit unzip patch".split())
+"""Programs that write what they name."""
+_ORDERING = re.compile(
+    r"(LD_|DYLD_|GIT_|PYTHON|PERL5|RUBY|NODE_|BASH_|NPM_CONFIG_|npm_config_)\w*\+?="
+    r"|(ENV|PATH|IFS|SHELL|HOME|EDITOR|VISUAL|PAGER|BROWSER|LESSOPEN|LESSCLOSE|MANPAGER|PROMPT_COMMAND|MAKEFLAGS)\+?="
+)
+"""Variables by which a program is made to run another one."""
 _FETCHERS = frozenset({"curl", "wget"})
 _INTERPRETERS = frozenset(
-    "sh bash dash zsh ksh fish ash python python3 perl ruby node deno bun php lua tclsh osascript".split()
+    "sh bash rbash dash zsh ksh mksh fish ash python pypy perl ruby node nodejs deno bun php lua luajit tclsh wish"
+    " guile Rscript julia osascript pwsh".split()
 )
 _INSTALLERS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("apt", "apt-get", "aptitude", "dnf", "yum", "zypper", "brew"), frozenset({"install", "remove"})),
@@ -36,8 +47,14 @@ _INSTALLERS: dict[str, frozenset[str]] = {
 _INSTALLING = frozenset({"npx", "uvx", "dpkg", "rpm", "pacman", "snap", "flatpak"})
 _WITH_SUBCOMMANDS = frozenset(
     "git npm pnpm yarn cargo go docker podman kubectl apt apt-get brew pip pip3 uv poetry systemctl gh make just"
-    " terraform helm aws gcloud az dotnet mvn gradle rustup conda".split()
+    " terraform helm aws gcloud az dotnet mvn gradle rustup conda pdm pipenv bundle hg svn deno bun".split()
 )
+_OF_TWO_WORDS = frozenset(
+    "run exec script x tool stash remote worktree bisect notes lfs flow cache config workspace compose".split()
+)
+"""Subcommands that have subcommands of their own."""
+_WITH_GROUPS = frozenset({"gh", "aws", "gcloud", "az", "helm"})
+"""Programs whose first word only says what the second is about."""
 _SYSTEM = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/root", "/sbin", "/sys", "/usr", "/var")
 _HARMLESS_DEVICES = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 _SECRET = re.compile(
@@ -50,10 +67,24 @@ _STARTED_BY_OTHERS = re.compile(
     r"|(^|/)\.(bash|zsh|profile|login|xinit|inputrc|vimrc|tmux|config/(autostart|systemd|fish))"
     r"|(^|/)(crontab|cron\.\w+|Makefile|conftest\.py|sitecustomize\.py)(/|$)|\.(desktop|service|timer|plist|pth)$"
 )
-_COMMAND_NAMES = frozenset({"command", "cmd", "script", "shell"})
-_PATH_NAMES = frozenset({"path", "paths", "file", "files", "filename", "folder", "directory", "dir", "cwd", "target"})
-_HOST_NAMES = frozenset({"host", "hostname", "domain", "server"})
-_DEEPEST = 6
+_INLINE = re.compile(r"-(?![WXI])[a-zA-Z]*[ceE]|-p|--?eval")
+"""An option whose value is a program, which may follow at once."""
+_ORDERS: dict[str, re.Pattern[str]] = {
+    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), re.compile(r"system *\(|\| *getline|\| *\"")),
+    **dict.fromkeys(
+        ("tar", "bsdtar"), re.compile(r"^--(to-|checkpoint-a|use-c|rsh|info-s|new-v)|^-[A-Za-z]*[IF]$|^--to-command")
+    ),
+    **dict.fromkeys(("vi", "vim", "view", "nvim", "ex", "ed", "emacs"), re.compile(r"!|^\+|^--?(c|S|cmd|eval)")),
+    **dict.fromkeys(("sqlite", "sqlite3"), re.compile(r"^\.(sh|sys|load|out|once|import)")),
+    **dict.fromkeys(("make", "just"), re.compile(r"^--e|^SHELL=")),
+    "sed": re.compile(r"(^|[;{0-9$/ ])e( |$)|/[gipmIM0-9]*e[gipmIM0-9]*$"),
+    "gdb": re.compile(r"."),
+    "zip": re.compile(r"^-TT|^--unz"),
+    "man": re.compile(r"^-[PH]|^--(pager|html)"),
+}
+"""What makes a program that takes orders run another one, or write elsewhere."""
+_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+"""What a person who is asked does not see, or sees in another place."""
 
 
 def highest(risks: Iterable[Risk], *, at_least: Risk = Risk.LOW) -> Risk:
@@ -61,38 +92,17 @@ def highest(risks: Iterable[Risk], *, at_least: Risk = Risk.LOW) -> Risk:
     return max((at_least, *risks), key=RISK_LEVELS.__getitem__)
 
 
-def of_call(spec: ToolSpec, arguments: JsonObject) -> Effect:
-    """Work out from the arguments alone what a call would do, for a tool that does not say so itself.
-
-    Arguments are known by their names and by what they look like. The risk is the tool's own, or more.
-    """
-    named = list(_texts(arguments, "", 0))
-    commands = [text for name, text in named if name in _COMMAND_NAMES]
-    paths = [text for name, text in named if name in _PATH_NAMES and "://" not in text]
-    urls = [text for _, text in named if text.startswith(("http://", "https://"))]
-    hosts = [*filter(None, map(host_of, urls)), *(text for name, text in named if name in _HOST_NAMES)]
-    writes = not spec.read_only
-    risks = [of_command(text) for text in commands]
-    risks += [of_path(text, writing=writes) for text in paths]
-    risks += [of_host(host, writing=writes) for host in hosts]
-    return Effect(
-        risk=highest(risks, at_least=spec.risk),
-        summary=spec.name,
-        paths=tuple(dict.fromkeys(posixpath.normpath(path) for path in paths if path.startswith("/"))),
-        hosts=tuple(dict.fromkeys(hosts)),
-        command=commands[0] if commands else "",
-        kind=class_of_command(commands[0]) if commands else f"host:{hosts[0]}" if len(set(hosts)) == 1 else "",
-    )
-
-
 def of_command(text: str) -> Risk:
     """Return the risk of a command line: at least medium, since a shell can do anything."""
     line = read(text)
-    risks = [_of_words(words) for words in line.commands]
+    risks = [_of_words(words) for words in dict.fromkeys((*line.commands, *line.launched))]
     risks += [of_path(target, writing=True) for target in line.targets]
-    if any(target.startswith(("/", "~", "..")) and target not in _HARMLESS_DEVICES for target in line.targets):
+    risks += [of_path(source, writing=False) for source in line.sources]
+    if any(target.startswith(("/", "~", "..", "$")) and target not in _HARMLESS_DEVICES for target in line.targets):
         risks.append(Risk.HIGH)
-    if "$(" in text or "`" in text or "<(" in text or not line.commands or not line.is_whole:
+    if "$(" in text or "`" in text or "<(" in text or not line.commands or not (line.is_whole and line.is_named):
+        risks.append(Risk.HIGH)
+    if any(map(_ORDERING.match, line.assigned)) or _UNSEEN.search(text):
         risks.append(Risk.HIGH)
     if _pipes_the_net_into_a_shell(line) or re.search(r":\s*\(\s*\)\s*\{", text):
         risks.append(Risk.CRITICAL)
@@ -110,13 +120,25 @@ def class_of_command(text: str) -> str:
         return ""
     if risk is Risk.HIGH or not line.is_plain or len(line.commands) > 1:
         return f"command:{text.strip()}"
-    words = line.commands[0]
+    count = _telling(line.commands[0])
+    return f"command:{shlex.join(line.commands[0][:count])}" if count else f"command:{text.strip()}"
+
+
+def _telling(words: Words) -> int:
+    """Return how many words tell what a command does, whatever follows; 0 if only all of them do."""
+    if inner := launched(words):
+        count = 1 if base(words) in _INTERPRETERS else _telling(inner)
+        return 2 + count if count and inner[0][:1] != "-" else 0
     name = program(words)
-    has_more = len(words) > 1 and (name in _INTERPRETERS or (name in _WITH_SUBCOMMANDS and words[1][0:1] != "-"))
-    if name in _WITH_SUBCOMMANDS and not has_more and len(words) > 1:
-        # Options before the subcommand can change what it does.
-        return f"command:{text.strip()}"
-    return f"command:{shlex.join(words[: 2 if has_more else 1])}"
+    if len(words) == 1:
+        return 1
+    if name in _TAKING_ORDERS:
+        return 0
+    if base(words) not in _INTERPRETERS and name not in _WITH_SUBCOMMANDS:
+        return 1
+    # Options before the subcommand, or before the script, can change what it does.
+    count = 3 if name in _WITH_GROUPS or (name in _WITH_SUBCOMMANDS and words[1] in _OF_TWO_WORDS) else 2
+    return 0 if any(word[:1] == "-" for word in words[1:count]) else min(count, len(words))
 
 
 def of_host(host: str, *, writing: bool = False) -> Risk:
@@ -145,26 +167,23 @@ def of_path(path: str, *, writing: bool, executable: bool = False) -> Risk:
     return Risk.HIGH if executable or _STARTED_BY_OTHERS.search(name) else Risk.MEDIUM
 
 
-def host_of(url: str) -> str:
-    """Return the host that a URL names, or nothing."""
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
-
-
 def _of_words(words: Words) -> Risk:
     name, rest = program(words), words[1:]
+    plain = base(words)
     special = _SPECIAL.get(name)
     risks = [special(rest)] if special is not None else []
     if name in _AS_ROOT or name in _RUINOUS or name.startswith("mkfs"):
         return Risk.CRITICAL
-    if name in _RISKY or name in _INSTALLING or _INSTALLERS.get(name, frozenset()).intersection(rest):
+    if name in _RISKY or name in _INSTALLING or _INSTALLERS.get(plain, frozenset()).intersection(rest):
         risks.append(Risk.HIGH)
-    if name in _INTERPRETERS and (not rest or any(_is_inline(word) for word in rest)):
+    if plain in _INTERPRETERS and (not rest or any(_is_inline(word) for word in rest) or _INLINE.match(rest[0])):
+        risks.append(Risk.HIGH)
+    if any(map(_ORDERING.match, rest)):
+        risks.append(Risk.HIGH)
+    if name in _ORDERS and any(map(_ORDERS[name].search, rest)):
         risks.append(Risk.HIGH)
     # What is named may be written as well as read; a secret is worth the same question either way.
-    risks += [of_path(word, writing=False) for word in rest if "/" in word or "." in word]
+    risks += [of_path(word, writing=name in _WRITERS) for word in rest if "/" in word or "." in word]
     return highest(risks, at_least=Risk.MEDIUM)
 
 
@@ -199,22 +218,63 @@ def _of_chmod(rest: Words) -> Risk:
 
 
 def _of_git(rest: Words) -> Risk:
-    if any(word.startswith("-c") or word.startswith(("--exec-path", "--config-env")) for word in rest[:2]):
+    place = _subcommand_of_git(rest)
+    before, name, after = rest[:place], rest[place : place + 1], rest[place + 1 :]
+    if any(word.startswith(("-c", "--exec-path", "--config-env")) for word in before):
         return Risk.HIGH
-    if "push" in rest and ({"f", "d"} & set(_flags(rest)) or any(word[:1] in ("+", ":") for word in rest)):
+    if name and name[0] in _GIT_HIGH:
         return Risk.HIGH
-    if ("reset" in rest and "--hard" in rest) or ("clean" in rest and "f" in _flags(rest)):
+    if name == ("push",) and (_is_forced(after) or any(word[:1] in ("+", ":") for word in after)):
         return Risk.HIGH
-    return Risk.HIGH if {"filter-branch", "config", "submodule", "update-ref"} & set(rest[:1]) else Risk.MEDIUM
+    if (name == ("reset",) and "--hard" in after) or (name == ("clean",) and "f" in _flags(after)):
+        return Risk.HIGH
+    if name[:1] in (("checkout",), ("restore",)) and {"--", ".", "-f", "--force"} & set(after):
+        return Risk.HIGH
+    if (name == ("stash",) and {"drop", "clear"} & set(after)) or (name == ("bisect",) and "run" in after):
+        return Risk.HIGH
+    if name == ("branch",) and {"D", "d"} & set(_flags(after)):
+        return Risk.HIGH
+    return Risk.HIGH if any(_starts_others(word, name[0]) for word in after) else Risk.MEDIUM
+
+
+def _subcommand_of_git(rest: Words) -> int:
+    """Return where the subcommand stands, behind options and their values."""
+    place = 0
+    while place < len(rest) and rest[place][:1] == "-":
+        place += 2 if rest[place] in ("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env") else 1
+    return place
+
+
+def _is_forced(after: Words) -> bool:
+    return bool({"f", "d"} & set(_flags(after))) or any(word in ("--mirror", "--prune") for word in after)
+
+
+def _starts_others(word: str, subcommand: str) -> bool:
+    """Tell whether an option of git, in full or cut short, names a program that is run or a file that is written."""
+    if subcommand in ("grep", "rebase", "difftool") and re.match(r"-[Ox]", word):
+        return True
+    name = word.partition("=")[0]
+    return len(name) > 3 and any(option.startswith(name) for option in _GIT_ORDERS)
 
 
 def _of_find(rest: Words) -> Risk:
-    return Risk.HIGH if {"-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint"} & set(rest) else Risk.MEDIUM
+    return (
+        Risk.HIGH
+        if {"-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fprint0", "-fprintf", "-fls"} & set(rest)
+        else Risk.MEDIUM
+    )
 
 
 def _of_dd(rest: Words) -> Risk:
     return Risk.CRITICAL if any(re.match(r"of=/dev/(?!null$)", word) for word in rest) else Risk.HIGH
 
+
+_GIT_HIGH = frozenset(
+    "filter-branch filter-repo config submodule update-ref daemon shell credential send-email".split()
+)
+_GIT_ORDERS = (
+    "--upload-pack --receive-pack --exec --open-files-in-pager --output --extcmd --ext-diff --template --config".split()
+)
 
 _SPECIAL: dict[str, Callable[[Words], Risk]] = {
     "rm": _of_rm,
@@ -226,22 +286,10 @@ _SPECIAL: dict[str, Callable[[Words], Risk]] = {
 
 
 def _pipes_the_net_into_a_shell(line: Line) -> bool:
-    names = [program(words) for words in line.commands]
+    names = [base(words) for words in line.commands]
     fetched = next((place for place, name in enumerate(names) if name in _FETCHERS), None)
     if fetched is None:
         return False
     substituted = "<(" in line.text or "$(" in line.text or "`" in line.text
-    piped = "|" in line.separators and any(name in _INTERPRETERS for name in names[fetched:])
+    piped = bool({"|", "|&"} & set(line.separators)) and any(name in _INTERPRETERS for name in names[fetched:])
     return piped or (substituted and any(name in _INTERPRETERS or name in ("eval", "source", ".") for name in names))
-
-
-def _texts(value: object, name: str, depth: int) -> Iterator[tuple[str, str]]:
-    """Yield every text in the arguments with the name that it goes by."""
-    if isinstance(value, str):
-        yield name.lower(), value
-    elif isinstance(value, dict) and depth < _DEEPEST:
-        for key, part in value.items():
-            yield from _texts(part, str(key), depth + 1)
-    elif isinstance(value, list) and depth < _DEEPEST:
-        for part in value:
-            yield from _texts(part, name, depth + 1)

@@ -52,9 +52,14 @@ class Target:
         return shown if self.port == PORTS[self.scheme] else f"{shown}:{self.port}"
 
     @property
+    def origin(self) -> str:
+        """The host with how it is spoken to."""
+        return f"{self.scheme}://{self.authority}"
+
+    @property
     def url(self) -> str:
         """The whole, spelled in the one way."""
-        return f"{self.scheme}://{self.authority}{self.path}"
+        return f"{self.origin}{self.path}"
 
 
 def parse(text: str) -> Target:
@@ -84,7 +89,10 @@ def parse(text: str) -> Target:
 
 def follow(target: Target, location: str) -> Target:
     """Return where a redirect leads, checked like any other URL."""
-    return parse(urljoin(target.url, location.strip(" \t")))
+    try:
+        return parse(urljoin(target.url, location.strip(" \t")))
+    except ValueError:
+        raise UrlRefused(f"{target.host} redirects to something that is no address.") from None
 
 
 def _port(text: str | None, scheme: str) -> int:

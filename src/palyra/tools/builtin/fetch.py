@@ -17,7 +17,7 @@ from palyra.core.tool import Risk
 from palyra.policy.risk import highest, of_host
 from palyra.sandbox.content import SNIFFED_BYTES, binary_kind, one_line
 from palyra.sandbox.egress import Answer, Request
-from palyra.sandbox.url import Target, parse
+from palyra.sandbox.url import PORTS, Target, parse
 from palyra.tools.base import ToolContext, tool
 
 NAME = "http.fetch"
@@ -28,18 +28,24 @@ SECONDS = 40
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 Value = Annotated[str, Meta(max_length=4096)]
 
+_OVERRIDES = re.compile(r"x-http-method(-override)?|x-method-override", re.IGNORECASE)
 _CHARSET = re.compile(r"charset=[\"']?([A-Za-z0-9._:-]{1,40})", re.IGNORECASE)
+_OF_PAGES = re.compile(
+    r"ascii|utf-8(-sig)?|utf-(16|32)(-[bl]e)?|iso8859-\d+|cp\d+|koi8-[rtu]|mac-\w+|tis-620|gb2312|gbk|gb18030|hz"
+    r"|big5(hkscs)?|euc_\w+|iso2022_\w+|shift_jis\w*|johab"
+)
+"""The encodings that pages have, as Python calls them. It knows others: some are none of texts, one takes hours."""
 
 
 async def _preview(context: ToolContext, given: Any) -> Effect:
     target = parse(given.url)
-    writing = given.method not in ("GET", "HEAD")
+    writing = _sends(given)
     at_least = Risk.HIGH if writing else Risk.MEDIUM
     line = f"{given.method} {target.url}"
     names = await context.credentials.names(target.host, tool=NAME) if _proves(target) else ()
     credential = f" with your credential {', '.join(names)}" if names else ""
     # Leave to read from a host is no leave to send something to it, nor to do so in the person's name.
-    kind = f"host:{target.host} {given.method}" if writing else f"host:{target.host}"
+    kind = f"host:{_place(target)} {given.method}" if writing else f"host:{_place(target)}"
     return Effect(
         risk=highest([of_host(target.host, writing=writing)], at_least=at_least),
         summary=(line if len(line) <= 120 else line[:120] + "…") + credential,
@@ -66,6 +72,16 @@ async def fetch(
     # What was allowed is this host. Where it redirects elsewhere, that is a call of its own.
     answer = await context.egress.send(request, allowed=frozenset({target.host}))
     return await asyncio.to_thread(_told, answer, target)
+
+
+def _sends(given: Any) -> bool:
+    """Tell whether more goes out than a question: some hosts take a header for the method."""
+    return given.method not in ("GET", "HEAD") or bool(given.body) or any(map(_OVERRIDES.fullmatch, given.headers))
+
+
+def _place(target: Target) -> str:
+    """Return what an answer is bound to: another port is another service, and without TLS anybody may be the host."""
+    return target.host if target.scheme == "https" and target.port == PORTS["https"] else target.origin
 
 
 def _proves(target: Target) -> bool:
@@ -110,6 +126,7 @@ def _content(body: bytes, kind: str, *, url: str) -> str:
 def _charset(kind: str) -> str:
     found = _CHARSET.search(kind)
     try:
-        return codecs.lookup(found[1]).name if found else "utf-8"
+        name = codecs.lookup(found[1]).name if found else "utf-8"
     except LookupError:
         return "utf-8"
+    return name if _OF_PAGES.fullmatch(name) else "utf-8"

@@ -23,16 +23,18 @@ SHELLS = ("/bin/bash", "/bin/sh")
 
 async def _preview(context: ToolContext, given: Any) -> Effect:
     folder = await asyncio.to_thread(_folder, context.workspace, given.folder)
+    # Off the event loop: a line that is made to hurt takes a second.
+    risk, kind = await asyncio.to_thread(_judged, given.command, folder, context.workspace)
     tier = context.sandbox.tier
     line = " ".join(given.command.split())
     return Effect(
         # Nothing holds the program back, so that nothing about it is ordinary.
-        risk=highest([of_command(given.command)], at_least=Risk.HIGH if tier is Tier.OFF else Risk.MEDIUM),
+        risk=highest([risk], at_least=Risk.HIGH if tier is Tier.OFF else Risk.MEDIUM),
         summary=f"run {line if len(line) <= 100 else line[:100] + '…'}",
         detail=f"{given.command}\n\nin {folder}, {given.seconds} s at most, sandbox: {_said_of(tier)}",
         paths=(str(folder),),
         command=given.command,
-        kind=class_of_command(given.command),
+        kind=kind,
     )
 
 
@@ -60,6 +62,16 @@ async def run(
         bounds=replace(context.sandbox.bounds, wall=timedelta(seconds=seconds)),
     )
     return _told(await context.sandbox.run(job))
+
+
+def _judged(command: str, folder: Path, workspace: Workspace) -> tuple[Risk, str]:
+    """Return the risk and the class of a command line.
+
+    The class is bound to the folder too: the same words run another program, or on other files, elsewhere.
+    """
+    kind = class_of_command(command)
+    elsewhere = bool(kind) and folder != _folder(workspace, ".")
+    return of_command(command), f"{kind} (in {folder})" if elsewhere else kind
 
 
 def _folder(workspace: Workspace, folder: str) -> Path:

@@ -1,5 +1,6 @@
 """A tool of a server as agents have it: judged by its arguments, asked about, and its results not trusted."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -12,7 +13,7 @@ from palyra.core.errors import Denied
 from palyra.core.ids import PrincipalId
 from palyra.core.mcp import McpServer, McpTool
 from palyra.core.tool import JsonObject, Runtime, ToolSpec
-from palyra.policy.risk import of_call
+from palyra.policy.calls import of_call
 from palyra.tools.base import Tool, ToolContext
 from palyra.tools.schema import Given, Schema
 from palyra.tools.witness import Witness
@@ -37,7 +38,8 @@ def make(tool: McpTool, server: McpServer, *, owner: PrincipalId, call: Call) ->
     async def preview(context: ToolContext, given: Any) -> Effect:
         check(context)
         return msgspec.structs.replace(
-            of_call(spec, given.values),
+            # Off the event loop: a command line that is made to hurt takes a second.
+            await asyncio.to_thread(of_call, spec, given.values),
             summary=_summary(tool, given.values),
             detail=_detail(tool, server, given.values),
         )

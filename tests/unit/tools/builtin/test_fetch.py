@@ -173,3 +173,22 @@ async def test_too_much_is_refused(arguments: dict[str, object]) -> None:
 def test_results_are_known_to_come_from_the_web() -> None:
     assert fetch.fetch.label == labels.WEB
     assert not fetch.fetch.spec.repeatable
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        ({"url": "https://example.org:443/"}, "host:example.org"),
+        ({"url": "http://example.org/"}, "host:http://example.org"),
+        ({"url": "https://example.org:8443/"}, "host:https://example.org:8443"),
+        ({"url": "https://www.example.org/"}, "host:www.example.org"),
+        ({"url": "https://example.org/", "body": "x"}, "host:example.org GET"),
+        ({"url": "https://example.org/", "headers": {"X-HTTP-Method-Override": "DELETE"}}, "host:example.org GET"),
+    ],
+)
+async def test_an_answer_about_a_host_is_none_about_another_port_or_scheme_nor_about_sending(
+    arguments: dict[str, object], kind: str
+) -> None:
+    found = await effect(**arguments)
+    assert found.kind == kind
+    assert found.risk is (Risk.HIGH if kind.endswith("GET") else Risk.MEDIUM)

@@ -123,3 +123,12 @@ async def test_where_there_is_no_sandbox_nothing_runs(tmp_path: Path) -> None:
 def test_a_command_is_never_repeated_by_itself() -> None:
     assert not shell.run.spec.repeatable
     assert not shell.run.spec.read_only
+
+
+async def test_an_answer_about_a_command_is_good_for_the_folder_that_it_is_run_in(tmp_path: Path) -> None:
+    (tmp_path / "vendor").mkdir()
+    context = at(tmp_path, Recorder())
+    assert (await effect(context, command="./build.sh")).kind == "command:./build.sh"
+    assert (await effect(context, command="./build.sh", folder=str(tmp_path))).kind == "command:./build.sh"
+    there = await effect(context, command="./build.sh", folder="vendor")
+    assert there.kind == f"command:./build.sh (in {tmp_path / 'vendor'})"

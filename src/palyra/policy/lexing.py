@@ -1,0 +1,273 @@
+"""A command line cut into words and signs, where the shell itself would cut it.
+
+A cut in another place is a way past every rule about commands: what a rule takes for one quoted word may be a comment
+and a command to the shell. So quotes, comments, lines that go on, substitutions and here-documents are read as bash
+reads them. What the shell would put together at run time is left as it is written, and marked as not certain.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+MOST_NESTED = 40
+"""So deep may substitutions lie in one another; what is deeper is not looked at, and the line not whole."""
+_ORDINARY = re.compile(r"[^ \t\n\\'\"$`;&|<>()]+")
+_IN_DOUBLE = re.compile(r"[^\\\"$`]+")
+_SIGN = re.compile(r";;&|;;|;&|&&|\|\||\|&|&>>|&>|<<<|<<-|<<|<>|<&|>>|>&|>\||[;&|<>()\n]")
+_GROWS = re.compile(r"[*?]|\[.*\]|\{.*[,.].*\}", re.DOTALL)
+"""Signs by which the shell makes other words of one."""
+_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|(.))", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "v": "\v"}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A word, or a sign between words."""
+
+    text: str
+    is_sign: bool = False
+    is_certain: bool = True
+    """It means what it says: the shell puts nothing in its place."""
+
+
+@dataclass(slots=True)
+class Cut:
+    """A command line in parts."""
+
+    parts: list[Part] = field(default_factory=list)
+    scripts: list[str] = field(default_factory=list)
+    """What is run to put its output into the line."""
+    bodies: list[str] = field(default_factory=list)
+    """Texts that programs get as their input, which a shell would run."""
+    is_whole: bool = True
+    """Every quote and every bracket has its end."""
+
+
+def cut(text: str) -> Cut:
+    """Cut a command line into its parts."""
+    return _Cutter(text).run()
+
+
+class _Cutter:
+    """Goes through a line from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._cut = Cut()
+        self._ends: list[tuple[str, bool, bool]] = []
+        """Of each here-document that is to come: its last line, if tabs go, and if it is taken as it is."""
+
+    def run(self) -> Cut:
+        """Cut the whole line."""
+        while self._at < len(self._text):
+            char = self._text[self._at]
+            if char in " \t":
+                self._at += 1
+            elif char == "#":
+                self._at = _end_of_line(self._text, self._at)
+            elif char in ";&|<>()\n" and self._text[self._at : self._at + 2] not in ("<(", ">("):
+                self._sign()
+            else:
+                self._word()
+        return self._cut
+
+    def _sign(self) -> None:
+        match = _SIGN.match(self._text, self._at)
+        assert match is not None
+        self._at = match.end()
+        self._cut.parts.append(Part(match[0], is_sign=True))
+        if match[0] in ("<<", "<<-"):
+            self._await_body(strip=match[0] == "<<-")
+        elif match[0] == "\n":
+            self._bodies()
+
+    def _word(self) -> None:
+        start = self._at
+        said: list[str] = []
+        certain = True
+        while self._at < len(self._text) and self._text[self._at] not in " \t\n;&|()":
+            char = self._text[self._at]
+            if char in "<>":
+                if self._text[self._at : self._at + 2] not in ("<(", ">("):
+                    break
+                said.append(self._substituted())
+                certain = False
+            elif match := _ORDINARY.match(self._text, self._at):
+                said.append(match[0])
+                self._at = match.end()
+            else:
+                piece, fixed = self._quoted(char)
+                said.append(piece)
+                certain = certain and fixed
+        whole = "".join(said)
+        certain = certain and not _GROWS.search(whole)
+        is_number = whole.isdigit() and self._text[self._at : self._at + 1] in ("<", ">")
+        # A number right before a redirection belongs to it; and what goes on in the next line may have been nothing.
+        if not is_number and (whole or self._text[start : self._at] != "\\\n"):
+            self._cut.parts.append(Part(whole, is_certain=certain))
+
+    def _quoted(self, char: str) -> tuple[str, bool]:
+        """Return what stands at a sign of quoting, and whether it is certain."""
+        if char == "\\":
+            self._at += 2
+            escaped = self._text[self._at - 1 : self._at]
+            return ("", False) if escaped == "\n" else (escaped, True)
+        if char == "'":
+            return self._until("'"), True
+        if char == '"':
+            self._at += 1
+            return self._double()
+        if char == "`":
+            return self._backquoted(), False
+        return self._dollar(in_double=False), False
+
+    def _until(self, sign: str) -> str:
+        end = self._text.find(sign, self._at + 1)
+        self._cut.is_whole = self._cut.is_whole and end >= 0
+        found = self._text[self._at + 1 : end if end >= 0 else len(self._text)]
+        self._at = end + 1 if end >= 0 else len(self._text)
+        return found
+
+    def scripts(self) -> list[str]:
+        """Return what is run within a text that the shell only puts substitutions into."""
+        while self._at < len(self._text):
+            self._double()
+        return self._cut.scripts
+
+    def _double(self) -> tuple[str, bool]:
+        """Return what stands up to the next double quote."""
+        said: list[str] = []
+        certain = True
+        while self._at < len(self._text):
+            char = self._text[self._at]
+            if char == '"':
+                self._at += 1
+                return "".join(said), certain
+            if match := _IN_DOUBLE.match(self._text, self._at):
+                said.append(match[0])
+                self._at = match.end()
+            elif char == "\\":
+                escaped = self._text[self._at + 1 : self._at + 2]
+                said.append("" if escaped == "\n" else escaped if escaped in '$`"\\' else char + escaped)
+                self._at += 2
+            else:
+                certain = False
+                said.append(self._backquoted() if char == "`" else self._dollar(in_double=True))
+        self._cut.is_whole = False
+        return "".join(said), certain
+
+    def _dollar(self, *, in_double: bool) -> str:
+        following = self._text[self._at + 1 : self._at + 2]
+        if following == "(":
+            return self._substituted()
+        if following == "{":
+            return self._substituted("}", in_double=in_double)
+        self._at += 1
+        if following == "'" and not in_double:
+            end = self._close(self._at + 1, "'", escapes=True)
+            said = self._text[self._at + 1 : end]
+            self._at = end + 1
+            return _ESCAPE.sub(_escaped, said)
+        if following == '"' and not in_double:
+            self._at += 1
+            return self._double()[0]
+        return "$"
+
+    def _substituted(self, closer: str = ")", *, in_double: bool = False) -> str:
+        start = self._at
+        end = self._close(start + 2, closer, in_double=in_double)
+        inside = self._text[start + 2 : end]
+        if closer == ")":
+            self._cut.scripts.append(inside)
+        elif self._cut.is_whole:
+            # A variable may hold a substitution within its default.
+            self._cut.scripts += _Cutter(inside).scripts()
+        self._at = end + 1
+        return self._text[start : self._at]
+
+    def _backquoted(self) -> str:
+        start = self._at
+        end = self._close(start + 1, "`", escapes=True)
+        self._cut.scripts.append(re.sub(r"\\([`\\$])", r"\1", self._text[start + 1 : end]))
+        self._at = end + 1
+        return self._text[start : self._at]
+
+    def _close(self, at: int, closer: str, *, escapes: bool = False, in_double: bool = False, depth: int = 0) -> int:
+        """Return where something ends that began before; the end of the text if it does not end.
+
+        With `escapes`, nothing but a backslash means anything within.
+        """
+        while at < len(self._text) and depth <= MOST_NESTED:
+            char = self._text[at]
+            if char == closer:
+                return at
+            if closer == "'" and not escapes:
+                at += 1
+            elif char == "\\":
+                at += 2
+            elif escapes:
+                at += 1
+            elif char == "#" and closer == ")" and self._text[at - 1] in " \t\n;&|(":
+                at = _end_of_line(self._text, at)
+            else:
+                inner, step, raw = _opened(self._text, at, closer, in_double=in_double)
+                at += step
+                if inner:
+                    within = inner == '"' or (inner == "}" and in_double)
+                    at = self._close(at, inner, escapes=raw, in_double=within, depth=depth + 1) + 1
+        self._cut.is_whole = False
+        return len(self._text)
+
+    def _await_body(self, *, strip: bool) -> None:
+        """Read the word that a here-document ends with."""
+        while self._text[self._at : self._at + 1] in (" ", "\t"):
+            self._at += 1
+        start, before = self._at, len(self._cut.parts)
+        self._word()
+        ends = self._cut.parts[before].text if len(self._cut.parts) > before else ""
+        del self._cut.parts[before:]
+        self._ends.append((ends, strip, ends != self._text[start : self._at]))
+
+    def _bodies(self) -> None:
+        """Take the here-documents that begin with this line."""
+        for ends, strip, literal in self._ends:
+            lines: list[str] = []
+            while self._at < len(self._text):
+                end = _end_of_line(self._text, self._at)
+                line = self._text[self._at : end]
+                self._at = min(end + 1, len(self._text))
+                if (line.lstrip("\t") if strip else line) == ends:
+                    break
+                lines.append(line)
+            body = "\n".join(lines)
+            self._cut.bodies.append(body)
+            if not literal:
+                self._cut.scripts += _Cutter(body).scripts()
+        self._ends = []
+
+
+def _end_of_line(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return end if end >= 0 else len(text)
+
+
+def _opened(text: str, at: int, closer: str, *, in_double: bool) -> tuple[str, int, bool]:
+    """Return what ends that which begins here, how long its beginning is, and if only backslashes count within."""
+    char, two = text[at], text[at : at + 2]
+    if two == "${":
+        return "}", 2, False
+    if two == "$(" or (two in ("<(", ">(") and not in_double):
+        return ")", 2, False
+    if two == "$'" and not in_double:
+        return "'", 2, True
+    if char in '`"' or (char == "'" and not in_double):
+        return char, 1, char == "`"
+    return (")", 1, False) if char == "(" and closer == ")" else ("", 1, False)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code, octal, short, long, char = match.groups()
+    if char is not None:
+        return _ESCAPES.get(char, char)
+    number = int(octal, 8) if octal else int(code or short or long, 16)
+    return chr(number) if number < 0x110000 else ""
