@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -26,6 +27,8 @@ from palyra.core.run import RunStatus
 from palyra.core.usage import Usage
 from palyra.providers import routing
 from palyra.providers.base import FailureKind, Provider, ProviderFailed
+from palyra.providers.llama import Llama
+from palyra.providers.local import Local, known
 from palyra.providers.registry import UnknownProvider
 from palyra.settings import ModelSettings, SpendingSettings
 from tests.integration.cast import inputs
@@ -117,6 +120,22 @@ async def test_a_used_up_quota_is_the_next_providers_turn(begin: Begin) -> None:
     assert (len(first.prompts), len(second.prompts)) == (1, 1)
     last = [event for event in await turns(world, said) if isinstance(event, ModelTurnStarted)][-1]
     assert (last.provider, last.reason) == ("second", "the default; first/m: its quota is used up")
+
+
+async def test_what_is_missing_here_is_told_at_once(begin: Begin, tmp_path: Path) -> None:
+    """A model file that is not there is not there after a pause, either."""
+    table = ModelProvider(dialect=Dialect.LOCAL, path=str(tmp_path / "none.gguf"))
+    llama = Llama()
+    here = Local("here", table, known(table), llama)
+    world = await begin(here)
+    try:
+        said = await world.say("Hello?")
+        run = await world.ended(said)
+    finally:
+        await llama.close()
+    assert run.status is RunStatus.FAILED
+    assert [type(event) for event in await turns(world, said)] == [ModelTurnStarted, ModelTurnVoided, RunFailed]
+    assert "none.gguf can not be read: No such file or directory: set path to" in (run.reason or "")
 
 
 async def test_a_run_that_nobody_answers_ends_with_the_last_reason_and_who_was_asked(begin: Begin) -> None:

@@ -23,6 +23,8 @@ class FailureKind(StrEnum):
     NETWORK = "network"
     TIMEOUT = "timeout"
     UNAVAILABLE = "unavailable"
+    UNUSABLE = "unusable"
+    """Something is missing here: a package, or the model's file. It is the same until somebody sees to it."""
 
 
 class ProviderFailed(Unavailable):

@@ -34,6 +34,7 @@ _TELLS = {
     " [model.providers.{provider}]",
     FailureKind.UNAVAILABLE: "{provider} has trouble of its own with {model}: try again later, or name a fallback in"
     " [model]",
+    FailureKind.UNUSABLE: "something that {provider} needs for {model} is not there: see `palyra doctor`",
 }
 
 BROKE_OFF = "{provider} broke off in the middle of an answer of {model}: try again"

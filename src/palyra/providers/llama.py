@@ -40,6 +40,11 @@ _AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB$", re.MULTILINE)
 class LlamaFailed(Exception):
     """A model file can not be used; one sentence says why, and what to do."""
 
+    def __init__(self, why: str, *, lasting: bool = False) -> None:
+        super().__init__(why)
+        self.lasting = lasting
+        """It stays so until somebody mends it: to try again takes time and helps nobody."""
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -132,12 +137,15 @@ class Llama:
         try:
             import xllamacpp
         except ImportError as error:
-            raise LlamaFailed(f"Local models need a package that is not installed: {INSTALL} installs it.") from error
+            raise LlamaFailed(
+                f"Local models need a package that is not installed: {INSTALL} installs it.", lasting=True
+            ) from error
         try:
             head = read_head(path)
         except NotAModel as error:
             raise LlamaFailed(
-                f"The model file {path} {error}: set path to a whole file in the GGUF format that the daemon may read."
+                f"The model file {path} {error}: set path to a whole file in the GGUF format that the daemon may read.",
+                lasting=True,
             ) from error
         window_bytes = window_tokens * head.token_bytes
         # As much again is kept of conversations that were answered before: to read them anew takes far longer.
@@ -150,7 +158,8 @@ class Llama:
         except (RuntimeError, ValueError) as error:
             raise LlamaFailed(
                 f"The model file {path} can not be loaded: it is damaged, of a kind that this version of xllamacpp does"
-                " not know, or larger than the memory allows; try another file, or a smaller window_tokens."
+                " not know, or larger than the memory allows; try another file, or a smaller window_tokens.",
+                lasting=True,
             ) from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)

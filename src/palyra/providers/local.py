@@ -97,7 +97,9 @@ class Local:
                     event = msgspec.structs.replace(event, call_id=event.call_id or call_id(prompt, calls))
                 yield event
         except LlamaFailed as failed:
-            kind = FailureKind.MALFORMED if begun else FailureKind.UNAVAILABLE
+            kind = FailureKind.UNUSABLE if failed.lasting else FailureKind.UNAVAILABLE
+            if begun:
+                kind = FailureKind.MALFORMED
             raise ProviderFailed(str(failed), kind=kind, refused=True) from failed
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise failure(self._target, FailureKind.MALFORMED, why="it sent no whole JSON") from error

@@ -14,7 +14,7 @@ from palyra.providers.base import FailureKind
 
 NARROWINGS = 3
 """How often a conversation that is too long for a model is shortened before another one is asked."""
-FINAL = frozenset({FailureKind.AUTH, FailureKind.PERMISSION, FailureKind.QUOTA})
+FINAL = frozenset({FailureKind.AUTH, FailureKind.PERMISSION, FailureKind.QUOTA, FailureKind.UNUSABLE})
 """What no second try at the same place mends."""
 PATIENCE_SECONDS = 5.0
 """How long a turn waits for a model rather than ask the next one."""
@@ -33,6 +33,7 @@ _SAID = {
     FailureKind.NETWORK: "it could not be reached",
     FailureKind.TIMEOUT: "it did not answer in time",
     FailureKind.UNAVAILABLE: "it was not available",
+    FailureKind.UNUSABLE: "what it needs is not there",
 }
 
 

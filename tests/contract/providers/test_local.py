@@ -282,7 +282,7 @@ async def test_what_is_no_model_is_told_in_one_sentence(
         path.write_bytes(content)
     with pytest.raises(ProviderFailed) as caught:
         await heard(a_model(path, llama), a_prompt("hi"))
-    assert caught.value.kind is FailureKind.UNAVAILABLE
+    assert caught.value.kind is FailureKind.UNUSABLE
     assert caught.value.refused
     assert why in caught.value.detail
     assert "set path to a whole file" in caught.value.detail
@@ -294,7 +294,7 @@ async def test_a_model_that_was_fetched_in_part_does_no_harm(weights: Path, tmp_
         path.write_bytes(whole.read(50_000_000))
     with pytest.raises(ProviderFailed) as caught:
         await heard(a_model(path, llama), a_prompt("hi"))
-    assert caught.value.kind is FailureKind.UNAVAILABLE
+    assert caught.value.kind is FailureKind.UNUSABLE
     assert text_of(await heard(a_model(weights, llama), a_prompt("hi", tokens=3)))
 
 
@@ -341,4 +341,4 @@ async def test_without_the_extra_it_is_said_what_to_install(
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     with pytest.raises(ProviderFailed, match=r"pip install 'palyra\[local\]'") as caught:
         await heard(a_model(weights, llama), a_prompt("hi"))
-    assert caught.value.kind is FailureKind.UNAVAILABLE
+    assert caught.value.kind is FailureKind.UNUSABLE
