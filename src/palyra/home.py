@@ -2,14 +2,20 @@
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
+from palyra.core.errors import Denied
 from palyra.settings import SettingsInvalid
 
 _PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+class HomeForeign(Denied):
+    """The home, or something in it, is not for this user of the machine."""
 
 
 class Home(Struct, frozen=True):
@@ -88,8 +94,42 @@ class Home(Struct, frozen=True):
 
 
 def find_home(*, home: str | None = None, profile: str | None = None, environ: Mapping[str, str] = os.environ) -> Home:
-    """Return the home folder: as given, or PALYRA_HOME, or ~/.palyra; a profile is a home beside it."""
-    return choose_home(home=home, profile=profile, environ=environ)[0]
+    """Return the home folder: as given, or PALYRA_HOME, or ~/.palyra; a profile is a home beside it.
+
+    One that this user may not enter is refused: everything in it would seem not to be there.
+    """
+    found = choose_home(home=home, profile=profile, environ=environ)[0]
+    try:
+        entered = not found.path.is_dir() or os.access(found.path, os.R_OK | os.X_OK)
+    except PermissionError:
+        entered = False
+    if not entered:
+        raise foreign(found, found.path)
+    return found
+
+
+def foreign(home: Home, path: Path) -> HomeForeign:
+    """Return what to say of a file of the home that this user may not use."""
+    me, place = _name(os.geteuid()), shlex.quote(str(home.path))
+    try:
+        owner = _name(path.stat().st_uid)
+    except OSError:
+        return HomeForeign(f"{path} can not be used by {me}, nor even looked at. Name another home with --home.")
+    if owner == me:
+        return HomeForeign(f"{path} is yours, but you may not use it. `chmod -R u+rwX {place}` gives it back to you.")
+    return HomeForeign(
+        f"{path} can not be used: it belongs to {owner}, and you are {me}. If a daemon runs there, end it as {owner};"
+        f" then make the home yours with `sudo chown -R {shlex.quote(me)} {place}`. Or name another with --home."
+    )
+
+
+def _name(user: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
 
 
 def choose_home(

@@ -2,6 +2,7 @@
 
 import asyncio
 import calendar
+import os
 import shutil
 import stat
 import sys
@@ -21,7 +22,7 @@ from palyra.core.provider import ProviderStanding
 from palyra.core.version import VERSION
 from palyra.gateway.client import ADMIN_ROOT, Client
 from palyra.gateway.target import find_daemon, find_target, is_held
-from palyra.home import Home
+from palyra.home import Home, HomeForeign, foreign
 from palyra.journal import migrate, verify
 from palyra.sandbox.base import Tier
 from palyra.sandbox.wasm import NOTHING, ModuleJob, Modules
@@ -54,8 +55,10 @@ class Check:
 
 def check_all(invocation: Invocation) -> list[Check]:
     """Look at everything. What depends on something that failed is left out."""
-    checks = [check_python(), check_clock(invocation.home)]
-    checks.extend(check_home(invocation.home))
+    try:
+        checks = [check_python(), check_clock(invocation.home), *check_home(invocation.home)]
+    except HomeForeign as error:
+        return [check_python(), Check("home", FAIL, error.detail)]
     checks.append(check_space(invocation.home))
     try:
         settings = invocation.settings
@@ -108,11 +111,15 @@ def check_clock(home: Home) -> Check:
 def check_home(home: Home) -> Iterator[Check]:
     """Tell whether the home is there, and its owner's only."""
     if not home.path.exists():
-        yield Check("home", OK, f"{home.path} does not exist yet", "It is made when the daemon is first started.")
+        yield _check_missing(home)
         return
     if not home.path.is_dir():
         yield Check("home", FAIL, f"{home.path} is no folder", "Move it away, or name another home with --home.")
         return
+    for path in (home.config, home.token, home.key, home.vault_key, home.journal, home.log, home.lock, home.daemon):
+        # Written for their owner alone: whoever may not read them is another.
+        if path.exists() and not os.access(path, os.R_OK):
+            raise foreign(home, path)
     yield _check_mode("home", home.path, wanted=0o700)
     private = (("token", home.token), ("key", home.key), ("vault", home.vault_key), ("history", home.history))
     for name, path in private:
@@ -120,10 +127,17 @@ def check_home(home: Home) -> Iterator[Check]:
             yield _check_mode(name, path, wanted=0o600)
 
 
+def _check_missing(home: Home) -> Check:
+    above = _nearest(home.path)
+    if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
+        return Check("home", OK, f"{home.path} does not exist yet", "It is made when the daemon is first started.")
+    what = f"{home.path} does not exist, and you may make nothing in {above}"
+    return Check("home", FAIL, what, "Name another home with --home or PALYRA_HOME.")
+
+
 def check_space(home: Home) -> Check:
     """Tell whether the journal has room to grow."""
-    place = next(path for path in (home.path, *home.path.parents) if path.exists())
-    free = shutil.disk_usage(place).free
+    free = shutil.disk_usage(_nearest(home.path)).free
     what = f"{free / 1024**3:.1f} GiB free"
     if free < NO_SPACE_BYTES:
         return Check("disk", FAIL, what, "Free some space: the journal can hardly be written any more.")
@@ -324,6 +338,10 @@ def _check_chain(home: Home, settings: Settings) -> Check:
         what = f"were changed: {report.problems[0].what}"
         return Check("tapes", FAIL, what, "`palyra journal verify` says where.")
     return Check("tapes", OK, f"{report.entries} entries in {report.sessions} sessions hold")
+
+
+def _nearest(path: Path) -> Path:
+    return next(place for place in (path, *path.parents) if place.exists())
 
 
 def _check_mode(name: str, path: Path, *, wanted: int) -> Check:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from palyra.cli.output import Progress
 from palyra.core.errors import Unavailable
 from palyra.gateway.target import Daemon, find_daemon, is_held
-from palyra.home import Home
+from palyra.home import Home, foreign
 
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0
@@ -106,6 +106,8 @@ def _spawn(home: Home, progress: Progress) -> str:
         home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         log = os.open(home.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     except OSError as error:
+        if isinstance(error, PermissionError) and home.path.exists():
+            raise foreign(home, home.log if home.log.exists() else home.path) from error
         raise FolderUnusable(
             f"{home.path} can not be used as home folder: {error.strerror}. Name another with --home."
         ) from error

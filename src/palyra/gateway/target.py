@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from palyra.gateway.remote import DaemonUnreachable, NotRunning
-from palyra.home import Home
+from palyra.home import Home, foreign
 
 
 class Daemon(Struct, frozen=True, kw_only=True):
@@ -42,6 +42,8 @@ def is_held(home: Home) -> bool:
     """Tell whether a living daemon holds this home. The record that a killed one left behind proves nothing."""
     try:
         lock = os.open(home.lock, os.O_RDONLY)
+    except PermissionError as error:
+        raise foreign(home, home.lock) from error
     except OSError:
         return False
     try:
@@ -59,12 +61,19 @@ def find_daemon(home: Home) -> Daemon | None:
     if not is_held(home):
         return None
     try:
-        daemon = msgspec.json.decode(home.daemon.read_bytes(), type=Daemon)
+        daemon = msgspec.json.decode(_record(home), type=Daemon)
         # The holder may be so young that the record is still that of one which was killed.
         os.kill(daemon.pid, 0)
     except (OSError, msgspec.DecodeError):
         return None
     return daemon
+
+
+def _record(home: Home) -> bytes:
+    try:
+        return home.daemon.read_bytes()
+    except PermissionError as error:
+        raise foreign(home, home.daemon) from error
 
 
 def find_target(home: Home) -> Target:

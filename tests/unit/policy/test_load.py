@@ -1,6 +1,5 @@
 """Reading policy files: what comes on top of what, what is wrong and where, and what tells two sets apart."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ from palyra.home import Home
 from palyra.policy import cedar
 from palyra.policy.load import PolicyInvalid, combine, examine, load, shipped
 from palyra.policy.source import split
+from tests.support.ordinary import ordinary_user
 from tests.unit.policy.asking import write_policy
 
 GOOD = '@id("mine") permit (principal, action == Action::"run", resource == Tool::"time.now");\n'
@@ -82,7 +82,7 @@ def test_a_file_that_is_no_text_is_told(home: Home) -> None:
         load(home)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read everything")
+@ordinary_user
 def test_a_file_that_can_not_be_read_is_told(home: Home) -> None:
     write_policy(home, GOOD).chmod(0)
     with pytest.raises(PolicyInvalid, match="can not be read"):

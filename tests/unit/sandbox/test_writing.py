@@ -28,6 +28,7 @@ from palyra.sandbox.writing import (
     carry_out,
     look,
 )
+from tests.support.ordinary import ordinary_user
 
 
 @pytest.fixture
@@ -155,7 +156,7 @@ def test_a_name_that_is_too_long_leaves_nothing_behind(root: Path) -> None:
     assert not (root / "new").exists()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+@ordinary_user
 def test_a_folder_that_may_not_be_written_is_told(root: Path) -> None:
     (root / "docs").chmod(0o500)
     with pytest.raises(PathUnwritable):

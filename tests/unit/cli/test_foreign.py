@@ -1,0 +1,73 @@
+"""A home that this user of the machine may not use, or not all of it."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from palyra.gateway.target import is_held
+from palyra.home import Home, HomeForeign, foreign
+from tests.support.ordinary import ordinary_user
+from tests.unit.cli.door import Cli
+
+COMMANDS = ["status", "up", "down", "logs", "run -m hello", "runs list", "policy show", "config show", "journal verify"]
+
+
+def test_it_is_said_whose_it_is_and_how_to_get_it_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home(tmp_path / "a home")
+    home.path.mkdir()
+    monkeypatch.setattr(os, "geteuid", lambda: 424242)
+    said = foreign(home, home.path).detail
+    assert re.search(r"it belongs to \w+, and you are 424242", said)
+    assert f"`sudo chown -R 424242 '{home.path}'`" in said
+
+
+@ordinary_user
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_home_that_can_not_be_entered_is_told_by_every_command(cli: Cli, home: Path, command: str) -> None:
+    home.mkdir()
+    home.chmod(0)
+    result = cli(*command.split())
+    home.chmod(0o700)
+    # What proves a journal ends with 2 if it could not look at it.
+    assert (result.code, result.out) == (2 if command == "journal verify" else 1, "")
+    assert f"`chmod -R u+rwX {home}` gives it back to you. [home_foreign]" in result.err
+
+
+@ordinary_user
+def test_a_home_below_what_can_not_be_entered_is_told(cli: Cli, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "closed").chmod(0)
+    result = cli("status", "--home", str(tmp_path / "closed" / "home"))
+    (tmp_path / "closed").chmod(0o700)
+    assert (result.code, result.out) == (1, "")
+    assert "nor even looked at. Name another home with --home. [home_foreign]" in result.err
+
+
+@ordinary_user
+@pytest.mark.parametrize("name", ["daemon.json", "palyrad.log", "token", "journal.db"])
+def test_the_doctor_names_the_file_that_is_not_ours(cli: Cli, home: Path, name: str) -> None:
+    home.mkdir(mode=0o700)
+    (home / name).touch(0)
+    result = cli("doctor")
+    assert result.code == 1
+    assert f"{home / name} is yours, but you may not use it." in result.out
+    assert "1 failed, 0 to look at." in result.out
+
+
+@ordinary_user
+def test_the_doctor_tells_that_a_home_can_not_be_made(cli: Cli, home: Path) -> None:
+    home.parent.chmod(0o500)
+    result = cli("doctor")
+    home.parent.chmod(0o700)
+    assert result.code == 1
+    assert f"fail  home      {home} does not exist, and you may make nothing in {home.parent}" in result.out
+
+
+@ordinary_user
+def test_whether_a_daemon_runs_is_not_guessed(home: Path) -> None:
+    home.mkdir()
+    Home(home).lock.touch(0)
+    with pytest.raises(HomeForeign, match=r"daemon\.lock is yours, but you may not use it"):
+        is_held(Home(home))
