@@ -1,9 +1,12 @@
 """Turns an HTML page into text that a model can read: headings, paragraphs, lists, links."""
 
-from html.parser import HTMLParser
 from urllib.parse import urljoin
 
+from palyra.sandbox.markup import Tag, Text, tokens, unescape
+
 MOST_LINK_CHARS = 300
+MOST_LINKS = 5000
+"""Links of one page that are shown."""
 
 _UNREAD = frozenset({"script", "style", "noscript", "template", "svg", "math", "iframe", "object", "canvas"})
 _BLOCKS = frozenset(
@@ -17,7 +20,6 @@ def read_page(html: str, *, url: str) -> tuple[str, str]:
     """Return the title and the text of a page. Links stand behind their text, as addresses that can be fetched."""
     page = _Page(url)
     page.feed(html)
-    page.close()
     lines = (" ".join(line.split()) for line in "".join(page.pieces).split("\n"))
     text: list[str] = []
     for line in lines:
@@ -26,9 +28,10 @@ def read_page(html: str, *, url: str) -> tuple[str, str]:
     return " ".join("".join(page.title).split()), "\n".join(text).strip()
 
 
-class _Page(HTMLParser):
+class _Page:
+    """Takes tags and texts as they come, and keeps what is read."""
+
     def __init__(self, url: str) -> None:
-        super().__init__(convert_charrefs=True)
         self.pieces: list[str] = []
         self.title: list[str] = []
         self._url = url
@@ -36,8 +39,20 @@ class _Page(HTMLParser):
         self._depth = 0
         self._in_title = False
         self._link = ""
+        self._links = 0
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def feed(self, html: str) -> None:
+        """Take a whole page."""
+        for found in tokens(html):
+            match found:
+                case Text(words):
+                    self._take_text(unescape(words))
+                case Tag(name, attributes, is_end=False):
+                    self._take_start(name, attributes)
+                case Tag(name):
+                    self._take_end(name)
+
+    def _take_start(self, tag: str, attributes: dict[str, str]) -> None:
         if tag == "title":
             self._in_title = not self.title
         if self._unread:
@@ -53,11 +68,11 @@ class _Page(HTMLParser):
         elif tag in ("h1", "h2", "h3", "h4", "h5", "h6"):
             self.pieces.append("#" * int(tag[1]) + " ")
         elif tag == "a":
-            self._link = self._target(dict(attrs).get("href"))
-        elif tag == "img" and (words := dict(attrs).get("alt")):
+            self._link = self._target(unescape(attributes.get("href", "")))
+        elif tag == "img" and (words := unescape(attributes.get("alt", ""))):
             self.pieces.append(f"[image: {words}]")
 
-    def handle_endtag(self, tag: str) -> None:
+    def _take_end(self, tag: str) -> None:
         if tag == "title":
             self._in_title = False
         if self._unread:
@@ -71,15 +86,18 @@ class _Page(HTMLParser):
         if tag in _BLOCKS and tag not in _VOID:
             self.pieces.append("\n")
 
-    def handle_data(self, data: str) -> None:
+    def _take_text(self, words: str) -> None:
         if self._in_title:
-            self.title.append(data)
+            self.title.append(words)
         elif not self._unread:
-            self.pieces.append(data)
+            self.pieces.append(words)
 
-    def _target(self, href: str | None) -> str:
+    def _target(self, href: str) -> str:
+        self._links += 1
+        if self._links > MOST_LINKS or len(href) > MOST_LINK_CHARS:
+            return ""
         try:
-            link = urljoin(self._url, (href or "").strip())
+            link = urljoin(self._url, href.strip())
         except ValueError:
             return ""
         plain = link.partition("#")[0]

@@ -25,7 +25,7 @@ class Response:
     headers: list[tuple[str, str]] = field(default_factory=list)
     body: bytes = b""
     is_whole: bool = True
-    """The body was not cut at the limit."""
+    """The body was not cut, neither at the limit nor by the other side."""
 
     def header(self, name: str) -> str:
         """Return the first header of that name, or nothing."""
@@ -37,15 +37,18 @@ async def read_response(reader: asyncio.StreamReader, *, head_only: bool, most_b
     taking = _Taking(most_bytes=most_bytes, head_only=head_only)
     parser = httptools.HttpResponseParser(taking)
     taking.parser = parser
-    seen = 0
+    idle = taken = 0
     try:
         while not taking.is_done:
             piece = await reader.read(BLOCK_BYTES)
             if not piece:
+                taking.end()
                 break
-            seen += 0 if taking.has_headers else len(piece)
             parser.feed_data(piece)
-            if not taking.has_headers and seen > MOST_HEADER_BYTES:
+            # Headers, also those behind the body, and what stands between its pieces.
+            idle = idle + len(piece) if len(taking.response.body) == taken else 0
+            taken = len(taking.response.body)
+            if idle > MOST_HEADER_BYTES and not taking.is_done:
                 raise ResponseMalformed("The headers of the answer are too long.")
     except httptools.HttpParserUpgrade:
         raise ResponseMalformed("The other side wants to speak another protocol.") from None
@@ -95,6 +98,11 @@ class _Taking:
     def on_message_complete(self) -> None:
         self.is_done = self.has_headers
 
+    def end(self) -> None:
+        """Take it that nothing follows: too early, if the other side had said how much would."""
+        if self.response.header("content-length") or self.response.header("transfer-encoding"):
+            self.response.is_whole = False
+
 
 def _unpacked(response: Response, most_bytes: int) -> Response:
     """Undo the compression that was not asked for, as far as it is known."""
@@ -106,7 +114,7 @@ def _unpacked(response: Response, most_bytes: int) -> Response:
             body = unpacker.decompress(body, most_bytes)
         except zlib.error:
             raise ResponseMalformed("The answer is compressed in a way that can not be undone.") from None
-        response.is_whole = response.is_whole and not unpacker.unconsumed_tail
+        response.is_whole = response.is_whole and unpacker.eof and not unpacker.unused_data
     elif coding not in ("", "identity"):
         raise ResponseMalformed(f"The answer is compressed as {coding!r}, although that was not asked for.")
     response.body = body

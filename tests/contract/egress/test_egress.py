@@ -240,6 +240,50 @@ async def test_a_small_body_that_unpacks_to_a_large_one_is_cut(site: Site, egres
     assert (response.body, response.is_whole) == (b"x" * 1000, False)
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n20\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 50\r\n\r\n" + gzip.compress(b"hello")[:-8],
+    ],
+)
+async def test_an_answer_that_breaks_off_is_not_taken_for_whole(site: Site, egress: Egress, reply: bytes) -> None:
+    site.replies["/"] = reply
+    response = (await egress.send(at(site))).response
+    assert (response.body, response.is_whole) == (b"hello", False)
+
+
+@pytest.mark.parametrize(
+    ("begin", "piece"),
+    [
+        (b"5\r\nhello\r\n0\r\nX: ", b"y" * 10_000),
+        (b"5\r\nhello\r\n0\r\n", b"X: y\r\n" * 2000),
+        (b"5;", b"y" * 10_000),
+        (b"", b"0" * 10_000),
+    ],
+)
+async def test_what_is_no_body_does_not_go_on_for_ever(
+    site: Site, egress: Egress, *, begin: bytes, piece: bytes
+) -> None:
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + begin)
+        while True:
+            writer.write(piece)
+            await writer.drain()
+
+    site.replies["/"] = endless
+    with pytest.raises(ResponseMalformed, match="too long"):
+        await egress.send(at(site))
+
+
+@pytest.mark.parametrize("location", ["http://[::1", "//[x", "http://[v1.x]/", "http://a]b/"])
+async def test_a_redirect_to_what_is_no_address_is_refused(site: Site, egress: Egress, location: str) -> None:
+    site.replies["/"] = f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
+    with pytest.raises(UrlRefused):
+        await egress.send(at(site))
+
+
 async def test_an_answer_in_pieces_is_put_together(site: Site, egress: Egress) -> None:
     site.replies["/"] = (
         b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"

@@ -1,5 +1,6 @@
 """A page is read as a person would read it aloud."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,40 @@ def test_a_page_becomes_text() -> None:
 
 def test_a_page_that_never_closes_anything_is_read() -> None:
     assert read_page("<head><title>T</title><p>one<p>two", url="https://example.org/")[1] == "one\ntwo"
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("a < b and <b>c</b> > d", "a < b and c > d"),
+        ("<p title='a > b'>one</p>two", "one\ntwo"),
+        (
+            '<a class=x href=/y>one</a> <A HREF = "/z?a=1&amp;b=2">two</A>',
+            "one <https://e.org/y> two <https://e.org/z?a=1&b=2>",
+        ),
+        ('<a title=" href=/no">one</a>', "one"),
+        ("one<!-- <p>no</p> -->two<!-->three<?no?><!no>four", "onetwothreefour"),
+        ("<![CDATA[ one ]]>two<![x", "two"),
+        ("one<script>if (a </b) '<p>'</script >two<style>p</style>three", "onetwothree"),
+        ("one <b", "one <b"),
+        ("one <a href='x", "one <a href='x"),
+        ("one</>two</ no>three", "onetwothree"),
+        ("<svg><svg>no</svg>no</svg>one", "one"),
+        ("&lt;&#65;&#x42;&" + "#9" + "9" * 5000 + ";", "<AB\ufffd"),
+    ],
+)
+def test_what_browsers_read_is_read(html: str, text: str) -> None:
+    assert read_page(html, url="https://e.org/")[1] == text
+
+
+@pytest.mark.parametrize("end", ["", ">", "'>", '">', "-->"])
+@pytest.mark.parametrize(
+    "unit",
+    ["<", "</", "<!", "<!--", "<![", "<?", "<a ", "<a b", "<a b='", '<a b="', "<a b=", "<a/", "<!x [", "<script", "&#"],
+)
+def test_no_page_takes_long_because_nothing_in_it_ends(unit: str, end: str) -> None:
+    """Whoever looks for the end of each of them needs a hundred billion steps, and the test its whole time."""
+    read_page(unit * (400_000 // len(unit)) + end, url="https://example.org/")
 
 
 @given(st.text(alphabet="<>/ab!-\"'= &;#\n", max_size=200))

@@ -138,6 +138,12 @@ async def test_another_encoding_is_read() -> None:
     assert (await told(egress, {"url": "https://example.org/"})).text.endswith("grün")
 
 
+@pytest.mark.parametrize("charset", ["zlib", "rot13", "idna", "punycode", "undefined", "unicode_escape", "no-such"])
+async def test_an_encoding_that_no_page_has_is_not_believed(charset: str) -> None:
+    egress = Canned("gr\\u00fcn grün".encode(), kind=f"text/plain; charset={charset}")
+    assert (await told(egress, {"url": "https://example.org/"})).text.endswith("gr\\u00fcn grün")
+
+
 async def test_what_is_no_text_is_named_and_not_shown() -> None:
     finished = await told(Canned(b"\x89PNG\r\n\x1a\n" + b"\0" * 50, kind="image/png"), {"url": "https://example.org/"})
     assert finished.text.endswith("It is a PNG image; its content is not shown.")
