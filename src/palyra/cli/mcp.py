@@ -8,7 +8,7 @@ import click
 
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.output import facts, paint, show, show_json, table
-from palyra.cli.printable import printable, printable_line
+from palyra.cli.printable import printable, printable_line, printable_row
 from palyra.core.errors import Invalid
 from palyra.core.mcp import McpStanding, McpTool, ServerState, ToolState
 from palyra.gateway.client import ADMIN_ROOT, Client
@@ -199,10 +199,10 @@ def _show_tool(tool: McpTool) -> None:
         print("  what has changed since it was accepted:")
         for line in tool.diff:
             colour = "green" if line.startswith("+") else "red" if line.startswith("-") else "dim"
-            print(f"    {paint(printable_line(line), colour)}")
+            print(f"    {paint(printable_row(line), colour)}")
     elif tool.parameters:
         for line in json.dumps(tool.parameters.get("properties", {}), indent=2, ensure_ascii=False).splitlines():
-            print(f"  {printable_line(line)}")
+            print(f"  {printable_row(line)}")
 
 
 def _state(one: McpStanding) -> str:

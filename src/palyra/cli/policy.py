@@ -10,6 +10,7 @@ from palyra.cli.output import paint, show, show_json, table
 from palyra.cli.policy_cases import run_cases
 from palyra.cli.policy_judged import explain, simulate
 from palyra.cli.policy_shadow import shadow
+from palyra.cli.policy_tools import misnamed_tools, tools_of
 from palyra.cli.printable import printable, printable_line
 from palyra.core.errors import NotFound
 from palyra.policy import cedar
@@ -47,8 +48,11 @@ def check_policy(invocation: Invocation, files: tuple[Path, ...]) -> Exit:
     """
     paths = files or user_files(invocation.home)
     policies, problems = examine(paths)
+    notes = list(misnamed_tools(policies, tools_of(invocation))) if not problems else []
     if invocation.json:
-        show_json({"ok": not problems, "files": [str(path) for path in paths], "problems": problems})
+        told = [{"where": where, "what": what} for where, what in notes]
+        named = [str(path) for path in paths]
+        show_json({"ok": not problems, "files": named, "problems": problems, "notes": told})
     elif problems:
         for problem in problems:
             where = f"{problem.file}:{problem.line}:{problem.column}"
@@ -57,6 +61,8 @@ def check_policy(invocation: Invocation, files: tuple[Path, ...]) -> Exit:
         print(f"\nProblems: {len(problems)}.")
     elif paths:
         print(f"Nothing is wrong (files: {len(paths)}, policies: {len(policies)}).")
+        for where, what in notes:
+            print(f"{paint(printable_line(where), 'yellow')}: {printable_line(what)} Until there is, this never holds.")
     else:
         print(f"Nothing is wrong: there is no file in {invocation.home.policy}, so the shipped policies count.")
     return Exit.FAILED if problems else Exit.DONE

@@ -10,7 +10,8 @@ from msgspec import Struct
 from palyra.cli.exits import Exit
 from palyra.cli.options import Invocation, PalyraCommand
 from palyra.cli.output import paint, plural, show_json
-from palyra.cli.policy_judged import LABELS, spec_of, tools_of
+from palyra.cli.policy_judged import LABELS
+from palyra.cli.policy_tools import spec_of, tools_of
 from palyra.cli.printable import printable_line
 from palyra.core.errors import Invalid
 from palyra.core.tool import Verdict
@@ -57,7 +58,7 @@ def run_cases(invocation: Invocation, file: Path, *, files: tuple[Path, ...]) ->
     cases = read_cases(file)
     gate = Gate(load_files(files) if files else load(invocation.home))
     catalog = tools_of(invocation)
-    judged = [(case, judge_imagined(gate, case, spec_of(catalog, case.tool))) for case in cases]
+    judged = [(case, judge_imagined(gate, case, spec_of(invocation, catalog, case.tool))) for case in cases]
     wrong = [(case, found) for case, found in judged if not _holds(case, found)]
     if invocation.json:
         show_json(

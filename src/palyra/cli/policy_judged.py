@@ -14,6 +14,7 @@ import msgspec
 
 from palyra.cli.options import Invocation, PalyraCommand
 from palyra.cli.output import Progress, facts, plural, say, show, show_json, table
+from palyra.cli.policy_tools import spec_of, tools_of, unknown_note
 from palyra.core import labels
 from palyra.core.call import DecidedCall, decisions
 from palyra.core.channel import UNKNOWN
@@ -114,13 +115,15 @@ def explain(
         agent=agent or IMAGINED,
     )
     catalog = tools_of(invocation)
-    spec = spec_of(catalog, tool)
+    spec = spec_of(invocation, catalog, tool)
     effect, manifest = _preview(invocation, catalog, tool, given) if given else (None, None)
     judged = judge_imagined(gate, imagined, spec, effect=effect, manifest=manifest)
     if invocation.json:
         show_json(judged)
     else:
         show(_facts(judged))
+        if note := unknown_note(catalog, tool):
+            say(f"palyra: {note} What is said above of its risk is a guess.")
 
 
 @click.command("simulate", cls=PalyraCommand)
@@ -150,7 +153,9 @@ def simulate(invocation: Invocation, files: tuple[Path, ...], *, since: datetime
         since_ms = to_ms(since.astimezone()) if since is not None else 0
         for number, past in enumerate(islice(calls.decided(conn, since_ms=since_ms), limit)):
             name = past.proposed.tool
-            judged = judge_again(gate, past, specs.get(name) or specs.setdefault(name, spec_of(catalog, name)))
+            judged = judge_again(
+                gate, past, specs.get(name) or specs.setdefault(name, spec_of(invocation, catalog, name))
+            )
             verdicts[judged.verdict.value] += 1
             if judged.verdict is not past.decided.verdict:
                 flips.append((past, judged))
@@ -173,26 +178,12 @@ def simulate(invocation: Invocation, files: tuple[Path, ...], *, since: datetime
     print(f"{plural(verdicts.total(), 'call')} in {took:.1f} s, decided otherwise: {len(flips)}.")
 
 
-def tools_of(invocation: Invocation) -> "Catalog":
-    """Return the tools of the home: the built-in ones, and those of its plugins."""
-    from palyra.tools.plugins.current import CurrentPlugins
-    from palyra.tools.toolbox import Toolbox
-
-    return Toolbox(CurrentPlugins(invocation.home).tools).catalog(None)
-
-
-def spec_of(catalog: "Catalog", name: str) -> ToolSpec:
-    """Return what is known of a tool; one that is not here may do anything that its arguments name."""
-    found = catalog.get(name)
-    return found.spec if found is not None else ToolSpec(name=name, description="", parameters={}, risk=Risk.MEDIUM)
-
-
 def _explain_past(invocation: Invocation, gate: Gate, name: str, call: str | None) -> None:
     found = [past for past in _past(invocation, name) if call in (None, past.proposed.call_id)]
     if not found:
         raise NoDecision(f"No call {call!r} of this run was put before the policy." if call else None)
     catalog = tools_of(invocation)
-    judged = [(past, judge_again(gate, past, spec_of(catalog, past.proposed.tool))) for past in found]
+    judged = [(past, judge_again(gate, past, spec_of(invocation, catalog, past.proposed.tool))) for past in found]
     if invocation.json:
         show_json({"calls": [_flip(past, now) for past, now in judged]})
         return

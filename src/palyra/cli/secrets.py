@@ -116,7 +116,7 @@ def _use(secret: SecretRecord) -> str:
     """Say what a secret is for."""
     scope = secret.scope
     if not scope.hosts:
-        return "for the configuration (vault:NAME)"
+        return f"for the configuration (vault:{secret.name})"
     parts = [f"sent to {', '.join(scope.hosts)} as {scope.header}: {scope.format}"]
     if scope.agents:
         parts.append(f"by {len(scope.agents)} agents" if len(scope.agents) > 1 else f"by agent {scope.agents[0]}")

@@ -58,6 +58,6 @@ def parts(servers: Servers) -> list[Part]:
         status = "mcp_server_down"
     elif counts["new"]:
         status = "mcp_tools_new"
-    said = [f"{len(found)} servers", f"{counts['accepted']} tools accepted"]
+    said = [f"{len(found)} server{'' if len(found) == 1 else 's'}", f"{counts['accepted']} tools accepted"]
     said += [f"{count} {what}" for what, count in counts.items() if count and what != "accepted"]
     return [Part(name="mcp", status=status, detail=", ".join(said))]

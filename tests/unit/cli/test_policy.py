@@ -48,6 +48,35 @@ def test_policies_without_a_problem_are_told_to_be_right(cli: Cli, home: Path) -
     assert cli("policy", "check").out == "Nothing is wrong (files: 1, policies: 1).\n"
 
 
+def test_a_tool_that_is_not_there_is_told_of_and_may_come_later(cli: Cli, home: Path) -> None:
+    own = write_policy(
+        Home(home), '@id("a") @reason("b")\nforbid (principal, action, resource == Tool::"shell.runs");\n'
+    )
+    result = cli("policy", "check")
+    assert result.code == 0
+    assert f"{own}:2:39: There is no tool 'shell.runs' here; did you mean 'shell.run'?" in result.out
+    assert len(json.loads(cli("policy", "check", "--json").out)["notes"]) == 1
+    write_policy(Home(home), '@id("a") @reason("b")\nforbid (principal, action, resource == Tool::"mcp.x.y");\n')
+    assert json.loads(cli("policy", "check", "--json").out)["notes"] == []
+
+
+def test_a_call_of_a_tool_that_is_not_there_is_explained_as_a_guess(cli: Cli) -> None:
+    assert "did you mean 'files.read'?" in cli("policy", "explain", "--tool", "file.read").err
+    assert cli("policy", "explain", "--tool", "files.read").err == ""
+
+
+def test_a_tool_of_an_mcp_server_has_the_risk_that_the_settings_give_it(cli: Cli, home: Path) -> None:
+    def risk(tool: str) -> str:
+        return str(json.loads(cli("policy", "explain", "--tool", tool, "--json").out)["risk"])
+
+    home.mkdir(exist_ok=True)
+    assert risk("mcp.demo.add") == "high"
+    (home / "config.toml").write_text(
+        '[mcp.servers.demo]\ncommand = "x"\nrisk = "medium"\nrisks = { drop = "critical" }\n'
+    )
+    assert (risk("mcp.demo.add"), risk("mcp.demo.drop")) == ("medium", "critical")
+
+
 def test_every_problem_is_told_with_file_line_and_column(cli: Cli, home: Path, tmp_path: Path) -> None:
     file = tmp_path / "new.cedar"
     file.write_text(WRONG)

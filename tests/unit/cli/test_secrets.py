@@ -44,7 +44,7 @@ def test_the_value_is_read_from_stdin_without_its_last_line_break(cli: Cli, inha
     (asked,) = door.called("SetSecret")
     assert (asked.name, asked.value, list(asked.scope.hosts)) == ("github", VALUE.encode(), [])
     assert (result.code, result.err) == (0, "")
-    assert result.out == "github is kept, for the configuration (vault:NAME).\n"
+    assert result.out == "github is kept, for the configuration (vault:github).\n"
 
 
 @pytest.mark.parametrize(
