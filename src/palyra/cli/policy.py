@@ -62,7 +62,7 @@ def check_policy(invocation: Invocation, files: tuple[Path, ...]) -> Exit:
     elif paths:
         print(f"Nothing is wrong (files: {len(paths)}, policies: {len(policies)}).")
         for where, what in notes:
-            print(f"{paint(printable_line(where), 'yellow')}: {printable_line(what)} Until there is, this never holds.")
+            print(f"{paint(printable_line(where), 'yellow')}: {printable_line(what)} What is said of it never holds.")
     else:
         print(f"Nothing is wrong: there is no file in {invocation.home.policy}, so the shipped policies count.")
     return Exit.FAILED if problems else Exit.DONE

@@ -153,9 +153,9 @@ def simulate(invocation: Invocation, files: tuple[Path, ...], *, since: datetime
         since_ms = to_ms(since.astimezone()) if since is not None else 0
         for number, past in enumerate(islice(calls.decided(conn, since_ms=since_ms), limit)):
             name = past.proposed.tool
-            judged = judge_again(
-                gate, past, specs.get(name) or specs.setdefault(name, spec_of(invocation, catalog, name))
-            )
+            if name not in specs:
+                specs[name] = spec_of(invocation, catalog, name)
+            judged = judge_again(gate, past, specs[name])
             verdicts[judged.verdict.value] += 1
             if judged.verdict is not past.decided.verdict:
                 flips.append((past, judged))
