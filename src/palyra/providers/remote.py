@@ -86,16 +86,18 @@ class Remote:
                 piece = await self._begun(answer)
                 turn = _Turn(prompt, self._target, self._speaks.reader(prompt, self._target))
                 while piece:
-                    for event in turn.take(hidden.out_of_bytes(piece)):
+                    for event in turn.take(piece):
                         if type(event) is TurnDone:
                             # At its end the connection can be used again.
                             await answer.finish()
-                            yield event
+                        for shown in hidden.out_of_event(event):
+                            yield shown
+                        if type(event) is TurnDone:
                             return
-                        yield event
                     piece = await self._piece(answer, ends_at)
                 for event in turn.end():
-                    yield event
+                    for shown in hidden.out_of_event(event):
+                        yield shown
                     if type(event) is TurnDone:
                         return
                 raise failure(self._target, FailureKind.NETWORK, instead=BROKE_OFF)

@@ -180,6 +180,43 @@ async def test_a_key_that_is_said_back_as_an_answer_is_not_shown(
     assert text == "You sent [redacted]."
 
 
+@pytest.mark.parametrize("cut", [1, 7, 64])
+async def test_a_key_that_comes_in_two_pieces_of_the_network_is_not_shown(
+    cut: int, wire: Wire, server: ModelServer, asking: Asking
+) -> None:
+    server.play(stream(wire.begin + wire.piece.replace(b"la ", f"You sent {KEYS['env:KEY']}.".encode()), cut=cut))
+
+    assert await heard_of(asking()) == "You sent [redacted]."
+
+
+async def test_a_key_that_is_spelled_out_over_many_events_is_not_shown(
+    wire: Wire, server: ModelServer, asking: Asking
+) -> None:
+    words = ["You ", "sent ", *KEYS["env:KEY"], ", ", "yes", "."]
+    server.play(stream(wire.begin + b"".join(wire.piece.replace(b"la ", word.encode()) for word in words)))
+
+    assert await heard_of(asking()) == "You sent [redacted], yes."
+
+
+async def test_an_error_that_comes_in_pieces_does_not_show_the_key(
+    wire: Wire, server: ModelServer, asking: Asking
+) -> None:
+    server.play(stream(wire.begin + wire.error_inside(f"No: {KEYS['env:KEY']}"), cut=5))
+
+    failed = await failing(asking())
+
+    assert "No:" in failed.detail
+    assert KEYS["env:KEY"][:12] not in failed.detail
+
+
+async def heard_of(model: Remote) -> str:
+    text = ""
+    with suppress(ProviderFailed):
+        async for event in model.stream(PROMPT):
+            text += event.text if isinstance(event, TextDelta) else ""
+    return text
+
+
 async def test_what_a_server_says_is_shown_short_and_clean(wire: Wire, server: ModelServer, asking: Asking) -> None:
     message = "\x1b[31mred\x07\n" + "very " * 1000
     server.play(answer(500, {"error": {"message": message, "type": "bad", "code": 500, "status": "INTERNAL"}}))
