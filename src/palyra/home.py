@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -96,16 +97,28 @@ class Home(Struct, frozen=True):
 def find_home(*, home: str | None = None, profile: str | None = None, environ: Mapping[str, str] = os.environ) -> Home:
     """Return the home folder: as given, or PALYRA_HOME, or ~/.palyra; a profile is a home beside it.
 
-    One that this user may not enter is refused: everything in it would seem not to be there.
+    One that this user may not use is refused: what can not be read in it would seem not to be there.
     """
     found = choose_home(home=home, profile=profile, environ=environ)[0]
-    try:
-        entered = not found.path.is_dir() or os.access(found.path, os.R_OK | os.X_OK)
-    except PermissionError:
-        entered = False
-    if not entered:
-        raise foreign(found, found.path)
+    for path in _needed(found):
+        if not _is_ours(path):
+            raise foreign(found, path)
     return found
+
+
+def _needed(home: Home) -> tuple[Path, ...]:
+    files = (home.config, home.token, home.key, home.vault_key, home.journal, home.log, home.lock, home.daemon)
+    return (home.path, *files, home.policy, home.plugins, home.prices)
+
+
+def _is_ours(path: Path) -> bool:
+    """Tell whether a file or folder can be read, if it is there at all."""
+    try:
+        return os.access(path, os.R_OK | os.X_OK if stat.S_ISDIR(path.stat().st_mode) else os.R_OK)
+    except PermissionError:
+        return False
+    except (OSError, ValueError):
+        return True
 
 
 def foreign(home: Home, path: Path) -> HomeForeign:

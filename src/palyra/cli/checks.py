@@ -22,7 +22,7 @@ from palyra.core.provider import ProviderStanding
 from palyra.core.version import VERSION
 from palyra.gateway.client import ADMIN_ROOT, Client
 from palyra.gateway.target import find_daemon, find_target, is_held
-from palyra.home import Home, HomeForeign, foreign
+from palyra.home import Home, HomeForeign
 from palyra.journal import migrate, verify
 from palyra.sandbox.base import Tier
 from palyra.sandbox.wasm import NOTHING, ModuleJob, Modules
@@ -56,9 +56,10 @@ class Check:
 def check_all(invocation: Invocation) -> list[Check]:
     """Look at everything. What depends on something that failed is left out."""
     try:
-        checks = [check_python(), check_clock(invocation.home), *check_home(invocation.home)]
+        home = invocation.home
     except HomeForeign as error:
         return [check_python(), Check("home", FAIL, error.detail)]
+    checks = [check_python(), check_clock(home), *check_home(home)]
     checks.append(check_space(invocation.home))
     try:
         settings = invocation.settings
@@ -116,10 +117,6 @@ def check_home(home: Home) -> Iterator[Check]:
     if not home.path.is_dir():
         yield Check("home", FAIL, f"{home.path} is no folder", "Move it away, or name another home with --home.")
         return
-    for path in (home.config, home.token, home.key, home.vault_key, home.journal, home.log, home.lock, home.daemon):
-        # Written for their owner alone: whoever may not read them is another.
-        if path.exists() and not os.access(path, os.R_OK):
-            raise foreign(home, path)
     yield _check_mode("home", home.path, wanted=0o700)
     private = (("token", home.token), ("key", home.key), ("vault", home.vault_key), ("history", home.history))
     for name, path in private:

@@ -50,7 +50,11 @@ def load(path: Path) -> KeySigner:
     """Read the key in a file."""
     try:
         return KeySigner(SigningKey(bytes.fromhex(path.read_text().strip())))
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise KeyUnreadable(
+            f"{path} can not be read: {error.strerror}. Make it readable, for its owner alone."
+        ) from error
+    except ValueError as error:
         raise KeyUnreadable(f"{path} holds no signing key. Restore it from a backup.") from error
 
 

@@ -6,6 +6,7 @@ any of it counts, and every fault is told with file, line and column.
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -46,8 +47,16 @@ def shipped() -> tuple[Policy, ...]:
 
 
 def user_files(home: Home) -> tuple[Path, ...]:
-    """Return the person's own policy files, by name."""
-    return tuple(sorted(path for path in home.policy.glob("*.cedar") if not path.is_dir()))
+    """Return the person's own policy files, by name; raise `PolicyInvalid` if nobody can tell which there are."""
+    try:
+        names = sorted(os.listdir(home.policy))
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except OSError as error:
+        said = f"The folder can not be read: {error.strerror}."
+        raise PolicyInvalid([Problem(str(home.policy), 1, 1, said, "Make it readable.")]) from error
+    paths = (home.policy / name for name in names if name.endswith(".cedar"))
+    return tuple(path for path in paths if not os.path.isdir(path))
 
 
 def load(home: Home) -> Policies:

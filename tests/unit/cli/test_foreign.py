@@ -46,11 +46,13 @@ def test_a_home_below_what_can_not_be_entered_is_told(cli: Cli, home: Path, tmp_
 
 
 @ordinary_user
-@pytest.mark.parametrize("name", ["daemon.json", "palyrad.log", "token", "journal.db"])
+@pytest.mark.parametrize("name", ["daemon.json", "palyrad.log", "token", "journal.db", "policy/", "plugins/"])
 def test_the_doctor_names_the_file_that_is_not_ours(cli: Cli, home: Path, name: str) -> None:
     home.mkdir(mode=0o700)
-    (home / name).touch(0)
+    (home / name).mkdir() if name.endswith("/") else (home / name).touch()
+    (home / name).chmod(0)
     result = cli("doctor")
+    (home / name).chmod(0o700)
     assert result.code == 1
     assert f"{home / name} is yours, but you may not use it." in result.out
     assert "1 failed, 0 to look at." in result.out

@@ -89,6 +89,16 @@ def test_a_file_that_can_not_be_read_is_told(home: Home) -> None:
         load(home)
 
 
+@ordinary_user
+@pytest.mark.parametrize("mode", [0o000, 0o100, 0o400])
+def test_a_folder_that_can_not_be_read_is_not_taken_for_an_empty_one(home: Home, mode: int) -> None:
+    write_policy(home, GOOD)
+    home.policy.chmod(mode)
+    with pytest.raises(PolicyInvalid, match="can not be read"):
+        load(home)
+    home.policy.chmod(0o700)
+
+
 def test_a_file_that_leads_nowhere_is_told(home: Home) -> None:
     home.policy.mkdir()
     (home.policy / "gone.cedar").symlink_to(home.path / "nowhere")
