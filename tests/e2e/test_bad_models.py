@@ -7,6 +7,7 @@ from pathlib import Path
 from time import perf_counter
 
 import pytest
+from openai import OpenAI
 
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.proof import prove
@@ -196,6 +197,23 @@ def test_a_cancel_closes_the_connection_to_the_provider_at_once(
 
     # The way of the word to the daemon is in it; the best of three shows what is ours on a busy machine.
     assert min(taken) < 0.1
+    prove(daemon)
+
+
+def test_a_call_that_the_callers_own_bound_cuts_off_is_asked_for_once(daemon: Daemon, provider: Played) -> None:
+    half = {"index": 0, "id": "call_1", "function": {"name": "paint", "arguments": '{"colour": "re'}}
+    provider.instead = stream(piece({"content": "Red", "tool_calls": [half]}) + piece({}, "length"))
+    with OpenAI(base_url=f"{daemon.address}/v1", api_key=daemon.token, max_retries=0) as ai:
+        answer = ai.chat.completions.create(
+            model="acme/tiny",
+            messages=[{"role": "user", "content": "Paint!"}],
+            tools=[{"type": "function", "function": {"name": "paint"}}],
+            max_tokens=8,
+        )
+
+    choice = answer.choices[0]
+    assert (choice.finish_reason, choice.message.content, choice.message.tool_calls) == ("length", "Red", None)
+    assert len(provider.questions) == 1
     prove(daemon)
 
 

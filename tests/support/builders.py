@@ -45,7 +45,7 @@ from palyra.core.events import (
 from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
 from palyra.core.limits import LimitKind, Limits
 from palyra.core.machine import begin, evolve
-from palyra.core.prompt import Role, StopReason
+from palyra.core.prompt import Options, Role, StopReason
 from palyra.core.run import RunState, RunStatus
 from palyra.core.tool import Outcome, Risk, Verdict
 from palyra.core.usage import Usage
@@ -124,9 +124,10 @@ def an_accepted(
     )
 
 
-def a_brief(*tools: str) -> Brief:
+def a_brief(*tools: str, most_tokens: int | None = None) -> Brief:
     """Return what a caller asks for that has tools of its own."""
-    return Brief(tools=tuple(ClientTool(name=name) for name in tools))
+    options = Options(max_output_tokens=most_tokens)
+    return Brief(tools=tuple(ClientTool(name=name) for name in tools), options=options)
 
 
 def a_given(text: str = "Before.", role: Role = Role.USER, *, call_id: str | None = None) -> MessageGiven:
@@ -192,8 +193,8 @@ def a_proposal(turn: int, call: str, *, tool: str = "shell", malformed: str = ""
     )
 
 
-def a_turn_end(turn: int = 1, *, carried_ms: int = 0) -> ModelTurnEnded:
-    return ModelTurnEnded(at=AT, turn=turn, stop=StopReason.END, usage=Usage(), carried_ms=carried_ms)
+def a_turn_end(turn: int = 1, *, stop: StopReason = StopReason.END, carried_ms: int = 0) -> ModelTurnEnded:
+    return ModelTurnEnded(at=AT, turn=turn, stop=stop, usage=Usage(), carried_ms=carried_ms)
 
 
 def a_void(turn: int = 1, *, carried_ms: int = 0) -> ModelTurnVoided:

@@ -51,7 +51,7 @@ from palyra.core.events import (
     ToolStarted,
 )
 from palyra.core.ids import CallId, RunId, SessionId
-from palyra.core.prompt import Reasoning
+from palyra.core.prompt import Reasoning, StopReason
 from palyra.core.run import (
     RUNNABLE,
     SETTLED,
@@ -262,8 +262,9 @@ def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
             fresh = all(c.call.call_id != event.call_id for c in state.calls)
             _require(fresh, f"call {event.call_id} was proposed before")
             return _propose(state, event)
-        case ModelTurnEnded():
-            return replace(state, turn=None, answered=not state.calls, failures=())
+        case ModelTurnEnded(stop=stop):
+            answered = not state.calls or (stop is StopReason.LENGTH and state.is_bounded)
+            return replace(state, turn=None, answered=answered, failures=())
         case ModelTurnVoided():
             failure = Failure(state.asked, event.failure, event.retry_ms, event.reason, event.refused)
             return replace(

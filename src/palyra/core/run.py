@@ -191,6 +191,13 @@ class RunState(Struct, frozen=True):
         return any(tool.name == call.call.tool for tool in self.brief.tools)
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether a turn that ends for its length was cut off in the midst of its calls by the caller's own bound: to
+        ask again would cost as much, and end in the same way."""
+        bounded = self.brief.options.max_output_tokens is not None
+        return bounded and all(call.call.malformed for call in self.calls)
+
+    @property
     def said_something(self) -> bool:
         """Whether the present turn holds more than blanks."""
         return any(not piece.isspace() and piece for piece in self.text)

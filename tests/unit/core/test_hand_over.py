@@ -6,6 +6,7 @@ from palyra.core.events import Decision, RunEvent
 from palyra.core.ids import CallId
 from palyra.core.limits import LimitKind
 from palyra.core.machine import evolve
+from palyra.core.prompt import StopReason
 from palyra.core.run import IllegalTransition, RunState, RunStatus, Stage
 from palyra.core.step import AskApproval, CheckPolicy, ExecuteTools, Finish, HandOver, RefuseCalls, Suspend, next_step
 from palyra.core.tool import Verdict
@@ -121,3 +122,32 @@ def test_what_comes_along_comes_before_the_run_starts() -> None:
     accepted = b.fold([b.an_accepted(), b.a_given("One."), b.a_given("Two.")])
     assert (accepted.run_seq, accepted.status) == (3, RunStatus.ACCEPTED)
     refuse(evolve(accepted, b.a_start()), b.a_given(), "before the run's own message")
+
+
+@pytest.mark.parametrize(
+    ("most_tokens", "stop", "malformed", "ends"),
+    [
+        (16, StopReason.LENGTH, "half", True),
+        (None, StopReason.LENGTH, "half", False),
+        (16, StopReason.CALLS, "half", False),
+    ],
+)
+def test_a_call_that_the_callers_own_bound_cut_off_ends_the_run(
+    most_tokens: int | None, stop: StopReason, malformed: str, ends: bool
+) -> None:
+    """Else it would be asked for, and paid for, again and again."""
+    state = b.fold(
+        [
+            b.an_accepted(brief=b.a_brief("paint", most_tokens=most_tokens)),
+            b.a_start(),
+            b.a_context(),
+            b.a_turn_start(),
+            b.a_proposal(1, THEIRS, tool="paint", malformed=malformed),
+            b.a_turn_end(stop=stop),
+        ]
+    )
+    assert calls_of(next_step(state)) == [THEIRS]
+    settled = evolve(state, b.a_result(THEIRS))
+    assert isinstance(next_step(settled), Finish) is ends
+    if ends:
+        assert evolve(settled, b.a_completion()).status is RunStatus.DONE
