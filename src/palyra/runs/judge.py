@@ -50,6 +50,11 @@ class Judge:
         self._channels = channels
         self._clock = clock
 
+    @property
+    def policy_hash(self) -> str:
+        """What tells the policies in force from others."""
+        return self._gate().policy_hash
+
     async def judge(
         self,
         state: RunState,

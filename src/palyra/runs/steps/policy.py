@@ -53,6 +53,8 @@ class PolicyStep:
                 context=context,
                 grants=allowed,
                 origin=origin.get(call.call_id, ()),
+                # Whoever wrote the arguments has answered, be he gone by now.
+                answered=state.call(call.call_id).edited,
                 signals=warned.signals,
             )
             decided.append(self._decided(state, call, judged, origin.get(call.call_id, ()), warned))

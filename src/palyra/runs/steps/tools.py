@@ -6,15 +6,16 @@ from dataclasses import replace
 
 from palyra.core import labels
 from palyra.core.attestation import digest_of_json
-from palyra.core.clock import Clock
+from palyra.core.clock import Clock, to_ms
 from palyra.core.events import ChildStarted, RunEvent, ToolFinished, ToolStarted
 from palyra.core.ids import IdSource, PrincipalId, RunId, SessionId
 from palyra.core.message import mend_text
 from palyra.core.run import CallState, RunState, Stage
 from palyra.core.step import ExecuteTools
 from palyra.core.tool import Outcome, Runtime, ToolCall, Verdict
-from palyra.journal import agents, approvals
-from palyra.journal.engine import Engine
+from palyra.journal import agents, approvals, grants, sessions, signals
+from palyra.journal.engine import Connection, Engine
+from palyra.journal.signals import Warned
 from palyra.runs.attestations import Attester
 from palyra.runs.children import limits_for_child, refusal
 from palyra.runs.emit import Emit
@@ -30,6 +31,10 @@ from palyra.tools.witness import WatchedModules, WatchedSandbox, Witness
 
 INTERRUPTED = (
     "the call was running when the daemon stopped; it may or may not have taken effect, and was not started again"
+)
+OVER = (
+    "what let this call run holds no more, so it was not carried out: an answer was taken back or ran out, or the"
+    " policies have changed since; propose it anew."
 )
 CHANGED = "what this call would do has changed since it was approved, so it was not carried out; propose it anew"
 MOST_ATTEMPTS = 3
@@ -92,10 +97,9 @@ class ToolsStep:
         )
         # A call that began to change files knows from what it kept whether it may go on; by now they may be changed.
         has_begun = call.stage is Stage.INTERRUPTED and bool(await keeping.earlier())
-        if call.approval_id is not None and not has_begun:
-            if changed := await self._changed(state, call, catalog, context):
-                await emit([self._attester.attest(state, self._finished(call.call, Outcome.DENIED, changed))])
-                return
+        if not has_begun and (fault := await self._overtaken(state, call, catalog, context)):
+            await emit([self._attester.attest(state, self._finished(call.call, Outcome.DENIED, fault))])
+            return
         state = await emit([self._started(call, tool)])
         result = await execute(
             call.call,
@@ -108,7 +112,7 @@ class ToolsStep:
             await emit([self._delegated(state, call, result)])
         else:
             learned = await labels_of_result(self._engine, state.principal, tool, witness)
-            signals = await asyncio.to_thread(scanned, result.text)
+            found_in_it = await asyncio.to_thread(scanned, result.text)
             finished = self._finished(
                 call.call,
                 result.outcome,
@@ -116,9 +120,42 @@ class ToolsStep:
                 artifact=result.artifact,
                 found=result.found,
                 learned=learned,
-                signals=signals,
+                signals=found_in_it,
             )
             await emit([self._attester.attest(state, finished, ran=witness.ran, whole=result.whole)])
+
+    async def _overtaken(self, state: RunState, call: CallState, catalog: Catalog, context: ToolContext) -> str:
+        """Return why a call may not run after all, though it was allowed: an earlier one may have taken long."""
+        if call.approval_id is not None:
+            return await self._changed(state, call, catalog, context)
+        if call.grant_id is None and call.policy_hash in ("", self._judge.policy_hash):
+            return ""
+        now = to_ms(self._clock.now())
+        held = await self._engine.read(lambda conn: grants.valid(conn, state.principal, state.agent_id, now_ms=now))
+        if call.policy_hash == self._judge.policy_hash and any(grant.grant_id == call.grant_id for grant in held):
+            return ""
+        judged = await self._judge.judge(
+            state,
+            call.call,
+            catalog=catalog,
+            context=context,
+            grants=held,
+            origin=call.labels,
+            answered=call.edited,
+            signals=await self._warned(state),
+        )
+        if isinstance(judged, BadCall):
+            return judged.reason
+        verdict = judged.judgement.verdict
+        holds = verdict is Verdict.ALLOW or (verdict is Verdict.ASK and call.edited)
+        return "" if holds else f"{OVER} {judged.judgement.reason}"
+
+    async def _warned(self, state: RunState) -> tuple[str, ...]:
+        def query(conn: Connection) -> Warned:
+            reset_seq, _ = sessions.scope(conn, state.session_id)
+            return signals.of_session(conn, state.session_id, after_seq=reset_seq)
+
+        return (await self._engine.read(query)).signals
 
     async def _changed(self, state: RunState, call: CallState, catalog: Catalog, context: ToolContext) -> str:
         """Return why an approved call may not run after all: what was approved is this effect and no other."""
@@ -132,6 +169,7 @@ class ToolsStep:
             grants=(),
             origin=asked.labels if asked is not None else (),
             answered=True,
+            signals=await self._warned(state),
         )
         if isinstance(judged, BadCall):
             return judged.reason
