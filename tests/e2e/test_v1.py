@@ -650,18 +650,6 @@ def test_a_provider_without_embeddings_is_named_as_what_it_is(new_sqlite_daemon:
         connect(daemon.start()).embeddings.create(model="palyra", input="Hello.")
 
 
-def test_embeddings_do_not_go_past_a_budget(new_sqlite_daemon: NewDaemon, connect: Connect, vectors: int) -> None:
-    daemon = new_sqlite_daemon(SCRIPT)
-    daemon.home.path.mkdir(mode=0o700)
-    daemon.home.config.write_text(
-        f'[model.providers.acme]\ndialect = "openai"\nbase_url = "http://127.0.0.1:{vectors}/v1"\n'
-        "[spending.budgets.daily]\ntokens = 1000000\n"
-    )
-    with pytest.raises(PermissionDeniedError, match="Budgets are set"):
-        connect(daemon.start()).embeddings.create(model="acme/vectors-1", input="Hello.")
-    assert not Vectors.asked
-
-
 # -- whatever comes
 
 

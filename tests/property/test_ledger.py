@@ -1,6 +1,7 @@
 """Random lives of a ledger: turns begin, end, break and are left open by crashes, while days pass and budgets change.
 
-Hypothesis draws what is done, one unit after the other, to runs of two principals, some of which work for others.
+Hypothesis draws what is done, one unit after the other, to runs of two principals, some of which work for others, and
+to calls for embeddings beside them, many of which stand on one tape and are open at once.
 Beside the journal the test keeps books of its own, as plainly as it can: a list of turns, added up anew each time.
 
 The laws: a turn begins if and only if each budget has room for all that may come of it; no budget is overspent by more
@@ -26,23 +27,34 @@ from hypothesis import strategies as st
 
 from palyra.core.budget import Action, Budget, Of, Per, Reserved
 from palyra.core.clock import to_ms
-from palyra.core.events import ModelTurnEnded, ModelTurnStarted, ModelTurnVoided, Parent, RunEvent
+from palyra.core.events import (
+    Came,
+    EmbeddingsEnded,
+    EmbeddingsStarted,
+    ModelTurnEnded,
+    ModelTurnStarted,
+    ModelTurnVoided,
+    Parent,
+    RunEvent,
+)
 from palyra.core.ids import CallId, PrincipalId, RunId, SessionId
 from palyra.core.price import Price
 from palyra.core.run import RunState
+from palyra.core.spending import Spender, left_open
 from palyra.core.usage import Usage
 from palyra.journal import migrate, postgres, spending, spent, sqlite
 from palyra.journal.engine import Connection, Engine
 from palyra.journal.offline import Writer
 from palyra.journal.postgres import PostgresEngine, PostgresWriter
 from palyra.journal.sqlite import SqliteEngine, SqliteWriter
+from palyra.runs import embeddings
 from palyra.runs.book import Book
 from palyra.runs.budgets import BudgetRefused, Budgets
 from palyra.runs.replay import replay
 from palyra.settings import SpendingSettings
 from tests.contract.journal.builders import BEN, CountedIds, a_run_id, a_session, a_session_id
 from tests.support.books import check_books
-from tests.support.builders import ANA, AT, a_cancel, a_cancellation, a_context, a_failure, a_resume, an_accepted
+from tests.support.builders import AGENT, ANA, AT, a_cancel, a_cancellation, a_context, a_failure, a_resume, an_accepted
 from tests.support.postgres import drop_schema, new_schema
 
 pytestmark = pytest.mark.timeout(180)
@@ -95,6 +107,10 @@ ACTS = (
     "day",
     "set",
     "sweep",
+    "embed",
+    "embed",
+    "embedded",
+    "lost",
 )
 acts = st.builds(Act, st.sampled_from(ACTS), st.integers(0, 5), st.integers(0, 120), st.integers(0, 120))
 stories = st.lists(acts, min_size=5, max_size=60)
@@ -154,6 +170,8 @@ class Ledger:
     writer: Writer
     ids: CountedIds = field(default_factory=CountedIds)
     runs: list[Run] = field(default_factory=list)
+    calls: list[Run] = field(default_factory=list)
+    """Calls for embeddings that are open; each is a run to its budgets, and has no run that works for it."""
     turns: list[Noted] = field(default_factory=list)
     now: datetime = AT
     budgets: dict[str, Budget] = field(default_factory=dict)
@@ -174,6 +192,11 @@ class Ledger:
                 self.leave(run, a_cancel(), a_cancellation(), ended=True)
             case "fail" if (run := self.living(act.which)) is not None:
                 self.leave(run, a_failure(), ended=True)
+            case "embed":
+                self.embed((ANA, BEN)[act.which % 2], MODELS[act.first % len(MODELS)], act.second)
+            case "embedded" | "lost" if self.calls:
+                call = self.calls.pop(act.which % len(self.calls))
+                self.end_call(call, act.first if act.what == "embedded" else None)
             case "day":
                 self.now += timedelta(days=1 + act.first % 20)
             case "set":
@@ -253,6 +276,67 @@ class Ledger:
         if not void:
             self.leave(run, a_cancel(), a_cancellation(), ended=True)
 
+    def embed(self, principal: PrincipalId, model: str, asked: int) -> None:
+        budgets = Budgets(lambda: SpendingSettings(budgets=self.budgets), Tags())
+        reserved = budgets.estimate(model, asked, 0)
+        place = 900 + (principal == BEN)
+        call = Run(RunId(self.ids.new()), a_session_id(place), principal)
+        short = [name for name, budget in self.budgets.items() if self.is_short(budget, call, model, reserved)]
+
+        def unit(conn: Connection) -> None:
+            made = Book.create(conn, a_session(place, principal), parent=None, ids=self.ids)
+            if made is not None:
+                made.close()
+            book = Book.open(conn, call.session_id, ids=self.ids)
+            spender = Spender(principal, AGENT, call.session_id, call.run_id, is_new=True)
+            provider, _, name = model.partition("/")
+            started = EmbeddingsStarted(
+                at=self.now,
+                request_id=call.run_id,
+                principal=principal,
+                agent_id=AGENT,
+                provider=provider,
+                model=name,
+                texts=1,
+                bytes=asked,
+                digest="d",
+                reserved=reserved,
+                warned=budgets.admit(conn, spender, model, reserved, self.now),
+            )
+            embeddings.begin(conn, book, call.session_id, started, owner="home:1")
+
+        if expected := [name for name in short if name != "told"]:
+            with pytest.raises(BudgetRefused) as refused:
+                self.writer.write(unit)
+            assert [one.budget for one in refused.value.overdrawn] == expected
+            return
+        self.writer.write(unit)
+        call.open, call.reserved = Noted(call, model, self.now, reserved.tokens, reserved.micros), reserved
+        self.turns.append(call.open)
+        self.calls.append(call)
+
+    def end_call(self, call: Run, asked: int | None) -> None:
+        """Settle a call at what a provider counted, or at what was set aside if nobody did."""
+        noted, reserved = call.open, call.reserved
+        assert noted is not None
+        assert reserved is not None
+        if asked is None:
+            used, micros = left_open(reserved)
+        else:
+            used = Usage(input_tokens=asked)
+            micros = Budgets(SpendingSettings, Tags()).cost(noted.model, used)
+        noted.beyond_tokens = max(0, used.tokens - reserved.tokens)
+        noted.beyond_micros = max(0, (micros or 0) - (reserved.micros or 0))
+        noted.tokens, noted.micros, noted.open = used.tokens, micros, False
+        came = Came.LOST if asked is None else Came.ANSWERED
+        ended = EmbeddingsEnded(at=self.now, request_id=call.run_id, came=came, usage=used, micros=micros)
+
+        def unit(conn: Connection) -> bool:
+            return embeddings.end(conn, Book.open(conn, call.session_id, ids=self.ids), ended)
+
+        assert self.writer.write(unit)
+        assert not self.writer.write(unit), "a call is settled once"
+
     def leave(self, run: Run, *events: RunEvent, ended: bool = False) -> None:
         if run.open is not None:
             run.open.open, run.open = False, None
@@ -288,7 +372,7 @@ class Ledger:
             same = {
                 Of.EVERYTHING: True,
                 Of.PRINCIPAL: noted.owner.principal == run.principal,
-                Of.SESSION: noted.owner.top is run.top,
+                Of.SESSION: noted.owner.top.session_id == run.top.session_id,
                 Of.AGENT: True,
                 Of.MODEL: noted.model == model,
             }[budget.of]
@@ -365,6 +449,9 @@ SEEDED = [Act("start", 0, 4, 40), Act("end", 0, 10, 90), Act("sweep"), Act("run"
     story=[Act("child"), Act("start", 1, 4, 90), Act("cancel", 1), Act("start", 0, 4, 120), Act("start", 0, 4, 40)]
 )
 @example(story=[Act("set", 0, 8), Act("child"), Act("start", 1, 5, 40), Act("crash"), Act("start", 0, 5, 40)])
+@example(
+    story=[Act("embed", 0, 1, 60), Act("embed", 0, 1, 60), Act("start", 0, 1, 90), Act("lost"), Act("embedded", 0, 120)]
+)
 @example(story=[Act("set", 0, 0), Act("start", 0, 1, 100), Act("set", 0, 127), Act("end", 0, 5, 5), Act("day")])
 def test_any_life_of_a_ledger_keeps_the_laws_on_sqlite(story: list[Act]) -> None:
     with on_sqlite() as writer:

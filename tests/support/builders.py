@@ -9,17 +9,20 @@ from datetime import UTC, datetime, timedelta
 from functools import reduce
 
 from palyra.core.brief import NO_BRIEF, Brief, ClientTool
-from palyra.core.budget import Action, Overdrawn, Per
+from palyra.core.budget import Action, Overdrawn, Per, Reserved, Warned
 from palyra.core.events import (
     ApprovalRequested,
     ApprovalResolved,
     BudgetWarned,
     CallHandedOver,
+    Came,
     CancelRequested,
     ChildEnded,
     ChildStarted,
     ContextAssembled,
     Decision,
+    EmbeddingsEnded,
+    EmbeddingsStarted,
     InputSteered,
     LimitReached,
     MessageGiven,
@@ -243,6 +246,37 @@ def a_budget_question(approval: str = "a1", *budgets: str, carried_ms: int = 0) 
 def a_warning(*, carried_ms: int = 0) -> BudgetWarned:
     over = an_overdraft(action=Action.WARN)
     return BudgetWarned(at=AT, overdrawn=over, scope="everything", period="2026-01-02", carried_ms=carried_ms)
+
+
+def embeddings_started(request: str = "r1", *, warned: bool = True) -> EmbeddingsStarted:
+    over = Warned(overdrawn=an_overdraft(action=Action.WARN), scope="everything", period="2026-01-02")
+    return EmbeddingsStarted(
+        at=AT,
+        actor=ANA,
+        request_id=RunId(request),
+        principal=ANA,
+        agent_id=AGENT,
+        provider="acme",
+        model="vectors-1",
+        texts=2,
+        bytes=90,
+        digest="d1ge57",
+        reserved=Reserved(input_tokens=20, output_tokens=0, micros=40),
+        warned=(over,) if warned else (),
+    )
+
+
+def embeddings_ended(came: Came = Came.ANSWERED, request: str = "r1") -> EmbeddingsEnded:
+    answered = came is Came.ANSWERED
+    return EmbeddingsEnded(
+        at=AT,
+        request_id=RunId(request),
+        came=came,
+        usage=Usage(input_tokens=20, estimated=not answered),
+        micros=40,
+        vectors=2 if answered else 0,
+        reason="" if answered else "the daemon ended",
+    )
 
 
 def an_answer(call: str, decision: Decision = Decision.ALLOWED, approval: str = "a1") -> ApprovalResolved:

@@ -33,7 +33,7 @@ from palyra.core.price import FREE, Price
 from palyra.core.prompt import Message, ModelEvent, Prompt
 from palyra.core.run import TERMINAL, RunState, RunStatus
 from palyra.core.session import Session, SessionRef
-from palyra.journal import agents, leases, messages, meta, migrate, runs, sessions, tape, tasks
+from palyra.journal import agents, embeddings, leases, messages, meta, migrate, runs, sessions, tape, tasks
 from palyra.journal.engine import Connection, Engine, EngineClosed, Fact, Listener, Unit
 from palyra.journal.postgres import PostgresEngine
 from palyra.journal.runs import Run
@@ -53,6 +53,7 @@ from palyra.runs.attestations import Attester
 from palyra.runs.budgets import Budgets
 from palyra.runs.channels import Channels
 from palyra.runs.control import Control
+from palyra.runs.embeddings import Embeddings
 from palyra.runs.intake import Intake
 from palyra.runs.judge import Judge
 from palyra.runs.loop import Loop
@@ -294,6 +295,8 @@ class World:
             toolbox=self._toolbox,
         )
         context = Context(line)
+        budgets = Budgets(lambda: self.spending, self.prices)
+        self.embeddings = Embeddings(line, budgets=budgets, stops=stops, clock=clock, ids=ids, owner=owner)
         roster = Roster(
             lambda: self.models,
             build=lambda settings, name, model: self.build(settings, name, model),
@@ -307,7 +310,7 @@ class World:
                 line,
                 context=context,
                 roster=roster,
-                budgets=Budgets(lambda: self.spending, self.prices),
+                budgets=budgets,
                 overdraft=Overdraft(channels, expires=lambda: self.expires, clock=clock, ids=ids),
                 clock=clock,
                 ids=ids,
@@ -334,7 +337,8 @@ class World:
         jobs = {**approvals.JOBS, **children.jobs(ATTESTER), **title.JOBS, **upkeep.JOBS, **self._jobs}
         queue = Queue(JobContext(line, clock, ids), jobs, owner=owner)
         self._alive = _Life(engine, line, worker)
-        parts = (worker.run(), *(other.run() for other in further), stops.watch(), queue.run())
+        keeping = self.embeddings.keep()
+        parts = (worker.run(), *(other.run() for other in further), stops.watch(), keeping, queue.run())
         self._alive.tasks = [asyncio.create_task(part) for part in parts]
         self.intake = Intake(
             engine,
@@ -427,6 +431,7 @@ class World:
         meta.set_once(conn, "public_key", SIGNER.public_key)
         leases.void(conn, leases.RUNS, home=self._house)
         leases.void(conn, leases.TASKS, home=self._house)
+        embeddings.void(conn, home=self._house)
         for person in (ANA, BEN):
             if agents.default(conn, person) is None:
                 agent_id = AgentId(self.ids.new())

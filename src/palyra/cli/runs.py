@@ -74,8 +74,12 @@ def show_run(invocation: Invocation, run: str) -> None:
 @click.pass_obj
 def show_tape(invocation: Invocation, run: str, *, after_seq: int) -> None:
     """Print everything that is recorded of a run; --json prints the entries, one line each."""
-    client = invocation.client
-    for line in read_tape(client, f"/runs/{find_run(client, run).run_id}", after_seq=after_seq):
+    print_tape(invocation, f"/runs/{find_run(invocation.client, run).run_id}", after_seq=after_seq)
+
+
+def print_tape(invocation: Invocation, of: str, *, after_seq: int) -> None:
+    """Print the tape of a run or a session, by its path."""
+    for line in read_tape(invocation.client, of, after_seq=after_seq):
         if invocation.json:
             show_json_line(line.text)
         else:

@@ -71,6 +71,17 @@ def show_session(invocation: Invocation, session: str, *, limit: int) -> None:
         _show_message(message)
 
 
+@sessions.command("tape")
+@click.argument("session", default="last")
+@click.option("--after-seq", default=0, metavar="SEQ", type=click.IntRange(min=0), help="Begin behind this entry.")
+@click.pass_obj
+def show_tape(invocation: Invocation, session: str, *, after_seq: int) -> None:
+    """Print all that is recorded of a conversation, its runs and what else happened; --json prints the entries."""
+    from palyra.cli.runs import print_tape
+
+    print_tape(invocation, f"/sessions/{find_session(invocation.client, session).session_id}", after_seq=after_seq)
+
+
 @sessions.command("search")
 @click.argument("words", nargs=-1, required=True)
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200), help="How many.")

@@ -15,6 +15,8 @@ from palyra.core.events import (
     ChildEnded,
     ChildStarted,
     ContextAssembled,
+    EmbeddingsEnded,
+    EmbeddingsStarted,
     GrantRevoked,
     InputSteered,
     LimitReached,
@@ -85,6 +87,15 @@ def _of_session(event: SessionEvent) -> str:
             return f"{path!r} as at {checkpoint_id}"
         case GrantRevoked(grant_id=grant_id):
             return grant_id
+        case EmbeddingsStarted(provider=provider, model=model, texts=texts, bytes=size, warned=warned):
+            beyond = ", ".join(one.overdrawn.budget for one in warned)
+            return _words(
+                f"{plural(texts, 'text')}, {size} bytes, {provider} {model}", beyond and f"beyond the budget {beyond}"
+            )
+        case EmbeddingsEnded(came=came, usage=usage, vectors=vectors, reason=reason):
+            made = vectors and plural(vectors, "vector")
+            about = "about " if usage.estimated else ""
+            return _words(came.value, made, f"{about}{usage.input_tokens} tokens in", reason)
         case _:
             assert_never(event)
 

@@ -21,12 +21,14 @@ CAUSES = {
     "run": "tasks of other runs",
     "reissue": "questions that were asked once more",
     "api": "messages",
+    "embeddings": "embeddings",
 }
 STEPS = {
     "input": "a message",
     "results": "results of tools",
     "retry": "tried again",
     "last": "the last answer at a limit",
+    "texts": "texts to be embedded",
 }
 
 

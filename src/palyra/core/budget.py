@@ -98,6 +98,16 @@ class Overdrawn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When the next day or month begins; None for a budget of a run."""
 
 
+class Warned(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A budget that only warns, and that something goes beyond."""
+
+    overdrawn: Overdrawn
+    scope: str
+    """Whose spending it counts,"""
+    period: str
+    """and in which day, month or run: the account of the ledger."""
+
+
 def period_of(per: Per, at: datetime, run_id: str) -> str:
     """Return the name of the time that a moment belongs to."""
     match per:

@@ -17,7 +17,7 @@ from palyra.core import channel
 from palyra.core.approval import Scope
 from palyra.core.attestation import Attestation
 from palyra.core.brief import NO_BRIEF, Brief
-from palyra.core.budget import Overdrawn, Reserved
+from palyra.core.budget import Overdrawn, Reserved, Warned
 from palyra.core.effect import Effect
 from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
 from palyra.core.limits import LimitKind, Limits
@@ -42,6 +42,16 @@ class Decision(StrEnum):
     DENIED = "denied"
     TIMED_OUT = "timed_out"
     WITHDRAWN = "withdrawn"
+
+
+class Came(StrEnum):
+    """What came of texts that were to be embedded."""
+
+    ANSWERED = "answered"
+    FAILED = "failed"
+    """The provider did not do it, or did not say it so that it could be understood."""
+    LOST = "lost"
+    """Nobody knows: whoever waited for the answer was ended before it came."""
 
 
 class Parent(Struct, frozen=True, kw_only=True):
@@ -436,6 +446,44 @@ class GrantRevoked(Event, frozen=True, kw_only=True, omit_defaults=True, tag="gr
     grant_id: str
 
 
+class EmbeddingsStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="embeddings_started"):
+    """A provider is asked to turn texts into vectors. Neither is kept: how many there are, and a digest, is."""
+
+    request_id: RunId
+    """Stands in the ledger in the place of a run."""
+    principal: PrincipalId
+    agent_id: AgentId
+    """The agent whose spending it is: the one that answers in the session."""
+    provider: str
+    model: str
+    texts: int
+    bytes: int
+    digest: str
+    """Of the texts as they were sent."""
+    reserved: Reserved
+    """What is set aside for it until it is settled."""
+    warned: tuple[Warned, ...] = ()
+    """The budgets that only warn and that it goes beyond, each told once."""
+    settings_hash: str = ""
+    """The settings in force."""
+
+
+class EmbeddingsEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="embeddings_ended"):
+    """What came of it, and what it took."""
+
+    request_id: RunId
+    came: Came
+    usage: Usage
+    """An estimate if nobody counted, and nothing if the provider refused."""
+    micros: int | None = None
+    """What that cost, in millionths of the currency; None if the model has no price."""
+    vectors: int = 0
+    reason: str = ""
+    """Why there are none."""
+    failure: str = ""
+    """Which kind of failure it was, as `FailureKind` names it."""
+
+
 RunEvent = (
     RunAccepted
     | MessageGiven
@@ -473,6 +521,8 @@ SessionEvent = (
     | SessionUnarchived
     | CheckpointRestored
     | GrantRevoked
+    | EmbeddingsStarted
+    | EmbeddingsEnded
 )
 TapeEvent = RunEvent | SessionEvent
 

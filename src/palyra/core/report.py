@@ -54,9 +54,10 @@ class Cause(Struct, frozen=True, kw_only=True):
     """Model turns that one thing led to."""
 
     cause: str
-    """What led to the run: a door by which a message came in, `run` for a task of another run, and so on."""
+    """What led to the run: a door by which a message came in, `run` for a task of another run, and so on; `embeddings`
+    for texts to be embedded, which are no run."""
     step: str
-    """What led to the turn within the run: `input`, `results`, `retry` or `last`."""
+    """What led to the turn within the run: `input`, `results`, `retry` or `last`; `texts` for embeddings."""
     used: Used
 
 

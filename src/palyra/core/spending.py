@@ -1,5 +1,7 @@
 """What was spent: each model turn as the ledger has it, and the accounts that budgets are held against.
 
+A call for embeddings is a turn too, the only one of a run that stands on no tape as one: its own id takes that place.
+
 An account is a scope and a period: `principal:user:ana` on `2026-11-15`. What stands in it is the sum of the turns that
 belong to it, those that are settled at what they took, those that are open at what is set aside for them.
 """
@@ -12,12 +14,15 @@ from msgspec.structs import replace
 
 from palyra.core.budget import Of, Per, Reserved
 from palyra.core.clock import to_ms
-from palyra.core.events import ModelTurnStarted
+from palyra.core.events import EmbeddingsStarted, ModelTurnStarted
+from palyra.core.ids import AgentId, PrincipalId, RunId, SessionId
 from palyra.core.run import RunState
 from palyra.core.usage import Usage
 
 RESERVED, SETTLED, VOIDED = "reserved", "settled", "voided"
 EVERYTHING = "everything"
+EMBEDDINGS = "embeddings"
+"""What led to a turn that is a call for embeddings."""
 NOTHING = Usage()
 
 
@@ -36,9 +41,9 @@ class Turn(Struct, frozen=True, kw_only=True):
     task: str
     """Which class of work it was for."""
     cause: str
-    """What led to the run: `http`, `grpc`, `run`, `reissue` and so on."""
+    """What led to the run: `http`, `grpc`, `run`, `reissue` and so on; `embeddings` for a call of its own."""
     step: str
-    """What led to the turn within the run: `input`, `results`, `retry` or `last`."""
+    """What led to the turn within the run: `input`, `results`, `retry` or `last`; `texts` for embeddings."""
     at_ms: int
     state: str
     """`reserved` until it is over, then `settled`, or `voided` if its answer does not count."""
@@ -54,6 +59,27 @@ class Turn(Struct, frozen=True, kw_only=True):
     """What it cost; None if the model has no price."""
     estimated: int = 0
     """1 if the figures are a guess."""
+
+    @property
+    def reserved(self) -> Reserved:
+        """What was set aside for it."""
+        return Reserved(
+            input_tokens=self.reserved_input, output_tokens=self.reserved_output, micros=self.reserved_micros
+        )
+
+
+class Spender(NamedTuple):
+    """For whom a turn is to be: what tells which budgets it counts for."""
+
+    principal: PrincipalId
+    agent_id: AgentId
+    session_id: SessionId
+    run_id: RunId
+    """The run and the session that it works for in the end."""
+    is_new: bool
+    """Nothing was spent for that run yet, and nobody else spends for it."""
+    lifted: tuple[str, ...] = ()
+    """The budgets that it may go beyond."""
 
 
 class Account(NamedTuple):
@@ -107,6 +133,41 @@ def opened(state: RunState, event: ModelTurnStarted) -> Turn:
         reserved_input=reserved.input_tokens,
         reserved_output=reserved.output_tokens,
         reserved_micros=reserved.micros,
+    )
+
+
+def embedded(session_id: SessionId, event: EmbeddingsStarted) -> Turn:
+    """Return the turn that a call for embeddings begins, on the tape of a session."""
+    return Turn(
+        root_run_id=event.request_id,
+        run_id=event.request_id,
+        turn=1,
+        session_id=session_id,
+        root_session_id=session_id,
+        principal=event.principal,
+        agent_id=event.agent_id,
+        provider=event.provider,
+        model=event.model,
+        task=EMBEDDINGS,
+        cause=EMBEDDINGS,
+        step="texts",
+        at_ms=to_ms(event.at),
+        state=RESERVED,
+        reserved_input=event.reserved.input_tokens,
+        reserved_output=event.reserved.output_tokens,
+        reserved_micros=event.reserved.micros,
+    )
+
+
+def spender_of(state: RunState) -> Spender:
+    """Return for whom the turns of a run are."""
+    return Spender(
+        principal=state.principal,
+        agent_id=state.agent_id,
+        session_id=state.root_session_id,
+        run_id=state.root_run_id,
+        is_new=state.turns == 0 and state.parent is None,
+        lifted=state.lifted,
     )
 
 

@@ -9,7 +9,7 @@ from palyra.core.tool import JsonObject
 
 CAN_BE_ASKED = (
     "Ask about a run (its id, or `last`), an entry (SESSION:SEQ), a call, an approval (its id or the six characters"
-    " at its end), an artifact or a checkpoint by its id, or a file by its path in the workspace."
+    " at its end), an artifact, a checkpoint or a call for embeddings by its id, or a file by its path."
 )
 
 

@@ -54,6 +54,7 @@ from palyra.providers.roster import Roster
 from palyra.runs.agents import Agents
 from palyra.runs.approvals import Approvals
 from palyra.runs.control import Control
+from palyra.runs.embeddings import Embeddings
 from palyra.runs.files import Files
 from palyra.runs.intake import Glance, Intake
 from palyra.runs.mcp import Mcp
@@ -106,6 +107,7 @@ def build(
     roster: Roster,
     glance: Glance,
     remote: Callable[[str, str], Remote],
+    embeddings: Embeddings,
     mcp: Mcp,
     providers: Providers,
 ) -> Doors:
@@ -144,7 +146,7 @@ def build(
         toolbox=toolbox,
         roster=roster,
         remote=remote,
-        budgets_are_set=lambda: bool(settings.now.spending.budgets),
+        embeddings=embeddings,
         settings=lambda: settings.now.model,
         clock=clock,
     )

@@ -40,6 +40,7 @@ from palyra.providers.prices import Prices
 from palyra.runs.attestations import Attester
 from palyra.runs.budgets import Budgets
 from palyra.runs.channels import Channels
+from palyra.runs.embeddings import Embeddings
 from palyra.runs.mcp import Mcp
 from palyra.runs.providers import Providers
 from palyra.runs.references import Referred
@@ -124,12 +125,22 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         await shadows.load()
         stack.push_async_callback(shadows.flush)
         attester = Attester(identity.signer)
+        budgets = Budgets(lambda: current.now.spending, prices)
+        embeddings = Embeddings(
+            engine,
+            budgets=budgets,
+            stops=stops,
+            clock=clock,
+            ids=ids,
+            owner=identity.owner,
+            settings_hash=lambda: current.hash,
+        )
         worker = carrying.build(
             engine,
             current,
             context=context,
             roster=roster,
-            budgets=Budgets(lambda: current.now.spending, prices),
+            budgets=budgets,
             workspaces=workspaces,
             sandbox=sandbox.build(home, settings.sandbox),
             modules=modules,
@@ -217,6 +228,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             roster=roster,
             glance=context.glance,
             remote=remote,
+            embeddings=embeddings,
             mcp=Mcp(engine, mcp_servers, clock=clock),
             providers=Providers(
                 lambda: current.now.model,
@@ -243,6 +255,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                     stops.watch(),
                     shadows.watch(),
                     queue.run(),
+                    embeddings.keep(),
                     anchoring.run(),
                     tail.look_again(),
                     _reload_when_told(current, reload),

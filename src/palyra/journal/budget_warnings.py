@@ -1,25 +1,23 @@
 """Of which budgets it was told that they are exceeded. A projection of the tape."""
 
-from palyra.core.clock import to_ms
-from palyra.core.events import BudgetWarned
-from palyra.core.run import RunState
+from palyra.core.budget import Warned
 from palyra.core.spending import Account
 from palyra.journal.engine import Connection
 
 
-def insert(conn: Connection, state: RunState, event: BudgetWarned) -> None:
-    """Write down that it was told."""
+def insert(conn: Connection, warned: Warned, *, session_id: str, run_id: str, at_ms: int) -> None:
+    """Write down that it was told, and where."""
     conn.execute(
         "INSERT INTO budget_warnings (budget, scope, period, session_id, run_id, at_ms)"
         " VALUES (:budget, :scope, :period, :session_id, :run_id, :at_ms)"
         " ON CONFLICT (budget, scope, period) DO NOTHING",
         {
-            "budget": event.overdrawn.budget,
-            "scope": event.scope,
-            "period": event.period,
-            "session_id": state.session_id,
-            "run_id": state.run_id,
-            "at_ms": to_ms(event.at),
+            "budget": warned.overdrawn.budget,
+            "scope": warned.scope,
+            "period": warned.period,
+            "session_id": session_id,
+            "run_id": run_id,
+            "at_ms": at_ms,
         },
     )
 

@@ -122,7 +122,10 @@ class Replay:
     reset_count: int = 0
     reset_seq: int = 0
     active: RunId | None = None
-    spent: Spent = field(default_factory=Spent)
+    spent: Spent = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.spent = Spent(self.session_id)
 
     def messages(self, entries: Iterable[Entry], message_of: MessageOf) -> Iterator[tuple[PrincipalId, Kept]]:
         """Yield the conversation, each message with whose it is; raise `Unreplayable` at the first misfit."""
@@ -144,6 +147,7 @@ class Replay:
         if isinstance(event, SessionEvent):
             if isinstance(event, SessionReset):
                 self.reset_count, self.reset_seq = self.message_count, entry.tape_seq
+            self.spent.note_session(event)
             return None
         assert entry.run_id is not None, "it belongs to no run"
         if isinstance(event, RunAccepted) and entry.run_id not in self.runs:
@@ -267,8 +271,9 @@ def check_session(conn: Connection, session_id: SessionId, message_of: MessageOf
     if spent.has_rows(conn):
         for (_, used_by), _ in spent.wrong_runs(conn, replay.spent):
             yield Problem(session_id, None, f"what run {used_by} used is not in the ledger as its tape has it")
-        for _, event in spent.untold(conn, replay.spent):
-            yield Problem(session_id, None, f"no row tells of the warning of budget {event.overdrawn.budget}")
+        for told in spent.untold(conn, replay.spent):
+            budget = told.warned.overdrawn.budget
+            yield Problem(session_id, None, f"no row tells of the warning of budget {budget}")
 
 
 def _differing(conn: Connection, asked: Asked) -> Iterator[Problem]:

@@ -24,7 +24,12 @@ from palyra.journal.whole import whole_file, written
 
 SLICE = 500
 
-_NO_OPEN_RUN = "NOT EXISTS (SELECT 1 FROM runs r WHERE r.session_id = s.session_id AND r.ended_ms IS NULL)"
+_AT_REST = (
+    "NOT EXISTS (SELECT 1 FROM runs r WHERE r.session_id = s.session_id AND r.ended_ms IS NULL)"
+    # What a call for embeddings took is yet to be written to the tape.
+    " AND NOT EXISTS (SELECT 1 FROM usage u WHERE u.session_id = s.session_id"
+    " AND u.cause = 'embeddings' AND u.state = 'reserved')"
+)
 
 
 class ArchiveUnproved(Broken):
@@ -42,14 +47,14 @@ class Word:
 def due(conn: Connection, *, before_ms: int, after: str, limit: int) -> list[SessionId]:
     """Return sessions to rotate, by id: archived before a time, or children of one that is rotated.
 
-    Only what has come to rest is due: no run is open, and an anchor covers the whole tape.
+    Only what has come to rest is due: no run is open and no call for embeddings, and an anchor covers the whole tape.
     """
     rows = conn.fetch(
         "SELECT s.session_id FROM sessions s JOIN heads h ON h.session_id = s.session_id"
         " JOIN anchored a ON a.session_id = s.session_id AND a.tape_seq = h.tape_seq"
         " WHERE s.session_id > :after AND (s.archived_ms < :before_ms"
         " OR EXISTS (SELECT 1 FROM rotated p WHERE p.session_id = s.parent_session_id))"
-        f" AND {_NO_OPEN_RUN} ORDER BY s.session_id LIMIT :limit",
+        f" AND {_AT_REST} ORDER BY s.session_id LIMIT :limit",
         {"after": after, "before_ms": before_ms, "limit": limit},
     )
     return [SessionId(row[0]) for row in rows]
@@ -77,7 +82,7 @@ def take_out(conn: Connection, session_id: SessionId, record: Rotated) -> bool:
     gone = conn.execute(
         "DELETE FROM sessions WHERE session_id = :session_id AND session_id IN (SELECT s.session_id FROM sessions s"
         f" WHERE s.session_id = :session_id AND (s.archived_ms IS NOT NULL OR s.parent_session_id IS NOT NULL)"
-        f" AND {_NO_OPEN_RUN})",
+        f" AND {_AT_REST})",
         {"session_id": session_id},
     )
     if gone == 0:

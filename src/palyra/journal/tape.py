@@ -8,7 +8,7 @@ salt keeps the digest from telling anything about a short content once that cont
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -145,6 +145,19 @@ def latest(conn: Connection, session_id: SessionId, kinds: Sequence[str], *, aft
         {**names, "session_id": session_id, "after_seq": after_seq, "limit": limit},
     )
     return [Entry(*row) for row in rows]
+
+
+def since(conn: Connection, session_id: SessionId, kinds: Sequence[str], *, at_ms: int) -> Iterator[Entry]:
+    """Yield the entries of some kinds since a moment, in slices."""
+    names = {f"k{place}": kind for place, kind in enumerate(kinds)}
+    after = 0
+    while rows := conn.fetch(
+        f"SELECT {_COLUMNS} FROM tape WHERE session_id = :session_id AND tape_seq > :after AND at_ms >= :at_ms"
+        f" AND kind IN ({', '.join(f':{name}' for name in names)}) ORDER BY tape_seq LIMIT :limit",
+        {**names, "session_id": session_id, "after": after, "at_ms": at_ms, "limit": SLICE_ENTRIES},
+    ):
+        yield from (Entry(*row) for row in rows)
+        after = rows[-1][1]
 
 
 def first_of_run(conn: Connection, run_id: RunId) -> Entry:

@@ -7,7 +7,6 @@ from msgspec import structs
 from palyra.core.clock import from_ms
 from palyra.core.ids import PrincipalId
 from palyra.core.report import By, Cause, Used, UsedBy
-from palyra.core.run import RunState
 from palyra.core.spending import RESERVED, Amount, Turn, weight
 from palyra.core.usage import Usage
 from palyra.journal import spending
@@ -64,8 +63,10 @@ def begin(conn: Connection, turn: Turn) -> None:
         spending.move(conn, turn, weight(turn))
 
 
-def settle(conn: Connection, state: RunState, turn: int, *, outcome: str, usage: Usage, micros: int | None) -> None:
-    """Write down what a turn took that is over, in place of what was set aside for it."""
+def settle(
+    conn: Connection, root_run_id: str, run_id: str, turn: int, *, outcome: str, usage: Usage, micros: int | None
+) -> bool:
+    """Write down what a turn took that is over, in place of what was set aside for it; False if none was open."""
     changed = conn.execute(
         _SETTLE,
         {
@@ -77,15 +78,16 @@ def settle(conn: Connection, state: RunState, turn: int, *, outcome: str, usage:
             "reasoning_tokens": usage.reasoning_tokens,
             "micros": micros,
             "estimated": int(usage.estimated),
-            "root_run_id": state.root_run_id,
-            "run_id": state.run_id,
+            "root_run_id": root_run_id,
+            "run_id": run_id,
             "turn": turn,
         },
     )
     # A turn that began before there were rows has none.
     if changed and spending.are_open(conn):
-        after = next(one for one in of_run(conn, state.root_run_id, state.run_id, turn=turn))
+        after = next(one for one in of_run(conn, root_run_id, run_id, turn=turn))
         spending.move(conn, after, weight(after).less(_before(after)))
+    return changed > 0
 
 
 def _before(turn: Turn) -> Amount:
@@ -98,6 +100,15 @@ def of_run(conn: Connection, root_run_id: str, run_id: str, *, turn: int | None 
     rows = conn.fetch(
         f"SELECT {_COLUMNS} FROM usage WHERE root_run_id = :root_run_id AND run_id = :run_id{one} ORDER BY turn",
         {"root_run_id": root_run_id, "run_id": run_id} | ({"turn": turn} if turn is not None else {}),
+    )
+    return [turn_of(row) for row in rows]
+
+
+def of_embeddings(conn: Connection, session_id: str) -> list[Turn]:
+    """Return the calls for embeddings on the tape of a session."""
+    rows = conn.fetch(
+        f"SELECT {_COLUMNS} FROM usage WHERE session_id = :session_id AND cause = 'embeddings' ORDER BY run_id",
+        {"session_id": session_id},
     )
     return [turn_of(row) for row in rows]
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from palyra.core.budget import Warned
 from palyra.core.clock import to_ms
 from palyra.core.events import (
     ApprovalRequested,
@@ -201,13 +202,13 @@ class Book:
                     input_tokens=touched.usage.input_tokens + usage.input_tokens,
                     output_tokens=touched.usage.output_tokens + usage.output_tokens,
                 )
-                ledger.settle(self._conn, state, event.turn, outcome=SETTLED, usage=usage, micros=event.micros)
+                self._settle_turn(state, event.turn, SETTLED, usage, event.micros)
             case ModelTurnVoided(usage=usage):
-                ledger.settle(self._conn, state, event.turn, outcome=VOIDED, usage=usage, micros=event.micros)
+                self._settle_turn(state, event.turn, VOIDED, usage, event.micros)
             case RunResumed():
                 self._close_turn(state)
             case BudgetWarned():
-                budget_warnings.insert(self._conn, state, event)
+                self._warn(state, event)
             case ChildStarted():
                 self._tasks.append(_child_start(after, event))
             case ApprovalRequested():
@@ -312,8 +313,17 @@ class Book:
     def _close_turn(self, state: RunState) -> None:
         """Settle a turn that was left open at what was set aside for it: nobody knows how far it came."""
         if state.turn is not None:
-            usage, micros = left_open(state.reserved)
-            ledger.settle(self._conn, state, state.turn, outcome=VOIDED, usage=usage, micros=micros)
+            self._settle_turn(state, state.turn, VOIDED, *left_open(state.reserved))
+
+    def _settle_turn(self, state: RunState, turn: int, outcome: str, usage: Usage, micros: int | None) -> None:
+        root_run_id, run_id = state.root_run_id, state.run_id
+        ledger.settle(self._conn, root_run_id, run_id, turn, outcome=outcome, usage=usage, micros=micros)
+
+    def _warn(self, state: RunState, event: BudgetWarned) -> None:
+        warned = Warned(overdrawn=event.overdrawn, scope=event.scope, period=event.period)
+        budget_warnings.insert(
+            self._conn, warned, session_id=state.session_id, run_id=state.run_id, at_ms=to_ms(event.at)
+        )
 
     def _end(self, before: RunState, after: RunState, event: RunCompleted | RunFailed | RunCancelled) -> None:
         self._close_turn(before)

@@ -10,12 +10,12 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Protocol
 
-from palyra.core.budget import Action, Budget, Of, Overdrawn, Per, Reserved, period_of
+from palyra.core.budget import Action, Budget, Of, Overdrawn, Per, Reserved, Warned, period_of
 from palyra.core.errors import Denied
 from palyra.core.events import BudgetWarned, RunEvent
 from palyra.core.price import MICROS, Price, cost_micros, most_micros, shown
 from palyra.core.run import RunState
-from palyra.core.spending import Account, Amount, bounds, scope_of
+from palyra.core.spending import Account, Amount, Spender, bounds, scope_of, spender_of
 from palyra.core.usage import Usage
 from palyra.journal import agents, budget_warnings, spending
 from palyra.journal.engine import Connection
@@ -86,22 +86,34 @@ class Budgets:
 
     def guard(self, state: RunState, model: str, reserved: Reserved, at: datetime) -> Guard:
         """Return what lets a turn begin or raises `BudgetRefused`; `at` is the time of its entry."""
-        settings = self._settings()
 
         def look(conn: Connection) -> list[RunEvent]:
-            applied = list(_applied(conn, settings.budgets, state, model, at))
-            new_run = state.run_id if state.turns == 0 and state.parent is None else None
-            held = spending.hold(conn, (each.account for each in applied), at=at, new_run=new_run)
-            short = list(_short(applied, held, reserved, model=model, currency=settings.currency, at=at))
-            if refused := list(_refused(state, short)):
-                raise BudgetRefused(refused)
-            return [
-                BudgetWarned(at=at, overdrawn=one, scope=each.account.scope, period=each.account.period)
-                for each, one in short
-                if one.action is Action.WARN and not budget_warnings.was_told(conn, each.name, each.account)
-            ]
+            warned = self.admit(conn, spender_of(state), model, reserved, at)
+            return [BudgetWarned(at=at, overdrawn=one.overdrawn, scope=one.scope, period=one.period) for one in warned]
 
-        return look if settings.budgets else _nothing
+        return look if self.are_set else _nothing
+
+    def admit(
+        self, conn: Connection, spender: Spender, model: str, reserved: Reserved, at: datetime
+    ) -> tuple[Warned, ...]:
+        """Let a turn begin, or raise `BudgetRefused`; return which budgets it goes beyond that were not told of yet.
+
+        The accounts are held until the unit ends.
+        """
+        settings = self._settings()
+        if not settings.budgets:
+            return ()
+        applied = list(_applied(conn, settings.budgets, spender, model, at))
+        new_run = spender.run_id if spender.is_new else None
+        held = spending.hold(conn, (each.account for each in applied), at=at, new_run=new_run)
+        short = list(_short(applied, held, reserved, model=model, currency=settings.currency, at=at))
+        if refused := list(_refused(spender, short)):
+            raise BudgetRefused(refused)
+        return tuple(
+            Warned(overdrawn=one, scope=each.account.scope, period=each.account.period)
+            for each, one in short
+            if one.action is Action.WARN and not budget_warnings.was_told(conn, each.name, each.account)
+        )
 
     def look(
         self, conn: Connection, state: RunState, wanted: Mapping[str, Reserved], at: datetime
@@ -112,11 +124,12 @@ class Budgets:
         """
         settings = self._settings()
         found: dict[str, tuple[Overdrawn, ...]] = {}
+        spender = spender_of(state)
         for model, reserved in wanted.items() if settings.budgets else ():
-            applied = list(_applied(conn, settings.budgets, state, model, at))
+            applied = list(_applied(conn, settings.budgets, spender, model, at))
             amounts = spending.look(conn, (each.account for each in applied), at=at)
             short = _short(applied, amounts, reserved, model=model, currency=settings.currency, at=at)
-            found[model] = tuple(_refused(state, short))
+            found[model] = tuple(_refused(spender, short))
         return {model: short for model, short in found.items() if short}
 
 
@@ -160,32 +173,32 @@ def _nothing(conn: Connection) -> Sequence[RunEvent]:
     return ()
 
 
-def _refused(state: RunState, short: Iterable[tuple[Applied, Overdrawn]]) -> Iterator[Overdrawn]:
-    """Yield those that the run may not go beyond."""
+def _refused(spender: Spender, short: Iterable[tuple[Applied, Overdrawn]]) -> Iterator[Overdrawn]:
+    """Yield those that the turn may not go beyond."""
     for _, one in short:
-        lifted = one.action is Action.ASK and not one.unpriced and one.budget in state.lifted
+        lifted = one.action is Action.ASK and not one.unpriced and one.budget in spender.lifted
         if one.action is not Action.WARN and not lifted:
             yield one
 
 
 def _applied(
-    conn: Connection, budgets: Mapping[str, Budget], state: RunState, model: str, at: datetime
+    conn: Connection, budgets: Mapping[str, Budget], spender: Spender, model: str, at: datetime
 ) -> Iterator[Applied]:
     """Yield the budgets that a turn counts for. A child's turns count for the run and the session that it works for."""
     whose = {
         Of.EVERYTHING: "",
-        Of.PRINCIPAL: str(state.principal),
-        Of.SESSION: str(state.root_session_id),
-        Of.AGENT: str(state.agent_id),
+        Of.PRINCIPAL: str(spender.principal),
+        Of.SESSION: str(spender.session_id),
+        Of.AGENT: str(spender.agent_id),
         Of.MODEL: model,
     }
     for name, budget in budgets.items():
         mine = whose[budget.of]
         if budget.only is not None and budget.only != mine:
-            agent = agents.get(conn, state.agent_id, state.principal) if budget.of is Of.AGENT else None
+            agent = agents.get(conn, spender.agent_id, spender.principal) if budget.of is Of.AGENT else None
             if agent is None or agent.name != budget.only:
                 continue
-        period = period_of(budget.per, at, state.root_run_id)
+        period = period_of(budget.per, at, spender.run_id)
         yield Applied(name, budget, Account(scope_of(budget.of, mine), period))
 
 

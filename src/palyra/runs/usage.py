@@ -10,8 +10,8 @@ from palyra.core.clock import Clock, from_ms, to_ms
 from palyra.core.ids import AgentId, PrincipalId, RunId, SessionId, parse_ulid
 from palyra.core.report import BudgetStanding, By, Cap, Cause, Causes, TurnUsed, UsageReport, Used
 from palyra.core.run import RunState
-from palyra.core.spending import Account, Amount, bounds, scope_of
-from palyra.journal import agents, runs, sessions, spending, usage
+from palyra.core.spending import EMBEDDINGS, Account, Amount, Turn, bounds, scope_of
+from palyra.journal import agents, embeddings, runs, sessions, spending, usage
 from palyra.journal.engine import Connection, Engine
 from palyra.runs.budgets import TOKENS, cap_micros
 from palyra.runs.control import RunNotFound
@@ -69,11 +69,7 @@ class Usage:
         wanted = RunId(parse_ulid(name, "run id"))
 
         def query(conn: Connection) -> Causes:
-            state = _run(conn, wanted, principal)
-            turns = usage.of_root(conn, state.root_run_id, principal, limit=MOST_TURNS)
-            if state.parent is not None:
-                # Of a child only what it took itself: the rest belongs to the run that it works for.
-                turns = [turn for turn in turns if turn.run_id == wanted]
+            turns = _turns(conn, wanted, principal)
             told = tuple(
                 TurnUsed(
                     run_id=turn.run_id,
@@ -105,6 +101,16 @@ def _plus(first: Used, second: Used) -> Used:
     return Used(**{name: getattr(first, name) + getattr(second, name) for name in Used.__struct_fields__})
 
 
+def _turns(conn: Connection, wanted: RunId, principal: PrincipalId | None) -> list[Turn]:
+    """Return the turns of a run, and of the runs that worked for it; of a call for embeddings its only one."""
+    if (call := embeddings.find(conn, wanted, principal)) is not None:
+        return [call]
+    state = _run(conn, wanted, principal)
+    turns = usage.of_root(conn, state.root_run_id, principal, limit=MOST_TURNS)
+    # Of a child only what it took itself: the rest belongs to the run that it works for.
+    return turns if state.parent is None else [turn for turn in turns if turn.run_id == wanted]
+
+
 def _run(conn: Connection, run_id: RunId, principal: PrincipalId | None) -> RunState:
     known = runs.session_of(conn, run_id) if principal is None else runs.get(conn, run_id, principal)
     if known is None:
@@ -120,7 +126,8 @@ def _label(conn: Connection, by: By, name: str) -> str:
         case By.AGENT:
             return agents.name_of(conn, AgentId(name)) or ""
         case By.RUN:
-            return runs.input_of(conn, RunId(name)) or ""
+            said = runs.input_of(conn, RunId(name))
+            return said if said is not None else EMBEDDINGS if embeddings.find(conn, name, None) is not None else ""
         case By.MODEL | By.DAY | By.PRINCIPAL:
             return ""
 

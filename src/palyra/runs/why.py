@@ -19,7 +19,7 @@ from palyra.core.ids import LENGTH, CallId, MalformedId, PrincipalId, RunId, Ses
 from palyra.core.link import event_link, file_link
 from palyra.core.trace import CAN_BE_ASKED, Link, Trace
 from palyra.core.why import Focus, focus_on, run_tree
-from palyra.journal import approvals, artifacts, calls, checkpoints, runs, sessions, tape
+from palyra.journal import approvals, artifacts, calls, checkpoints, embeddings, runs, sessions, tape
 from palyra.journal.artifacts import ArtifactNotFound
 from palyra.journal.checkpoints import CheckpointNotFound
 from palyra.journal.engine import Connection, Engine
@@ -32,6 +32,7 @@ CLOCKS_APART_MS = 60_000
 RUNS_LOOKED_AT = 200
 CALLS_LOOKED_AT = 5_000
 LATER_SHOWN = 20
+EMBEDDED = ("embeddings_started", "embeddings_ended")
 CHANGES_SHOWN = 100
 
 
@@ -73,7 +74,15 @@ class _Search:
         if not _is_id(self._name):
             return self._code() or self._file(path)
         wanted = parse_ulid(self._name)
-        ways = (self._run, self._approval, self._checkpoint, self._artifact, self._session, self._call)
+        ways = (
+            self._run,
+            self._approval,
+            self._checkpoint,
+            self._artifact,
+            self._session,
+            self._embeddings,
+            self._call,
+        )
         found = next((trace for way in ways if (trace := way(wanted)) is not None), None)
         if found is None:
             raise NothingToExplain(self._name)
@@ -152,6 +161,18 @@ class _Search:
         if not found:
             raise NothingToExplain(self._name, "No agent of yours changed a file of that name, and nothing else has it")
         return self._of_change("file", found[0])
+
+    def _embeddings(self, wanted: str) -> Trace | None:
+        found = embeddings.find(self._conn, wanted, self._principal)
+        if found is None:
+            return None
+        entries = tape.since(self._conn, SessionId(found.session_id), EMBEDDED, at_ms=found.at_ms)
+        links = [
+            event_link(entry, subject=True) for entry in entries if getattr(entry.event, "request_id", None) == wanted
+        ]
+        if not links:
+            raise NothingToExplain(self._name, "Its tape was moved to the archive")
+        return self._traced("embeddings", replace(links[0], then=tuple(links[1:])))
 
     def _call(self, wanted: str) -> Trace | None:
         at_ms = time_of(wanted)

@@ -7,6 +7,7 @@ import pytest
 from palyra.cli.tape import describe, tape_line
 from palyra.core import events
 from palyra.core.events import (
+    Came,
     CheckpointRestored,
     GrantRevoked,
     SessionAgentBound,
@@ -59,6 +60,9 @@ CASES: list[tuple[TapeEvent, str]] = [
     (SessionUnarchived(at=AT), ""),
     (CheckpointRestored(at=AT, checkpoint_id="c1", path="/ws/a", kept_as="c2"), "'/ws/a' as at c1"),
     (GrantRevoked(at=AT, grant_id="g1"), "g1"),
+    (b.embeddings_started(), "2 texts, 90 bytes, acme vectors-1, beyond the budget daily"),
+    (b.embeddings_ended(), "answered, 2 vectors, 20 tokens in"),
+    (b.embeddings_ended(Came.LOST), "lost, about 20 tokens in, the daemon ended"),
 ]
 
 

@@ -30,6 +30,8 @@ TAGS = {
     "ChildEnded": "child_ended",
     "ChildStarted": "child_started",
     "ContextAssembled": "context_assembled",
+    "EmbeddingsEnded": "embeddings_ended",
+    "EmbeddingsStarted": "embeddings_started",
     "InputSteered": "input_steered",
     "LimitReached": "limit_reached",
     "MessageGiven": "message_given",
@@ -110,6 +112,8 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "SessionCreated": {"agent_id": None, "key": None, "label": None, "parent": None},
     "SessionArchived": {"freed_key": None},
     "CheckpointRestored": {"digest": None},
+    "EmbeddingsStarted": {"warned": (), "settings_hash": ""},
+    "EmbeddingsEnded": {"micros": None, "vectors": 0, "reason": "", "failure": ""},
     "ToolFinished": {"artifact": None, "attestation": None, "found": (), "signals": ()},
     "ChildEnded": {"attestation": None, "signals": ()},
 }

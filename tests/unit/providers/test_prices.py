@@ -34,7 +34,8 @@ def test_every_price_that_comes_along_has_a_source_and_a_date() -> None:
     for named in items:
         assert named.price.source.startswith("https://"), named.name
         assert named.price.date.startswith("20"), named.name
-        assert named.price.input <= named.price.output
+        # Embeddings have no answer that could cost anything.
+        assert named.price.input <= named.price.output or not named.price.output
         assert (named.price.cached or 0) < named.price.input
 
 

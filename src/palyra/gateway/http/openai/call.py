@@ -60,16 +60,21 @@ class Manner:
         return self.session != SessionRef()
 
 
-def manner_of(request: Request, *, user: str | None) -> Manner:
-    """Read the headers. A session is named by one of them, or by the request's `user`."""
+def session_of(request: Request, *, user: str | None) -> SessionRef:
+    """Return the session that is named by a header, or by the request's `user`; an empty reference if none is."""
     key = request.headers.get("x-palyra-session")
     if key is None and user:
         key = f"v1:user:{user}"
+    return SessionRef(key=key) if key is not None else SessionRef()
+
+
+def manner_of(request: Request, *, user: str | None) -> Manner:
+    """Read the headers."""
     mode = request.headers.get("x-palyra-mode", Mode.QUEUE.value)
     if mode not in list(Mode):
         raise ParameterRefused("X-Palyra-Mode", f"X-Palyra-Mode is one of {', '.join(Mode)}, not {mode[:20]!r}.")
     return Manner(
-        session=SessionRef(key=key) if key is not None else SessionRef(),
+        session=session_of(request, user=user),
         mode=Mode(mode),
         idempotency_key=request.headers.get("idempotency-key"),
         detached=request.headers.get("x-palyra-detach", "").lower() == "true",

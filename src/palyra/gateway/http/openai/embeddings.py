@@ -1,26 +1,39 @@
-"""`/v1/embeddings`: passed on to a provider that has them, as it is."""
+"""`/v1/embeddings`: passed on to a provider that has them, as it is, and written down as what it took."""
 
+import asyncio
+import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from palyra.core.errors import Denied, Invalid
+from palyra.core.budget import Action
+from palyra.core.errors import Invalid
 from palyra.core.ids import PrincipalId
 from palyra.core.model import Dialect, split
+from palyra.core.session import SessionRef
+from palyra.core.tokens import most_tokens
+from palyra.core.usage import Usage
+from palyra.gateway.http.openai.call import session_of
 from palyra.gateway.http.openai.errors import FAILURES, ModelNotFound, fault
 from palyra.gateway.http.openai.models import AGENT
 from palyra.gateway.http.openai.parts import Parts
 from palyra.gateway.http.openai.request import Rules, parse, read_json
-from palyra.providers.base import ProviderFailed
+from palyra.providers.base import FailureKind, ProviderFailed
 from palyra.providers.dialect import Request as Passed
 from palyra.providers.registry import check_name
+from palyra.providers.remote import MOST_TOKENS
+from palyra.runs.budgets import BudgetRefused
+from palyra.runs.embeddings import Vectors, Wanted
 
 SPEAK = (Dialect.OPENAI, Dialect.RESPONSES)
 """Dialects whose makers have embeddings of this form."""
 NAME_CHARS = 100
+CAN_NOT_WAIT = "It asks before more is spent, but a call for embeddings can not wait for an answer: it is refused."
 
 RULES: Rules = {}
 
@@ -33,11 +46,6 @@ class EmbeddingsUnsupported(Invalid):
     """This provider has no embeddings that could be passed on: its dialect must be `openai` or `responses`."""
 
     param = "model"
-
-
-class EmbeddingsUncounted(Denied):
-    """Budgets are set, and embeddings are no turns of a run that could be held against them. Remove the budgets in
-    [spending], or ask the provider of the embeddings yourself."""
 
 
 class EmbeddingsRequest(Struct, frozen=True, kw_only=True):
@@ -64,7 +72,8 @@ class EmbeddingsAnswer(Struct, frozen=True, kw_only=True):
     object: str
     data: list[Embedding]
     model: str
-    usage: dict[str, Any]
+    usage: dict[str, Any] = {}
+    """An estimate if the provider does not count."""
 
 
 class Embeddings:
@@ -77,23 +86,44 @@ class Embeddings:
         """Have texts turned into vectors."""
         body = await read_json(request)
         asked = parse(body, EmbeddingsRequest, RULES)
-        if self._parts.budgets_are_set():
-            raise EmbeddingsUncounted
         provider, model = self._target(asked.model)
-        # Who asks is nothing that the provider must know.
-        passed = {name: value for name, value in {**body, "model": model}.items() if name != "user"}
-        content = msgspec.json.encode(passed)
-        remote = self._parts.remote(provider, model)
+        session = session_of(request, user=asked.user)
+        # Many texts, put into words and counted, would hold everybody else up.
+        content, size, digest = await asyncio.to_thread(_content, body, model)
+        texts, tokens = await asyncio.to_thread(_counted, asked.input)
+        wanted = Wanted(
+            principal=principal,
+            session=session if session != SessionRef() else None,
+            provider=provider,
+            model=model,
+            texts=texts,
+            size=size,
+            digest=digest,
+            tokens=tokens,
+        )
         try:
-            answer = await remote.pass_on(Passed("/embeddings", {"Content-Type": "application/json"}, content))
-            read = msgspec.json.decode(answer, type=EmbeddingsAnswer)
+            begun, vectors = await self._parts.embeddings.ask(wanted, lambda: self._pass_on(wanted, content))
+        except BudgetRefused as refused:
+            status, code = FAILURES["budget_exceeded"]
+            return fault(status, code, _told(refused)).answer()
         except ProviderFailed as failed:
             status, code = FAILURES.get(f"model_{failed.kind.value}", (502, f"model_{failed.kind.value}"))
             return fault(status, code, failed.detail).answer()
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            said = f"{provider} gave no embeddings for {model}, but something else. Check its base_url, and the model."
-            return fault(502, "model_malformed", said).answer()
-        return Response(msgspec.json.encode(read), media_type="application/json")
+        headers = {"x-request-id": begun.request_id, "x-palyra-session-id": begun.session_id}
+        return Response(vectors.content, media_type="application/json", headers=headers)
+
+    async def _pass_on(self, wanted: Wanted, content: bytes) -> Vectors:
+        """Ask the provider once."""
+        remote = self._parts.remote(wanted.provider, wanted.model)
+        answer = await remote.pass_on(Passed("/embeddings", {"Content-Type": "application/json"}, content))
+        try:
+            return await asyncio.to_thread(_read, answer, wanted.tokens)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ProviderFailed(
+                f"{wanted.provider} gave no embeddings for {wanted.model}, but something else. Check its base_url, and"
+                " the model.",
+                kind=FailureKind.MALFORMED,
+            ) from error
 
     def _target(self, name: str) -> tuple[str, str]:
         settings = self._parts.settings()
@@ -114,3 +144,41 @@ class Embeddings:
             raise EmbeddingsUnsupported
         check_name(model)
         return provider, model
+
+
+def _content(body: dict[str, Any], model: str) -> tuple[bytes, int, str]:
+    """Return what the provider is sent, and the length and the digest of the texts in it."""
+    texts = msgspec.json.encode(body["input"])
+    # Who asks is nothing that the provider must know.
+    passed = {name: value for name, value in {**body, "model": model}.items() if name != "user"}
+    return msgspec.json.encode(passed), len(texts), hashlib.sha256(texts).hexdigest()
+
+
+def _counted(given: str | Sequence[str | int | list[int]]) -> tuple[int, int]:
+    """Return how many texts there are, and how many tokens they come to at the most; what is tokens already is counted.
+
+    One list of numbers is one text.
+    """
+    if isinstance(given, str):
+        return 1, most_tokens(given)
+    numbers = [one for one in given if isinstance(one, int)]
+    tokens = len(numbers)
+    for one in given:
+        if not isinstance(one, int):
+            tokens += most_tokens(one) if isinstance(one, str) else len(one)
+    return len(given) - len(numbers) + bool(numbers), tokens
+
+
+def _read(answer: bytes, estimated: int) -> Vectors:
+    """Read a provider's answer, and what it says that it took."""
+    read = msgspec.json.decode(answer, type=EmbeddingsAnswer)
+    count = read.usage.get("prompt_tokens", read.usage.get("total_tokens"))
+    if type(count) is int and 0 < count <= MOST_TOKENS:
+        return Vectors(msgspec.json.encode(read), len(read.data), Usage(input_tokens=count))
+    told = replace(read, usage={"prompt_tokens": estimated, "total_tokens": estimated})
+    return Vectors(msgspec.json.encode(told), len(read.data), None)
+
+
+def _told(refused: BudgetRefused) -> str:
+    asks = any(one.action is Action.ASK and not one.unpriced for one in refused.overdrawn)
+    return f"{refused.detail} {CAN_NOT_WAIT}" if asks else refused.detail

@@ -11,6 +11,7 @@ from palyra.providers.remote import Remote
 from palyra.providers.roster import Roster
 from palyra.runs.agents import Agents
 from palyra.runs.control import Control
+from palyra.runs.embeddings import Embeddings
 from palyra.runs.intake import Intake
 from palyra.settings import ModelSettings
 from palyra.tools.toolbox import Toolbox
@@ -30,6 +31,6 @@ class Parts:
     roster: Roster
     remote: Callable[[str, str], Remote]
     """Gives the provider and the model of two names, for requests that are passed on."""
-    budgets_are_set: Callable[[], bool]
+    embeddings: Embeddings
     settings: Callable[[], ModelSettings]
     clock: Clock

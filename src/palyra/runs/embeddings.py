@@ -1,0 +1,313 @@
+"""Embeddings: a provider turns texts into vectors. That is no run, but on a tape, in the ledger and under the budgets.
+
+What a call may take is set aside in the commit that writes `embeddings_started`, and settled in the one that writes
+`embeddings_ended`. Calls do not queue: as many as come are under way side by side. Whoever waits for a provider holds
+the call's row meanwhile; a call that nobody holds any more was left behind by a daemon that died, and is settled, at
+what was set aside for it, by the next daemon that looks.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+from palyra.core.clock import Clock, to_ms
+from palyra.core.errors import Unavailable
+from palyra.core.events import Came, EmbeddingsEnded, EmbeddingsStarted, SessionRenamed, SessionUnarchived
+from palyra.core.ids import IdSource, PrincipalId, RunId, SessionId
+from palyra.core.session import SessionRef
+from palyra.core.spending import Spender, embedded, left_open
+from palyra.core.usage import Usage
+from palyra.journal import budget_warnings, embeddings, leases, sessions, spent, stops, usage
+from palyra.journal.engine import Connection, Engine
+from palyra.providers.base import ProviderFailed
+from palyra.runs.agents import choose
+from palyra.runs.book import Book
+from palyra.runs.budgets import Budgets
+from palyra.runs.sessions import Resolved, SessionPutAway, resolve
+from palyra.runs.stops import Stopped, Stops
+
+LOOK_SECONDS = leases.RENEW_MS / 1000
+AT_ONCE = 100
+KEY = "v1:embeddings:{month}"
+"""The session of those who name none: one for each month, so that no tape grows for ever."""
+TITLE = "Embeddings of {month}"
+ENDED = "the daemon ended before the provider had answered"
+BROKE = "Palyra itself failed"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be turned into vectors, and by whom. The texts themselves are not here."""
+
+    principal: PrincipalId
+    session: SessionRef | None
+    """On whose tape it is to stand; None for the one that there is for such calls."""
+    provider: str
+    model: str
+    texts: int
+    size: int
+    digest: str
+    tokens: int
+    """What the texts come to at the most."""
+
+    @property
+    def name(self) -> str:
+        """The model as `PROVIDER/MODEL`."""
+        return f"{self.provider}/{self.model}"
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """What a provider has made of the texts."""
+
+    content: bytes
+    """The answer, as it is passed on."""
+    count: int
+    usage: Usage | None
+    """None if the provider did not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A call that is under way."""
+
+    session_id: SessionId
+    event: EmbeddingsStarted
+
+    @property
+    def request_id(self) -> RunId:
+        return self.event.request_id
+
+
+class Embeddings:
+    """Asks providers for embeddings, and sees to it that what that took is written down."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        budgets: Budgets,
+        stops: Stops,
+        clock: Clock,
+        ids: IdSource,
+        owner: str,
+        settings_hash: Callable[[], str] = lambda: "",
+    ) -> None:
+        """`owner` is this daemon, by the name under which it holds what it works on."""
+        self._engine = engine
+        self._budgets = budgets
+        self._stops = stops
+        self._clock = clock
+        self._ids = ids
+        self._owner = owner
+        self._settings_hash = settings_hash
+        self._under_way: set[RunId] = set()
+        self._waiting: dict[RunId, tuple[PrincipalId, asyncio.Timeout]] = {}
+        """Whose answers are waited for, and what ends that."""
+        self._unwritten: dict[RunId, tuple[SessionId, EmbeddingsEnded]] = {}
+        """What came of calls while the journal could not be written."""
+        stops.on_stop(self._halt)
+
+    async def ask(self, wanted: Wanted, send: Callable[[], Awaitable[Vectors]]) -> tuple[Begun, Vectors]:
+        """Set aside what it may take, ask, and settle it. Raises what `send` raises, and `BudgetRefused`."""
+        self._check_stopped(wanted.principal)
+        begun = await self._begin(wanted)
+        self._under_way.add(begun.request_id)
+        sent = False
+        try:
+            # A stop that came since the look at the rows has told nobody of this call.
+            self._check_stopped(wanted.principal)
+            sent = True
+            vectors = await self._answer(begun, send)
+        except ProviderFailed as failed:
+            await self._end(begun, Came.FAILED, failed.detail, failure=failed.kind.value, refused=failed.refused)
+            raise
+        except Stopped as stopped:
+            await self._end(begun, Came.LOST, stopped.detail, refused=not sent)
+            raise
+        except asyncio.CancelledError:
+            await self._end(begun, Came.LOST, ENDED)
+            raise
+        except BaseException as error:
+            await self._end(begun, Came.FAILED, f"{BROKE} ({type(error).__name__}).")
+            raise
+        else:
+            await self._end(begun, Came.ANSWERED, counted=vectors.usage, vectors=vectors.count)
+            return begun, vectors
+        finally:
+            self._under_way.discard(begun.request_id)
+
+    async def _answer(self, begun: Begun, send: Callable[[], Awaitable[Vectors]]) -> Vectors:
+        """Wait for the provider, or for a stop."""
+        request_id, principal = begun.request_id, begun.event.principal
+        try:
+            async with asyncio.timeout(None) as limit:
+                self._waiting[request_id] = (principal, limit)
+                try:
+                    return await send()
+                finally:
+                    del self._waiting[request_id]
+        except TimeoutError:
+            self._check_stopped(principal)
+            raise Stopped from None
+
+    def _check_stopped(self, principal: PrincipalId) -> None:
+        if (stop := self._stops.stopped(principal)) is not None:
+            raise Stopped(f"{stop.told} Nothing new is taken in. `palyra resume` lets work go on.")
+
+    async def keep(self) -> None:
+        """Hold what is under way, and settle what was left behind, until cancelled."""
+        while True:
+            with suppress(Unavailable):
+                await self._look()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _look(self) -> None:
+        now_ms = to_ms(self._clock.now())
+        # Those alone: one of ours that is not here had whoever waited for it cut off in the middle.
+        if held := [*self._under_way, *self._unwritten]:
+            await self._engine.write(lambda conn: embeddings.renew(conn, held, owner=self._owner, now_ms=now_ms))
+        for request_id, (session_id, ended) in list(self._unwritten.items()):
+            await self._write(session_id, ended)
+            del self._unwritten[request_id]
+        left = await self._engine.read(lambda conn: embeddings.left_behind(conn, now_ms=now_ms, limit=AT_ONCE))
+        for session_id, request_id in left:
+            await self._settle_left_behind(session_id, request_id, now_ms=now_ms)
+
+    async def _settle_left_behind(self, session_id: SessionId, request_id: RunId, *, now_ms: int) -> None:
+        at = self._clock.now()
+
+        def unit(conn: Connection) -> bool:
+            book = Book.open(conn, session_id, ids=self._ids)
+            # Somebody else may have been faster, or whoever waits for it is not dead after all.
+            turn = embeddings.find(conn, request_id, None)
+            if turn is None or not embeddings.is_left_behind(conn, request_id, now_ms=now_ms):
+                return False
+            used, micros = left_open(turn.reserved)
+            ended = EmbeddingsEnded(
+                at=at, request_id=request_id, came=Came.LOST, usage=used, micros=micros, reason=ENDED
+            )
+            return end(conn, book, ended)
+
+        if await self._engine.write(unit):
+            log.warning("embeddings %s were left behind, and are settled at their estimate", request_id)
+
+    async def _begin(self, wanted: Wanted) -> Begun:
+        request_id, at = RunId(self._ids.new()), self._clock.now()
+        reserved = self._budgets.estimate(wanted.name, wanted.tokens, 0)
+
+        def unit(conn: Connection) -> Begun:
+            if stops.holds(conn, wanted.principal):
+                raise Stopped
+            resolved = self._resolve(conn, wanted, at=at)
+            session = resolved.session
+            agent, _ = choose(conn, wanted.principal, session)
+            spender = Spender(wanted.principal, agent.agent_id, session.session_id, request_id, is_new=True)
+            event = EmbeddingsStarted(
+                at=at,
+                actor=wanted.principal,
+                request_id=request_id,
+                principal=wanted.principal,
+                agent_id=agent.agent_id,
+                provider=wanted.provider,
+                model=wanted.model,
+                texts=wanted.texts,
+                bytes=wanted.size,
+                digest=wanted.digest,
+                reserved=reserved,
+                warned=self._budgets.admit(conn, spender, wanted.name, reserved, at),
+                settings_hash=self._settings_hash(),
+            )
+            begin(conn, resolved.book, session.session_id, event, owner=self._owner)
+            return Begun(session.session_id, event)
+
+        return await self._engine.write(unit)
+
+    def _resolve(self, conn: Connection, wanted: Wanted, *, at: datetime) -> Resolved:
+        """Find or make the session on whose tape the call is to stand."""
+        month = f"{at:%Y-%m}"
+        ref = wanted.session or SessionRef(key=KEY.format(month=month))
+        resolved = resolve(conn, wanted.principal, ref=ref, ids=self._ids, at=at)
+        session_id = resolved.session.session_id
+        if resolved.created and wanted.session is None:
+            title = TITLE.format(month=month)
+            resolved.book.note(SessionRenamed(at=at, title=title))
+            sessions.set_title(conn, session_id, title, at=at)
+        if resolved.session.archived_at is not None:
+            if wanted.session is not None:
+                raise SessionPutAway
+            # Nobody has named it, so nobody would know what to do about it.
+            resolved.book.note(SessionUnarchived(at=at))
+            sessions.set_archived(conn, session_id, at=at, archived=False, free_key=False)
+        return resolved
+
+    async def _end(
+        self,
+        begun: Begun,
+        came: Came,
+        reason: str = "",
+        *,
+        failure: str = "",
+        refused: bool = False,
+        counted: Usage | None = None,
+        vectors: int = 0,
+    ) -> None:
+        """Settle a call. What a provider refused took nothing; what nobody counted, all that was set aside."""
+        model = f"{begun.event.provider}/{begun.event.model}"
+        if refused or counted is not None:
+            used = counted or Usage()
+            micros = self._budgets.cost(model, used)
+        else:
+            used, micros = left_open(begun.event.reserved)
+        ended = EmbeddingsEnded(
+            at=self._clock.now(),
+            actor=f"model:{begun.event.provider}" if came is not Came.LOST else "system",
+            request_id=begun.request_id,
+            came=came,
+            usage=used,
+            micros=micros,
+            vectors=vectors,
+            reason=reason,
+            failure=failure,
+        )
+        try:
+            await self._write(begun.session_id, ended)
+        except Unavailable:
+            # The answer is there and paid for; what it took is written as soon as that can be done.
+            self._unwritten[begun.request_id] = (begun.session_id, ended)
+
+    async def _write(self, session_id: SessionId, ended: EmbeddingsEnded) -> None:
+        await self._engine.write(lambda conn: end(conn, Book.open(conn, session_id, ids=self._ids), ended))
+
+    def _halt(self) -> None:
+        """Wait no longer for what belongs to those whose work is stopped."""
+        now = asyncio.get_running_loop().time()
+        for principal, limit in self._waiting.values():
+            if self._stops.stopped(principal) is not None and not limit.expired():
+                limit.reschedule(now)
+
+
+def begin(conn: Connection, book: Book, session_id: SessionId, event: EmbeddingsStarted, *, owner: str) -> None:
+    """Write that a call begins, and the rows that follow from it. The caller's unit commits."""
+    book.note(event)
+    at_ms = to_ms(event.at)
+    usage.begin(conn, embedded(session_id, event))
+    embeddings.hold(conn, event.request_id, owner=owner, now_ms=at_ms)
+    for one in event.warned:
+        budget_warnings.insert(conn, one, session_id=session_id, run_id=event.request_id, at_ms=at_ms)
+    book.close()
+
+
+def end(conn: Connection, book: Book, ended: EmbeddingsEnded) -> bool:
+    """Write what came of a call, unless somebody else has settled it; tell whether it was written."""
+    outcome, name = spent.outcome_of(ended), ended.request_id
+    if not usage.settle(conn, name, name, 1, outcome=outcome, usage=ended.usage, micros=ended.micros):
+        return False
+    book.note(ended)
+    book.close()
+    return True
