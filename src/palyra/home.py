@@ -130,9 +130,12 @@ def foreign(home: Home, path: Path) -> HomeForeign:
         return HomeForeign(f"{path} can not be used by {me}, nor even looked at. Name another home with --home.")
     if owner == me:
         return HomeForeign(f"{path} is yours, but you may not use it. `chmod -R u+rwX {place}` gives it back to you.")
+    said = f"{path} can not be used: it belongs to {owner}, and you are {me}."
+    if owner != "root":
+        return HomeForeign(f"{said} Use it as {owner}, or name another home with --home.")
     return HomeForeign(
-        f"{path} can not be used: it belongs to {owner}, and you are {me}. If a daemon runs there, end it as {owner};"
-        f" then make the home yours with `sudo chown -R {shlex.quote(me)} {place}`. Or name another with --home."
+        f"{said} If a daemon of root runs there, end it with `sudo palyra --home {place} down`; then make it all yours"
+        f" with `sudo chown -R {shlex.quote(me)} {place}`. Or name another with --home."
     )
 
 

@@ -1,8 +1,9 @@
 """A home that this user of the machine may not use, or not all of it."""
 
 import os
-import re
+import pwd
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,13 +15,18 @@ from tests.unit.cli.door import Cli
 COMMANDS = ["status", "up", "down", "logs", "run -m hello", "runs list", "policy show", "config show", "journal verify"]
 
 
-def test_it_is_said_whose_it_is_and_how_to_get_it_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("owner", "way_out"), [("root", "`sudo chown -R me '{home}'`"), ("ana", "Use it as ana, or")])
+def test_it_is_said_whose_it_is_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: str, way_out: str
+) -> None:
     home = Home(tmp_path / "a home")
     home.path.mkdir()
+    names = {home.path.stat().st_uid: owner, 424242: "me"}
     monkeypatch.setattr(os, "geteuid", lambda: 424242)
+    monkeypatch.setattr(pwd, "getpwuid", lambda user: SimpleNamespace(pw_name=names[user]))
     said = foreign(home, home.path).detail
-    assert re.search(r"it belongs to \w+, and you are 424242", said)
-    assert f"`sudo chown -R 424242 '{home.path}'`" in said
+    assert f"it belongs to {owner}, and you are me" in said
+    assert way_out.format(home=home.path) in said
 
 
 @ordinary_user
