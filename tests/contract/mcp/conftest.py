@@ -45,9 +45,9 @@ def notebook(**settings: Any) -> McpServer:
     return McpServer(**given)
 
 
-def hostile(how: str, **settings: Any) -> McpServer:
+def hostile(how: str, *more: str, **settings: Any) -> McpServer:
     """A server that does what none should."""
-    return notebook(args=(str(SUPPORT / "hostile_mcp.py"), how), **settings)
+    return notebook(args=(str(SUPPORT / "hostile_mcp.py"), how, *more), **settings)
 
 
 @dataclass

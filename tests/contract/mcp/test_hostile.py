@@ -170,3 +170,21 @@ def _sleepers() -> list[int]:
             if words[:2] == [b"sleep", b"3600"]:
                 found.append(int(name))
     return found
+
+
+async def test_a_server_that_never_rests_is_looked_at_now_and_then(
+    sqlite: SqliteEngine, keep: Keep, tmp_path: Path
+) -> None:
+    asked_for = tmp_path / "asked"
+    async with keep(sqlite, s=hostile("restless", str(asked_for))) as kept:
+        await kept.reaches(ServerState.READY)
+        await asyncio.sleep(3)
+        await kept.accepts()
+        assert (await kept.call("mcp.s.echo")).outcome is Outcome.OK
+    assert 1 < await asyncio.to_thread(lambda: asked_for.stat().st_size) < 20
+
+
+async def test_a_server_gets_no_model_no_folders_and_no_words_of_the_persons(sqlite: SqliteEngine, keep: Keep) -> None:
+    async with keep(sqlite, s=hostile("asks")) as kept:
+        await kept.accepts()
+        assert (await kept.call("mcp.s.echo")).text == "refused refused refused"

@@ -91,6 +91,8 @@ class Connection:
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(McpServerDown(f"The MCP server is gone: {self._reason or 'it was stopped'}."))
+                # Whoever asked may be gone already, which is no fault that anybody must read of.
+                waiting.exception()
         self._waiting.clear()
         ending = asyncio.get_running_loop().create_task(self._finish(kindly=kindly))
         cancelled = False

@@ -38,6 +38,8 @@ READY_SECONDS = 20.0
 """How long a call waits for a server that is being started."""
 FRESH_SECONDS = 60.0
 """After this time a server is asked again what its tools are, before one of them is called."""
+CALM_SECONDS = 1.0
+"""Between two looks at the tools of a server that says that they have changed."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 STEADY_SECONDS = 60.0
 """A server that ran this long has recovered: its next failure is a first one again."""
@@ -249,6 +251,8 @@ class Server:
             await changed.wait()
             changed.clear()
             await self.look_again()
+            # One that says so all the time is believed the first time at once, and then now and then.
+            await asyncio.sleep(CALM_SECONDS)
 
     async def _adopt_listing(self, listed: list[JsonObject]) -> None:
         # Off the event loop: what a server says may be long.
