@@ -5,7 +5,9 @@ from difflib import SequenceMatcher
 
 CONTEXT = 3
 MOST_COMPARED = 1_000_000
-"""Lines times lines up to which the smallest difference is looked for; beyond it, the whole is shown as one piece."""
+"""Lines times lines up to which a small difference is looked for; beyond it, the whole is shown as one piece."""
+FEW, MOST_COMPARED_TO_FEW = 200, 200_000
+"""Of a text that is shorter, also lines that come again and again are compared, which takes longer."""
 NO_NEWLINE = "\\ No newline at end of file"
 
 Span = tuple[int, int, int, int]
@@ -47,9 +49,10 @@ def _spans(old: list[str], new: list[str]) -> list[Span]:
     left, right = old[start : len(old) - end], new[start : len(new) - end]
     if not left and not right:
         return []
-    if len(left) * len(right) > MOST_COMPARED:
+    if len(left) * len(right) > (MOST_COMPARED_TO_FEW if len(right) < FEW else MOST_COMPARED):
         return [(start, start + len(left), start, start + len(right))]
-    codes = SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
+    # It may pass over lines that come too often. Without that, a thousand lines take a minute.
+    codes = SequenceMatcher(None, left, right).get_opcodes()
     return [(start + a, start + b, start + c, start + d) for kind, a, b, c, d in codes if kind != "equal"]
 
 

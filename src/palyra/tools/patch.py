@@ -6,6 +6,7 @@ is refused as well, so that nothing is left out in silence.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from palyra.tools.diff import lines_of
 MOST_OFF = 500
 """How many lines a hunk may be off its place."""
 
+_ESCAPED = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
+_LETTERS = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _PLAIN = ("diff --git ", "diff -", "index ", "new file mode 100644", "deleted file mode ", "=====")
 _REFUSED = {
@@ -66,17 +69,19 @@ def parse(text: str) -> tuple[FilePatch, ...]:
     place = 0
     while place < len(lines):
         line = lines[place]
-        if line.startswith("--- ") and place + 1 < len(lines) and lines[place + 1].startswith("+++ "):
+        if _begins_file(lines, place):
             patch, place = _file(lines, place)
             patches.append(patch)
             continue
+        if line.startswith(("new file mode 100644", "deleted file mode ")) and _is_empty(lines, place):
+            patches.append(_empty_file(lines, place))
         _require_idle(line, place)
         place += 1
     if not patches:
         raise PatchMalformed("The patch names no file: it needs `--- a/PATH` and `+++ b/PATH` before its hunks.")
-    twice = {patch.path for patch in patches if [other.path for other in patches].count(patch.path) > 1}
-    if twice:
-        raise PatchMalformed(f"The patch names {min(twice)!r} more than once. Put all its hunks under one head.")
+    path, times = Counter(patch.path for patch in patches).most_common(1)[0]
+    if times > 1:
+        raise PatchMalformed(f"The patch names {path!r} more than once. Put all its hunks under one head.")
     return tuple(patches)
 
 
@@ -113,6 +118,28 @@ def _require_idle(line: str, place: int) -> None:
         raise PatchMalformed(f"Line {place + 1} of the patch is not understood: {line[:60]!r}.")
 
 
+def _begins_file(lines: Sequence[str], place: int) -> bool:
+    return lines[place].startswith("--- ") and place + 1 < len(lines) and lines[place + 1].startswith("+++ ")
+
+
+def _is_empty(lines: Sequence[str], place: int) -> bool:
+    """Tell whether a file that comes or goes has no lines: then git names it in its own head only."""
+    for at in range(place + 1, len(lines)):
+        if not lines[at].startswith("index ") and lines[at].strip():
+            return not _begins_file(lines, at)
+    return True
+
+
+def _empty_file(lines: Sequence[str], place: int) -> FilePatch:
+    head = lines[place - 1].removeprefix("diff --git ") if place else ""
+    # Both names are the same, so that the middle is known even if they hold blanks.
+    old, new = (_name(name) for name in (head[: len(head) // 2], head[len(head) // 2 + 1 :]))
+    if head == lines[place - 1] or old is None or new is None or not (old.startswith("a/") and new.startswith("b/")):
+        raise PatchMalformed(f"Line {place + 1} of the patch: it is not clear which file is meant.")
+    creates = lines[place].startswith("new ")
+    return FilePatch(_same_path(old, new, place - 1), creates, not creates, ())
+
+
 def _file(lines: Sequence[str], place: int) -> tuple[FilePatch, int]:
     old, new = (_name(lines[place + step][4:]) for step in (0, 1))
     if old is None and new is None:
@@ -132,7 +159,22 @@ def _name(text: str) -> str | None:
     name = text.split("\t")[0].rstrip()
     if not name:
         raise PatchMalformed("The patch has a head without a path.")
+    if len(name) > 1 and name.startswith('"') and name.endswith('"'):
+        return _unquoted(name[1:-1])
     return None if name == "/dev/null" else name
+
+
+def _unquoted(name: str) -> str:
+    """Return a name as it is, which git has put into quotes because of a letter that is not plain."""
+    plain = _ESCAPED.sub(lambda found: _letter(found[1]), name.encode())
+    try:
+        return plain.decode()
+    except UnicodeDecodeError:
+        raise PatchMalformed(f"The path {name!r} in the patch is no valid text.") from None
+
+
+def _letter(escaped: bytes) -> bytes:
+    return bytes([int(escaped, 8) & 0xFF]) if len(escaped) == 3 else _LETTERS.get(escaped, escaped)
 
 
 def _same_path(old: str | None, new: str | None, place: int) -> str:
@@ -215,6 +257,8 @@ def _differences(hunk: Hunk, lines: Sequence[str], near: int) -> Iterator[str]:
         there = lines[at] if 0 <= at < len(lines) else None
         if there is None:
             yield f"the file ends before line {at + 1}, where the patch has {_short(wanted)}"
+        elif there == wanted[:-1] + "\r\n":
+            yield f"line {at + 1} ends in \\r\\n, as those of the patch must then too"
         elif there != wanted:
             yield f"line {at + 1} is {_short(there)}, and the patch has {_short(wanted)}"
 

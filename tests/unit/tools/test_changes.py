@@ -1,6 +1,8 @@
 """Tools that change files: what they say they would do is what they do, once, and it can be brought back."""
 
+import asyncio
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -225,6 +227,79 @@ async def test_a_patch_whose_lines_have_moved_still_fits(root: Path) -> None:
 async def test_a_misfit_tells_what_is_there(root: Path) -> None:
     finished = await act(root, "files.patch", patch=PATCH.replace("-two", "-deux"))
     assert "line 2 is 'two', and the patch has 'deux'" in finished.text
+
+
+async def test_what_git_says_of_any_names_and_of_empty_files_is_done(tmp_path: Path) -> None:
+    names = ("plain.txt", "two words.txt", "grün/ä ö.txt", 'say "it".txt', "tab\there.txt", "b/b/x", "back\\slash")
+    old, new, root = (tmp_path / folder for folder in ("old", "new", "root"))
+    for place in (old, new, root):
+        for number, name in enumerate(names):
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_text(f"{number}\n" + "new\n" * (place is new))
+        (place / "pkg").mkdir()
+    for place in (old, root):
+        (place / "pkg/gone here").write_text("")
+        (place / "pkg/gone.txt").write_text("x\n")
+    (new / "pkg/__init__.py").write_text("")
+    (new / "pkg/ü.txt").write_text("")
+    command = ["git", "diff", "--no-index", "--no-renames", "old", "new"]
+    said = await asyncio.to_thread(subprocess.run, command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    patch = said.stdout.replace("a/old/", "a/").replace("b/new/", "b/").replace("b/old/", "b/").replace("a/new/", "a/")
+    finished = await act(root, "files.patch", patch=patch)
+    assert finished.outcome is Outcome.OK, finished.text
+    assert everything(root) == everything(new)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "diff --git a/e b/f\nnew file mode 100644\nindex 0..1\n",
+        "new file mode 100644\nindex 0..1\n",
+        "diff --git a/docs/plan.md b/docs/plan.md\ndeleted file mode 100644\nindex 1..0\n",
+        "diff --git a/notes.txt b/notes.txt\nnew file mode 100644\nindex 0..1\n",
+    ],
+)
+async def test_nothing_of_a_patch_is_left_out_in_silence(root: Path, head: str) -> None:
+    before = everything(root)
+    assert (await act(root, "files.patch", patch=head)).outcome is Outcome.ERROR
+    finished = await act(
+        root, "files.patch", patch=head + "diff --git a/y b/y\n--- /dev/null\n+++ b/y\n@@ -0,0 +1 @@\n+y\n"
+    )
+    assert finished.outcome is Outcome.ERROR
+    assert everything(root) == before
+
+
+async def test_a_patch_of_too_many_files_is_refused_before_they_are_read(root: Path) -> None:
+    one = "--- /dev/null\n+++ b/f{}\n@@ -0,0 +1 @@\n+x\n"
+    finished = await act(root, "files.patch", patch="".join(map(one.format, range(20_000))))
+    assert "20000 files; 100 are the most" in finished.text
+
+
+async def test_a_patch_of_files_that_are_too_much_together_is_refused(root: Path) -> None:
+    for number in range(6):
+        (root / f"f{number}").write_bytes(b"x\n" + b"y" * (7 << 20))
+    one = "--- a/f{0}\n+++ b/f{0}\n@@ -1 +1 @@\n-x\n+z\n"
+    finished = await act(root, "files.patch", patch="".join(map(one.format, range(6))))
+    assert "are too much at once" in finished.text
+    assert (root / "f0").read_bytes().startswith(b"x")
+
+
+async def test_lines_that_end_otherwise_are_named(root: Path) -> None:
+    (root / "notes.txt").write_bytes(b"one\r\ntwo\r\nthree\r\n")
+    assert "line 1 ends in \\r\\n" in (await act(root, "files.patch", patch=PATCH)).text
+    (root / "notes.txt").write_bytes(b"one\r\ntwo\r\n")
+    patch = "--- a/notes.txt\n+++ b/notes.txt\n@@ -1,2 +1,2 @@\n one\r\n-two\r\n+2\r\n"
+    assert (await act(root, "files.patch", patch=patch)).outcome is Outcome.OK
+    assert (root / "notes.txt").read_bytes() == b"one\r\n2\r\n"
+
+
+async def test_texts_that_are_alike_in_every_other_line_are_compared_in_no_time(root: Path) -> None:
+    """Whoever compares each with each of them takes minutes."""
+    texts = ["".join(f"{mark}{number}\n\n" for number in range(500)) for mark in "uv"]
+    (root / "notes.txt").write_text(texts[0])
+    for _ in range(3):
+        effect = await foresee(root, "files.write", path="notes.txt", text=texts[1], mode="replace")
+        assert effect.detail.startswith("--- a/notes.txt")
 
 
 async def test_a_file_that_is_no_text_is_not_patched(root: Path) -> None:

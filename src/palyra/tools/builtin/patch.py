@@ -11,14 +11,21 @@ from palyra.core.message import clean_text
 from palyra.core.tool import Risk
 from palyra.sandbox.content import one_line
 from palyra.sandbox.workspace import Workspace
-from palyra.sandbox.writing import Change, look
+from palyra.sandbox.writing import MAX_CHANGES, Change, look
 from palyra.tools import patch as patches
 from palyra.tools.base import ToolContext, tool
 from palyra.tools.changes import apply, effect_of, finished_before, text_of
 
+MOST_BYTES = 64 * 1024 * 1024
+"""Of all files that are changed together, before and after: as much is held in memory."""
+
 
 class NotText(Invalid):
     """The file is no text in UTF-8, so it can not be patched."""
+
+
+class PatchTooLarge(Invalid):
+    """The files that the patch names are too much at once: 64 MiB before and after. Make several patches of it."""
 
 
 class PatchedTwice(Invalid):
@@ -51,7 +58,17 @@ async def patch(
 
 
 def _planned(workspace: Workspace, text: str) -> list[Change]:
-    changes = [_change(workspace, one) for one in patches.parse(clean_text(text, what="patch"))]
+    asked = patches.parse(clean_text(text, what="patch"))
+    if len(asked) > MAX_CHANGES:
+        raise PatchTooLarge(f"The patch names {len(asked)} files; {MAX_CHANGES} are the most. Make several of it.")
+    changes: list[Change] = []
+    held = 0
+    for one in asked:
+        change = _change(workspace, one)
+        changes.append(change)
+        held += len(change.after or b"") + (len(change.found.content.data) if change.found.content is not None else 0)
+        if held > MOST_BYTES:
+            raise PatchTooLarge
     if len({change.found.path for change in changes}) < len(changes):
         raise PatchedTwice
     return changes
