@@ -55,8 +55,9 @@ def set_up_failed(tier: Tier, said: str) -> Lack:
     if tier is Tier.STRICT and any(word in said for word in ("namespace", "uid map", "loopback", "not permitted")):
         return Lack(
             f"bubblewrap may not make namespaces ({said})",
-            "Allow them: `sysctl kernel.unprivileged_userns_clone=1` (Debian) or"
-            " `sysctl kernel.apparmor_restrict_unprivileged_userns=0` (Ubuntu); in a container they need"
+            "Allow them: `sysctl kernel.unprivileged_userns_clone=1` (Debian),"
+            " `sysctl kernel.apparmor_restrict_unprivileged_userns=0` (Ubuntu) or"
+            " `sysctl user.max_user_namespaces=10000` (where it is 0); in a container they need"
             " `--security-opt seccomp=unconfined` or the like.",
         )
     return Lack(f"it could not be set up ({said})", "See `palyra sandbox check`.")
