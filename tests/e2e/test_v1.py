@@ -251,10 +251,19 @@ def test_pictures_come_in_the_request(daemon: Daemon, ai: OpenAI) -> None:
 
     (accepted, *_) = daemon.tape(f"/runs/{look(PIXEL)}")
     assert accepted.event["images"][0]["media_type"] == "image/png"
-    for bad in ("https://example.org/cat.png", "data:image/png;base64,????", "data:image/png;base64,aGVsbG8="):
+    inside = "http://127.0.0.1:7717/console/v1/status"
+    for bad in (inside, "http://localhost/cat.png", "data:image/png;base64,????", "data:image/png;base64,aGVsbG8="):
         with pytest.raises(BadRequestError) as refused:
             look(bad)
         assert refused.value.param == "messages[0]"
+        if bad.startswith("http"):
+            assert f"The picture at {bad} can not be had" in str(refused.value)
+            with pytest.raises(BadRequestError, match="can not be had") as refused:
+                ai.responses.create(
+                    model="palyra",
+                    input=[{"role": "user", "content": [{"type": "input_image", "detail": "auto", "image_url": bad}]}],
+                )
+            assert refused.value.param == "input[0]"
 
 
 # -- the caller's own tools

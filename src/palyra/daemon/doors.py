@@ -49,6 +49,7 @@ from palyra.gateway.records import Status
 from palyra.gateway.streams import Streams
 from palyra.journal.engine import Engine
 from palyra.journal.tail import Tail
+from palyra.policy.gate import Gate
 from palyra.providers.remote import Remote
 from palyra.providers.roster import Roster
 from palyra.runs.agents import Agents
@@ -104,6 +105,7 @@ def build(
     shadows: Shadows,
     watch: Watch,
     toolbox: Toolbox,
+    gate: Callable[[], Gate],
     roster: Roster,
     glance: Glance,
     remote: Callable[[str, str], Remote],
@@ -144,6 +146,7 @@ def build(
         control=control,
         agents=agents,
         toolbox=toolbox,
+        gate=gate,
         roster=roster,
         remote=remote,
         embeddings=embeddings,

@@ -225,6 +225,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             shadows=shadows,
             watch=watch,
             toolbox=toolbox,
+            gate=lambda: policies.gate,
             roster=roster,
             glance=context.glance,
             remote=remote,

@@ -100,6 +100,11 @@ class Intake:
         """Work with other limits from the next message on."""
         self._limits, self._queued_inputs = limits, queued_inputs
 
+    def check_open(self, principal: PrincipalId) -> None:
+        """Raise while nothing is taken in from a principal."""
+        if (stop := self._stops.stopped(principal)) is not None:
+            raise _stopped(stop)
+
     async def accept(self, inbound: Inbound) -> Accepted:
         """Take a message in: a new run, or a further input of the active one."""
         _check(inbound)
@@ -137,8 +142,7 @@ class Intake:
 
         `name` is the id of the question, or its code.
         """
-        if (stop := self._stops.stopped(principal)) is not None:
-            raise _stopped(stop)
+        self.check_open(principal)
         at = self._clock.now()
         run_id = RunId(self._ids.new())
         with self._keep_place() as carrier:

@@ -32,7 +32,9 @@ class Chat:
         asked = parse(body, ChatRequest, RULES)
         manner = manner_of(request, user=asked.user)
         target = await self._models.target(principal, asked.model)
-        inbound = await asyncio.to_thread(self._inbound, principal, asked, manner, target)
+        pictures = Pictures()
+        inbound = await asyncio.to_thread(self._inbound, principal, asked, manner, target, pictures)
+        inbound = await self._door.with_pictures(inbound, pictures)
         created = int(self._parts.clock.now().timestamp())
         usage = asked.stream_options is not None and bool(asked.stream_options.include_usage)
 
@@ -41,9 +43,11 @@ class Chat:
 
         return await self._door.answer(inbound, manner, shape, stream=bool(asked.stream))
 
-    def _inbound(self, principal: PrincipalId, asked: ChatRequest, manner: Manner, target: Target) -> Inbound:
+    def _inbound(
+        self, principal: PrincipalId, asked: ChatRequest, manner: Manner, target: Target, pictures: Pictures
+    ) -> Inbound:
         """Return the message that the request brings. Takes a while if there are pictures in it."""
-        named, pictures = manner.session.key is not None, Pictures()
+        named = manner.session.key is not None
         talk = conversation_of(asked.messages, pictures, named=named)
         said = talk.end(param="messages") if named else talk.whole(param="messages")
         return inbound_of(

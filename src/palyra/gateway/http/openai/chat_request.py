@@ -51,7 +51,7 @@ class RefusalPart(Struct, frozen=True, tag_field="type", tag="refusal"):
 
 
 class ImageUrl(Struct, frozen=True):
-    """A picture, as a `data:` URL."""
+    """A picture, as a `data:` URL, or the address that it is fetched from."""
 
     url: str
     detail: str | None = None

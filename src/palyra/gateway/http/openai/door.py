@@ -10,7 +10,9 @@ from palyra.core.ids import PrincipalId
 from palyra.core.message import Accepted, Inbound
 from palyra.gateway.http.openai.call import Call, Manner
 from palyra.gateway.http.openai.conversation import Asked
+from palyra.gateway.http.openai.linked import Linked
 from palyra.gateway.http.openai.parts import Parts
+from palyra.gateway.http.openai.pictures import Pictures
 from palyra.gateway.http.openai.sending import Shape, Streamed, Whole
 from palyra.gateway.http.openai.telling import Telling, void_turns
 from palyra.journal import tape
@@ -23,6 +25,11 @@ class Door:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._linked = Linked(parts.gate, check=parts.intake.check_open, clock=parts.clock)
+
+    async def with_pictures(self, inbound: Inbound, pictures: Pictures) -> Inbound:
+        """Return the message with the pictures that it names by their addresses."""
+        return await self._linked.fetched(inbound, pictures.links)
 
     async def answer(self, inbound: Inbound, manner: Manner, make: MakeShape, *, stream: bool) -> ASGIApp:
         """Take a message in, and return what answers it."""

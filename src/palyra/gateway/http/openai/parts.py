@@ -7,6 +7,7 @@ from palyra.core.clock import Clock
 from palyra.gateway.streams import Streams
 from palyra.journal.engine import Engine
 from palyra.journal.tail import Tail
+from palyra.policy.gate import Gate
 from palyra.providers.remote import Remote
 from palyra.providers.roster import Roster
 from palyra.runs.agents import Agents
@@ -28,6 +29,8 @@ class Parts:
     control: Control
     agents: Agents
     toolbox: Toolbox
+    gate: Callable[[], Gate]
+    """Gives the policies in force."""
     roster: Roster
     remote: Callable[[str, str], Remote]
     """Gives the provider and the model of two names, for requests that are passed on."""

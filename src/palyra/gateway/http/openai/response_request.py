@@ -53,7 +53,7 @@ class Refusal(Struct, frozen=True, tag_field="type", tag="refusal"):
 
 
 class InputImage(Struct, frozen=True, tag_field="type", tag="input_image"):
-    """A picture, as a `data:` URL."""
+    """A picture, as a `data:` URL, or the address that it is fetched from."""
 
     image_url: str | None = None
     detail: str | None = None

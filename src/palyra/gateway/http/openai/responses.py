@@ -68,7 +68,9 @@ class Responses:
         if asked.previous_response_id is not None:
             manner = await self._following(principal, asked.previous_response_id, manner)
         target = await self._models.target(principal, asked.model)
-        inbound = await asyncio.to_thread(self._inbound, principal, asked, manner, target)
+        pictures = Pictures()
+        inbound = await asyncio.to_thread(self._inbound, principal, asked, manner, target, pictures)
+        inbound = await self._door.with_pictures(inbound, pictures)
         created = int(self._parts.clock.now().timestamp())
 
         def shape(accepted: Accepted) -> ResponseShape:
@@ -98,9 +100,11 @@ class Responses:
         )
         return reply(ResponseShape(frame).whole(telling))
 
-    def _inbound(self, principal: PrincipalId, asked: ResponseRequest, manner: Manner, target: Target) -> Inbound:
+    def _inbound(
+        self, principal: PrincipalId, asked: ResponseRequest, manner: Manner, target: Target, pictures: Pictures
+    ) -> Inbound:
         """Return the message that the request brings. Takes a while if there are pictures in it."""
-        goes_on, pictures = manner.session != SessionRef(), Pictures()
+        goes_on = manner.session != SessionRef()
         talk = conversation_of(asked, pictures, named=goes_on)
         # Who goes on from an answer sends what is new and nothing else; whoever names a session may send it all.
         by_name = manner.session.key is not None
