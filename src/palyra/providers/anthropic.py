@@ -212,7 +212,7 @@ class Reading:
         names = names_of(prompt)
         self._target = target
         self._answer = answer_tool(prompt, target, names)
-        self._drafts = Drafts(target, names)
+        self._drafts = Drafts(target, names, prompt.tools)
         self._open: dict[int, _Part] = {}
         self._counts = dict.fromkeys(_COUNTS, 0)
         self._stop: str | None = None

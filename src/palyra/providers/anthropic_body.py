@@ -15,6 +15,7 @@ from palyra.providers.anthropic_schema import closed
 from palyra.providers.dialect import Target
 from palyra.providers.draft import names_of
 from palyra.providers.names import Names
+from palyra.providers.tool_schema import fitted
 
 NAME = "anthropic"
 ANSWER = "answer_in_json"
@@ -28,7 +29,6 @@ UNSEEN = "(a picture that can not be shown here)"
 _NEWEST = (99, 0)
 _NUMBER = re.compile(r"(?:^|[-._@/])(\d{1,2})(?=$|[-._@:])")
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_TOP_LEVEL = frozenset({"anyOf", "oneOf", "allOf"})
 _CACHED = {"type": "ephemeral"}
 _CHOICES = {Choice.AUTO: "auto", Choice.NONE: "none", Choice.REQUIRED: "any"}
 
@@ -78,7 +78,7 @@ def body_of(prompt: Prompt, target: Target) -> JsonObject:
         else:
             free = bool(prompt.tools) and options.choice is not Choice.NONE
             choice = {"type": "any"} if free else {"type": "tool", "name": answer}
-            tools.append(_tool(answer, "Give your answer by calling this, in the end.", options.schema))
+            tools.append(_tool(answer, "Give your answer by calling this, in the end.", fitted(options.schema)))
     if tools:
         body["tools"], body["tool_choice"] = tools, choice
     # Who is made to call a tool may not think.
@@ -101,7 +101,9 @@ def body_of(prompt: Prompt, target: Target) -> JsonObject:
 def _tools(prompt: Prompt, names: Names) -> tuple[list[JsonObject], JsonObject]:
     """Return the tools, and whether they may be called."""
     if prompt.tools:
-        tools = [_tool(names.out(tool.name), tool.description, tool.parameters) for tool in prompt.tools]
+        tools = [
+            _tool(names.out(tool.name), tool.description, fitted(tool.parameters, keys=True)) for tool in prompt.tools
+        ]
         return tools, {"type": _CHOICES[prompt.options.choice]}
     # What was called must be declared, also when nothing can be called any more.
     called = {names.out(call.tool) for message in prompt.messages for call in message.calls}
@@ -109,9 +111,7 @@ def _tools(prompt: Prompt, names: Names) -> tuple[list[JsonObject], JsonObject]:
 
 
 def _tool(name: str, description: str, parameters: JsonObject) -> JsonObject:
-    # It must be the schema of an object, without alternatives at its top. The arguments are checked by us all the same.
-    schema = {key: value for key, value in parameters.items() if key not in _TOP_LEVEL} | {"type": "object"}
-    return {"name": name, "description": description, "input_schema": schema}
+    return {"name": name, "description": description, "input_schema": {**parameters, "type": "object"}}
 
 
 def _thinking(prompt: Prompt, target: Target, *, limit: int) -> JsonObject | None:

@@ -1,13 +1,15 @@
 """Tool calls whose arguments come in pieces, and that are proposed when they are whole."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from palyra.core.prompt import CallProposed, Prompt
+from palyra.core.tool import ToolSpec
 from palyra.providers.base import FailureKind
 from palyra.providers.calls import read_arguments
 from palyra.providers.dialect import Target
 from palyra.providers.failure import failure
 from palyra.providers.names import Names
+from palyra.providers.tool_schema import restored
 
 MOST_CHARS = 4 * 1024 * 1024
 """What the arguments of a turn may come to."""
@@ -37,9 +39,11 @@ class Draft:
 class Drafts:
     """The calls of one turn, in the order in which they began."""
 
-    def __init__(self, target: Target, names: Names) -> None:
+    def __init__(self, target: Target, names: Names, tools: Sequence[ToolSpec]) -> None:
+        """`tools` are those that the prompt offers."""
         self._target = target
         self._names = names
+        self._tools = tools
         self._chars = 0
         self.all: list[Draft] = []
 
@@ -69,9 +73,11 @@ class Drafts:
         drafts, self.all = self.all, []
         for draft in drafts:
             arguments, malformed = read_arguments(draft.text)
-            yield CallProposed(
-                call_id=draft.call_id, tool=self._names.back(draft.name), arguments=arguments, malformed=malformed
-            )
+            name = self._names.back(draft.name)
+            called = next((tool for tool in self._tools if tool.name == name), None)
+            if called is not None:
+                arguments = restored(called.parameters, arguments)
+            yield CallProposed(call_id=draft.call_id, tool=name, arguments=arguments, malformed=malformed)
 
 
 def names_of(prompt: Prompt) -> Names:

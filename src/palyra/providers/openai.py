@@ -22,7 +22,6 @@ from palyra.providers.counts import count, made, part_of
 from palyra.providers.dialect import Request, Target
 from palyra.providers.draft import MOST_CHARS, Draft, Drafts, names_of
 from palyra.providers.failure import BROKE_OFF, error_words, failure, kind_of_error, refusal
-from palyra.providers.names import Names
 from palyra.providers.openai_body import NAME, body_of, thinker
 from palyra.providers.openai_models import known
 from palyra.providers.thought_tags import ThoughtTags
@@ -97,7 +96,7 @@ class OpenAi:
 
     def reader(self, prompt: Prompt, target: Target) -> "OpenAiReader":
         """Return who reads the answer to it."""
-        return OpenAiReader(target, names_of(prompt))
+        return OpenAiReader(prompt, target)
 
     def refused(self, status: int, headers: Mapping[str, str], body: bytes, target: Target) -> ProviderFailed:
         """Say what an answer means that is no stream."""
@@ -127,10 +126,10 @@ class _Models(Struct):
 class OpenAiReader:
     """Reads one answer."""
 
-    def __init__(self, target: Target, names: Names) -> None:
+    def __init__(self, prompt: Prompt, target: Target) -> None:
         self._target = target
         self._by = thinker(target)
-        self._drafts = Drafts(target, names)
+        self._drafts = Drafts(target, names_of(prompt), prompt.tools)
         self._by_index: dict[int, Draft] = {}
         self._thinks = ""
         """The field in which thoughts come; empty while none is under way."""

@@ -15,6 +15,7 @@ from palyra.providers.dialect import AS_JSON, Target
 from palyra.providers.draft import names_of
 from palyra.providers.names import Names
 from palyra.providers.openai_models import takes_completion_tokens, takes_short_ids
+from palyra.providers.tool_schema import fitted
 
 NAME = "openai"
 
@@ -28,7 +29,7 @@ def body_of(prompt: Prompt, target: Target) -> JsonObject:
     told = options.schema is not None and _is_at(target, "deepseek.com")
     body: JsonObject = {"model": target.model}
     if prompt.tools:
-        body["tools"] = [_tool(tool, names) for tool in prompt.tools]
+        body["tools"] = [_tool(tool, target, names) for tool in prompt.tools]
         if options.choice is not Choice.AUTO:
             body["tool_choice"] = options.choice.value
     body["messages"] = list(_messages(prompt, target, names))
@@ -85,9 +86,9 @@ def is_strict(schema: Any) -> bool:
     return all(is_strict(part) for part in schema.values())
 
 
-def parameters(tool: ToolSpec) -> JsonObject:
+def parameters(tool: ToolSpec, target: Target) -> JsonObject:
     """Return a tool's parameters as an object, which is what providers insist on."""
-    return {"type": "object", "properties": {}, **tool.parameters}
+    return fitted(tool.parameters, keys="claude" in target.model.lower())
 
 
 def thinker(target: Target) -> str:
@@ -123,8 +124,8 @@ def _call_id(given: str | None, target: Target) -> str:
     return sha256(given.encode()).hexdigest()[:9]
 
 
-def _tool(tool: ToolSpec, names: Names) -> JsonObject:
-    function = {"name": names.out(tool.name), "description": tool.description, "parameters": parameters(tool)}
+def _tool(tool: ToolSpec, target: Target, names: Names) -> JsonObject:
+    function = {"name": names.out(tool.name), "description": tool.description, "parameters": parameters(tool, target)}
     return {"type": "function", "function": function}
 
 
@@ -169,8 +170,9 @@ def _assistant(message: Message, target: Target, names: Names) -> JsonObject:
     said: JsonObject = {"role": "assistant", "content": message.text or (None if message.calls else "")}
     for reasoning in message.reasoning:
         # Thoughts that led to calls are wanted back with them for as long as the conversation goes on; others are only
-        # a burden, and some servers refuse them.
-        if is_own(reasoning, NAME, target) and (message.calls or "details" in reasoning.data):
+        # a burden, and some servers refuse them. Groq sends them, and refuses to be sent any.
+        wanted = (message.calls or "details" in reasoning.data) and not _is_at(target, "groq.com")
+        if is_own(reasoning, NAME, target) and wanted:
             _show_again(said, reasoning)
     if message.calls:
         said["tool_calls"] = [

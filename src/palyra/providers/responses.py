@@ -19,7 +19,6 @@ from palyra.providers.counts import count, made, part_of
 from palyra.providers.dialect import Request, Target
 from palyra.providers.draft import Draft, Drafts, names_of
 from palyra.providers.failure import error_words, failure, kind_of_error, refusal
-from palyra.providers.names import Names
 from palyra.providers.openai import DIALECT as CHAT
 from palyra.providers.openai_body import thinker
 from palyra.providers.openai_models import known
@@ -83,7 +82,7 @@ class Responses:
 
     def reader(self, prompt: Prompt, target: Target) -> "ResponsesReader":
         """Return who reads the answer to it."""
-        return ResponsesReader(target, names_of(prompt), stops=prompt.options.stop)
+        return ResponsesReader(prompt, target)
 
     def refused(self, status: int, headers: Mapping[str, str], body: bytes, target: Target) -> ProviderFailed:
         """Say what an answer means that is no stream."""
@@ -105,11 +104,11 @@ class Responses:
 class ResponsesReader:
     """Reads one answer."""
 
-    def __init__(self, target: Target, names: Names, *, stops: tuple[str, ...] = ()) -> None:
+    def __init__(self, prompt: Prompt, target: Target) -> None:
         self._target = target
-        self._drafts = Drafts(target, names)
+        self._drafts = Drafts(target, names_of(prompt), prompt.tools)
         self._by_item: dict[str, Draft] = {}
-        self._stops = _Stops(stops) if stops else None
+        self._stops = _Stops(prompt.options.stop) if prompt.options.stop else None
         self._spoke = False
         """It says its messages in pieces."""
         self._said = False

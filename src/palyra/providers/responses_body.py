@@ -11,6 +11,8 @@ from palyra.providers.openai_body import data_url, is_own, most_tokens, paramete
 from palyra.providers.openai_models import thinks
 
 NAME = "responses"
+LEAST_OUTPUT_TOKENS = 16
+"""A shorter answer can not be asked for."""
 
 
 def body_of(prompt: Prompt, target: Target) -> JsonObject:
@@ -19,11 +21,11 @@ def body_of(prompt: Prompt, target: Target) -> JsonObject:
     options = prompt.options
     body: JsonObject = {"model": target.model, "instructions": prompt.system}
     if prompt.tools:
-        body["tools"] = [_tool(tool, names) for tool in prompt.tools]
+        body["tools"] = [_tool(tool, target, names) for tool in prompt.tools]
         if options.choice is not Choice.AUTO:
             body["tool_choice"] = options.choice.value
     body["input"] = list(_items(prompt, target, names))
-    body["max_output_tokens"] = most_tokens(options, target)
+    body["max_output_tokens"] = max(LEAST_OUTPUT_TOKENS, most_tokens(options, target))
     body.update(sampling(options))
     if options.schema is not None:
         body["text"] = {"format": {"type": "json_schema", **shape(options.schema)}}
@@ -37,13 +39,13 @@ def body_of(prompt: Prompt, target: Target) -> JsonObject:
     return body
 
 
-def _tool(tool: ToolSpec, names: Names) -> JsonObject:
+def _tool(tool: ToolSpec, target: Target, names: Names) -> JsonObject:
     # Unless told otherwise, this dialect takes only schemas that name all that they have.
     return {
         "type": "function",
         "name": names.out(tool.name),
         "description": tool.description,
-        "parameters": parameters(tool),
+        "parameters": parameters(tool, target),
         "strict": False,
     }
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from msgspec import structs
 
 from palyra.core.prompt import Choice, Image, Message, Options, Prompt, Role, StopReason, TurnDone
 from palyra.core.tool import JsonObject, ToolSpec
@@ -215,3 +216,9 @@ def test_an_answer_that_fails_is_of_its_kind(event: JsonObject, kind: FailureKin
 
 def _bytes(event: JsonObject) -> bytes:
     return json.dumps(event).encode()
+
+
+def test_an_answer_is_not_asked_to_be_shorter_than_it_can() -> None:
+    prompt = structs.replace(a_prompt("hello"), options=Options(max_output_tokens=5))
+
+    assert sent(DIALECT, prompt, target_of(DIALECT, "gpt-5"))["max_output_tokens"] == 16
