@@ -13,6 +13,9 @@ HIDDEN = "[redacted]"
 SHORTEST_VALUE = 8
 """A shorter value would also be found where it is not meant, and its place would then tell of it."""
 
+SHORTEST_PIECE = 20
+"""From so many characters on, a part of a value of several lines is no word that others use."""
+
 NAMES = frozenset(
     {
         "access_token",
@@ -84,8 +87,15 @@ def _forms(known: Iterable[tuple[bytes, str]]) -> Iterable[tuple[str, str]]:
         plain = value.decode("utf-8", errors="replace").strip()
         if len(plain) >= SHORTEST_VALUE:
             quoted = json.dumps(plain)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1]
-            for form in {plain, *quoted, quote(plain, safe=""), quote(plain)}:
+            for form in {plain, *quoted, quote(plain, safe=""), quote(plain), *_pieces(plain)}:
                 yield form, name
+
+
+def _pieces(plain: str) -> Iterable[str]:
+    """Return the parts of a value of several lines, which are often shown one by one: numbered, indented or cut."""
+    if "\n" not in plain:
+        return ()
+    return [piece for piece in plain.split() if len(piece) >= SHORTEST_PIECE and not piece.startswith("---")]
 
 
 def _is_telling(name: str) -> bool:

@@ -24,6 +24,7 @@ from palyra.tools.arguments import BadCall, check
 from palyra.tools.base import Tool, ToolContext
 from palyra.tools.catalog import Catalog
 
+SHORTEST_SAID = 3
 _CLINGS = re.compile(r"[\w./\\~@:$%#=&?+*-]")
 """What stands right before a value, if that is the rest of something longer."""
 _GOES_ON = re.compile(r"\w|[/\\@$%#=&?+*~-]|[.:]\w")
@@ -131,7 +132,8 @@ def origins(entries: Iterable[Entry], calls: Iterable[CallId]) -> dict[CallId, t
     """Return where the arguments of each call come from, given the entries of its run.
 
     What the model wrote has the labels of all that it had read, unless every value of it stands literally in what the
-    owner said: then the owner said it. A part of a longer word or path is not what the owner said.
+    owner said: then the owner said it. A part of a longer word or path is not what the owner said, and values of which
+    none has more than a letter or two are found by chance.
     """
     wanted, said, found = set(calls), list[str](), dict[CallId, tuple[str, ...]]()
     for entry in entries:
@@ -140,11 +142,16 @@ def origins(entries: Iterable[Entry], calls: Iterable[CallId]) -> dict[CallId, t
                 said.append(text)
             case ToolProposed(call_id=call_id, arguments=arguments, labels=of) if call_id in wanted:
                 values = [value for part in arguments.values() for value in _texts(part)]
-                spoken = bool(values) and all(any(_stands_in(text, value) for text in said) for value in values)
+                spoken = _tells(values) and all(any(_stands_in(text, value) for text in said) for value in values)
                 found[call_id] = (labels.OWNER,) if spoken else of
             case _:
                 pass
     return found
+
+
+def _tells(values: Iterable[str]) -> bool:
+    """Tell whether any value is long enough to have been meant: "a" and "1" stand in nearly everything."""
+    return any(len(value.strip()) >= SHORTEST_SAID for value in values)
 
 
 def _stands_in(text: str, value: str) -> bool:

@@ -66,3 +66,14 @@ def test_a_value_of_fewer_than_eight_characters_is_left() -> None:
 
 def test_bytes_that_are_no_text_hurt_nobody() -> None:
     assert redact_values("plain text", {"key": b"\xff\xfe" * 10, "nul": b"\0" * 10}) == "plain text"
+
+
+def test_a_value_of_several_lines_is_hidden_line_by_line() -> None:
+    body = ["MIIEvQIBADANBgkqhkiG9w0BAQEFAASC", "BKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj"]
+    key = "\n".join(["-----BEGIN KEY-----", *body, "-----END KEY-----"]).encode()
+    numbered = "\n".join(f"  {place}\t{line}" for place, line in enumerate(key.decode().splitlines(), 1))
+    for text in (key.decode(), key.decode().replace("\n", "\r\n"), numbered, f"near {body[1]} it failed"):
+        hidden = redact_values(text, {"deploy": key})
+        assert not any(line in hidden for line in body), text
+        assert "[secret deploy]" in hidden
+    assert redact_values("-----BEGIN KEY-----", {"deploy": key}) == "-----BEGIN KEY-----"
