@@ -107,7 +107,7 @@ async def test_a_call_that_a_crash_interrupted_is_attested_as_such(begin: Begin)
 async def test_a_call_that_outlasted_the_run_is_attested_as_interrupted(begin: Begin) -> None:
     door = Door()
     world = await begin(
-        first_calls(Call(tool="door.wait"), then="Done."), tools=[door.tool], limits=Limits(wall_clock_ms=150)
+        first_calls(Call(tool="door.wait"), then="Done."), tools=[door.tool], limits=Limits(wall_clock_ms=1_000)
     )
     said = await world.say("Wait.")
     await world.ended(said)

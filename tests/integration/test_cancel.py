@@ -191,10 +191,14 @@ async def test_a_cancel_right_before_any_commit_of_the_run_is_not_missed(
 
         world.line.before_write = step_in
         run = await world.ended(said, seconds=SOON)
-        if run.status is RunStatus.DONE:
+        if run.status is RunStatus.CANCELLED:
+            continue
+        # What the run is cancelled before may be a write of somebody else's, while its own last one goes through.
+        assert run.status is RunStatus.DONE
+        assert "cancel_requested" not in await world.kinds(said)
+        if next(writes) <= place:
             break
-        assert run.status is RunStatus.CANCELLED
-    assert place > 10
+    assert place > 5
     assert not caplog.records, "a cancel is no fault"
 
 

@@ -68,7 +68,7 @@ async def test_a_run_without_tool_calls_allowed_still_answers(begin: Begin) -> N
 
 async def test_a_tool_that_outlasts_the_wall_clock_is_stopped_and_the_model_told(begin: Begin) -> None:
     door = Door()
-    world = await begin(busy(Call(tool="door.wait")), tools=[door.tool], limits=Limits(wall_clock_ms=150))
+    world = await begin(busy(Call(tool="door.wait")), tools=[door.tool], limits=Limits(wall_clock_ms=1_000))
     said = await world.say("Wait.")
     await assert_last_words(world, said, LimitKind.WALL_CLOCK)
     assert (door.came, door.sent_away) == (1, 1)
@@ -80,7 +80,7 @@ async def test_a_model_that_outlasts_the_wall_clock_is_asked_once_more(begin: Be
         rules=(Rule(when=When(tools=True), actions=(Endless(text="la ", delay_ms=2),)),),
         default=(Text(text=LAST_WORDS),),
     )
-    world = await begin(script, limits=Limits(wall_clock_ms=150))
+    world = await begin(script, limits=Limits(wall_clock_ms=1_000))
     said = await world.say("Sing.")
     await assert_last_words(world, said, LimitKind.WALL_CLOCK)
     kinds = await world.kinds(said)
@@ -90,7 +90,7 @@ async def test_a_model_that_outlasts_the_wall_clock_is_asked_once_more(begin: Be
 async def test_a_last_turn_that_never_ends_is_cancelled_for_its_time(begin: Begin) -> None:
     world = await begin(
         busy(Call(tool="time.now"), last=(Endless(text="and ", delay_ms=2),)),
-        limits=Limits(model_turns=1, wall_clock_ms=100, last_turn_ms=100),
+        limits=Limits(model_turns=1, wall_clock_ms=500, last_turn_ms=500),
     )
     said = await world.say("Go.")
     run = await world.ended(said)
@@ -98,7 +98,7 @@ async def test_a_last_turn_that_never_ends_is_cancelled_for_its_time(begin: Begi
     events = await world.events(said)
     assert isinstance(events[-1], RunCancelled)
     assert "model_text" in await world.kinds(said)
-    assert 200 <= (await world.state(said)).carried_ms < 2_000
+    assert 1_000 <= (await world.state(said)).carried_ms < 10_000
 
 
 async def test_a_last_turn_without_a_word_is_a_failure(begin: Begin) -> None:
