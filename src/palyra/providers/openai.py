@@ -21,7 +21,7 @@ from palyra.providers.calls import read_arguments
 from palyra.providers.counts import count, made, part_of
 from palyra.providers.dialect import Request, Target
 from palyra.providers.draft import MOST_CHARS, Draft, Drafts, names_of
-from palyra.providers.failure import BROKE_OFF, error_words, failure, kind_of_error, refusal
+from palyra.providers.failure import BROKE_OFF, error_in, error_words, failure, kind_of_error, refusal
 from palyra.providers.openai_body import NAME, body_of, thinker
 from palyra.providers.openai_models import known
 from palyra.providers.thought_tags import ThoughtTags
@@ -112,7 +112,10 @@ class OpenAi:
 
     def listed(self, body: bytes) -> list[str]:
         """Return the models of such a list."""
-        return sorted(model.id for model in msgspec.json.decode(body, type=_Models).data)
+        found = _list.decode(body)
+        # Together sends the list bare, and an Ollama without models none at all.
+        models = found if isinstance(found, list) else found.data or ()
+        return sorted({model.id for model in models})
 
 
 class _Model(Struct):
@@ -120,7 +123,10 @@ class _Model(Struct):
 
 
 class _Models(Struct):
-    data: list[_Model]
+    data: list[_Model] | None
+
+
+_list = msgspec.json.Decoder(_Models | list[_Model])
 
 
 class OpenAiReader:
@@ -147,6 +153,8 @@ class OpenAiReader:
         """Take in one event."""
         if data == b"[DONE]":
             return self._done()
+        if name == "error":
+            raise self._failed(*(error_in(data) or ("", "")))
         chunk = _decode(data)
         choices = chunk.choices
         if choices and chunk.usage is None and chunk.error is None:
@@ -177,8 +185,7 @@ class OpenAiReader:
 
     def _whole(self, chunk: _Chunk) -> Iterator[ModelEvent]:
         if chunk.error:
-            message, code = error_words({"error": chunk.error}) or ("", "")
-            raise failure(self._target, kind_of_error(message, code), message or code)
+            raise self._failed(*(error_words({"error": chunk.error}) or ("", "")))
         if chunk.usage is not None:
             self._usage = _usage(chunk.usage)
         for choice in chunk.choices or ():
@@ -189,6 +196,9 @@ class OpenAiReader:
                 yield from self._delta(choice.message)
             if choice.finish_reason != "null":
                 self._finish = choice.finish_reason or self._finish
+
+    def _failed(self, message: str, code: str) -> ProviderFailed:
+        return failure(self._target, kind_of_error(message, code), message or code, why="it gives no reason")
 
     def _delta(self, delta: _Delta) -> Iterator[ModelEvent]:
         if delta.reasoning_details:

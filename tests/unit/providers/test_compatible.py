@@ -323,3 +323,30 @@ def test_counts_of_gemini_that_are_none_cost_nobody_the_answer(count: Any) -> No
 
     assert text_of(events) == "Hi"
     assert end_of(events).usage.output_tokens == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "models"),
+    [
+        (b'[{"id": "b"}, {"id": "a", "type": "chat"}]', ["a", "b"]),
+        (b'{"object": "list", "data": null}', []),
+        (b'{"data": [{"id": "a"}, {"id": "a"}]}', ["a"]),
+    ],
+)
+def test_a_list_of_models_may_be_bare_or_empty(body: bytes, models: list[str]) -> None:
+    assert OPENAI.listed(body) == models
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (b'{"message": "Model unloaded."}', FailureKind.UNAVAILABLE),
+        (b'{"error": {"message": "Slow down", "code": 429}}', FailureKind.RATE_LIMIT),
+        (b"oops", FailureKind.UNAVAILABLE),
+    ],
+)
+def test_an_event_that_is_called_an_error_is_one(data: bytes, kind: FailureKind) -> None:
+    with pytest.raises(ProviderFailed) as caught:
+        list(OPENAI.reader(PROMPT, GPT).feed("error", data))
+
+    assert caught.value.kind is kind
