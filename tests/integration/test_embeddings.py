@@ -27,6 +27,7 @@ from palyra.runs.sessions import SessionPutAway
 from palyra.runs.stops import Stopped
 from palyra.runs.usage import Usage as Reader
 from palyra.settings import SpendingSettings
+from tests.contract.journal.builders import occupied
 from tests.integration.cast import ECHO, Door, first_calls, on_postgres
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
@@ -364,6 +365,65 @@ async def test_a_caller_that_is_cut_off_leaves_nothing_set_aside(begin: Begin) -
         await asking
     found = await only_row(world)
     assert (found.state, found.micros) == (VOIDED, 100)
+
+
+async def test_a_caller_that_is_cut_off_while_the_reservation_is_written_leaves_nothing_set_aside(begin: Begin) -> None:
+    world, provider = await priced(begin), Provider()
+    async with occupied(world.engine):
+        asking = asyncio.create_task(world.embeddings.ask(texts(), provider.send))
+        await asyncio.sleep(0)  # it has been queued then
+        asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert provider.asked == 0
+    assert (await only_row(world)).state == RESERVED
+    # Others that are under way do not keep it open.
+    other = asyncio.create_task(world.embeddings.ask(texts(BEN), provider.send))
+    await eventually(lambda: provider.asked)
+    world.clock.advance(EXPIRED)
+
+    async def settled() -> bool:
+        def query(conn: Connection) -> list[tuple[str, str]]:
+            return [(who, state) for who, state in conn.fetch("SELECT principal, state FROM usage ORDER BY principal")]
+
+        return await world.engine.read(query) == [(ANA, VOIDED), (BEN, RESERVED)]
+
+    left: bool = await eventually(settled)
+    assert left
+    provider.open.set()
+    await other
+
+
+async def test_one_call_that_can_not_be_settled_keeps_no_other_from_it(
+    begin: Begin, caplog: pytest.LogCaptureFixture
+) -> None:
+    world, provider = await priced(begin), Provider()
+    asking = asyncio.create_task(world.embeddings.ask(texts(), provider.send))
+    bens = asyncio.create_task(world.embeddings.ask(texts(BEN), provider.send))
+    await eventually(lambda: provider.asked == 2)
+
+    def change(conn: Connection, of_ana: str) -> str:
+        ((before,),) = conn.fetch("SELECT session_id FROM usage WHERE principal = :ana", {"ana": ANA})
+        conn.execute("UPDATE usage SET session_id = :now WHERE principal = :ana", {"ana": ANA, "now": of_ana})
+        return str(before)
+
+    session_id = await world.engine.write(lambda conn: change(conn, "nowhere"))
+    await world.engine.write(lambda conn: rows.void(conn, home="house"))
+    await eventually(lambda: [one for one in caplog.messages if "can not be settled" in one])
+    mine = {"ben": BEN}
+    ((bens_id,),) = await world.engine.read(
+        lambda conn: conn.fetch("SELECT run_id FROM usage WHERE principal = :ben", mine)
+    )
+
+    async def settled() -> bool:
+        return (await row(world, bens_id, BEN)).state == VOIDED
+
+    done: bool = await eventually(settled)
+    assert done
+    await world.engine.write(lambda conn: change(conn, session_id))
+    provider.open.set()
+    await asyncio.gather(asking, bens)
+    assert len([one for one in caplog.messages if "can not be settled" in one]) == 1
 
 
 async def test_a_stop_refuses_calls_and_ends_those_that_are_under_way(begin: Begin) -> None:

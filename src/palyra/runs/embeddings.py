@@ -111,6 +111,8 @@ class Embeddings:
         """Whose answers are waited for, and what ends that."""
         self._unwritten: dict[RunId, tuple[SessionId, EmbeddingsEnded]] = {}
         """What came of calls while the journal could not be written."""
+        self._beyond: set[RunId] = set()
+        """Calls whose tape can not be written: `palyra journal verify --deep` says why."""
         stops.on_stop(self._halt)
 
     async def ask(self, wanted: Wanted, send: Callable[[], Awaitable[Vectors]]) -> tuple[Begun, Vectors]:
@@ -153,6 +155,8 @@ class Embeddings:
                 finally:
                     del self._waiting[request_id]
         except TimeoutError:
+            if not limit.expired():
+                raise
             self._check_stopped(principal)
             raise Stopped from None
 
@@ -177,9 +181,23 @@ class Embeddings:
             del self._unwritten[request_id]
         left = await self._engine.read(lambda conn: embeddings.left_behind(conn, now_ms=now_ms, limit=AT_ONCE))
         for session_id, request_id in left:
-            await self._settle_left_behind(session_id, request_id, now_ms=now_ms)
+            if request_id not in self._beyond:
+                await self._try_to_settle(session_id, request_id, now_ms=now_ms)
 
-    async def _settle_left_behind(self, session_id: SessionId, request_id: RunId, *, now_ms: int) -> None:
+    async def _try_to_settle(self, session_id: SessionId, request_id: RunId, *, now_ms: int) -> None:
+        """Settle a call that was left behind; one for which that can not be done is told of once."""
+        try:
+            settled = await self._settle_left_behind(session_id, request_id, now_ms=now_ms)
+        except Unavailable:
+            raise
+        except Exception:
+            self._beyond.add(request_id)
+            log.exception("embeddings %s were left behind, and can not be settled", request_id)
+        else:
+            if settled:
+                log.warning("embeddings %s were left behind, and are settled at their estimate", request_id)
+
+    async def _settle_left_behind(self, session_id: SessionId, request_id: RunId, *, now_ms: int) -> bool:
         at = self._clock.now()
 
         def unit(conn: Connection) -> bool:
@@ -194,8 +212,7 @@ class Embeddings:
             )
             return end(conn, book, ended)
 
-        if await self._engine.write(unit):
-            log.warning("embeddings %s were left behind, and are settled at their estimate", request_id)
+        return await self._engine.write(unit)
 
     async def _begin(self, wanted: Wanted) -> Begun:
         request_id, at = RunId(self._ids.new()), self._clock.now()
