@@ -17,7 +17,7 @@ import msgspec
 from palyra.core.tool import JsonObject
 from palyra.sandbox import seccomp, strict
 from palyra.sandbox.base import Job, RootRefused, Tier
-from palyra.sandbox.places import SYSTEM, SYSTEM_FILES, Mount
+from palyra.sandbox.places import SYSTEM, Mount, system_files
 from palyra.sandbox.tiers import find
 
 SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
@@ -141,7 +141,7 @@ def _direct(launch: Launch, tier: Tier, job: Job, mounts: tuple[Mount, ...]) -> 
         "temporary": private,
         "limits": {f"RLIMIT_{name.upper()}": value for name, value in strict.held(limits).items()},
         "confined": confined,
-        "readable": [*SYSTEM, *SYSTEM_FILES, *MORE_SYSTEM_FILES, *(given if job.read_only else ())],
+        "readable": [*SYSTEM, *system_files(), *MORE_SYSTEM_FILES, *(given if job.read_only else ())],
         "writable": [private, *(() if job.read_only else given)],
         "devices": DEVICES,
         "filter": (seccomp.build(tier) or b"").hex(),

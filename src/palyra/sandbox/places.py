@@ -9,6 +9,7 @@ covered one are mounted each for itself, which keeps them from being renamed, an
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from glob import glob
 from pathlib import Path
 
 from palyra.sandbox.base import RootRefused
@@ -19,6 +20,10 @@ SYSTEM_FILES = (
     "/etc/alternatives",
     "/etc/ca-certificates",
     "/etc/debian_version",
+    "/etc/fonts",
+    "/etc/java-*/*.cfg",
+    "/etc/java-*/*.properties",
+    "/etc/java-*/security",
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
     "/etc/ld.so.conf.d",
@@ -27,6 +32,8 @@ SYSTEM_FILES = (
     "/etc/mime.types",
     "/etc/os-release",
     "/etc/pki/tls/certs",
+    "/etc/protocols",
+    "/etc/services",
     "/etc/ssl/certs",
     "/etc/ssl/openssl.cnf",
     "/etc/timezone",
@@ -55,6 +62,15 @@ class Private:
 
     folders: tuple[Path, ...] = ()
     open: tuple[Path, ...] = ()
+
+
+def system_files() -> Iterator[str]:
+    """Return those of the files in /etc that are there. Blocks."""
+    for name in SYSTEM_FILES:
+        if "*" in name:
+            yield from sorted(glob(name))
+        elif os.path.exists(name):
+            yield name
 
 
 def arrange(roots: tuple[Path, ...], private: Private) -> tuple[Mount, ...]:

@@ -16,7 +16,7 @@ from typing import BinaryIO, Protocol
 
 from palyra.core.clock import Clock
 from palyra.sandbox.content import SNIFFED_BYTES, binary_kind
-from palyra.sandbox.patterns import PatternProcess
+from palyra.sandbox.patterns import PatternInvalid, PatternProcess
 from palyra.sandbox.workspace import Workspace
 
 SKIPPED_FOLDERS = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv"})
@@ -25,6 +25,8 @@ MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_TOTAL_BYTES = 256 * 1024 * 1024
 MAX_SECONDS = 10.0
 MAX_LINE_CHARS = 200
+MAX_GLOB_CHARS = 1000
+"""Some globs take ten thousand times as long to be understood if they are a hundred times as long."""
 PATIENCE_SECONDS = 0.1
 """After how long a sieve is asked. Most workspaces are searched by then, and the start of a sieve is not free."""
 
@@ -187,6 +189,8 @@ def _short(line: bytes) -> str:
 def _wanted(query: Query) -> Callable[[str], bool]:
     if not query.glob:
         return lambda path: True
+    if len(query.glob) > MAX_GLOB_CHARS:
+        raise PatternInvalid(f"The glob is longer than {MAX_GLOB_CHARS} characters. Name files by something like *.md.")
     # `*` spans folders here, so `**/` would only demand a folder too many.
     pattern = re.compile(fnmatch.translate(query.glob.replace("**/", "*").removeprefix("./")))
     if "/" in query.glob:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from palyra.sandbox.base import MIB, Bounds, Job
-from palyra.sandbox.places import SYSTEM, SYSTEM_FILES, Mount
+from palyra.sandbox.places import SYSTEM, Mount, system_files
 
 USER, GROUP = "1000", "1000"
 PRIVATE_FOLDER = "/tmp"
@@ -99,6 +99,5 @@ def _system() -> Iterator[str]:
             yield from ("--symlink", str(path.readlink()), name)
         elif path.is_dir():
             yield from ("--ro-bind", name, name)
-    for name in SYSTEM_FILES:
-        if Path(name).exists():
-            yield from ("--ro-bind", name, name)
+    for name in system_files():
+        yield from ("--ro-bind", name, name)

@@ -4,6 +4,7 @@ import asyncio
 import os
 import resource
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -91,6 +92,18 @@ async def test_common_programs_work(ground: Ground, any_tier: Tier) -> None:
     )
     outcome = await ground.run(any_tier, command)
     assert outcome.stdout.text == "first\n7\nsub\n", outcome.stderr.text
+
+
+async def test_java_works_where_it_is_installed(ground: Ground, tier: Tier) -> None:
+    """Debian keeps in /etc what it does not start without."""
+    if await asyncio.to_thread(shutil.which, "java", path="/usr/bin") is None:
+        pytest.skip("there is no java on this machine")
+    program = (
+        "class A { public static void main(String[] a) { System.out.println(new java.security.SecureRandom()); } }"
+    )
+    (ground.workspace / "A.java").write_text(program)
+    outcome = await ground.run(tier, "/usr/bin/java -Xshare:auto A.java", bounds=bounds(15))
+    assert outcome.exit_code == 0, outcome.stderr.text
 
 
 async def test_strict_has_shared_memory_of_its_own(ground: Ground) -> None:

@@ -96,6 +96,12 @@ def test_files_are_found_by_name(at: Searched, glob: str, paths: list[str]) -> N
     assert [match.path for match in at.found(Query("", glob=glob)).matches] == paths
 
 
+def test_a_glob_that_is_too_long_is_refused(at: Searched) -> None:
+    """One of sixty thousand characters takes a minute to be understood."""
+    with pytest.raises(PatternInvalid, match="1000 characters"):
+        at.found(Query("", glob="[a-" * 20_000))
+
+
 def test_a_glob_narrows_a_search(at: Searched) -> None:
     assert at.places(Query("budget", glob="*.md")) == [("docs/b.md", 1)]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +20,19 @@ from palyra.tools.base import ToolContext, tool
 USUAL_SECONDS = 60
 MOST_SECONDS = 600
 SHELLS = ("/bin/bash", "/bin/sh")
+NO_NETWORK = (
+    "[Programs have no network here: what needs one fails, or waits for it. http.fetch reaches the web; what is to be"
+    " installed, the person must install.]"
+)
+LOOKED_AT = 16 * 1024
+
+_WANTED_NETWORK = re.compile(
+    rb"could not resolve|unable to resolve|name resolution|name or service not known|no such host"
+    rb"|failed to lookup address|temporary failure resolving|network is unreachable|address family not supported"
+    rb"|EAI_AGAIN|ENOTFOUND|ENETUNREACH",
+    re.IGNORECASE,
+)
+"""How programs say that there is no network."""
 
 
 async def _preview(context: ToolContext, given: Any) -> Effect:
@@ -92,7 +106,17 @@ def _told(outcome: Outcome) -> str:
         how = f"stopped: {outcome.stopped} ({how})"
     parts = [f"{how}, {outcome.took.total_seconds():.1f} s, sandbox {outcome.tier}"]
     parts += [f"{name}:\n{_shown(output)}" for name, output in (("stdout", outcome.stdout), ("stderr", outcome.stderr))]
+    if _lacked_network(outcome):
+        parts.append(NO_NETWORK)
     return "\n".join(parts)
+
+
+def _lacked_network(outcome: Outcome) -> bool:
+    """Tell whether it wanted a network, as far as can be seen; one that took too long may have waited for it."""
+    if outcome.tier is Tier.OFF or outcome.timed_out:
+        return outcome.tier is not Tier.OFF
+    looked_into = (outcome.stderr, outcome.stdout) if outcome.exit_code else (outcome.stderr,)
+    return any(_WANTED_NETWORK.search((output.head + output.tail)[-LOOKED_AT:]) for output in looked_into)
 
 
 def _shown(output: Output) -> str:

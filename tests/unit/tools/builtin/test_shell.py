@@ -73,6 +73,34 @@ async def test_what_was_stopped_is_told_with_the_reason(tmp_path: Path) -> None:
     assert finished.text.startswith("stopped: it was slow (exit code 137)")
 
 
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (6, "curl: (6) Could not resolve host: example.org"),
+        (0, "fatal: unable to access 'https://x/': Could not resolve host: x"),
+        (1, "npm error code EAI_AGAIN"),
+        (1, "socket.gaierror: [Errno -3] Temporary failure in name resolution"),
+        (1, "OSError: [Errno 97] Address family not supported by protocol"),
+    ],
+)
+async def test_a_program_that_wanted_a_network_is_told_to_have_none(tmp_path: Path, code: int, said: str) -> None:
+    for tier, is_told in ((Tier.STRICT, True), (Tier.GUARDED, True), (Tier.OFF, False)):
+        ended = Ended(tier, code, Output(), Output(said.encode()), timedelta(seconds=1))
+        finished = await result(at(tmp_path, Recorder(tier, ended=ended)), command="x")
+        assert finished.text.endswith(shell.NO_NETWORK) is is_told
+
+
+async def test_one_that_succeeded_and_only_prints_such_words_is_not(tmp_path: Path) -> None:
+    ended = Ended(Tier.STRICT, 0, Output(b"log: could not resolve host x"), Output(), timedelta(seconds=1))
+    finished = await result(at(tmp_path, Recorder(ended=ended)), command="x")
+    assert shell.NO_NETWORK not in finished.text
+
+
+async def test_one_that_took_too_long_is_told_that_it_may_have_waited_for_one(tmp_path: Path) -> None:
+    ended = Ended(Tier.STRICT, 137, Output(), Output(), timedelta(seconds=1), timed_out=True, stopped="it was slow")
+    assert (await result(at(tmp_path, Recorder(ended=ended)), command="x")).text.endswith(shell.NO_NETWORK)
+
+
 async def test_both_outputs_are_visible_however_long_the_first_is(tmp_path: Path) -> None:
     ended = Ended(Tier.STRICT, 1, Output(b"x" * 100_000), Output(b"the reason\n"), timedelta(seconds=1))
     finished = await result(at(tmp_path, Recorder(ended=ended)), command="x")
