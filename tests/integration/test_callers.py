@@ -19,6 +19,7 @@ from palyra.journal import blobs
 from palyra.journal.engine import Connection
 from palyra.runs.agents import AgentNotFound
 from palyra.runs.given import CanNotJoin, GivenTooLong, ResultUnknown
+from palyra.runs.intake import RunOvertaken
 from palyra.runs.sessions import SessionBusy
 from palyra.runs.steps import model
 from tests.integration.cast import DONE, ECHO, held, inputs, on_sqlite, results, said_by
@@ -330,3 +331,29 @@ async def test_the_same_key_with_other_tools_is_another_request(begin: Begin) ->
     assert (again.run_id, again.repeated) == (first.run_id, True)
     with pytest.raises(Exception, match="belongs to another request"):
         await bring(world, idempotency_key="k", brief=Brief(tools=(WEATHER,), one_by_one=True))
+
+
+# -- going on from a run
+
+
+async def test_of_many_that_go_on_from_the_same_run_at_once_one_is_taken_in(begin: Begin) -> None:
+    world = await begin(ECHO)
+    first = await world.say("One.", key="here")
+    await world.ended(first)
+    going_on = (bring(world, f"Two ({number}).", brief=Brief(), after=first.run_id) for number in range(8))
+    came = await asyncio.gather(*going_on, return_exceptions=True)
+    taken = [one for one in came if isinstance(one, Accepted)]
+    assert [type(one) for one in came if one not in taken] == [RunOvertaken] * 7
+    await world.ended(taken[0])
+    with pytest.raises(RunOvertaken):
+        await bring(world, "Too late.", brief=Brief(), after=first.run_id)
+    then = await bring(world, "Three.", brief=Brief(), after=taken[0].run_id)
+    assert (await world.ended(then)).status is RunStatus.DONE
+
+
+async def test_who_asks_again_is_answered_wherever_the_conversation_has_got_to(begin: Begin) -> None:
+    world = await begin(ECHO)
+    first = await world.say("One.", key="here")
+    await world.ended(first)
+    same = (bring(world, "Two.", brief=Brief(), after=first.run_id, idempotency_key="two") for _ in range(8))
+    assert len({one.run_id for one in await asyncio.gather(*same)}) == 1

@@ -31,6 +31,8 @@ class Inbound(Struct, frozen=True, kw_only=True):
     principal: PrincipalId
     text: str
     session: SessionRef = SessionRef()
+    after: RunId | None = None
+    """The run that this goes on from: it is taken in only if that is still the last one of its session."""
     mode: Mode = Mode.QUEUE
     idempotency_key: str | None = None
     origin: str = "api"

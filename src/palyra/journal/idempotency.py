@@ -36,14 +36,6 @@ def answer(conn: Connection, claim: Claim) -> str | None:
     return str(row[1])
 
 
-def is_known(conn: Connection, principal: PrincipalId, key: str) -> bool:
-    """Tell whether something was answered under the key, whatever it was."""
-    row = conn.fetch_one(
-        "SELECT 1 FROM idempotency WHERE principal = :principal AND key = :key", {"principal": principal, "key": key}
-    )
-    return row is not None
-
-
 def keep(conn: Connection, claim: Claim, answer_text: str, *, now_ms: int) -> bool:
     """Record the answer; False if another unit was faster with the same key."""
     row = conn.fetch_one(

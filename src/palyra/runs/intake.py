@@ -13,7 +13,7 @@ from palyra.core import labels
 from palyra.core.agent import Agent
 from palyra.core.brief import NO_BRIEF
 from palyra.core.clock import Clock, to_ms
-from palyra.core.errors import Invalid, Unavailable
+from palyra.core.errors import Conflict, Invalid, Unavailable
 from palyra.core.events import (
     ApprovalResolved,
     CancelRequested,
@@ -63,6 +63,10 @@ class IdempotencyKeyInvalid(Invalid):
 
 class KeyTaken(Unavailable):
     """The idempotency key was taken between the look at it and the write."""
+
+
+class RunOvertaken(Conflict):
+    """The conversation has gone on since that run. Go on from its last one."""
 
 
 class Intake:
@@ -124,8 +128,8 @@ class Intake:
 
             try:
                 return await self._engine.write(unit)
-            except KeyTaken:
-                # The same request came twice at the same time and the other was faster: it has the answer.
+            except (KeyTaken, RunOvertaken):
+                # If the same request came twice at the same time and the other was faster, that has the answer.
                 return await self._engine.write(unit)
 
     async def _refuse(self, inbound: Inbound, stop: Stop) -> Accepted:
@@ -200,6 +204,8 @@ class Intake:
         resolved = resolve(conn, inbound.principal, ref=inbound.session, ids=self._ids, at=at)
         if resolved.session.archived_at is not None:
             raise SessionPutAway
+        if inbound.after is not None and not _is_last(conn, inbound.principal, inbound.after, resolved):
+            raise RunOvertaken
         accepted, begun = self._place(conn, inbound, along, resolved, run_id=run_id, at=at, carrier=carrier)
         resolved.book.close()
         if begun is not None and begun[0].started and carrier is not None:
@@ -337,6 +343,12 @@ def _claim(inbound: Inbound) -> Claim | None:
         # A key that came without them has the digest that it always had.
         request = (*request, *more)
     return Claim(inbound.principal, inbound.idempotency_key, hashlib.sha256(_encode.encode(request)).hexdigest())
+
+
+def _is_last(conn: Connection, principal: PrincipalId, run_id: RunId, resolved: Resolved) -> bool:
+    """Tell whether a run is the last of its session, now that nobody else can begin one there."""
+    last = runs.page(conn, principal, session_id=resolved.session.session_id, before=None, limit=1)
+    return bool(last) and last[0].run_id == run_id
 
 
 def _takes_input(active: RunState) -> bool:

@@ -16,7 +16,8 @@ from palyra.gateway.http.openai.errors import ParameterRefused
 from palyra.gateway.http.openai.linked import Linked
 from palyra.gateway.http.openai.pictures import LINK, MOST_BYTES, Pictures
 from palyra.policy.gate import Gate
-from palyra.policy.load import combine, split
+from palyra.policy.load import combine
+from palyra.policy.source import split
 from palyra.sandbox import address
 from palyra.sandbox.egress import Egress, Reach
 from tests.support.builders import ANA

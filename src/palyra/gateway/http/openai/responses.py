@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
 from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 from starlette.types import ASGIApp
@@ -31,9 +32,9 @@ from palyra.gateway.http.openai.response_request import (
 )
 from palyra.gateway.http.openai.telling import Telling, void_turns
 from palyra.gateway.http.wire import reply
-from palyra.journal import idempotency, runs, tape
-from palyra.journal.engine import Connection
+from palyra.journal import runs, tape
 from palyra.journal.runs import Run
+from palyra.runs.intake import RunOvertaken
 
 
 class ResponseNotFound(NotFound):
@@ -65,8 +66,9 @@ class Responses:
         body = typed(await read_json(request))
         asked = parse(body, ResponseRequest, RULES)
         manner = manner_of(request, user=asked.user)
-        if asked.previous_response_id is not None:
-            manner = await self._following(principal, asked.previous_response_id, manner)
+        previous = await self._previous(principal, asked.previous_response_id)
+        if previous is not None:
+            manner = replace(manner, session=SessionRef(session_id=previous.session_id, require_existing=True))
         target = await self._models.target(principal, asked.model)
         pictures = Pictures()
         inbound = await asyncio.to_thread(self._inbound, principal, asked, manner, target, pictures)
@@ -76,7 +78,12 @@ class Responses:
         def shape(accepted: Accepted) -> ResponseShape:
             return ResponseShape(_frame(accepted, asked, body, created=created))
 
-        return await self._door.answer(inbound, manner, shape, stream=bool(asked.stream))
+        if previous is not None:
+            inbound = structs.replace(inbound, after=previous.run_id)
+        try:
+            return await self._door.answer(inbound, manner, shape, stream=bool(asked.stream))
+        except RunOvertaken as error:
+            raise ResponseOvertaken from error
 
     async def show(self, request: Request, principal: PrincipalId) -> HttpResponse:
         """Show an answer as its run stands now."""
@@ -118,24 +125,15 @@ class Responses:
             pictures=pictures.found,
         )
 
-    async def _following(self, principal: PrincipalId, response_id: str, manner: Manner) -> Manner:
-        """Return the manner of a call that goes on from an earlier one, in that one's session."""
+    async def _previous(self, principal: PrincipalId, response_id: str | None) -> Run | None:
+        """Return the run that a call goes on from, None if it begins anew."""
+        if response_id is None:
+            return None
         run_id = _run_id(response_id)
         run = await self._run(principal, run_id) if run_id is not None else None
         if run is None:
             raise PreviousResponseNotFound
-        session_id, key = run.session_id, manner.idempotency_key
-
-        def overtaken(conn: Connection) -> bool:
-            # A key that was used before has its answer, wherever the conversation has got to since.
-            if key is not None and idempotency.is_known(conn, principal, key):
-                return False
-            return runs.page(conn, principal, session_id=session_id, before=None, limit=1)[0].run_id != run_id
-
-        if await self._parts.engine.read(overtaken):
-            raise ResponseOvertaken
-        session = SessionRef(session_id=session_id, require_existing=True)
-        return replace(manner, session=session)
+        return run
 
     async def _run(self, principal: PrincipalId, run_id: RunId) -> Run | None:
         return await self._parts.engine.read(lambda conn: runs.get(conn, run_id, principal))
