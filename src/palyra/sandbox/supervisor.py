@@ -35,6 +35,8 @@ SHORTEST_PAUSE_SECONDS, PAUSE_SECONDS = 0.0005, 0.01
 """Between two rounds of killing: short at first, since most end at once."""
 GLANCE_SECONDS = 0.02
 """How often the number of all processes of the machine is read."""
+THREADS_EACH = 16
+"""As many times as many threads as processes may there be. For everybody but root, the kernel allows fewer."""
 GLANCES = 10
 """After how many of them everything is counted. A program that stays is looked at less often: it must cost nothing."""
 
@@ -138,9 +140,11 @@ def _watch(child: int, wakes: int, *, before: int, order: "dict[str, Any]") -> t
             return None, ""
         glances += 1
         if glances % GLANCES == 0 or _tasks() - before > order["processes"]:
-            processes, memory = _taken()
+            processes, threads, memory = _taken()
             if processes > order["processes"]:
                 return None, f"it started more than {order['processes']} processes"
+            if threads > order["processes"] * THREADS_EACH:
+                return None, f"it started more than {order['processes'] * THREADS_EACH} threads"
             if memory > order["memory"]:
                 return None, f"it took more than {order['memory'] >> 20} MiB of memory"
 
@@ -178,7 +182,7 @@ def _children() -> list[int]:
             return [int(pid) for pid in file.read().split()]
     except FileNotFoundError:
         # Not every kernel keeps such a list.
-        return [pid for pid, parent, _ in _processes() if parent == me]
+        return [pid for pid, parent, _, _ in _processes() if parent == me]
 
 
 def _tasks() -> int:
@@ -187,23 +191,24 @@ def _tasks() -> int:
         return int(file.read().split()[3].partition(b"/")[2])
 
 
-def _taken() -> tuple[int, int]:
-    """Return the number of processes below this one, and their resident memory in bytes."""
-    below: dict[int, list[tuple[int, int]]] = {}
-    for pid, parent, resident in _processes():
-        below.setdefault(parent, []).append((pid, resident))
-    processes = memory = 0
+def _taken() -> tuple[int, int, int]:
+    """Return the number of processes below this one, of their threads, and their resident memory in bytes."""
+    below: dict[int, list[tuple[int, int, int]]] = {}
+    for pid, parent, threads, resident in _processes():
+        below.setdefault(parent, []).append((pid, threads, resident))
+    processes = threads = memory = 0
     pending = [os.getpid()]
     while pending:
-        for pid, resident in below.pop(pending.pop(), ()):
+        for pid, own_threads, resident in below.pop(pending.pop(), ()):
             processes += 1
+            threads += own_threads
             memory += resident
             pending.append(pid)
-    return processes, memory
+    return processes, threads, memory
 
 
-def _processes() -> "Iterator[tuple[int, int, int]]":
-    """Yield every process of the machine with its parent and its resident memory."""
+def _processes() -> "Iterator[tuple[int, int, int, int]]":
+    """Yield every process of the machine with its parent, the number of its threads and its resident memory."""
     page = os.sysconf("SC_PAGESIZE")
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -213,7 +218,7 @@ def _processes() -> "Iterator[tuple[int, int, int]]":
                     fields = file.read().rpartition(b")")[2].split()
             except OSError:
                 continue  # it has ended meanwhile
-            yield int(name), int(fields[1]), int(fields[21]) * page
+            yield int(name), int(fields[1]), int(fields[17]), int(fields[21]) * page
 
 
 def _become(order: "dict[str, Any]", faults: int) -> None:

@@ -195,6 +195,17 @@ async def test_a_fork_bomb_is_stopped(ground: Ground, any_tier: Tier, mark: str)
     await eventually(lambda: not living(mark))
 
 
+async def test_threads_without_end_are_stopped(ground: Ground, any_tier: Tier, mark: str) -> None:
+    command = (
+        "/usr/bin/python3 -c 'import threading, time\nthreading.stack_size(32768)\n"
+        "for _ in range(400): threading.Thread(target=time.sleep, args=(60,)).start()\ntime.sleep(60)' " + mark
+    )
+    outcome = await ground.run(any_tier, command, bounds=bounds(processes=16))
+    # The kernel refuses a thread (not to root), or the supervisor ends it all.
+    assert "256 threads" in outcome.stopped or "can't start new thread" in outcome.stderr.text
+    await eventually(lambda: not living(mark))
+
+
 async def test_memory_is_limited_for_one_process(ground: Ground, any_tier: Tier) -> None:
     command = "/usr/bin/python3 -c 'x = bytearray(300 << 20); print(len(x))'"
     assert (await ground.run(any_tier, command)).stdout.text == f"{300 * MIB}\n"
