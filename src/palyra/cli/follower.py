@@ -3,9 +3,11 @@
 import threading
 
 from palyra.cli.conversation import Conversation, first_answer, trouble
+from palyra.cli.family import Family
 from palyra.cli.narration import Ended, Narrator, Note
+from palyra.cli.question import Question
 from palyra.cli.scroll import Row, Scroll
-from palyra.cli.watch import LOST
+from palyra.cli.watch import LOST, asks
 from palyra.core.errors import PalyraError
 from palyra.core.events import RunAccepted, RunStarted
 from palyra.gateway.client import Client
@@ -68,11 +70,13 @@ class Follower:
         self._thread.start()
 
     def _follow(self, stream: Stream) -> None:
-        narrator = Narrator(own_keys=self._conversation.own_keys)
+        narrator, others = Narrator(own_keys=self._conversation.own_keys), Narrator()
+        family = Family(self._client, lambda line: self._hear_beside(others, line))
         try:
             for line in stream:
                 self._after_seq = line.tape_seq
                 self._keep_count(line)
+                family.take(line)
                 for piece in narrator.tell(line):
                     self._scroll.show(piece)
                     self._conversation.take_note(piece)
@@ -82,6 +86,16 @@ class Follower:
             self._running.clear()
             self._scroll.work(under_way=False)
             self._scroll.show(Note(trouble(error)))
+        finally:
+            family.close()
+
+    def _hear_beside(self, narrator: Narrator, line: Line) -> None:
+        """Put a question of a run that works for one of these before the person too."""
+        for piece in narrator.tell(line):
+            if isinstance(piece, Question):
+                self._scroll.show(Note(asks(line)))
+            self._scroll.show(piece)
+            self._conversation.take_note(piece)
 
     def _keep_count(self, line: Line) -> None:
         match line.event:

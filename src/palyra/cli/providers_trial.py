@@ -120,6 +120,9 @@ class _Heard:
                 pass  # says nothing about the model
         return ended_by(line)
 
+    def hear_beside(self, line: Line) -> None:
+        """Pass it over: a trial has no tools, and so nobody works for it."""
+
     def lost(self) -> None:
         say(LOST)
 

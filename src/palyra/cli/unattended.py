@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 
 import click
@@ -18,20 +19,19 @@ from palyra.cli.question import CODE_CHARS
 from palyra.cli.watch import Audience, Person, exit_after, watch
 from palyra.core.approval import Approval
 from palyra.core.errors import PalyraError
-from palyra.core.events import ApprovalRequested, ChildStarted, RunStarted
+from palyra.core.events import ApprovalRequested, RunStarted
+from palyra.core.ids import RunId
 from palyra.core.message import Accepted
 from palyra.gateway.client import Client
-from palyra.gateway.follow import Line, Stream, follow_run, follow_session
+from palyra.gateway.follow import Line, Stream, follow_session
 from palyra.gateway.remote import RemoteError
 from palyra.gateway.target import find_daemon
 
 NOBODY = "Nobody is there to answer."
 LISTED = 50
 CONFLICT = 409
-NOT_FOUND = 404
 SUMMARY_WIDTH = 200
 JOIN_SECONDS = 2.0
-PAUSE_SECONDS = 0.1
 
 
 class OnQuestion(StrEnum):
@@ -90,8 +90,8 @@ class _Page(Struct, frozen=True):
 class Unattended:
     """Hears a run for somebody else, and takes its questions, also those of the runs that work for it.
 
-    The runs that work for it have streams of their own, and so has the session as long as the run waits for its turn:
-    behind a question of another run it would wait for as long as behind one of its own.
+    As long as the run waits for its turn, the session has a stream of its own: behind a question of another run it
+    would wait for as long as behind one of its own.
     """
 
     def __init__(self, client: Client, accepted: Accepted, audience: Audience, *, rule: OnQuestion) -> None:
@@ -106,7 +106,6 @@ class Unattended:
         self._main: Stream | None = None
         self._streams: list[Stream] = []
         self._threads: list[threading.Thread] = []
-        self._over = threading.Event()
         self._lock = threading.Lock()
 
     def watching(self, stream: Stream) -> None:
@@ -120,12 +119,16 @@ class Unattended:
         self._take(line)
         return Ended(self._accepted.run_id, "waiting") if self.left and ended is None else ended
 
+    def hear_beside(self, line: Line) -> None:
+        if line.run_id is not None:
+            self._family.add(RunId(line.run_id))
+        self._take(line)
+
     def lost(self) -> None:
         self._audience.lost()
 
     def close(self) -> None:
         """Follow nothing any more."""
-        self._over.set()
         for stream in self._streams:
             stream.close()
         for thread in self._threads:
@@ -135,9 +138,6 @@ class Unattended:
         match line.event:
             case ApprovalRequested(approval_id=approval_id):
                 self._decide(approval_id, told=line.run_id == self._accepted.run_id and self._tells)
-            case ChildStarted(child_run_id=child):
-                self._family.add(child)
-                self._follow(lambda: follow_run(self._client, child), self._take)
             case _:
                 pass
 
@@ -184,7 +184,7 @@ class Unattended:
             elif line.run_id != accepted.run_id and isinstance(line.event, ApprovalRequested):
                 self._leave_behind()
 
-        self._follow(lambda: stream, look)
+        self._follow(stream, look)
         self._leave_behind()
 
     def _leave_behind(self) -> None:
@@ -196,27 +196,17 @@ class Unattended:
     def _open(self) -> list[Approval]:
         return list(self._client.ask(_Page, "GET", "/approvals", query={"open": "true", "limit": LISTED}).approvals)
 
-    def _follow(self, begin: Callable[[], Stream], hear: Callable[[Line], None]) -> None:
-        thread = threading.Thread(target=self._hear_beside, args=(begin, hear), daemon=True)
+    def _follow(self, stream: Stream, hear: Callable[[Line], None]) -> None:
+        self._streams.append(stream)
+        thread = threading.Thread(target=self._hear_ahead, args=(stream, hear), daemon=True)
         self._threads.append(thread)
         thread.start()
 
-    def _hear_beside(self, begin: Callable[[], Stream], hear: Callable[[Line], None]) -> None:
-        while not self._over.is_set():
-            stream = begin()
-            self._streams.append(stream)
-            try:
-                for line in stream:
-                    hear(line)
-                return
-            except RemoteError as error:
-                if error.status != NOT_FOUND:
-                    return
-                # A run that works for another is there a moment after it was said to be.
-                self._over.wait(PAUSE_SECONDS)
-            except PalyraError:
-                # The daemon went away. The run's own stream tells of that.
-                return
+    def _hear_ahead(self, stream: Stream, hear: Callable[[Line], None]) -> None:
+        # If the daemon goes away, the run's own stream tells of that.
+        with suppress(PalyraError):
+            for line in stream:
+                hear(line)
 
 
 def _tell_of_leaving(run_id: str, asked: list[Approval]) -> None:

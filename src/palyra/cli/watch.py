@@ -1,13 +1,15 @@
 """Follow one run to its end in the foreground; Ctrl-C cancels it, and leaves at the second time."""
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from types import FrameType
 from typing import Protocol
 
 from palyra.cli.exits import Exit
-from palyra.cli.narration import Ended, Narrator, Note, Screen, ended_by, ended_of
+from palyra.cli.family import Family
+from palyra.cli.narration import Ended, Narrator, Note, Piece, Screen, ended_by, ended_of
 from palyra.cli.output import say, show_json_line
 from palyra.cli.question import Question
 from palyra.gateway.client import Client
@@ -38,6 +40,10 @@ class Audience(Protocol):
         """Take one entry, and return how the run ended if it was the final one."""
         ...
 
+    def hear_beside(self, line: Line) -> None:
+        """Take a question, or an answer, of a run that works for this one. Called from another thread."""
+        ...
+
     def lost(self) -> None:
         """Take notice that the daemon went away and is waited for."""
         ...
@@ -53,15 +59,30 @@ class Person:
         self._screen = screen
         self._narrator = narrator
         self._decide = decide
+        self._others = Narrator()
+        # One question at a time, whoever asks it.
+        self._deciding = threading.Lock()
 
     def hear(self, line: Line) -> Ended | None:
         ended = None
         for piece in self._narrator.tell(line):
-            self._screen.show(piece)
-            if isinstance(piece, Question):
-                self._decide(piece)
+            self._take(piece)
             ended = piece if isinstance(piece, Ended) else ended
         return ended
+
+    def hear_beside(self, line: Line) -> None:
+        for piece in self._others.tell(line):
+            if isinstance(piece, Question):
+                self._screen.show(Note(asks(line)))
+            self._take(piece)
+
+    def _take(self, piece: Piece) -> None:
+        if not isinstance(piece, Question):
+            self._screen.show(piece)
+            return
+        with self._deciding:
+            self._screen.show(piece)
+            self._decide(piece)
 
     def lost(self) -> None:
         self._screen.show(Note(LOST))
@@ -73,6 +94,9 @@ class Program:
     def hear(self, line: Line) -> Ended | None:
         show_json_line(line.text)
         return ended_by(line)
+
+    def hear_beside(self, line: Line) -> None:
+        """Pass it over: what is printed are the entries of one run."""
 
     def lost(self) -> None:
         say(LOST)
@@ -90,7 +114,7 @@ def watch(
 
     `on_stream` is given each stream before it is read. Whoever closes one ends the watching.
     """
-    with _interrupts() as interrupts:
+    with _interrupts() as interrupts, closing(Family(client, audience.hear_beside)) as family:
         cancelled = False
         while True:
             stream = follow_run(client, run_id, after_seq=after_seq, lost=audience.lost)
@@ -100,6 +124,7 @@ def watch(
                 cancelled = True
                 client.cancel(run_id, reason="Ctrl-C")
             for line in stream:
+                family.take(line)
                 ended = audience.hear(line)
                 if ended is not None:
                     return ended
@@ -111,11 +136,18 @@ def watch(
 
 def attach(client: Client, run_id: str, *, after_seq: int, audience: Audience) -> Ended:
     """Do the same without a hand on the run: Ctrl-C only ends the looking."""
-    for line in follow_run(client, run_id, after_seq=after_seq, lost=audience.lost):
-        ended = audience.hear(line)
-        if ended is not None:
-            return ended
+    with closing(Family(client, audience.hear_beside)) as family:
+        for line in follow_run(client, run_id, after_seq=after_seq, lost=audience.lost):
+            family.take(line)
+            ended = audience.hear(line)
+            if ended is not None:
+                return ended
     return ended_of(client.run(run_id))
+
+
+def asks(line: Line) -> str:
+    """Say which run asks, if it is another than the one that is looked at."""
+    return f"(run {line.run_id}, which works for this one, asks:)"
 
 
 def exit_after(ended: Ended) -> Exit:
