@@ -139,6 +139,18 @@ def foreign(home: Home, path: Path) -> HomeForeign:
     )
 
 
+def expanded(path: str) -> Path:
+    """Return a path with its `~` replaced by the folder of the person."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        whose = path.partition("/")[0]
+        raise SettingsInvalid(
+            f"{path} is nowhere: nobody knows the folder {whose}. If that is your own, HOME is not set, and user"
+            f" {os.geteuid()} has no entry in /etc/passwd: set HOME, or name all folders in full (PALYRA_HOME)."
+        ) from error
+
+
 def _name(user: int) -> str:
     import pwd
 
@@ -153,7 +165,7 @@ def choose_home(
 ) -> tuple[Home, tuple[str, ...]]:
     """Return the home folder and what made it this one."""
     named = environ.get("PALYRA_HOME")
-    base = Path(home or named or "~/.palyra").expanduser().absolute()
+    base = expanded(home or named or "~/.palyra").absolute()
     because = [f"--home is {home}" if home else f"PALYRA_HOME is {named}" if named else "~/.palyra is the usual home"]
     name = profile or environ.get("PALYRA_PROFILE")
     if not name:

@@ -85,7 +85,7 @@ def resolve(reference: Reference, *, base: Path, environ: Mapping[str, str] = os
             case "env":
                 found = environ.get(reference.rest, "")
             case "file":
-                found = (base / Path(reference.rest).expanduser()).read_text("utf-8")
+                found = (base / Path(os.path.expanduser(reference.rest))).read_text("utf-8")
             case "keyring":
                 found = _from_keyring(reference)
             case _:

@@ -151,7 +151,7 @@ def check_provider(settings: Settings) -> Check:
             return Check("model", OK, "embedded: built in, needs nothing", "`palyra providers add` adds a real model.")
         case "scripted" if model.script is None:
             return Check("model", FAIL, "scripted, but no script is named", "Set model.script to a JSON or TOML file.")
-        case "scripted" if not Path(model.script or "").expanduser().is_file():
+        case "scripted" if not Path(os.path.expanduser(model.script or "")).is_file():
             return Check(
                 "model", FAIL, f"the script {model.script} is not there", "Set model.script to a file that is."
             )
@@ -175,7 +175,7 @@ def _check_local(name: str, table: ModelProvider) -> Check:
     if find_spec("xllamacpp") is None:
         what = f"{name} is a model file, and what runs it is not installed"
         return Check("model", FAIL, what, "Install it: pip install 'palyra[local]'.")
-    path = Path(table.path or "").expanduser()
+    path = Path(os.path.expanduser(table.path or ""))
     if not path.is_file():
         return Check("model", FAIL, f"the model file of {name}, {path}, is not there", "Put it there, or set path.")
     return Check("model", OK, f"{name}: {path} is there, and what runs it is installed")

@@ -165,7 +165,7 @@ def look_around(home: Home, settings: Settings) -> Iterator[Problem]:
     except prices.PricesInvalid as error:
         yield Problem(str(home.prices), "prices", error.detail, "Until it is mended, the prices stay as they were.")
     root = settings.workspace.root
-    if root is not None and not Path(root).expanduser().is_dir():
+    if root is not None and not Path(os.path.expanduser(root)).is_dir():
         what = f"workspace.root is {root}, which is no folder."
         yield Problem(where, "workspace.root", what, "Make it, or set another.")
     if settings.model.provider == "scripted" and settings.model.script is None:
@@ -177,7 +177,7 @@ def look_around(home: Home, settings: Settings) -> Iterator[Problem]:
         "model.script": settings.model.script,
     }
     for key, name in files.items():
-        if name is not None and not os.access(Path(name).expanduser(), os.R_OK):
+        if name is not None and not os.access(Path(os.path.expanduser(name)), os.R_OK):
             yield Problem(where, key, f"{key} is {name}, which can not be read.", "Put a file there that you may read.")
 
 

@@ -1,6 +1,7 @@
 """`palyra policy explain` and `simulate`: what the policies say about calls, past and imagined."""
 
 import asyncio
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -233,7 +234,7 @@ def _preview(
     if found.preview is None:
         return None, None
     root = invocation.settings.workspace.root
-    folder = Path(root).expanduser() if root is not None else invocation.home.workspace
+    folder = Path(os.path.expanduser(root)) if root is not None else invocation.home.workspace
     context = ToolContext(workspace=Workspace((folder,)), clock=SystemClock())
     manifest = found.manifest(context) if found.manifest is not None else None
     return asyncio.run(found.effect(context, given)), manifest

@@ -22,7 +22,7 @@ from palyra.cli.output import facts, say, show, show_json
 from palyra.config import Source, read, variable_of
 from palyra.core.errors import Conflict, Denied
 from palyra.gateway.target import is_held
-from palyra.home import Home
+from palyra.home import Home, expanded
 
 MARK = "Written by `palyra service install`; the next one overwrites it."
 STOP_SECONDS = 30
@@ -162,7 +162,7 @@ def systemd_service(home: Home, *, system: bool) -> Service:
         folder, wanted_by, tool = SYSTEM_UNITS, "multi-user.target", "sudo systemctl"
     else:
         # The place that systemd itself looks at; see systemd.unit(5).
-        base = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
+        base = expanded(os.environ.get("XDG_CONFIG_HOME") or "~/.config")
         folder, wanted_by, tool = base / "systemd" / "user", "default.target", "systemctl --user"
     started_by = [f"{tool} daemon-reload", f"{tool} enable --now {name}"]
     if not system:
@@ -181,7 +181,7 @@ def launchd_service(home: Home, *, system: bool) -> Service:
     """Return the service of a home for launchd."""
     name = f"dev.palyra.{_name(home)}"
     domain = "system" if system else f"gui/{os.getuid()}"
-    folder = Path("/Library/LaunchDaemons") if system else Path("~/Library/LaunchAgents").expanduser()
+    folder = Path("/Library/LaunchDaemons") if system else expanded("~/Library/LaunchAgents")
     path = folder / f"{name}.plist"
     job: dict[str, object] = {
         "Label": name,
@@ -210,7 +210,7 @@ def launchd_service(home: Home, *, system: bool) -> Service:
 def _unit(home: Home, *, system: bool, wanted_by: str) -> str:
     root = read(home).settings.workspace.root
     # The dash: that a workspace is missing is told by the daemon, in better words than systemd's.
-    places = [str(home.path)] if root is None else [str(home.path), f"-{Path(root).expanduser()}"]
+    places = [str(home.path)] if root is None else [str(home.path), f"-{Path(os.path.expanduser(root))}"]
     shared_tmp = any(place.lstrip("-").startswith(("/tmp/", "/var/tmp/")) for place in places)
     lines = [
         f"# {MARK}",
@@ -273,7 +273,7 @@ def _python() -> list[str]:
 def _name(home: Home) -> str:
     """Return a name for the home: short for the usual place, and never that of another home."""
     plain = re.sub(r"[^A-Za-z0-9_-]", "-", home.path.name.lstrip("."))
-    if home.path.parent in (Path.home(), _account(home)) and re.fullmatch(
+    if home.path.parent in (Path(os.path.expanduser("~")), _account(home)) and re.fullmatch(
         r"\.palyra(-[A-Za-z0-9_-]+)?", home.path.name
     ):
         return plain

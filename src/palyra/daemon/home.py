@@ -59,7 +59,7 @@ class Workspaces:
 
 def _owners_folder(home: Home, settings: Settings) -> Path:
     if settings.workspace.root is not None:
-        root = Path(settings.workspace.root).expanduser()
+        root = Path(os.path.expanduser(settings.workspace.root))
         if not root.is_dir():
             raise SettingsInvalid(f"workspace.root is {root}, which is no folder. Make it, or set another.")
         return root

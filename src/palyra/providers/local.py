@@ -4,6 +4,7 @@ It is asked in the words of OpenAI Chat Completions, which llama.cpp speaks, but
 """
 
 import asyncio
+import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -149,7 +150,7 @@ class _Patience:
 
 def path_of(settings: ModelProvider) -> Path:
     """Return where the model file is."""
-    return Path(settings.path or "").expanduser()
+    return Path(os.path.expanduser(settings.path or ""))
 
 
 def model_name(settings: ModelProvider, asked: str | None = None) -> str:

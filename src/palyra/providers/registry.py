@@ -1,5 +1,6 @@
 """Which providers there are, and how one is built from the settings."""
 
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol
@@ -44,7 +45,7 @@ def build(settings: ModelSettings, name: str, model: str | None, *, connect: Con
     if name == "scripted":
         if settings.script is None:
             raise ScriptMissing
-        return Scripted.load(Path(settings.script).expanduser())
+        return Scripted.load(Path(os.path.expanduser(settings.script)))
     table = settings.providers.get(name)
     if table is None:
         known = ", ".join((*BUILT_IN, *settings.providers))

@@ -157,5 +157,11 @@ def _expanded(path: str) -> str:
 
 def _usual_environment() -> dict[str, str]:
     """Return what every program needs, taken from the machine and not from the daemon's own environment."""
-    person = pwd.getpwuid(os.getuid())
-    return {"PATH": PATH, "HOME": person.pw_dir, "USER": person.pw_name, "LANG": "C.UTF-8", "TMPDIR": "/tmp"}
+    user = os.getuid()
+    try:
+        person = pwd.getpwuid(user)
+        name, folder = person.pw_name, person.pw_dir
+    except KeyError:
+        # In a container anybody can be the user.
+        name, folder = str(user), "/tmp"
+    return {"PATH": PATH, "HOME": folder, "USER": name, "LANG": "C.UTF-8", "TMPDIR": "/tmp"}

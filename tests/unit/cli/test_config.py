@@ -46,6 +46,16 @@ def test_every_problem_is_told_with_its_place_and_a_remedy(cli: Cli, file: Path)
     ]
 
 
+@pytest.mark.parametrize("setting", ["[workspace]\nroot", "[model]\nscript", "[http]\ntls_key"])
+def test_the_folder_of_a_person_who_does_not_exist_is_a_place_that_is_not_there(
+    cli: Cli, file: Path, setting: str
+) -> None:
+    file.write_text(f"{setting} = '~nobody-of-this-name/x'\n")
+    result = cli("config", "check")
+    assert (result.code, result.err) == (1, "")
+    assert " is ~nobody-of-this-name/x, which " in result.out
+
+
 def test_programs_get_the_problems_as_json(cli: Cli, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.write_text("[model]\nprovider = 'scripted'\n")
     monkeypatch.setenv("PALYRA_MODLE_SCRIPT", "x")

@@ -29,6 +29,29 @@ def test_it_is_said_whose_it_is_and_what_to_do(
     assert way_out.format(home=home.path) in said
 
 
+def nobody(user: int) -> None:
+    """Know no user, as the passwd of a container does."""
+    raise KeyError(user)
+
+
+def test_a_user_without_an_entry_in_passwd_is_asked_for_a_home(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.delenv("PALYRA_HOME")
+    monkeypatch.delenv("HOME")
+    result = cli("status")
+    assert result.code == 2
+    assert "set HOME, or name all folders in full (PALYRA_HOME). [settings_invalid]" in result.err
+
+
+def test_a_user_without_an_entry_in_passwd_gets_a_unit(
+    cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.delenv("HOME")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert f"--home {home}" in cli("service", "install", "--print").out
+
+
 @ordinary_user
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_home_that_can_not_be_entered_is_told_by_every_command(cli: Cli, home: Path, command: str) -> None:
