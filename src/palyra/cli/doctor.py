@@ -7,6 +7,7 @@ import click
 from palyra.cli.bundle import write_bundle
 from palyra.cli.checks import FAIL, OK, WARN, Check, check_all
 from palyra.cli.exits import Exit
+from palyra.cli.flow import hang
 from palyra.cli.options import Invocation, PalyraCommand
 from palyra.cli.output import paint, say, show_json
 from palyra.cli.printable import printable_line
@@ -43,9 +44,10 @@ def _tell(checks: list[Check]) -> None:
     longest = max(len(check.name) for check in checks)
     for check in checks:
         state = paint(check.state.ljust(4), _COLOURS[check.state])
-        print(f"{state}  {check.name.ljust(longest)}  {printable_line(check.what)}")
+        margin = longest + 8
+        print(f"{state}  {check.name.ljust(longest)}  {hang(printable_line(check.what), indent=margin)}")
         if check.remedy:
-            print(f"{' ' * (longest + 8)}{printable_line(check.remedy)}")
+            print(f"{' ' * margin}{hang(printable_line(check.remedy), indent=margin)}")
     failed, warned = (sum(check.state == state for check in checks) for state in (FAIL, WARN))
     print()
     if failed or warned:

@@ -1,5 +1,7 @@
 """`palyra files`: what agents changed, and bringing a file back."""
 
+from pathlib import Path
+
 import click
 from msgspec import Struct
 
@@ -78,7 +80,11 @@ def history(invocation: Invocation, path: str | None = None, session: str | None
     elif not page.checkpoints:
         print("Nothing was changed yet.")
     else:
-        rows = [[one.checkpoint_id, date_time(one.at), one.what, _happened(one), one.path] for one in page.checkpoints]
+        folder = _workspace(invocation)
+        rows = [
+            [one.checkpoint_id, date_time(one.at), one.what, _happened(one), one.path.removeprefix(folder)]
+            for one in page.checkpoints
+        ]
         show(table(["CHECKPOINT", "WHEN", "BY", "WHAT", "FILE"], rows))
         if page.next_cursor:
             say(f"There are more; --limit shows up to 500, this was {limit}.")
@@ -109,6 +115,13 @@ def restore(invocation: Invocation, checkpoint: str, *, force: bool, dry_run: bo
     _show_diff(done.diff)
     what = "is gone again" if done.checkpoint.before_digest is None else "is what it was before that change"
     print(f"{name} {what}. To take this back: palyra files restore {done.kept_as}")
+
+
+def _workspace(invocation: Invocation) -> str:
+    """Return the beginning that the paths of most files share; they are listed without it."""
+    root = invocation.settings.workspace.root
+    folder = Path(root).expanduser() if root is not None else invocation.home.workspace
+    return f"{folder}/"
 
 
 def _checkpoint_id(invocation: Invocation, name: str) -> str:

@@ -1,9 +1,11 @@
 """Text that comes in pieces, as rows of a terminal: whole rows to print, and the one that still grows."""
 
-from palyra.cli.output import width_of
+from palyra.cli.output import screen_width, width_of
 from palyra.cli.printable import printable
 
 TAB = 4
+NARROWEST = 20
+"""A terminal that is narrower has to break rows by itself."""
 
 
 class Flow:
@@ -41,6 +43,12 @@ def wrap(line: str, width: int) -> list[str]:
         rows.append(line[:cut].rstrip())
         line = margin + line[cut:].lstrip(" ")
     return [*rows, line]
+
+
+def hang(text: str, *, indent: int) -> str:
+    """Return a text that begins so far in on a row, with its further rows, if the terminal needs any, as far in."""
+    width = max(NARROWEST, screen_width() - indent)
+    return f"\n{' ' * indent}".join(wrap(text, width))
 
 
 def _last_gap(line: str, width: int) -> int:

@@ -12,6 +12,7 @@ DOORS = {
     "grpc": "the command line (grpc)",
     "http": "a program (http)",
     "v1": "a program that speaks to OpenAI (v1)",
+    "trial": "a trial of a model",
 }
 
 

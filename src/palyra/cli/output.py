@@ -13,6 +13,8 @@ from palyra.cli.printable import printable_json, printable_line
 
 GAP = "  "
 FALLBACK_WIDTH = 100
+NARROWEST = 12
+"""No column of a table is cut further than to this."""
 FIRST_SIGN_SECONDS = 0.6
 """A wait that is over sooner is not worth a word."""
 
@@ -47,12 +49,20 @@ def screen_width() -> int:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, stretch: int = -1) -> list[str]:
-    """Return the lines of a table. The column `stretch` is cut so that each line fits the terminal."""
+    """Return the lines of a table. The column `stretch` is cut so that each line fits the terminal.
+
+    If that is not enough, so are the widest of the others, but for the first: it has the names.
+    """
     cells = [[printable_line(cell) for cell in row] for row in rows]
     widths = [max(width_of(row[place]) for row in [list(heads), *cells]) for place in range(len(heads))]
     stretch %= len(heads)
-    others = sum(widths) - widths[stretch] + len(GAP) * (len(heads) - 1)
-    widths[stretch] = min(widths[stretch], max(12, screen_width() - others))
+    room = screen_width() - len(GAP) * (len(heads) - 1)
+    widths[stretch] = min(widths[stretch], max(NARROWEST, room - sum(widths) + widths[stretch]))
+    while sum(widths) > room:
+        widest = max(range(1, len(widths)), key=widths.__getitem__, default=0)
+        if not widest or widths[widest] <= NARROWEST:
+            break
+        widths[widest] -= 1
     lines = [paint(_fit(heads, widths), "dim")]
     lines.extend(_fit(row, widths) for row in cells)
     return lines

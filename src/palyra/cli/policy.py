@@ -88,12 +88,17 @@ def show_policy(invocation: Invocation, name: str | None, *, schema: bool, text:
         for item in items:
             print(f"{paint(f'// {printable_line(_origin(item))}', 'dim')}\n{printable(item.text)}\n")
     else:
-        _tell(loaded)
+        _tell(loaded, home=invocation.home.path)
 
 
-def _tell(loaded: Policies) -> None:
+def _tell(loaded: Policies, *, home: Path) -> None:
     rows = [
-        [item.id, "permits" if item.permits else "forbids", _origin(item), item.reason or "(gives no reason)"]
+        [
+            item.id,
+            "permits" if item.permits else "forbids",
+            _origin(item).removeprefix(f"{home}/"),
+            item.reason or "(gives no reason)",
+        ]
         for item in loaded.items
     ]
     show(table(["ID", "", "FROM", "REASON"], rows))

@@ -35,6 +35,8 @@ class Question:
     expires_at: datetime
     lasting: str
     """The class of calls that a longer answer would cover; empty if there is none."""
+    of_budget: bool = False
+    """It is about the run and what it may spend, and not about a call."""
 
     @property
     def code(self) -> str:
@@ -54,7 +56,8 @@ class Answer:
 
 def question_lines(question: Question) -> list[str]:
     """Return the question as lines: what would happen, all of it, why it is asked, and what each answer means."""
-    lines = [f"? {printable_line(question.summary, width=WIDTH)}   ({question.risk} risk)"]
+    risk = "" if question.of_budget else f"   ({question.risk} risk)"
+    lines = [f"? {printable_line(question.summary, width=WIDTH)}{risk}"]
     shown = [_row(line, question.code) for line in question.detail.splitlines()]
     lines += [f"    {line}" for line in shown[:MOST_LINES]]
     if len(shown) > MOST_LINES:
@@ -62,7 +65,8 @@ def question_lines(question: Question) -> list[str]:
     policies = f" (policy {', '.join(question.policies)})" if question.policies else ""
     lines.append(f"  Asked because: {printable_line(question.reason)}{policies}")
     lasting = f", a longer answer covers {printable_line(question.lasting)}" if question.lasting else ""
-    lines.append(f"  Yes allows this once{lasting}. Open until {date_time(question.expires_at)}, code {question.code}.")
+    yes = "lets this run go on beyond it, no ends the run" if question.of_budget else f"allows this once{lasting}"
+    lines.append(f"  Yes {yes}. Open until {date_time(question.expires_at)}, code {question.code}.")
     return lines
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from palyra.cli.exits import Exit
+from palyra.cli.flow import hang
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.output import paint, show_json
 from palyra.cli.printable import printable_line
@@ -27,6 +28,8 @@ SAID = {
     Tier.GUARDED: "reads the system, changes its workspace; no network; can tell whether a file is there",
     Tier.OFF: "keeps a program from nothing but taking too much",
 }
+MARGIN = 20
+"""Where the text about a tier begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ def check(invocation: Invocation) -> Exit:
         show_json({"tier": wanted, "ok": _works(found), "tiers": found, "search": searching})
     else:
         _tell(found)
-        print(f"\nSearches of files {searching.what}. {searching.remedy}".rstrip())
+        print("\n" + hang(f"Searches of files {searching.what}. {searching.remedy}".rstrip(), indent=0))
     return Exit.DONE if _works(found) else Exit.FAILED
 
 
@@ -121,7 +124,7 @@ def _works(found: list[Found]) -> bool:
 def _tell(found: list[Found]) -> None:
     for one in found:
         state = paint("works  ", "green") if one.works else paint("lacking", "red" if one.is_set else "yellow")
-        print(f"{'*' if one.is_set else ' '} {one.tier:<8} {state}  {printable_line(one.what)}")
+        print(f"{'*' if one.is_set else ' '} {one.tier:<8} {state}  {hang(printable_line(one.what), indent=MARGIN)}")
         if one.remedy:
-            print(f"{' ' * 20}{printable_line(one.remedy)}")
+            print(f"{' ' * MARGIN}{hang(printable_line(one.remedy), indent=MARGIN)}")
     print("\n* is set as sandbox.tier.")

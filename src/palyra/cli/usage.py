@@ -5,9 +5,8 @@ from typing import Any
 
 import click
 
-from palyra.cli.named import door
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.output import date_time, facts, plural, say, show, show_json, table
+from palyra.cli.output import date_time, facts, plural, say, screen_width, show, show_json, table
 from palyra.cli.printable import printable_line
 from palyra.core.errors import Denied
 from palyra.core.price import shown
@@ -16,8 +15,15 @@ from palyra.gateway.client import ADMIN_ROOT, Client
 from palyra.gateway.target import find_target
 
 BAR = 20
+BAR_PLACE = 3
+WIDE = 110
+"""So many columns a terminal needs to show budgets with their bars."""
 SPANS = {"h": "hours", "d": "days", "w": "weeks"}
 CAUSES = {
+    "grpc": "the command line",
+    "http": "programs, over HTTP",
+    "v1": "programs, over /v1",
+    "trial": "trials of models",
     "run": "tasks of other runs",
     "reissue": "questions that were asked once more",
     "api": "messages",
@@ -114,7 +120,7 @@ def why(invocation: Invocation, run: str | None, *, since: str | None, everybody
     else:
         rows = [
             [
-                CAUSES.get(one.cause, f"messages from {door(one.cause)}"),
+                CAUSES.get(one.cause, one.cause),
                 STEPS.get(one.step, one.step),
                 *_cells(one.used, found.currency),
             ]
@@ -246,7 +252,12 @@ def _standings(budgets: tuple[BudgetStanding, ...]) -> list[str]:
         for cap in one.caps:
             anew = f"{one.begins_anew:%Y-%m-%d %H:%M} UTC" if one.begins_anew is not None else ""
             rows.append([one.budget, whose, f"per {one.per.value}", _bar(cap), _used_of(cap), one.action.value, anew])
-    return table(["BUDGET", "OF", "PER", "", "USED", "THEN", "BEGINS ANEW"], rows, stretch=1)
+    heads = ["BUDGET", "OF", "PER", "", "USED", "THEN", "BEGINS ANEW"]
+    if screen_width() < WIDE:
+        # The bar says nothing that the figures do not.
+        heads.pop(BAR_PLACE)
+        rows = [[*row[:BAR_PLACE], *row[BAR_PLACE + 1 :]] for row in rows]
+    return table(heads, rows, stretch=1)
 
 
 def _bar(cap: Cap) -> str:
@@ -260,7 +271,8 @@ def _used_of(cap: Cap) -> str:
         return f"{count:,} tokens" if cap.unit == "tokens" else shown(count, cap.unit)
 
     held = f" (set aside: {amount(cap.reserved)})" if cap.reserved else ""
-    return f"{amount(cap.settled)} of {amount(cap.cap)}{held}"
+    settled = f"{cap.settled:,}" if cap.unit == "tokens" else amount(cap.settled)
+    return f"{settled} of {amount(cap.cap)}{held}"
 
 
 def _turns(found: Causes) -> list[str]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from palyra.cli.flow import NARROWEST, wrap
 from palyra.cli.named import door
 from palyra.cli.options import Invocation, PalyraCommand
 from palyra.cli.output import date_time, paint, screen_width, show, show_json
@@ -54,9 +55,10 @@ def tree_lines(links: Sequence[Link], before: str = "", *, currency: str) -> Ite
     for place, link in enumerate(links, 1):
         last = place == len(links)
         stem, below = ("└─ ", "   ") if last else ("├─ ", "│  ")
-        yield _fitted(before + stem, _line(link), marked=link.subject)
+        under = before + below + ("│  " if link.then else "   ")
+        yield from _fitted(before + stem, under, _line(link), colour="bold" if link.subject else "")
         for detail in filter(None, _details(link, currency)):
-            yield paint(_fitted(before + below + ("│  " if link.then else "   "), detail), "dim")
+            yield from _fitted(under, under, detail, colour="dim")
         yield from tree_lines(link.then, before + below, currency=currency)
 
 
@@ -106,6 +108,8 @@ def _words(*pairs: tuple[str, object]) -> str:
     return "; ".join(f"{name} {value}" for name, value in pairs if value)
 
 
-def _fitted(before: str, text: str, *, marked: bool = False) -> str:
-    shown = shorten(printable_line(text), max(20, min(LONGEST, screen_width() - len(before))))
-    return before + (paint(shown, "bold") if marked else shown)
+def _fitted(first: str, further: str, text: str, *, colour: str) -> Iterator[str]:
+    """Yield a text as rows that fit the terminal: one behind the first stem, the others behind what stands below it."""
+    rows = wrap(shorten(printable_line(text), LONGEST), max(NARROWEST, screen_width() - len(further)))
+    for place, row in enumerate(rows):
+        yield (further if place else first) + (paint(row, colour) if colour else row)

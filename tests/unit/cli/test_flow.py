@@ -1,9 +1,11 @@
 """Text in pieces as rows."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.cli.flow import Flow, wrap
+from palyra.cli import flow
+from palyra.cli.flow import Flow, hang, wrap
 from palyra.cli.output import width_of
 
 
@@ -55,3 +57,9 @@ def test_no_word_is_lost_however_the_text_is_cut(pieces: list[str], width: int) 
     rows = [row for piece in pieces for row in flow.feed(piece, width=width)] + flow.finish()
     assert " ".join(rows).split() == "".join(pieces).split()
     assert all(width_of(row) <= width or " " not in row.strip() for row in rows)
+
+
+def test_a_hanging_text_goes_on_where_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow, "screen_width", lambda: 30)
+    assert hang("one two three four five six", indent=10) == "one two three four\n          five six"
+    assert hang("short", indent=10) == "short"

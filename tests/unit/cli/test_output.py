@@ -22,6 +22,14 @@ def test_a_table_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines[1] == "1234  a text that i…"
 
 
+def test_columns_beside_the_one_that_stretches_are_cut_if_nothing_else_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "screen_width", lambda: 50)
+    lines = output.table(["ID", "WHERE", "TEXT"], [["1" * 20, "w" * 40, "t" * 40]])
+    assert lines[1] == "1" * 20 + "  " + "w" * 13 + "…  " + "t" * 11 + "…"
+    monkeypatch.setattr(output, "screen_width", lambda: 10)
+    assert output.table(["ID", "TEXT"], [["1" * 20, "t" * 40]])[1] == "1" * 20 + "  " + "t" * 11 + "…"
+
+
 def test_cells_can_not_break_out_of_their_row() -> None:
     assert output.table(["A"], [["x\n\x1b[31my"]])[1] == "x ␛[31my"
 

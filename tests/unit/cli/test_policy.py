@@ -91,7 +91,7 @@ def test_the_policies_are_listed_with_where_they_are_from(cli: Cli, own: Path) -
     with own.open("a") as file:
         file.write('@id("grants-hold") forbid (principal, action, resource) when { false };\n')
     lines = cli("policy", "show").out.splitlines()
-    assert [line.split()[:3] for line in lines if "shipped" in line and str(own) not in line] == [
+    assert [line.split()[:3] for line in lines if "shipped" in line and "policy/" not in line] == [
         [name, effect, "shipped"]
         for name, effect in (
             ("changes-ask", "permits"),
@@ -101,8 +101,8 @@ def test_the_policies_are_listed_with_where_they_are_from(cli: Cli, own: Path) -
             ("untrusted-text-asks", "forbids"),
         )
     ]
-    assert any(f"grants-hold          forbids  {own}:5, instead of the shipped one" in line for line in lines)
-    assert f"{own}:1" in next(line for line in lines if line.startswith("no-push"))
+    assert any(f"grants-hold          forbids  policy/{own.name}:5, instead of the shipped one" in line for line in lines)
+    assert f"policy/{own.name}:1" in next(line for line in lines if line.startswith("no-push"))
     told = json.loads(cli("policy", "show", "--json").out)
     assert told["hash"] in lines[-1]
     assert len(told["policies"]) == 7

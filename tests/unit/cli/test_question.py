@@ -1,5 +1,6 @@
 """How a question is put, and how an answer is read."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -35,6 +36,12 @@ def test_the_person_sees_what_would_happen_why_it_is_asked_and_what_an_answer_co
     for part in ("write a.txt (1 line, new)", "medium risk", "+one", "it changes a file", "change-asks", "folder:/w"):
         assert part in shown
     assert "code 9G5FAV" in shown
+
+
+def test_a_question_about_a_budget_says_what_becomes_of_the_run() -> None:
+    shown = "\n".join(question_lines(replace(a_question(lasting=""), of_budget=True)))
+    assert "Yes lets this run go on beyond it, no ends the run." in shown
+    assert "risk" not in shown
 
 
 def test_a_longer_answer_is_offered_where_one_is_taken() -> None:
