@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from palyra.policy.entities import Request
-from palyra.policy.source import Policy, Problem, locate
+from palyra.policy.source import Policy, Problem, locate, too_deep
 
 if TYPE_CHECKING:
     import cedarpy
@@ -22,6 +22,7 @@ RUN = "run"
 ASK = "ask"
 
 _KEPT_ENTITIES = 256
+_DEEPEST = 100
 _ERRED = re.compile(r"`policy(\d+)`")
 _NUMBERED = re.compile(r"(for policy )?`policy\d+`,? ?")
 # Said once more of a policy whose scope names something that is not there.
@@ -108,6 +109,10 @@ def _action(name: str) -> dict[str, str]:
 
 
 def _syntax(policy: Policy) -> Problem | None:
+    if (deep := too_deep(policy.text, most=_DEEPEST)) is not None:
+        # The engine does not refuse it: it takes the whole process down.
+        what = f"The policy can not be read: more than {_DEEPEST} brackets stand in one another."
+        return policy.problem(what, "Make several policies of it.", offset=deep)
     message = _parse(policy.text)
     if message:
         what = f"The policy can not be read: {message}."

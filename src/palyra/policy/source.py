@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 _TOKEN = re.compile(
-    r"""(?P<space>\s+|//[^\n]*)"""
+    # Some editors begin a file with a mark that says that it is UTF-8.
+    r"""(?P<space>\s+|\ufeff|//[^\n]*)"""
     r"""|(?P<string>"(?:[^"\\]|\\.)*")"""
     r"""|(?P<word>[A-Za-z_][A-Za-z0-9_]*|[0-9]+)"""
     r"""|(?P<sign>::|==|!=|<=|>=|&&|\|\||[@(){}\[\].,;:<>=!+*/%?|&-])""",
@@ -121,6 +122,16 @@ def locate(text: str, message: str, *, parse: Callable[[str], str]) -> int:
     return next((place for name in names if (place := _find(text, tokens, name)) is not None), tokens[0].start)
 
 
+def too_deep(text: str, *, most: int) -> int | None:
+    """Return where more brackets are open than may be, None if they never are."""
+    depth = 0
+    for token in tokenise(text):
+        depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
+        if depth > most:
+            return token.start
+    return None
+
+
 def unquote(literal: str) -> str:
     """Return what a string of the policy language says."""
 
@@ -161,10 +172,14 @@ def _policy(text: str, tokens: list[Token], file: str) -> Policy:
 
 
 def _annotations(tokens: list[Token]) -> tuple[dict[str, str], int]:
-    """Return what stands before the policy as `@name("text")`, and where the policy itself begins."""
+    """Return what stands before the policy as `@name("text")` or `@name`, and where the policy itself begins."""
     notes: dict[str, str] = {}
     place = 0
-    while place + 4 < len(tokens) and tokens[place].text == "@" and tokens[place + 2].text == "(":
+    while place + 4 < len(tokens) and tokens[place].text == "@":
+        if tokens[place + 2].text != "(":
+            # One without a text says something by its name alone.
+            place += 2
+            continue
         literal = tokens[place + 3].text
         if literal.startswith('"'):
             notes.setdefault(tokens[place + 1].text, unquote(literal))
