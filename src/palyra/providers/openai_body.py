@@ -15,6 +15,7 @@ from palyra.providers.dialect import AS_JSON, Target
 from palyra.providers.draft import names_of
 from palyra.providers.names import Names
 from palyra.providers.openai_models import takes_completion_tokens, takes_short_ids
+from palyra.providers.openai_turns import in_turns
 from palyra.providers.tool_schema import fitted
 
 NAME = "openai"
@@ -32,7 +33,7 @@ def body_of(prompt: Prompt, target: Target) -> JsonObject:
         body["tools"] = [_tool(tool, target, names) for tool in prompt.tools]
         if options.choice is not Choice.AUTO:
             body["tool_choice"] = options.choice.value
-    body["messages"] = list(_messages(prompt, target, names))
+    body["messages"] = in_turns(_messages(prompt, target, names), gap=takes_short_ids(target.model))
     if told:
         # It promises JSON and no more, and only to those who have asked for it in words as well.
         words = AS_JSON + msgspec.json.encode(options.schema).decode()
