@@ -80,7 +80,7 @@ def list_tokens(invocation: Invocation, principal: str | None = None, limit: int
             [
                 token.token_id,
                 token.principal,
-                ",".join(token.scopes),
+                "admin" if "admin" in token.scopes else ",".join(token.scopes),
                 date_time(token.created_at),
                 date_time(token.expires_at) or "never",
                 f"{token.name} (in use here)" if token.current else token.name,

@@ -63,6 +63,9 @@ class Roster:
         named = [settings.provider, *settings.fallback, *(name for rule in settings.rules for name in rule.models)]
         for provider, table in settings.providers.items():
             named += [f"{provider}/{model}" for model in (*((table.model,) if table.model else ()), *table.models)]
+            if table.path is not None and table.model is None:
+                # A file is a model, which is called as the file is.
+                named.append(provider)
         return list(dict.fromkeys(full_name(self.named(name)) for name in named))
 
     @property

@@ -38,3 +38,15 @@ def test_callers_that_name_ever_other_models_do_not_fill_the_memory() -> None:
     assert roster.plan(TURN, agent=AGENT).choice == "mine/own"
     roster.named("mine/0")
     assert len(built) > before
+
+
+def test_a_model_file_is_among_the_models_though_the_settings_give_it_no_name() -> None:
+    def build(settings: ModelSettings, name: str, model: str | None) -> Provider:
+        made = Writes()
+        made.name, made.model = name, model or "own"
+        return made
+
+    files = {"here": ModelProvider(dialect=Dialect.LOCAL, path="/models/own.gguf")}
+    settings = ModelSettings(provider="mine", providers=SETTINGS.providers | files)
+    roster = Roster(lambda: settings, build=build, breakers=Breakers(FakeClock()))
+    assert roster.names() == ["mine/own", "here/own"]
