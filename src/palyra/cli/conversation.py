@@ -97,6 +97,11 @@ class Conversation:
             seq = line.tape_seq
         return seq
 
+    @property
+    def asked(self) -> Question | None:
+        """The question that the next answer is taken for."""
+        return next(iter(self._questions), None)
+
     def take_note(self, piece: Piece) -> None:
         """Keep in mind which questions are open."""
         match piece:

@@ -4,7 +4,7 @@ import threading
 
 from palyra.cli.conversation import Conversation, first_answer, trouble
 from palyra.cli.family import Family
-from palyra.cli.narration import Ended, Narrator, Note
+from palyra.cli.narration import Ended, Narrator, Note, Piece
 from palyra.cli.question import Question
 from palyra.cli.scroll import Row, Scroll
 from palyra.cli.watch import LOST, asks
@@ -14,6 +14,7 @@ from palyra.gateway.client import Client
 from palyra.gateway.follow import Line, Stream, follow_session
 
 JOIN_SECONDS = 2.0
+ANOTHER = "(another question follows when this one is answered)"
 
 
 class Follower:
@@ -27,6 +28,9 @@ class Follower:
         self._thread: threading.Thread | None = None
         self._after_seq = 0
         self._running: list[str] = []
+        self._before: dict[str, Note] = {}
+        """What is said before a question, of those that have not been put yet."""
+        self._putting = threading.Lock()
 
     @property
     def active(self) -> str | None:
@@ -78,8 +82,7 @@ class Follower:
                 self._keep_count(line)
                 family.take(line)
                 for piece in narrator.tell(line):
-                    self._scroll.show(piece)
-                    self._conversation.take_note(piece)
+                    self._put(piece)
                     if isinstance(piece, Ended):
                         self._run_ended(piece)
         except PalyraError as error:
@@ -92,10 +95,27 @@ class Follower:
     def _hear_beside(self, narrator: Narrator, line: Line) -> None:
         """Put a question of a run that works for one of these before the person too."""
         for piece in narrator.tell(line):
-            if isinstance(piece, Question):
-                self._scroll.show(Note(asks(line)))
-            self._scroll.show(piece)
+            self._put(piece, before=Note(asks(line)))
+
+    def _put(self, piece: Piece, *, before: Note | None = None) -> None:
+        """Show a piece; questions one after the other, since an answer must be about what was read last."""
+        with self._putting:
+            first = self._conversation.asked
             self._conversation.take_note(piece)
+            now = self._conversation.asked
+            if not isinstance(piece, Question):
+                self._scroll.show(piece)
+            elif before is not None:
+                self._before[piece.approval_id] = before
+            if now is not None and (first is None or now.approval_id != first.approval_id):
+                self._ask(now)
+            elif isinstance(piece, Question):
+                self._scroll.show(Note(ANOTHER))
+
+    def _ask(self, question: Question) -> None:
+        if (before := self._before.pop(question.approval_id, None)) is not None:
+            self._scroll.show(before)
+        self._scroll.show(question)
 
     def _keep_count(self, line: Line) -> None:
         match line.event:
