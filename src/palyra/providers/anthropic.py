@@ -221,6 +221,8 @@ class Reading:
 
     def feed(self, name: str, data: bytes) -> Iterable[ModelEvent]:
         """Take in one event."""
+        if data.startswith(b"[DONE]"):
+            return ()  # what stands between may have learned from others how an answer ends
         try:
             event = _event.decode(data)
         except _UNREADABLE as error:

@@ -232,6 +232,8 @@ class Reading:
 
     def feed(self, name: str, data: bytes) -> Iterable[ModelEvent]:
         """Take in one event."""
+        if data.startswith(b"[DONE]"):
+            return ()  # what stands between may have learned from others how an answer ends
         try:
             piece = _piece.decode(data)
         except _UNREADABLE as error:

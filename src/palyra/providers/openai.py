@@ -151,7 +151,7 @@ class OpenAiReader:
 
     def feed(self, name: str, data: bytes) -> Iterable[ModelEvent]:
         """Take in one event."""
-        if data == b"[DONE]":
+        if data.startswith(b"[DONE]"):
             return self._done()
         if name == "error":
             raise self._failed(*(error_in(data) or ("", "")))

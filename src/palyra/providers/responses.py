@@ -118,7 +118,7 @@ class ResponsesReader:
 
     def feed(self, name: str, data: bytes) -> Iterable[ModelEvent]:
         """Take in one event."""
-        if data == b"[DONE]":
+        if data.startswith(b"[DONE]"):
             return ()
         event = _decode(data)
         # Nearly every event is a few letters of text.

@@ -128,6 +128,7 @@ class Roster:
 
     def resting(self) -> dict[str, float]:
         """Return the providers that are left alone after failures, and for how many seconds yet."""
+        self._current()
         return self._breakers.resting()
 
     def _by_rules(
@@ -159,6 +160,10 @@ class Roster:
     def _current(self) -> _Built:
         settings = self._settings()
         if settings is not self._built.settings:
+            for name, table in settings.providers.items():
+                if table != self._built.settings.providers.get(name):
+                    # Somebody has mended it: what was known of it was known of another.
+                    self._breakers.forget(name)
             self._built = _Built(settings)
         return self._built
 

@@ -99,7 +99,8 @@ class Events:
 def _events(whole: bytes) -> list[Event]:
     found: list[Event] = []
     for block in whole.split(b"\n\n"):
-        if block[:6] == b"data: " and b"\n" not in block:
+        # An event without data is none: some servers send such a one to show that they are still there.
+        if block[:6] == b"data: " and len(block) > 6 and b"\n" not in block:
             found.append(("", block[6:]))
         elif event := _event(block):
             found.append(event)
@@ -108,7 +109,7 @@ def _events(whole: bytes) -> list[Event]:
 
 def _event(block: bytes) -> Event | None:
     first, _, second = block.partition(b"\n")
-    if first[:7] == b"event: " and second[:6] == b"data: " and b"\n" not in second:
+    if first[:7] == b"event: " and second[:6] == b"data: " and len(second) > 6 and b"\n" not in second:
         return first[7:].decode(errors="replace"), second[6:]
     name, data = "", []
     for line in block.split(b"\n"):
@@ -117,4 +118,4 @@ def _event(block: bytes) -> Event | None:
             data.append(value.removeprefix(b" "))
         elif field == b"event":
             name = value.removeprefix(b" ").decode(errors="replace")
-    return (name, b"\n".join(data)) if data else None
+    return (name, b"\n".join(data)) if any(data) else None

@@ -78,6 +78,16 @@ async def test_what_stands_behind_the_base_url_stays_behind(wire: Wire, server: 
     assert not any("?" in query for _, _, query in paths)
 
 
+async def test_signs_of_life_and_words_about_the_end_are_no_part_of_an_answer(
+    wire: Wire, server: ModelServer, asking: Asking
+) -> None:
+    *pieces, _ = wire.recording("text").replace(b"data: [DONE]\n\n", b"").split(b"\n\n")
+    alive = b"\n\n: alive\n\ndata: \n\nevent: ping\ndata:\n\n"
+    server.play(stream(alive.join(pieces) + b"\n\ndata: [DONE] \n\n"))
+
+    assert heard(await said(asking())) == wire.turns["text"]
+
+
 async def test_a_stream_may_be_called_something_else(wire: Wire, server: ModelServer, asking: Asking) -> None:
     server.play(stream(wire.recording("text"), cut=1, headers={"Content-Type": "text/plain"}))
 

@@ -1,10 +1,12 @@
 """The models that are kept ready."""
 
+from msgspec.structs import replace
+
 from palyra.core.agent import Agent
 from palyra.core.ids import AgentId
 from palyra.core.model import Complexity, Dialect, ModelProvider, TaskClass
-from palyra.providers.base import Provider
-from palyra.providers.breaker import Breakers
+from palyra.providers.base import FailureKind, Provider, ProviderFailed
+from palyra.providers.breaker import FAILURES, Breakers
 from palyra.providers.roster import MOST_KNOWN, Roster
 from palyra.providers.routing import Need, Turn
 from palyra.settings import ModelSettings
@@ -50,3 +52,22 @@ def test_a_model_file_is_among_the_models_though_the_settings_give_it_no_name() 
     settings = ModelSettings(provider="mine", providers=SETTINGS.providers | files)
     roster = Roster(lambda: settings, build=build, breakers=Breakers(FakeClock()))
     assert roster.names() == ["mine/own", "here/own"]
+
+
+def test_a_provider_whose_table_was_changed_is_left_alone_no_longer() -> None:
+    now = SETTINGS
+
+    def build(settings: ModelSettings, name: str, model: str | None) -> Provider:
+        made = Writes()
+        made.name, made.model = name, model or "own"
+        return made
+
+    roster = Roster(lambda: now, build=build, breakers=Breakers(FakeClock()))
+    for _ in range(FAILURES):
+        roster.failed(roster.named("mine"), ProviderFailed(kind=FailureKind.NETWORK))
+    assert "mine" in roster.resting()
+    now = replace(SETTINGS, fallback=("embedded",))
+    assert "mine" in roster.resting(), "nothing was done about it"
+    mended = replace(SETTINGS.providers["mine"], base_url="http://127.0.0.1:9/v1")
+    now = replace(SETTINGS, providers={"mine": mended})
+    assert not roster.resting()
