@@ -28,6 +28,7 @@ from palyra.gateway.client import Client
 PROMPT = "> "
 MORE = "  "
 CANCEL_SECONDS = 2.0
+REFRESH_SECONDS = 1.0
 TWICE_SECONDS = 1.0
 """Two Ctrl-C within this time are one wish: to leave."""
 DIM = "ansibrightblack"
@@ -62,6 +63,8 @@ class LiveChat:
             history=history,
             complete_while_typing=False,
             reserve_space_for_menu=0,
+            # What is alive says how long it takes.
+            refresh_interval=REFRESH_SECONDS,
         )
         self._greet()
         self._scroll.on_change = _redraw_of(session, self._scroll)

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -25,6 +26,8 @@ from palyra.cli.question import Question, answers, question_lines
 from palyra.cli.screens import HEARD_WIDTH, end_line, step_line
 
 NARROWEST = 20
+LONG_SECONDS = 5.0
+"""Who waits longer for a sign is told for how long by now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +41,12 @@ class Row:
 class Scroll:
     """Collects rows from one thread and hands them to another."""
 
-    def __init__(self, *, width: Callable[[], int] | None = None) -> None:
+    def __init__(self, *, width: Callable[[], int] | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.on_change: Callable[[], None] = lambda: None
         self._width = width or _terminal_width
+        self._clock = clock
+        self._quiet_since = clock()
+        self._asked = False
         self._lock = threading.Lock()
         self._rows: list[Row] = []
         self._flow = Flow()
@@ -64,6 +70,8 @@ class Scroll:
         with self._lock:
             changed = self._working != under_way
             self._working = under_way
+            if changed:
+                self._quiet_since = self._clock()
         if changed:
             self.changed()
 
@@ -95,12 +103,18 @@ class Scroll:
             if self._flow.partial:
                 rows.append(Row(self._flow.partial))
             if self._steps:
-                rows.extend(Row(f"· {label} …", dim=True) for label in self._steps.values())
+                rows.extend(Row(f"· {label} …{self._waited()}", dim=True) for label in self._steps.values())
             elif self._working and not self._flow.partial:
-                rows.append(Row("…", dim=True))
+                rows.append(Row(f"…{self._waited()}", dim=True))
             return rows
 
+    def _waited(self) -> str:
+        """Say how long nothing has come, if that is long; who is asked a question knows what is waited for."""
+        waited = self._clock() - self._quiet_since
+        return f" {waited:.0f} s, Ctrl-C cancels" if waited >= LONG_SECONDS and not self._asked else ""
+
     def _take_in(self, piece: Piece) -> None:
+        self._quiet_since = self._clock()
         match piece:
             case Text(text):
                 self._rows.extend(Row(row) for row in self._flow.feed(text, width=self._columns()))
@@ -124,12 +138,14 @@ class Scroll:
                 self._aside(printable_line(text))
             case Question():
                 self._break_off()
+                self._asked = True
                 for line in (*question_lines(piece), f"  {answers(piece)}"):
                     self._rows.extend(Row(part) for part in wrap(line, self._columns()))
             case Settled():
-                pass
+                self._asked = False
             case Ended():
                 self._break_off()
+                self._asked = False
                 self._steps.clear()
                 if end := end_line(piece):
                     self._aside(end)

@@ -82,3 +82,17 @@ def test_every_change_is_told() -> None:
 def test_controls_are_made_visible() -> None:
     rows = scroll(Text("\x1b[31mred\n"), Note("\x1b[2J"), StepEnded("c", "x", "error", "\u009b")).take()
     assert "\x1b" not in "".join(texts(rows))
+
+
+def test_who_waits_long_is_told_for_how_long_until_something_comes() -> None:
+    now = 100.0
+    scroll = Scroll(width=lambda: 80, clock=lambda: now)
+    scroll.work(under_way=True)
+    now = 103.0
+    assert scroll.alive() == [Row("…", dim=True)]
+    now = 112.0
+    assert scroll.alive() == [Row("… 12 s, Ctrl-C cancels", dim=True)]
+    scroll.show(StepBegun("c1", "shell.run make"))
+    assert scroll.alive() == [Row("· shell.run make …", dim=True)]
+    now = 120.0
+    assert scroll.alive() == [Row("· shell.run make … 8 s, Ctrl-C cancels", dim=True)]
