@@ -132,6 +132,19 @@ async def test_only_what_is_configured_is_in_the_environment(
     assert "key-from" not in hidden
 
 
+async def test_a_user_without_an_entry_in_passwd_can_have_servers(
+    sqlite: SqliteEngine, keep: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody(user: int) -> None:
+        raise KeyError(user)
+
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    async with keep(sqlite, s=notebook()) as kept:
+        await kept.accepts("environment")
+        found = (await kept.call("mcp.s.environment")).text.splitlines()
+    assert {"HOME=/tmp", f"USER={os.getuid()}"} <= set(found)
+
+
 async def test_a_secret_that_is_not_there_is_the_reason(sqlite: SqliteEngine, keep: Keep) -> None:
     async with keep(sqlite, s=notebook(env={"A": "vault:nothing"})) as kept:
         found = await kept.reaches(ServerState.FAILED)
