@@ -121,10 +121,29 @@ async def look_up(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(place[0]) for _, _, _, _, place in found))
 
 
+def fault_of(place: address.Address, port: int) -> str:
+    """Say why an address may not be reached; nothing if it may.
+
+    One of this machine's own may be public: services listen there that let nobody else in.
+    """
+    return address.fault(place, port) or ("an address of this machine" if is_of_this_machine(str(place)) else "")
+
+
+def is_of_this_machine(text: str) -> bool:
+    """Tell whether an address is one of this machine's own: only those can be listened at."""
+    family = socket.AF_INET6 if ":" in text else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((text, 0))
+        except OSError:
+            return False
+    return True
+
+
 class Egress:
     """Sends requests to public addresses, and to nothing else."""
 
-    def __init__(self, *, resolve: Resolve = look_up, judge: Judge = address.fault, reach: Reach | None = None) -> None:
+    def __init__(self, *, resolve: Resolve = look_up, judge: Judge = fault_of, reach: Reach | None = None) -> None:
         self._resolve = resolve
         self._judge = judge
         self._reach = reach or Reach()

@@ -21,6 +21,7 @@ from palyra.sandbox.egress import (
     Reach,
     Request,
     TooManyRedirects,
+    fault_of,
 )
 from palyra.sandbox.response import ResponseMalformed
 from palyra.sandbox.url import HostInside, UrlRefused, parse
@@ -101,6 +102,19 @@ async def test_the_server_of_this_machine_is_refused_by_the_real_judge(site: Sit
     with pytest.raises(AddressRefused):
         await Egress(resolve=names).send(at(site))
     assert site.asked == []
+
+
+@pytest.mark.parametrize(("place", "is_own"), [("127.0.0.1", True), ("::1", True), ("1.1.1.1", False)])
+async def test_an_address_of_this_machine_is_not_reached_even_if_it_is_public(
+    monkeypatch: pytest.MonkeyPatch, place: str, *, is_own: bool
+) -> None:
+    """Here every address counts as public: the loopback stands for one that the machine has in the internet."""
+    monkeypatch.setattr(address, "fault", lambda place, port: "")
+    assert fault_of(address.read(place), 80) == ("an address of this machine" if is_own else "")
+    if is_own:
+        target = f"http://[{place}]/" if ":" in place else f"http://{place}/"
+        with pytest.raises(AddressRefused, match="of this machine"):
+            await Egress().send(Request(target))
 
 
 async def test_a_name_is_asked_for_once_so_that_it_can_not_change(site: Site, names: Names, egress: Egress) -> None:

@@ -6,7 +6,6 @@ that is not public, this machine's own among them; Palyra's own doors are never 
 that leave the host are refused, and so are proxies that the environment names.
 """
 
-import socket
 import ssl
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -19,7 +18,15 @@ from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 
 from palyra.sandbox import address
-from palyra.sandbox.egress import AddressRefused, ConnectionFailed, HostNotAllowed, HostUnknown, look_up
+from palyra.sandbox.egress import (
+    AddressRefused,
+    ConnectionFailed,
+    HostNotAllowed,
+    HostUnknown,
+    fault_of,
+    is_of_this_machine,
+    look_up,
+)
 from palyra.tools.mcp.wire import MOST_LINE_BYTES
 
 CONNECT_SECONDS = 10.0
@@ -121,20 +128,9 @@ class Way(httpcore2.AsyncNetworkBackend):
         for text in found:
             if port in self._own_ports and is_of_this_machine(text):
                 raise AddressRefused(f"{host} leads to Palyra itself. No agent may reach its own control plane.")
-            fault = address.fault(address.read(text), port)
+            fault = fault_of(address.read(text), port)
             if fault and not self._allow_private:
                 raise AddressRefused(
                     f"{host} leads to {text}, which is {fault}. Set allow_private for this server if you mean it."
                 )
         return found
-
-
-def is_of_this_machine(text: str) -> bool:
-    """Tell whether an address is one of this machine's own: only those can be listened at."""
-    family = socket.AF_INET6 if ":" in text else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.bind((text, 0))
-        except OSError:
-            return False
-    return True
