@@ -2,7 +2,7 @@
 
 from functools import cache
 
-_WASI = "wasi_snapshot_preview1"
+WASI = "wasi_snapshot_preview1"
 _CALL = "(param i32 i32 i32 i32) (result i32)"
 
 
@@ -21,7 +21,7 @@ def module(body: str, *, imports: str = "", memory: str = "1", data: str = "") -
 
 
 def imported(name: str, kind: str = _CALL) -> str:
-    return f'(import "{_WASI}" "{name}" (func ${name} {kind}))'
+    return f'(import "{WASI}" "{name}" (func ${name} {kind}))'
 
 
 LOOPS = module("(loop $on (br $on))")

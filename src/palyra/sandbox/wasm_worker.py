@@ -33,6 +33,8 @@ TABLE_ELEMENTS = 100_000
 TABLES = 8
 INSTANCES = 1
 MEMORIES = 1
+MOST_CHARS = 500
+"""Of what is said about a module."""
 WASI = "wasi_snapshot_preview1"
 START = "_start"
 HEADER = struct.Struct(">III")
@@ -113,7 +115,8 @@ class Host:
         """Return why a module can not be run at all, or nothing."""
         for wanted in compiled.imports:
             if wanted.module != WASI:
-                return f"it imports {wanted.module}.{wanted.name}, and only {WASI} is given to modules"
+                name = _plain(f"{wanted.module}.{wanted.name}")
+                return f"it imports {name}, and only {WASI} is given to modules"
         starts = [one.type for one in compiled.exports if one.name == START]
         if not starts or not isinstance(starts[0], self._wasm.FuncType) or starts[0].params or starts[0].results:
             return (
@@ -249,7 +252,12 @@ def _last_line(error: Exception) -> str:
     """Return the innermost cause of an error, without the trace through the module."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and "<unknown>!" not in line]
     told = lines[-1] if lines else type(error).__name__
-    return (told.split(": ", 1)[-1] if told[:1].isdigit() else told)[:500]
+    return _plain(told.split(": ", 1)[-1] if told[:1].isdigit() else told)
+
+
+def _plain(text: str) -> str:
+    """Return words of which a module chose some, so that they can be shown."""
+    return "".join(char if char.isprintable() else "\ufffd" for char in text[:MOST_CHARS])
 
 
 def _read(length: int) -> bytes | None:
@@ -282,7 +290,17 @@ def _limit() -> None:
         import ctypes
 
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
+        _be_the_first_to_go()
         ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
+
+
+def _be_the_first_to_go() -> None:
+    """Have the kernel end this process, and not the daemon, if the machine runs out of memory."""
+    try:
+        with open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
+            file.write(b"1000")
+    except OSError:
+        pass  # not every kernel can be told
 
 
 if __name__ == "__main__":

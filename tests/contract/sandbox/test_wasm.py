@@ -129,6 +129,19 @@ async def test_what_is_no_wasi_command_is_refused(modules: Modules, module: byte
         await modules.check(module)
 
 
+async def test_words_that_a_module_chose_are_shown_plain_and_short(modules: Modules) -> None:
+    for name in (made.WASI, "env"):
+        chosen = "\\1b[2J\\0a\\e2\\80\\ae" + "y" * 100_000
+        module = made.built(f'(module (import "{name}" "{chosen}" (func)) (func (export "_start")))')
+        try:
+            said = (await run(modules, module)).stopped
+        except ModuleInvalid as refused:
+            said = refused.detail
+        assert said
+        assert said.isprintable()
+        assert len(said) < 1000
+
+
 async def test_a_module_is_checked_without_being_run(modules: Modules) -> None:
     await modules.check(made.LOOPS)
 
