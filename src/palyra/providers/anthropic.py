@@ -18,6 +18,8 @@ from palyra.providers.draft import Draft, Drafts, names_of
 from palyra.providers.failure import BROKE_OFF, NOT_ACCEPTED, failure, kind_of, refusal, retry_after
 
 VERSION = "2023-06-01"
+MOST_PARTS = 1000
+"""Of an answer, under way at once."""
 
 _STOPS = {
     "max_tokens": StopReason.LENGTH,
@@ -272,6 +274,8 @@ class Reading:
         return (TextDelta(text),)
 
     def _begin(self, index: int, block: _Block) -> Iterable[ModelEvent]:
+        if len(self._open) >= MOST_PARTS:
+            raise failure(self._target, FailureKind.MALFORMED, why="parts without end")
         part = self._open[index] = _Part(block.type, (self._chars, len(self._drafts.all)))
         match block.type:
             case "text" if block.text:

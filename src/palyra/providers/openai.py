@@ -27,6 +27,7 @@ from palyra.providers.openai_models import known
 from palyra.providers.thought_tags import ThoughtTags
 
 MOST_DETAILS = 1000
+MOST_NAME_CHARS = 1000
 
 _STOPS = {
     "stop": StopReason.END,
@@ -257,6 +258,8 @@ class OpenAiReader:
         if function.name and draft.name != function.name:
             # A name may come in pieces too, but not after the arguments have begun.
             draft.name = function.name if draft.pieces else draft.name + function.name
+            if len(draft.name) > MOST_NAME_CHARS:
+                raise failure(self._target, FailureKind.MALFORMED, why="a name without end")
         if isinstance(function.arguments, dict):
             self._drafts.add(draft, _encode(function.arguments).decode())
         elif function.arguments:

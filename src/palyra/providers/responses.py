@@ -193,10 +193,9 @@ class ResponsesReader:
         if draft is None:
             draft = self._by_item.get(place)
             if draft is None or (item is not None and item.call_id and draft.call_id not in ("", item.call_id)):
-                draft = self._drafts.begin()
+                draft = self._by_item[key or place] = self._drafts.begin()
             self._by_item[place] = draft
         if item is not None:
-            self._by_item[key or place] = draft
             draft.call_id = item.call_id or draft.call_id
             draft.name = item.name or draft.name
         return draft

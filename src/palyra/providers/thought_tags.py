@@ -9,6 +9,8 @@ from enum import Enum
 from palyra.core.prompt import ModelEvent, ReasoningDelta, TextDelta
 
 BEGIN, END = "<think>", "</think>"
+MOST_HELD_CHARS = 1000
+"""Blanks before a thought. Who sends more of them sends blanks."""
 
 
 class _Where(Enum):
@@ -34,7 +36,7 @@ class ThoughtTags:
         text, self._held = self._held + text, ""
         if self._where is _Where.BEGINNING:
             begun = text.lstrip()
-            if BEGIN.startswith(begun):
+            if BEGIN.startswith(begun) and len(text) <= MOST_HELD_CHARS:
                 self._held = text
                 return
             if begun.startswith(BEGIN):

@@ -350,3 +350,24 @@ def test_an_event_that_is_called_an_error_is_one(data: bytes, kind: FailureKind)
         list(OPENAI.reader(PROMPT, GPT).feed("error", data))
 
     assert caught.value.kind is kind
+
+
+def test_what_never_ends_is_not_kept() -> None:
+    name = call(0, None, name="n" * 100)
+    with pytest.raises(ProviderFailed) as caught:
+        read(OPENAI, PROMPT, GPT, (name if turn % 2 else call(0, None, name="m") for turn in range(10_000)))
+    assert "without end" in caught.value.detail
+
+    begun = ({"type": "content_block_start", "index": index, "content_block": {}} for index in range(10_000))
+    with pytest.raises(ProviderFailed) as caught:
+        read(ANTHROPIC, PROMPT, CLAUDE, begun)
+    assert "without end" in caught.value.detail
+
+
+def test_blanks_without_end_are_passed_on() -> None:
+    reader = OPENAI.reader(PROMPT, GPT)
+    blank = b'{"choices":[{"delta":{"content":"          "}}]}'
+
+    said = [event for _ in range(1000) for event in reader.feed("", blank)]
+
+    assert len(text_of(said)) == 10_000
