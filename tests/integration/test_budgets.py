@@ -10,6 +10,7 @@ import pytest
 from palyra.core.approval import Approval, Scope
 from palyra.core.budget import Action, Budget, Of, Per
 from palyra.core.events import ApprovalRequested, BudgetWarned, Mode, RunFailed
+from palyra.core.ids import PrincipalId
 from palyra.core.price import Price
 from palyra.core.prompt import ModelEvent, Prompt, Role, StopReason, TextDelta, TurnDone
 from palyra.core.run import RunStatus
@@ -23,6 +24,7 @@ from tests.integration.cast import a_call, said_by
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
 from tests.support.eventually import eventually
+from tests.support.owner import administers
 from tests.support.world import BEN, Model, Said, World
 
 pytestmark = pytest.mark.timeout(60)
@@ -43,11 +45,12 @@ def money(count: int, **more: object) -> Budget:
     return Budget(money=micros(count), **more)  # type: ignore[arg-type]
 
 
-async def priced(begin: Begin, model: Model | None = None, **budgets: Budget) -> World:
+async def priced(begin: Begin, model: Model | None = None, owner: PrincipalId = ANA, **budgets: Budget) -> World:
     world = await begin(model or said_by(lambda prompt: [TextDelta("Well."), DONE]))
     world.prices.tags[NAME] = TAG
     world.models = ModelSettings(max_output_tokens=MOST)
     world.spending = SpendingSettings(budgets=budgets)
+    await administers(world, owner)
     return world
 
 
@@ -351,6 +354,55 @@ async def test_an_answer_about_a_budget_has_no_scope_and_no_arguments(begin: Beg
         await world.approvals.resolve(ANA, question.approval_id, allow=True, arguments={})
     with pytest.raises(ScopeTooWide):
         await world.approvals.resolve(ANA, question.approval_id, allow=True, scope=Scope.ALWAYS)
+
+
+# -- who is told what of a budget that several spend from
+
+
+@pytest.mark.parametrize("of", [Of.EVERYTHING, Of.MODEL])
+async def test_who_may_not_administer_is_not_told_what_others_have_spent(begin: Begin, of: Of) -> None:
+    world = await priced(begin, owner=BEN, shared=Budget(of=of, tokens=5_432))
+    await world.ended(await world.say("Hi."))
+    told = await failure(world, await world.say("Hi. " * 2_000))
+    assert told.code == "budget_exceeded"
+    assert "'shared'" in told.reason
+    assert "Whoever administers this Palyra can raise it." in told.reason
+    assert "5,432" not in told.reason
+    await administers(world, ANA)
+    known = await failure(world, await world.say("Hi. " * 2_000))
+    assert "allows 5,432 tokens per day" in known.reason
+    assert "12 tokens are spent" in known.reason
+
+
+async def test_a_question_does_not_tell_what_others_have_spent(begin: Begin) -> None:
+    world = await priced(begin, owner=BEN, shared=Budget(tokens=5_432, action=Action.ASK))
+    world.inbox = True
+    await world.ended(await world.say("Hi."))
+    said = await world.say("Hi. " * 2_000)
+    await world.reaches(said, RunStatus.WAITING)
+    (question,) = await world.approvals.page(ANA, only_open=True, before=None, limit=10)
+    assert "others spend from too" in question.effect.detail
+    assert "5,432" not in question.effect.detail
+    (event,) = [event for event in await world.events(said) if isinstance(event, ApprovalRequested)]
+    assert [(one.cap, one.spent, one.hidden) for one in event.budgets] == [(0, 0, True)]
+
+
+async def test_a_warning_does_not_tell_what_others_have_spent(begin: Begin) -> None:
+    world = await priced(begin, owner=BEN, shared=Budget(tokens=5_432, action=Action.WARN))
+    await world.ended(await world.say("Hi."))
+    said = await world.say("Hi. " * 2_000)
+    await world.ended(said)
+    (event,) = [event for event in await world.events(said) if isinstance(event, BudgetWarned)]
+    assert (event.overdrawn.cap, event.overdrawn.spent, event.overdrawn.hidden) == (0, 0, True)
+
+
+async def test_who_is_told_of_a_budget_of_its_own_sees_all_of_it(begin: Begin) -> None:
+    world = await priced(
+        begin, owner=BEN, own=Budget(of=Of.PRINCIPAL, tokens=100), each=Budget(per=Per.RUN, tokens=200)
+    )
+    told = await failure(world, await world.say("Hi."))
+    assert "allows 100 tokens per day for the principal" in told.reason
+    assert "allows 200 tokens per run" in told.reason
 
 
 # -- races and crashes

@@ -32,6 +32,7 @@ from tests.integration.cast import ECHO, Door, first_calls, on_postgres
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
 from tests.support.eventually import eventually
+from tests.support.owner import administers
 from tests.support.world import BEN, World
 
 pytestmark = pytest.mark.timeout(60)
@@ -210,6 +211,9 @@ async def test_usage_shows_the_calls_by_cause_and_each_to_its_owner_only(begin: 
 
 async def test_a_call_that_a_budget_has_no_room_for_is_not_sent_and_leaves_nothing(begin: Begin) -> None:
     world, provider = await priced(begin, daily=money(TOKENS - 1)), Provider()
+    with pytest.raises(BudgetRefused, match=r"The budget 'daily' .* Whoever administers this Palyra can raise it"):
+        await world.embeddings.ask(texts(), provider.send)
+    await administers(world, ANA)
     with pytest.raises(BudgetRefused, match=r"The budget 'daily' allows .* config\.toml"):
         await world.embeddings.ask(texts(), provider.send)
     assert provider.asked == 0

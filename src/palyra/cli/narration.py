@@ -240,6 +240,8 @@ def _overdrawn(one: Overdrawn) -> str:
     """Say how a budget stands with the turn that begins, which may take less than is set aside for it."""
     if one.unpriced:
         return f"can not count this turn: {one.model} has no price"
+    if one.hidden:
+        return f"per {one.per.value}, which others spend from too, may be exceeded with this turn"
     used, cap = one.spent + one.wanted, one.cap
     stands = "is exceeded: " if one.spent > cap else "may be exceeded: up to "
     if one.unit == "tokens":

@@ -96,6 +96,8 @@ class Overdrawn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The model that was to be asked, as `PROVIDER/MODEL`."""
     begins_anew: datetime | None = None
     """When the next day or month begins; None for a budget of a run."""
+    hidden: bool = False
+    """Others spend from it too, and how much is not for whoever this is told to: `cap` and `spent` are left at 0."""
 
 
 class Warned(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -130,6 +130,16 @@ def count(conn: Connection, principal: PrincipalId, *, now_ms: int) -> int:
     return int(row[0])
 
 
+def administers(conn: Connection, principal: PrincipalId, *, now_ms: int) -> bool:
+    """Tell whether the principal has a valid token that lets it look after the daemon."""
+    rows = conn.fetch(
+        f"SELECT {_COLUMNS} FROM tokens WHERE principal = :principal AND revoked_ms IS NULL"
+        " AND (expires_ms IS NULL OR expires_ms > :now_ms)",
+        {"principal": principal, "now_ms": now_ms},
+    )
+    return any(Scope.ADMIN in _record(row).scopes for row in rows)
+
+
 def revoke(conn: Connection, token_id: TokenId, *, now_ms: int) -> None:
     """Make a token prove nothing from now on; one that was revoked before keeps its time."""
     conn.execute(

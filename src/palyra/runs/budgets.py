@@ -10,14 +10,17 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from palyra.core.budget import Action, Budget, Of, Overdrawn, Per, Reserved, Warned, period_of
+from palyra.core.clock import to_ms
 from palyra.core.errors import Denied
 from palyra.core.events import BudgetWarned, RunEvent
 from palyra.core.price import MICROS, Price, cost_micros, most_micros, shown
 from palyra.core.run import RunState
 from palyra.core.spending import Account, Amount, Spender, bounds, scope_of, spender_of
 from palyra.core.usage import Usage
-from palyra.journal import agents, budget_warnings, spending
+from palyra.journal import agents, budget_warnings, spending, tokens
 from palyra.journal.engine import Connection
 from palyra.runs.emit import Guard
 from palyra.settings import SpendingSettings
@@ -107,6 +110,7 @@ class Budgets:
         new_run = spender.run_id if spender.is_new else None
         held = spending.hold(conn, (each.account for each in applied), at=at, new_run=new_run)
         short = list(_short(applied, held, reserved, model=model, currency=settings.currency, at=at))
+        short = _told(conn, spender, short, at=at)
         if refused := list(_refused(spender, short)):
             raise BudgetRefused(refused)
         return tuple(
@@ -128,8 +132,8 @@ class Budgets:
         for model, reserved in wanted.items() if settings.budgets else ():
             applied = list(_applied(conn, settings.budgets, spender, model, at))
             amounts = spending.look(conn, (each.account for each in applied), at=at)
-            short = _short(applied, amounts, reserved, model=model, currency=settings.currency, at=at)
-            found[model] = tuple(_refused(spender, short))
+            short = list(_short(applied, amounts, reserved, model=model, currency=settings.currency, at=at))
+            found[model] = tuple(_refused(spender, _told(conn, spender, short, at=at)))
         return {model: short for model, short in found.items() if short}
 
 
@@ -140,6 +144,8 @@ def explained(short: Overdrawn) -> str:
             f"{standing(short)} Write its price into prices.toml in the home folder, or choose a model that has one;"
             f" `palyra usage prices {short.model}` says how."
         )
+    if short.hidden:
+        return f"{standing(short)} Whoever administers this Palyra can raise it."
     raised = f"raise [spending.budgets.{short.budget}] in config.toml and run `palyra config reload`"
     return f"{standing(short)} To go on, {raised}."
 
@@ -154,6 +160,11 @@ def standing(short: Overdrawn) -> str:
         )
     amount = _tokens if short.unit == TOKENS else lambda count: shown(count, short.unit)
     anew = f" It begins anew at {short.begins_anew:%Y-%m-%d %H:%M} UTC." if short.begins_anew is not None else ""
+    if short.hidden:
+        return (
+            f"The budget {short.budget!r} per {short.per.value} for {whose}, which others spend from too, has no room"
+            f" left for this turn, which may take {amount(short.wanted)}.{anew}"
+        )
     return (
         f"The budget {short.budget!r} allows {amount(short.cap)} per {short.per.value} for {whose}:"
         f" {amount(short.spent)} are spent or set aside, and this turn may take {amount(short.wanted)}.{anew}"
@@ -179,6 +190,23 @@ def _refused(spender: Spender, short: Iterable[tuple[Applied, Overdrawn]]) -> It
         lifted = one.action is Action.ASK and not one.unpriced and one.budget in spender.lifted
         if one.action is not Action.WARN and not lifted:
             yield one
+
+
+def _told(
+    conn: Connection, spender: Spender, short: Sequence[tuple[Applied, Overdrawn]], *, at: datetime
+) -> list[tuple[Applied, Overdrawn]]:
+    """Leave out what others have spent, unless the spender is somebody who may know."""
+    shared = any(_is_shared(each.budget) for each, _ in short)
+    if not shared or tokens.administers(conn, spender.principal, now_ms=to_ms(at)):
+        return list(short)
+    return [
+        (each, replace(one, cap=0, spent=0, hidden=True) if _is_shared(each.budget) else one) for each, one in short
+    ]
+
+
+def _is_shared(budget: Budget) -> bool:
+    """Tell whether several principals spend from one account of it; a run is nobody's but its own principal's."""
+    return budget.of in (Of.EVERYTHING, Of.MODEL) and budget.per is not Per.RUN
 
 
 def _applied(
