@@ -70,7 +70,7 @@ def check_all(invocation: Invocation) -> list[Check]:
     checks.append(Check("settings", OK, what))
     checks.append(check_provider(settings))
     checks.extend(check_providers(invocation, settings))
-    checks.append(check_sandbox(settings))
+    checks.append(check_sandbox(settings, invocation.home))
     checks.append(check_search(settings))
     checks.append(check_wasm())
     checks.extend(check_plugins(invocation.home))
@@ -215,10 +215,10 @@ def _lost_keys(invocation: Invocation) -> dict[str, str] | None:
     return {lost.reference: lost.reason for one in found for lost in one.lost}
 
 
-def check_sandbox(settings: Settings) -> Check:
+def check_sandbox(settings: Settings, home: Home | None = None) -> Check:
     """Tell whether the sandbox that is set works: without it agents run no programs, everything else goes on."""
     tier = Tier(settings.sandbox.tier)
-    found = try_out(tier, wanted=tier)
+    found = try_out(tier, wanted=tier, home=home, settings=settings)
     if not found.works:
         return Check("sandbox", WARN, f"{tier} does not work: {found.what}", found.remedy)
     if tier is Tier.OFF:

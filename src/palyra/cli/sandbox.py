@@ -1,6 +1,8 @@
 """`palyra sandbox`: which sandboxes work on this machine."""
 
 import asyncio
+import os
+import platform
 import tempfile
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,13 +16,16 @@ from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.output import paint, show_json
 from palyra.cli.printable import printable_line
 from palyra.core.errors import PalyraError
-from palyra.sandbox.base import Bounds, Job, Tier
+from palyra.home import Home
+from palyra.sandbox import seccomp
+from palyra.sandbox.base import Bounds, Job, Outcome, Tier
 from palyra.sandbox.places import Private
-from palyra.sandbox.process import ProcessSandbox
+from palyra.sandbox.process import ProcessSandbox, private_to
 from palyra.sandbox.ripgrep import PROGRAM, names
 from palyra.sandbox.search import Needles, Query
 from palyra.sandbox.tiers import find, lack
 from palyra.sandbox.workspace import Workspace
+from palyra.settings import Settings
 
 TRIAL = Bounds(wall=timedelta(seconds=10))
 SAID = {
@@ -66,7 +71,7 @@ def check(invocation: Invocation) -> Exit:
     Exit codes: 0 the tier that is set works, 1 it does not.
     """
     wanted = Tier(invocation.settings.sandbox.tier)
-    found = [try_out(tier, wanted=wanted) for tier in Tier]
+    found = [try_out(tier, wanted=wanted, home=invocation.home, settings=invocation.settings) for tier in Tier]
     searching = try_search(wanted)
     if invocation.json:
         show_json({"tier": wanted, "ok": _works(found), "tiers": found, "search": searching})
@@ -76,22 +81,38 @@ def check(invocation: Invocation) -> Exit:
     return Exit.DONE if _works(found) else Exit.FAILED
 
 
-def try_out(tier: Tier, *, wanted: Tier) -> Found:
-    """Run a program in a tier, and say how it went."""
+def try_out(tier: Tier, *, wanted: Tier, home: Home | None = None, settings: Settings | None = None) -> Found:
+    """Run a program in a tier, and say how it went: the one that is set is tried where programs will work."""
     is_set = tier is wanted
     missing = lack(tier)
     if missing is not None:
         return Found(tier, False, is_set, missing.reason, missing.remedy)
     with tempfile.TemporaryDirectory(prefix="palyra-trial-") as folder:
-        job = Job(argv=("/bin/sh", "-c", "echo works"), roots=(Path(folder),), folder=Path(folder), bounds=TRIAL)
+        root, outside = Path(folder, "root"), Path(folder, "outside")
+        root.mkdir()
+        outside.write_text("seen")
+        if is_set and settings is not None and settings.workspace.root is not None:
+            root = Path(settings.workspace.root).expanduser()
+        private = private_to(home) if home is not None else Private()
+        command = ("/bin/sh", "-c", 'cat "$0" 2>/dev/null; echo works', str(outside))
+        job = Job(argv=command, roots=(root,), folder=Path(os.path.realpath(root)), read_only=True, bounds=TRIAL)
         try:
-            outcome = asyncio.run(ProcessSandbox(tier, private=Private()).run(job))
+            outcome = asyncio.run(ProcessSandbox(tier, private=private).run(job))
         except PalyraError as error:
             return Found(tier, False, is_set, error.detail)
-    if outcome.stdout.text != "works\n":
+    return _judged(tier, outcome, is_set=is_set)
+
+
+def _judged(tier: Tier, outcome: Outcome, *, is_set: bool) -> Found:
+    said = outcome.stdout.text
+    if not said.endswith("works\n"):
         what = f"a program did not run: {outcome.stopped or outcome.stderr.text.strip() or outcome.exit_code}"
         return Found(tier, False, is_set, what)
-    return Found(tier, True, is_set, SAID[tier])
+    if tier is not Tier.OFF and said != "works\n":
+        return Found(tier, False, is_set, "a program could read a file outside of its workspace")
+    unfiltered = tier is Tier.STRICT and seccomp.build(tier) is None
+    more = f"; no filter on system calls, since those of {platform.machine()} are not known here" if unfiltered else ""
+    return Found(tier, True, is_set, SAID[tier] + more)
 
 
 def try_search(wanted: Tier) -> Searching:

@@ -30,11 +30,15 @@ BOUNDS = Bounds()
 
 def build(home: Home, settings: SandboxSettings) -> "ProcessSandbox":
     """Return the sandbox that the settings name, with the home hidden from every program."""
-    private = Private((home.path,), open=(home.workspace, home.path / "workspaces"))
     bounds = Bounds(
         memory_bytes=settings.memory_mb * MIB, processes=settings.processes, file_bytes=settings.file_mb * MIB
     )
-    return ProcessSandbox(Tier(settings.tier), private=private, bounds=bounds)
+    return ProcessSandbox(Tier(settings.tier), private=private_to(home), bounds=bounds)
+
+
+def private_to(home: Home) -> Private:
+    """Return what of a home is hidden from programs: all but the folders that they work in."""
+    return Private((home.path,), open=(home.workspace, home.path / "workspaces"))
 
 
 class ProcessSandbox:

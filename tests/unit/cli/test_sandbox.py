@@ -8,11 +8,12 @@ import pytest
 
 from palyra.cli.app import palyra, run
 from palyra.cli.checks import OK, WARN, check_sandbox, check_search
-from palyra.sandbox import tiers
+from palyra.home import Home
+from palyra.sandbox import seccomp, tiers
 from palyra.sandbox.base import Job, Tier, TierUnavailable
 from palyra.sandbox.places import Private
 from palyra.sandbox.process import ProcessSandbox
-from palyra.settings import SandboxSettings, Settings
+from palyra.settings import SandboxSettings, Settings, WorkspaceSettings
 from tests.contract.sandbox.conftest import require
 
 
@@ -66,6 +67,53 @@ def test_what_is_missing_is_named_with_what_to_install(
     said = capsys.readouterr().out
     assert "bwrap is not installed" in said
     assert "apt install bubblewrap" in said
+
+
+def test_a_workspace_that_no_program_can_be_given_is_told(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require(Tier.STRICT)
+    root = home.parent / "work"
+    root.mkdir()
+    monkeypatch.setenv("PALYRA_WORKSPACE_ROOT", str(root))
+    assert check() == 0
+    capsys.readouterr()
+    (root / "link").symlink_to(home)
+    monkeypatch.setenv("PALYRA_HOME", str(root / "link"))
+    assert check("--json") == 1
+    told = json.loads(capsys.readouterr().out)["tiers"]
+    assert "put another in its place" in told[0]["what"]
+    assert check_sandbox(Settings(workspace=WorkspaceSettings(root=str(root))), Home(root / "link")).state == WARN
+    monkeypatch.setenv("PALYRA_WORKSPACE_ROOT", "/etc")
+    assert check() == 1
+    assert "belongs to the system" in capsys.readouterr().out
+
+
+def test_a_sandbox_that_keeps_from_nothing_is_told(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if another program of that name were installed, which runs what it is given and no more."""
+    require(Tier.STRICT)
+    idle = tmp_path / "bwrap"
+    idle.write_text(
+        '#!/bin/bash\nwhile [ "$1" != -- ]; do [ "$1" = --json-status-fd ] && at=$2; shift; done; shift\n'
+        '"$@"; echo "{\\"exit-code\\": $?}" >&$at\n'
+    )
+    idle.chmod(0o755)
+    (tmp_path / "prlimit").symlink_to(tiers.find("prlimit") or "")
+    monkeypatch.setattr(tiers, "SEARCHED", str(tmp_path))
+    assert check("--json") == 1
+    found = json.loads(capsys.readouterr().out)["tiers"][0]
+    assert (found["works"], found["what"]) == (False, "a program could read a file outside of its workspace")
+
+
+def test_a_machine_whose_calls_are_not_known_is_told(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require(Tier.STRICT)
+    monkeypatch.setattr(seccomp, "build", lambda tier: None)
+    assert check("--json") == 0
+    assert "no filter on system calls" in json.loads(capsys.readouterr().out)["tiers"][0]["what"]
 
 
 def test_the_tier_that_is_set_decides(
