@@ -14,7 +14,7 @@ import pytest
 from palyra.gateway.target import find_daemon, is_held
 from palyra.home import Home
 from tests.e2e.conftest import NewDaemon
-from tests.e2e.test_cli_terminal import terminal
+from tests.e2e.test_cli_terminal import CTRL_C, terminal
 from tests.support.command import command, environ
 from tests.support.daemon import Daemon, until
 
@@ -32,6 +32,7 @@ SCRIPT = {
     ],
     "default": [{"do": "text", "text": "You said: {input}"}],
 }
+CANCELLED = 4
 LEFT = 5
 SECONDS = 30.0
 
@@ -193,3 +194,23 @@ def test_a_daemon_that_was_started_for_a_run_that_is_denied_is_ended(free: Home)
     args = ("run", "-m", "write a note: hello", "--on-question", "deny")
     assert command(free.path, *args, PALYRA_HTTP_PORT="0").returncode == 0
     assert not is_held(free)
+
+
+def test_at_a_terminal_an_answer_from_elsewhere_is_enough(new_sqlite_daemon: NewDaemon) -> None:
+    daemon = new_sqlite_daemon(SCRIPT).start()
+    with terminal(daemon.home.path, "run", "-m", "write it") as screen:
+        screen.wait_for("or a time such as 30m?")
+        code = questions(daemon)[0]["approval_id"][-6:]
+        assert command(daemon.home.path, "approvals", "allow", code).returncode == 0
+        screen.wait_for("notes.txt is written")
+        assert screen.end() == 0
+
+
+def test_ctrl_c_at_a_question_cancels_the_run(new_sqlite_daemon: NewDaemon) -> None:
+    daemon = new_sqlite_daemon(SCRIPT).start()
+    with terminal(daemon.home.path, "run", "-m", "write it") as screen:
+        screen.wait_for("or a time such as 30m?")
+        screen.type(CTRL_C)
+        assert screen.end() == CANCELLED
+    (run_,) = daemon.get("/runs")["runs"]
+    assert (run_["status"], questions(daemon)) == ("cancelled", [])

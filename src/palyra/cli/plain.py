@@ -1,22 +1,31 @@
 """The chat in a terminal that can do nothing but print lines."""
 
 import os
+import select
+import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TextIO
 
 from palyra.cli.conversation import Conversation, recap_lines, tell_first_answer, trouble
 from palyra.cli.narration import Narrator
 from palyra.cli.output import say
-from palyra.cli.question import Question, read_answer, read_scope
+from palyra.cli.printable import printable_line
+from palyra.cli.question import Answer, Question, read_answer, read_scope
 from palyra.cli.screens import screen_for
 from palyra.cli.slash import parse
-from palyra.cli.watch import Person, watch
+from palyra.cli.watch import Interrupts, Person, watch
+from palyra.core.approval import Approval
 from palyra.core.errors import PalyraError
 from palyra.gateway.client import Client
+from palyra.gateway.remote import RemoteError
 
 PROMPT = "> "
 MORE = ". "
+LOOK_SECONDS = 0.5
+"""So often it is looked whether a question is still open while nobody types."""
+CONFLICT = 409
 
 
 def is_plain(out: TextIO) -> bool:
@@ -75,18 +84,43 @@ def asking(client: Client) -> Callable[[Question], None]:
         while True:
             sys.stderr.write("  yes, no, session, always, or a time such as 30m? ")
             sys.stderr.flush()
+            if not _is_typed(client, question):
+                say("")
+                return
             line = sys.stdin.readline()
             if not line:
                 say(f"(left open; `palyra approvals allow {question.code}` answers it)")
                 return
             answer = read_answer(line) or (read_scope(line) if line.strip() else None)
             if answer is not None:
-                client.answer(
-                    question.approval_id, allow=answer.allow, scope=answer.scope, ttl_seconds=answer.ttl_seconds
-                )
+                _give(client, question, answer)
                 return
 
     return decide
+
+
+def _is_typed(client: Client, question: Question) -> bool:
+    """Wait for a line; False if none is needed any more: it was answered elsewhere, or Ctrl-C ends it all."""
+    while not select.select([sys.stdin], [], [], LOOK_SECONDS)[0]:
+        hand = signal.getsignal(signal.SIGINT)
+        if isinstance(hand, Interrupts) and hand.count:
+            return False
+        # A daemon that is away for a moment has not answered it.
+        with suppress(PalyraError):
+            asked = client.ask(Approval, "GET", f"/approvals/{question.approval_id}", field="approval")
+            if asked.decision is not None:
+                return False
+    return True
+
+
+def _give(client: Client, question: Question, answer: Answer) -> None:
+    try:
+        client.answer(question.approval_id, allow=answer.allow, scope=answer.scope, ttl_seconds=answer.ttl_seconds)
+    except RemoteError as error:
+        if error.status != CONFLICT:
+            raise
+        # Somebody was faster, whose answer counts; the run goes on, and what it was is told.
+        say(f"({printable_line(error.detail)})")
 
 
 def _read() -> str | None:
