@@ -43,7 +43,7 @@ def request(
     """Put a question into the words of the policies."""
     line = read(effect.command)
     ways = [folders_above(path) for path in effect.paths]
-    names = [domains_above(host) for host in effect.hosts]
+    names = [[name for spelled in spellings(host) for name in domains_above(spelled)] for host in effect.hosts]
     return Request(
         principal=_named("Agent", agent_id),
         resource=_named("Tool", tool.name),
@@ -58,7 +58,7 @@ def request(
             "paths": sorted({posixpath.normpath(path) for path in effect.paths}),
             "folders": _any(ways),
             "common_folders": _common(ways),
-            "hosts": sorted({host.lower() for host in effect.hosts}),
+            "hosts": sorted({spelled for host in effect.hosts for spelled in spellings(host)}),
             "domains": _any(names),
             "common_domains": _common(names),
             "credentials": sorted(set(effect.credentials)),
@@ -93,6 +93,17 @@ def domains_above(host: str) -> list[str]:
         return [name]
     parts = name.split(".")
     return [".".join(parts[place:]) for place in range(len(parts))]
+
+
+def spellings(host: str) -> list[str]:
+    """Return a host as the network spells it and, if that is another way, as people do: a policy may name either."""
+    name = host.lower().rstrip(".")
+    if "xn--" not in name:
+        return [name]
+    try:
+        return [name, name.encode("ascii").decode("idna")]
+    except UnicodeError:
+        return [name]
 
 
 def _any(ways: Iterable[Sequence[str]]) -> list[str]:

@@ -115,6 +115,14 @@ def test_a_folder_is_allowed_only_for_calls_that_stay_in_it() -> None:
     assert gate.judge(a_question(tool="shell.run", paths=("/home/ana/notes/a",)), ()).verdict is Verdict.ASK
 
 
+@pytest.mark.parametrize("named", ["b\u00fccher.example", "xn--bcher-kva.example"])
+def test_a_host_beyond_ascii_is_known_by_both_of_its_spellings(named: str) -> None:
+    gate = a_gate(f'@id("no") forbid (principal, action, resource) when {{ context.domains.contains("{named}") }};')
+    for host in ("xn--bcher-kva.example", "www.XN--BCHER-KVA.example."):
+        assert gate.judge(a_question(Risk.LOW, hosts=(host,)), ()).policies == ("no",)
+    assert gate.judge(a_question(Risk.LOW, hosts=("xn--nonsense-.example",)), ()).verdict is Verdict.ALLOW
+
+
 def test_a_host_is_allowed_with_what_is_below_it() -> None:
     gate = a_gate(
         '@id("docs") permit (principal, action == Action::"run", resource == Tool::"http.fetch")'
