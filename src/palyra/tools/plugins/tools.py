@@ -23,6 +23,7 @@ from palyra.tools.plugins.installed import Plugin
 from palyra.tools.plugins.manifest import WORKSPACE, Access, PluginTool
 from palyra.tools.schema import Given, Schema
 
+MOST_KIND_CHARS = 200
 PATH = "path"
 """The format of a text that names a file: it is looked up among the folders of the plugin."""
 
@@ -98,10 +99,25 @@ def _preview(
             detail="\n".join((msgspec.json.format(line, indent=2), "", *_powers(plugin, folders))),
             # It may touch whatever lies in its folders, whatever its arguments name.
             paths=tuple(dict.fromkeys((*(str(one.path) for one in folders), *_named(entry, given.values, folders)))),
-            kind=f"plugin:{plugin.manifest.name} {plugin.manifest.version} {plugin.digest[:16]}",
+            kind=_kind(plugin, entry, given.values, folders),
         )
 
     return preview
+
+
+def _kind(plugin: Plugin, entry: PluginTool, values: JsonObject, folders: tuple[GivenFolder, ...]) -> str:
+    """Return the class of a call: this very plugin, and where it may change files, what the call is about.
+
+    That is the folder of the files that are named; if none is, all of the arguments, as long as they can be read.
+    """
+    kind = f"plugin:{plugin.manifest.name} {plugin.manifest.version} {plugin.digest[:16]}"
+    if not any(folder.writable for folder in folders) or not values:
+        return kind
+    named = {posixpath.dirname(path) for path in _named(entry, values, folders)}
+    if len(named) == 1:
+        return f"{kind} folder:{named.pop()}"
+    said = msgspec.json.encode(values, order="sorted").decode()
+    return f"{kind} with {said}" if not named and len(said) <= MOST_KIND_CHARS else ""
 
 
 def _powers(plugin: Plugin, folders: tuple[GivenFolder, ...]) -> Iterator[str]:

@@ -273,3 +273,20 @@ async def test_paths_are_handed_on_as_the_module_knows_them(home: Home, context:
         (".", "/data"),
     ):
         assert json.loads((await outcome(tool, context, file=path)).text) == {"file": seen}
+
+
+async def test_an_answer_about_a_tool_that_changes_files_is_bound_to_what_the_call_names(
+    home: Home, context: ToolContext, tmp_path: Path
+) -> None:
+    text = OPENS + 'mode = { type = "string" }\n' + '[[folders]]\nname = "workspace"\naccess = "write"\n'
+    tool = await installed(home, tmp_path / "probe", modules.ECHOES, manifest(rest=text))
+    root = context.workspace.roots[0]
+
+    async def kind(**arguments: Any) -> str:
+        return (await effect(tool, context, **arguments)).kind
+
+    assert await kind(file="a.txt") == await kind(file=f"{root}/b.txt", mode="x")
+    assert (await kind(file="a.txt")).endswith(f" folder:{root}")
+    assert (await kind(file="sub/a.txt")).endswith(f" folder:{root}/sub")
+    assert (await kind(mode="wipe")).endswith(' with {"mode":"wipe"}')
+    assert await kind(mode="x" * 300) == ""
