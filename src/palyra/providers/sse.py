@@ -65,15 +65,15 @@ class Events:
         self._searched = max(0, len(rest) - 1)
         if len(rest) > MOST_EVENT_BYTES:
             raise EventTooLarge
-        return self._whole(whole)
+        return self._mended(whole) if b"\\u" in whole else _events(whole)
 
     def end(self) -> list[Event]:
         """Return what is left when the stream has ended: an event without the empty line that should follow it."""
         whole = bytes(self._rest)
         self._rest.clear()
-        return self._whole(whole)
+        return self._mended(whole)
 
-    def _whole(self, whole: bytes) -> list[Event]:
+    def _mended(self, whole: bytes) -> list[Event]:
         events = _events(whole)
         # Half a letter looks like this, if one is there at all.
         if b"\\ud" in whole or b"\\uD" in whole:
