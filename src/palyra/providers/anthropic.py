@@ -223,11 +223,11 @@ class Reading:
 
     def feed(self, name: str, data: bytes) -> Iterable[ModelEvent]:
         """Take in one event."""
-        if data.startswith(b"[DONE]"):
-            return ()  # what stands between may have learned from others how an answer ends
         try:
             event = _event.decode(data)
         except _UNREADABLE as error:
+            if data.startswith(b"[DONE]"):
+                return ()  # what stands between may have learned from others how an answer ends
             raise failure(self._target, FailureKind.MALFORMED, why="it sent what is no event of an answer") from error
         if self._done:
             return ()

@@ -232,11 +232,11 @@ class Reading:
 
     def feed(self, name: str, data: bytes) -> Iterable[ModelEvent]:
         """Take in one event."""
-        if data.startswith(b"[DONE]"):
-            return ()  # what stands between may have learned from others how an answer ends
         try:
             piece = _piece.decode(data)
         except _UNREADABLE as error:
+            if data.startswith(b"[DONE]"):
+                return ()  # what stands between may have learned from others how an answer ends
             raise failure(self._target, FailureKind.MALFORMED, why="it sent what is no piece of an answer") from error
         if piece.error is not None:
             raise _failed(piece.error, self._target, status=0, refused=False)
