@@ -88,12 +88,17 @@ def test_agents_are_made_changed_and_bound(new_sqlite_daemon: NewDaemon) -> None
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make certificates")
-def test_a_daemon_behind_tls_is_reached_with_its_certificate(new_sqlite_daemon: NewDaemon, tmp_path: Path) -> None:
+@pytest.mark.parametrize("written", ["{folder}/{file}", "~/{file}"])
+def test_a_daemon_behind_tls_is_reached_with_its_certificate(
+    new_sqlite_daemon: NewDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
     made, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     words += ["-days", "1", "-subj", "/CN=palyra.example.org", "-out", str(made), "-keyout", str(key)]
     subprocess.run(words, check=True, capture_output=True, timeout=10)
-    daemon = new_sqlite_daemon(http_tls_certificate=made, http_tls_key=key).start()
+    certificate_at, key_at = (written.format(folder=tmp_path, file=path.name) for path in (made, key))
+    daemon = new_sqlite_daemon(http_tls_certificate=certificate_at, http_tls_key=key_at).start()
     assert command(daemon.home.path, "status").returncode == 0
     done = command(daemon.home.path, "run", "-m", "Hello.")
     assert (done.returncode, done.stdout, done.stderr) == (0, "You said: Hello.\n", "")

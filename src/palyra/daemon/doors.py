@@ -11,6 +11,7 @@ from palyra.core.clock import Clock
 from palyra.core.ids import IdSource
 from palyra.daemon.current import Current
 from palyra.daemon.home import Workspaces
+from palyra.daemon.listen import tls_files
 from palyra.gateway.auth import Auth
 from palyra.gateway.grpc.agents import AgentMethods
 from palyra.gateway.grpc.approvals import SERVICE as APPROVALS_SERVICE
@@ -173,6 +174,7 @@ def build(
         *TokenRoutes(auth, Tokens(engine, clock=clock, ids=ids)).operations(),
     ]
     methods = Methods(auth, streams)
+    certificate, key = tls_files(settings.now.http) or (None, None)
     return Doors(
         http=HttpServer(
             uvicorn.Config(
@@ -184,8 +186,8 @@ def build(
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                ssl_certfile=settings.now.http.tls_certificate,
-                ssl_keyfile=settings.now.http.tls_key,
+                ssl_certfile=certificate,
+                ssl_keyfile=key,
                 # Streams end when the runs are parked; cut off before that, they would end in the middle of a chunk.
                 timeout_graceful_shutdown=int(DRAIN_SECONDS) + 2,
             )

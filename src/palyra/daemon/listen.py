@@ -1,8 +1,10 @@
 """Where the doors stand: the port that is set, or the usual one, or any that is free."""
 
+import os
 import socket
 
 from palyra.core.errors import Unavailable
+from palyra.settings import HttpSettings
 
 
 class PortTaken(Unavailable):
@@ -41,3 +43,11 @@ def address(listener: socket.socket, *, tls: bool) -> str:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     return f"{'https' if tls else 'http'}://{shown}:{port}"
+
+
+def tls_files(http: HttpSettings) -> tuple[str, str] | None:
+    """Return the files of the certificate and of its key if the doors speak TLS, in full: clients stand elsewhere."""
+    if http.tls_certificate is None or http.tls_key is None:
+        return None
+    certificate, key = (os.path.abspath(os.path.expanduser(name)) for name in (http.tls_certificate, http.tls_key))
+    return certificate, key

@@ -23,7 +23,7 @@ from palyra.core.version import VERSION
 from palyra.daemon import carrying, doors, journal, mcp, models, standing
 from palyra.daemon.current import Current
 from palyra.daemon.home import Lock, Workspaces, announced, prepare, writing
-from palyra.daemon.listen import address, listen
+from palyra.daemon.listen import address, listen, tls_files
 from palyra.daemon.stop_file import HomeStopFile
 from palyra.daemon.system import SystemClock, SystemIds
 from palyra.gateway.grpc.server import GrpcPortTaken, GrpcServer
@@ -242,7 +242,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         )
         grpc_at = await _start_grpc(both.grpc, settings)
         stack.push_async_callback(both.grpc.stop, seconds=0.0)
-        certificate = settings.http.tls_certificate
+        certificate, _ = tls_files(settings.http) or (None, None)
         at = address(listener, tls=certificate is not None)
         # Before anybody is told: whoever knows that the daemon is there may end it at once.
         stop, reload = _word_to_stop(), _word_to_reload()
@@ -300,13 +300,14 @@ async def _start_grpc(server: GrpcServer, settings: Settings) -> str:
 
 def _tls(settings: Settings) -> ssl.SSLContext | None:
     """Take the certificate and its private key, if the doors are to speak TLS."""
-    if settings.http.tls_certificate is None or settings.http.tls_key is None:
+    files = tls_files(settings.http)
+    if files is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])
     try:
-        context.load_cert_chain(settings.http.tls_certificate, settings.http.tls_key)
+        context.load_cert_chain(*files)
     except OSError as error:
         raise SettingsInvalid(f"The TLS certificate or its key can not be read: {error}.") from error
     return context
