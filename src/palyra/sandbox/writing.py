@@ -20,7 +20,15 @@ from dataclasses import dataclass
 
 from palyra.core.artifact import MAX_KEPT_BYTES
 from palyra.core.errors import Broken, Conflict, Denied, Invalid
-from palyra.sandbox.workspace import FilesUnavailable, NotAFile, PathMalformed, Reached, Workspace, open_file
+from palyra.sandbox.workspace import (
+    FilesUnavailable,
+    NotAFile,
+    OutsideWorkspace,
+    PathMalformed,
+    Reached,
+    Workspace,
+    open_file,
+)
 
 MAX_CHANGES = 100
 NEW_FILE_MODE = 0o666
@@ -76,6 +84,13 @@ class Change:
 
 def look(workspace: Workspace, path: str) -> Found:
     """Return what a change would begin with. Nothing is changed."""
+    if path.endswith(("/", "/.")):
+        raise NotAFile(f"{path[:200]!r} names a folder. Name a file in it.")
+    if path.split("/", 1)[0] == "~":
+        # Meant as shells mean it. A folder of that name would be deleted one day with a command that deletes a home.
+        raise OutsideWorkspace(
+            f"{path[:200]!r} is meant in a home, which is no part of the workspace. Leave out the ~."
+        )
     with workspace.reach(path, absent=True) as at:
         _require_text(at.path)
         if at.missing:

@@ -293,6 +293,23 @@ async def test_lines_that_end_otherwise_are_named(root: Path) -> None:
     assert (root / "notes.txt").read_bytes() == b"one\r\n2\r\n"
 
 
+async def test_a_mark_that_nobody_sees_does_not_keep_a_patch_from_fitting(root: Path) -> None:
+    for patch in (PATCH, PATCH.replace(" one", " \ufeffone")):
+        (root / "notes.txt").write_bytes(b"\xef\xbb\xbfone\ntwo\nthree\n")
+        (root / "docs/plan.md").write_bytes(b"plan\n")
+        (root / "new/x.txt").unlink(missing_ok=True)
+        assert (await act(root, "files.patch", patch=patch)).outcome is Outcome.OK
+        assert (root / "notes.txt").read_bytes() == b"\xef\xbb\xbfone\n2\nthree\n"
+
+
+@pytest.mark.parametrize("path", ["new/", "new/.", "docs/plan.md/", "~/.profile", "~", "~/"])
+async def test_what_names_a_folder_or_a_home_is_no_file(root: Path, path: str) -> None:
+    before = everything(root)
+    assert (await act(root, "files.write", path=path, text="x", mode="replace")).outcome is Outcome.ERROR
+    assert (await act(root, "files.delete", path=path)).outcome is Outcome.ERROR
+    assert (everything(root), (root / "~").exists()) == (before, False)
+
+
 async def test_texts_that_are_alike_in_every_other_line_are_compared_in_no_time(root: Path) -> None:
     """Whoever compares each with each of them takes minutes."""
     texts = ["".join(f"{mark}{number}\n\n" for number in range(500)) for mark in "uv"]

@@ -19,6 +19,9 @@ from palyra.tools.changes import apply, effect_of, finished_before, text_of
 MOST_BYTES = 64 * 1024 * 1024
 """Of all files that are changed together, before and after: as much is held in memory."""
 
+MARK = "\ufeff"
+"""The byte order mark."""
+
 
 class NotText(Invalid):
     """The file is no text in UTF-8, so it can not be patched."""
@@ -79,5 +82,16 @@ def _change(workspace: Workspace, one: patches.FilePatch) -> Change:
     before = text_of(found.content.data) if found.content is not None else None
     if found.content is not None and before is None:
         raise NotText(f"{one_line(one.path)} is no text in UTF-8, so it can not be patched.")
-    after = patches.apply(one, before)
+    after = _applied(one, before)
     return Change(found, None if after is None else after.encode())
+
+
+def _applied(one: patches.FilePatch, before: str | None) -> str | None:
+    try:
+        return patches.apply(one, before)
+    except patches.PatchMisfit:
+        # Some editors put a mark before the first letter, which nobody sees who reads the file. It stays.
+        if before is None or not before.startswith(MARK):
+            raise
+        after = patches.apply(one, before.removeprefix(MARK))
+        return None if after is None else MARK + after
