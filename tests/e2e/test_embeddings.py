@@ -1,5 +1,6 @@
 """Embeddings on real daemons, asked by the official client: on the tape, in the ledger, under budgets, over a kill."""
 
+import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -39,10 +40,13 @@ class Vectors(BaseHTTPRequestHandler):
             self._say(400, {"error": {"message": "No.", "type": "invalid_request_error"}})
         elif texts[0] == "break":
             self._say(200, {"object": "something else"})
+        elif texts[0] == "uncounted":
+            # As little as some servers send.
+            self._say(200, {"data": [{"embedding": [0.5, -1.0]} for _ in texts], "usage": None})
         else:
             data = [{"object": "embedding", "index": place, "embedding": [0.5, -1.0]} for place in range(len(texts))]
-            usage = {"usage": {"prompt_tokens": 2, "total_tokens": 2}} if texts[0] != "uncounted" else {}
-            self._say(200, {"object": "list", "data": data, "model": body["model"], **usage})
+            usage: Json = {"total_tokens": "7"} if texts[0] == "in words" else {"prompt_tokens": 2, "total_tokens": 2}
+            self._say(200, {"object": "list", "data": data, "model": body["model"], "usage": usage})
 
     def _say(self, status: int, answer: Json) -> None:
         content = json.dumps(answer).encode()
@@ -252,16 +256,46 @@ def test_what_fails_is_void_and_said_in_words(new_sqlite_daemon: NewDaemon, conn
     daemon = prepared(new_sqlite_daemon(), provider).start()
     uncounted, broken = most_tokens("uncounted") + most_tokens("y" * 40), most_tokens("break")
     ai = connect(daemon)
-    assert embed(ai, "uncounted", "y" * 40).usage.prompt_tokens == uncounted
+    guessed = embed(ai, "uncounted", "y" * 40)
+    assert guessed.usage.prompt_tokens == uncounted
+    assert [(one.index, one.object) for one in guessed.data] == [(0, "embedding"), (1, "embedding")]
+    assert embed(ai, "in words").usage.prompt_tokens == 7
     with pytest.raises(APIStatusError, match="No") as refused:
         embed(ai, "refuse")
     assert refused.value.status_code == 502
     with pytest.raises(APIStatusError, match="something else"):
         embed(ai, "break")
     used = daemon.get("/usage")["total"]
-    # Refused costs nothing; of the two others nobody counted.
-    assert (used["turns"], used["voided"], used["estimated"]) == (3, 2, 2)
-    assert used["input_tokens"] == uncounted + broken
+    # Refused costs nothing; of two others nobody counted.
+    assert (used["turns"], used["voided"], used["estimated"]) == (4, 2, 2)
+    assert used["input_tokens"] == uncounted + 7 + broken
+
+
+@pytest.mark.parametrize(
+    ("given", "texts", "tokens"),
+    [
+        ([5, 6, 7], 1, 3),
+        ([[5, 6], [7]], 2, 3),
+        ("Grüße", 1, most_tokens("Grüße")),
+        (["a", "b"], 2, 2 * most_tokens("a")),
+    ],
+    ids=str,
+)
+def test_texts_and_tokens_are_counted(
+    new_sqlite_daemon: NewDaemon, connect: Connect, provider: int, given: Any, texts: int, tokens: int
+) -> None:
+    daemon = prepared(new_sqlite_daemon(), provider).start()
+    answer = connect(daemon).embeddings.with_raw_response.create(
+        model="acme/vectors-1", input=given, encoding_format="float"
+    )
+    (started,) = [
+        line.event
+        for line in daemon.tape(f"/sessions/{answer.headers['x-palyra-session-id']}")
+        if line.kind == "embeddings_started"
+    ]
+    sent = json.dumps(given, ensure_ascii=False, separators=(",", ":")).encode()
+    assert (started["texts"], started["reserved"]["input_tokens"], started["bytes"]) == (texts, tokens, len(sent))
+    assert started["digest"] == hashlib.sha256(sent).hexdigest()
 
 
 def test_a_stop_refuses_embeddings_and_ends_those_under_way(

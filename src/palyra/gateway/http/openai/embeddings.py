@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -24,6 +23,7 @@ from palyra.gateway.http.openai.models import AGENT
 from palyra.gateway.http.openai.parts import Parts
 from palyra.gateway.http.openai.request import Rules, parse, read_json
 from palyra.providers.base import FailureKind, ProviderFailed
+from palyra.providers.counts import count
 from palyra.providers.dialect import Request as Passed
 from palyra.providers.registry import check_name
 from palyra.providers.remote import MOST_TOKENS
@@ -72,8 +72,25 @@ class EmbeddingsAnswer(Struct, frozen=True, kw_only=True):
     object: str
     data: list[Embedding]
     model: str
-    usage: dict[str, Any] = {}
+    usage: dict[str, Any]
     """An estimate if the provider does not count."""
+
+
+class _Vector(Struct):
+    """A vector as providers send it: some leave out what goes without saying."""
+
+    embedding: list[float] | str
+    index: int | None = None
+    object: str = "embedding"
+
+
+class _Given(Struct):
+    """What providers send."""
+
+    data: list[_Vector]
+    object: str = "list"
+    model: str | None = None
+    usage: dict[str, Any] | None = None
 
 
 class Embeddings:
@@ -117,7 +134,7 @@ class Embeddings:
         remote = self._parts.remote(wanted.provider, wanted.model)
         answer = await remote.pass_on(Passed("/embeddings", {"Content-Type": "application/json"}, content))
         try:
-            return await asyncio.to_thread(_read, answer, wanted.tokens)
+            return await asyncio.to_thread(_read, answer, wanted)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ProviderFailed(
                 f"{wanted.provider} gave no embeddings for {wanted.model}, but something else. Check its base_url, and"
@@ -169,14 +186,23 @@ def _counted(given: str | Sequence[str | int | list[int]]) -> tuple[int, int]:
     return len(given) - len(numbers) + bool(numbers), tokens
 
 
-def _read(answer: bytes, estimated: int) -> Vectors:
+def _read(answer: bytes, wanted: Wanted) -> Vectors:
     """Read a provider's answer, and what it says that it took."""
-    read = msgspec.json.decode(answer, type=EmbeddingsAnswer)
-    count = read.usage.get("prompt_tokens", read.usage.get("total_tokens"))
-    if type(count) is int and 0 < count <= MOST_TOKENS:
-        return Vectors(msgspec.json.encode(read), len(read.data), Usage(input_tokens=count))
-    told = replace(read, usage={"prompt_tokens": estimated, "total_tokens": estimated})
-    return Vectors(msgspec.json.encode(told), len(read.data), None)
+    given = msgspec.json.decode(answer, type=_Given)
+    counted = count(given.usage, "prompt_tokens") or count(given.usage, "total_tokens")
+    usage = Usage(input_tokens=counted) if 0 < counted <= MOST_TOKENS else None
+    tokens = usage.input_tokens if usage is not None else wanted.tokens
+    told_usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    told = EmbeddingsAnswer(
+        object=given.object,
+        data=[
+            Embedding(object=one.object, index=place if one.index is None else one.index, embedding=one.embedding)
+            for place, one in enumerate(given.data)
+        ],
+        model=given.model or wanted.model,
+        usage=told_usage if usage is None else {**told_usage, **(given.usage or {})},
+    )
+    return Vectors(msgspec.json.encode(told), len(told.data), usage)
 
 
 def _told(refused: BudgetRefused) -> str:
