@@ -2,19 +2,20 @@
 
 import click
 
+from palyra.cli.borrow import has_person
 from palyra.cli.exits import Exit
 from palyra.cli.named import by_ending, is_ending
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.output import clock_time, date_time, facts, plural, say, show, show_json, show_json_line, table
+from palyra.cli.output import clock_time, date_time, facts, plural, say, show, show_json, table
+from palyra.cli.plain import asking
 from palyra.cli.run import audience_for
 from palyra.cli.sessions import find_session
-from palyra.cli.tape import tape_line
+from palyra.cli.tape import print_tape
 from palyra.cli.watch import attach, exit_after
 from palyra.core.errors import NotFound
 from palyra.core.ids import parse_ulid
 from palyra.core.price import shown
 from palyra.gateway.client import Client
-from palyra.gateway.follow import read_tape
 from palyra.gateway.records import Run
 
 LOOKED_AT = 200
@@ -77,15 +78,6 @@ def show_tape(invocation: Invocation, run: str, *, after_seq: int) -> None:
     print_tape(invocation, f"/runs/{find_run(invocation.client, run).run_id}", after_seq=after_seq)
 
 
-def print_tape(invocation: Invocation, of: str, *, after_seq: int) -> None:
-    """Print the tape of a run or a session, by its path."""
-    for line in read_tape(invocation.client, of, after_seq=after_seq):
-        if invocation.json:
-            show_json_line(line.text)
-        else:
-            print(tape_line(line))
-
-
 @runs.command("attach")
 @click.argument("run", default="last")
 @click.option("--after-seq", default=0, metavar="SEQ", type=click.IntRange(min=0), help="Begin behind this entry.")
@@ -93,13 +85,16 @@ def print_tape(invocation: Invocation, of: str, *, after_seq: int) -> None:
 def attach_run(invocation: Invocation, run: str, *, after_seq: int) -> Exit:
     """Show a run from its beginning and go on until it ends; Ctrl-C leaves, and the run goes on.
 
+    At a terminal you are asked what the run asks; elsewhere it waits until somebody has answered.
+
     \b
     Exit codes: those of `palyra run`.
     """
     client = invocation.client
     found = find_run(client, run)
     try:
-        ended = attach(client, found.run_id, after_seq=after_seq, audience=audience_for(invocation))
+        audience = audience_for(invocation, decide=asking(client)) if has_person() else audience_for(invocation)
+        ended = attach(client, found.run_id, after_seq=after_seq, audience=audience)
     except KeyboardInterrupt:
         say(f"\npalyra: the run goes on; `palyra runs cancel {found.run_id}` ends it.")
         return Exit.INTERRUPTED

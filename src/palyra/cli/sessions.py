@@ -77,7 +77,7 @@ def show_session(invocation: Invocation, session: str, *, limit: int) -> None:
 @click.pass_obj
 def show_tape(invocation: Invocation, session: str, *, after_seq: int) -> None:
     """Print all that is recorded of a conversation, its runs and what else happened; --json prints the entries."""
-    from palyra.cli.runs import print_tape
+    from palyra.cli.tape import print_tape
 
     print_tape(invocation, f"/sessions/{find_session(invocation.client, session).session_id}", after_seq=after_seq)
 

@@ -3,7 +3,8 @@
 from typing import assert_never
 
 from palyra.cli.narration import label_of
-from palyra.cli.output import clock_time, paint, plural, screen_width
+from palyra.cli.options import Invocation
+from palyra.cli.output import clock_time, paint, plural, screen_width, show_json_line
 from palyra.cli.printable import printable_line, shorten
 from palyra.core.events import (
     ApprovalRequested,
@@ -45,10 +46,19 @@ from palyra.core.events import (
     ToolProposed,
     ToolStarted,
 )
-from palyra.gateway.follow import Line
+from palyra.gateway.follow import Line, read_tape
 
 KIND_WIDTH = len("checkpoint_restored")
 LONGEST = 300
+
+
+def print_tape(invocation: Invocation, of: str, *, after_seq: int) -> None:
+    """Print the tape of a run or a session, which `of` is the path of."""
+    for line in read_tape(invocation.client, of, after_seq=after_seq):
+        if invocation.json:
+            show_json_line(line.text)
+        else:
+            print(tape_line(line))
 
 
 def tape_line(line: Line) -> str:
