@@ -15,7 +15,7 @@ from palyra.providers.base import FailureKind, ProviderFailed
 from palyra.providers.counts import count
 from palyra.providers.dialect import Request, Target
 from palyra.providers.draft import Draft, Drafts, names_of
-from palyra.providers.failure import BROKE_OFF, NOT_ACCEPTED, failure, kind_of, refusal, retry_after
+from palyra.providers.failure import BROKE_OFF, NOT_ACCEPTED, NOT_FOUND, failure, kind_of, refusal, retry_after
 
 VERSION = "2023-06-01"
 MOST_PARTS = 1000
@@ -140,7 +140,7 @@ class Anthropic:
             return refusal(status, headers, body, target)
         # Within an answer that had begun well, an error is as bad as one of the server's own.
         kind = _kind(error, status if status >= 400 else 500)
-        instead = NOT_ACCEPTED if kind is FailureKind.MALFORMED else ""
+        instead = NOT_ACCEPTED if kind is FailureKind.MALFORMED else NOT_FOUND if status == 404 else ""
         wait, refused = retry_after(headers), status >= 400
         return failure(target, kind, error.message, instead=instead, retry_after=wait, refused=refused)
 

@@ -18,7 +18,16 @@ from palyra.providers.calls import read_arguments
 from palyra.providers.counts import count
 from palyra.providers.dialect import Request, Target
 from palyra.providers.draft import MOST_CALLS, names_of
-from palyra.providers.failure import BROKE_OFF, LONGEST_WAIT, NOT_ACCEPTED, failure, kind_of, refusal, retry_after
+from palyra.providers.failure import (
+    BROKE_OFF,
+    LONGEST_WAIT,
+    NOT_ACCEPTED,
+    NOT_FOUND,
+    failure,
+    kind_of,
+    refusal,
+    retry_after,
+)
 from palyra.providers.gemini_body import NAME, body_of, version_of
 
 _NO_CALL = "{model} of {provider} tried to call a tool in a way that can not be carried out: try again"
@@ -186,7 +195,7 @@ def _failed(
     error: _Error, target: Target, *, status: int, wait: timedelta = timedelta(0), refused: bool
 ) -> ProviderFailed:
     kind = _kind(error, status)
-    instead = NOT_ACCEPTED if kind is FailureKind.MALFORMED else ""
+    instead = NOT_ACCEPTED if kind is FailureKind.MALFORMED else NOT_FOUND if status == 404 else ""
     return failure(target, kind, error.message, instead=instead, retry_after=max(wait, _asked(error)), refused=refused)
 
 

@@ -60,6 +60,14 @@ async def test_each_error_is_of_its_kind(wire: Wire, server: ModelServer, asking
         assert failed.refused
 
 
+async def test_a_model_that_is_not_there_is_told_as_that(wire: Wire, server: ModelServer, asking: Asking) -> None:
+    for refusal in wire.refusals:
+        if refusal.status == 404:
+            server.play(answer(404, refusal.body))
+
+            assert f"knows no model {wire.model} at this address" in (await failing(asking())).detail
+
+
 async def test_a_key_that_is_refused_is_named_by_its_place(wire: Wire, server: ModelServer, asking: Asking) -> None:
     server.play(echo_key(401))
 
