@@ -11,8 +11,10 @@ import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from palyra.core.errors import Denied, Invalid, Unavailable
 from palyra.core.version import VERSION
@@ -23,6 +25,9 @@ from palyra.sandbox.url import Target, follow, parse
 MOST_ADDRESSES = 4
 """How many addresses of a host are tried."""
 CONNECT_SECONDS = 10.0
+
+_ASKING = ThreadPoolExecutor(8, thread_name_prefix="names")
+"""Threads of their own: a name server that does not answer holds them for long, and must not hold up all else."""
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """Takes a name and a port, gives its addresses."""
@@ -116,8 +121,8 @@ class Answer:
 
 async def look_up(host: str, port: int) -> list[str]:
     """Ask the system for the addresses of a host."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    asked = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    found = await asyncio.get_running_loop().run_in_executor(_ASKING, asked)
     return list(dict.fromkeys(str(place[0]) for _, _, _, _, place in found))
 
 

@@ -3,7 +3,9 @@
 import asyncio
 import gzip
 import shutil
+import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -332,6 +334,25 @@ async def test_nonsense_is_refused(site: Site, egress: Egress, reply: bytes) -> 
     site.replies["/"] = reply
     with pytest.raises((ResponseMalformed, ConnectionFailed)):
         await egress.send(at(site))
+
+
+async def test_names_that_nobody_answers_for_hold_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on = threading.Event()
+
+    def silent(*asked: object, **how: object) -> list[object]:
+        goes_on.wait(15)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    hasty = Egress(reach=Reach(seconds=0.2))
+    try:
+        fetching = [hasty.send(Request(f"http://n{number}.example/")) for number in range(50)]
+        found = await asyncio.gather(*fetching, return_exceptions=True)
+        assert {type(one) for one in found} == {FetchTooSlow}
+        async with asyncio.timeout(5):
+            assert await asyncio.to_thread(lambda: "done") == "done"
+    finally:
+        goes_on.set()
 
 
 async def test_a_host_without_an_address_is_unknown(names: Names, egress: Egress) -> None:
