@@ -20,7 +20,9 @@ from palyra.tools.base import ToolContext
 from palyra.tools.diff import counted, unified
 from palyra.tools.keeping import Earlier
 
-RUN_BY_OTHERS = frozenset({".git", ".hg", ".svn", ".husky", ".github", ".gitlab", ".circleci", "hooks", "cron.d"})
+RUN_BY_OTHERS = frozenset(
+    ".git .hg .svn .husky .github .gitlab .circleci .vscode .idea .devcontainer .cargo .mvn .yarn hooks cron.d".split()
+)
 """Folders whose files other programs run, or take orders from."""
 RUN_NAMES = frozenset({"crontab", "sitecustomize.py", "usercustomize.py", "makefile", "gnumakefile", "dockerfile"})
 RUN_ENDINGS = (".sh", ".bash", ".zsh", ".fish", ".command", ".desktop", ".service", ".timer", ".pth")
@@ -111,7 +113,7 @@ def _is_delicate(change: Change) -> bool:
         bool(RUN_BY_OTHERS.intersection(parts[:-1]))
         or (len(parts) == 1 and name.startswith("."))
         or name in RUN_NAMES
-        or name in (".envrc", ".gitattributes", ".gitmodules", ".gitlab-ci.yml")
+        or name in (".envrc", ".gitattributes", ".gitmodules", ".gitlab-ci.yml", ".npmrc", ".pre-commit-config.yaml")
         or name.endswith(RUN_ENDINGS)
         or bool((change.mode or (found.content.mode if found.content is not None else 0)) & 0o111)
         or change.after.startswith(b"#!")

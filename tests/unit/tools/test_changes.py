@@ -129,6 +129,8 @@ async def test_without_a_place_to_keep_what_was_there_nothing_is_changed(root: P
         ("sub/.git/hooks/pre-commit", "x"),
         ("hooks/post-merge", "x"),
         (".github/workflows/ci.yml", "x"),
+        ("sub/.vscode/tasks.json", "x"),
+        ("sub/.npmrc", "x"),
         ("sub/run.sh", "x"),
         ("sub/plain", "#!/bin/sh\n"),
         ("program", "x"),
