@@ -214,3 +214,17 @@ def test_ctrl_c_at_a_question_cancels_the_run(new_sqlite_daemon: NewDaemon) -> N
         assert screen.end() == CANCELLED
     (run_,) = daemon.get("/runs")["runs"]
     assert (run_["status"], questions(daemon)) == ("cancelled", [])
+
+
+def test_who_attaches_at_a_terminal_is_asked_what_is_still_open(new_sqlite_daemon: NewDaemon) -> None:
+    daemon = new_sqlite_daemon(SCRIPT).start()
+    assert run(daemon, "-m", "write it").returncode == LEFT
+    with terminal(daemon.home.path, "runs", "attach", "last") as screen:
+        screen.wait_for("or a time such as 30m?")
+        screen.type("yes\r")
+        screen.wait_for("notes.txt is written")
+        assert screen.end() == 0
+    with terminal(daemon.home.path, "runs", "attach", "last") as screen:
+        screen.wait_for("notes.txt is written")
+        assert screen.end() == 0
+        assert "30m?" not in screen.raw

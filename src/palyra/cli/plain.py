@@ -81,7 +81,8 @@ def asking(client: Client) -> Callable[[Question], None]:
     """Return what asks the person at this terminal, as long as it takes to get an answer that can be read."""
 
     def decide(question: Question) -> None:
-        while True:
+        # Answered by now, perhaps: a stream also brings what was long ago.
+        while not _is_settled(client, question):
             sys.stderr.write("  yes, no, session, always, or a time such as 30m? ")
             sys.stderr.flush()
             if not _is_typed(client, question):
@@ -103,14 +104,17 @@ def _is_typed(client: Client, question: Question) -> bool:
     """Wait for a line; False if none is needed any more: it was answered elsewhere, or Ctrl-C ends it all."""
     while not select.select([sys.stdin], [], [], LOOK_SECONDS)[0]:
         hand = signal.getsignal(signal.SIGINT)
-        if isinstance(hand, Interrupts) and hand.count:
+        if (isinstance(hand, Interrupts) and hand.count) or _is_settled(client, question):
             return False
-        # A daemon that is away for a moment has not answered it.
-        with suppress(PalyraError):
-            asked = client.ask(Approval, "GET", f"/approvals/{question.approval_id}", field="approval")
-            if asked.decision is not None:
-                return False
     return True
+
+
+def _is_settled(client: Client, question: Question) -> bool:
+    # A daemon that is away for a moment has not settled it.
+    with suppress(PalyraError):
+        asked = client.ask(Approval, "GET", f"/approvals/{question.approval_id}", field="approval")
+        return asked.decision is not None
+    return False
 
 
 def _give(client: Client, question: Question, answer: Answer) -> None:
