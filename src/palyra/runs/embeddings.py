@@ -130,7 +130,7 @@ class Embeddings:
             await self._end(begun, Came.FAILED, failed.detail, failure=failed.kind.value, refused=failed.refused)
             raise
         except Stopped as stopped:
-            await self._end(begun, Came.LOST, stopped.detail, refused=not sent)
+            await self._end(begun, Came.LOST if sent else Came.FAILED, stopped.detail, refused=not sent)
             raise
         except asyncio.CancelledError:
             await self._end(begun, Came.LOST, ENDED)
