@@ -23,6 +23,7 @@ from palyra.settings import ModelSettings, SpendingSettings
 from tests.integration.cast import a_call, said_by
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
+from tests.support.clock import midday
 from tests.support.eventually import eventually
 from tests.support.owner import administers
 from tests.support.world import BEN, Model, Said, World
@@ -46,7 +47,7 @@ def money(count: int, **more: object) -> Budget:
 
 
 async def priced(begin: Begin, model: Model | None = None, owner: PrincipalId = ANA, **budgets: Budget) -> World:
-    world = await begin(model or said_by(lambda prompt: [TextDelta("Well."), DONE]))
+    world = await begin(model or said_by(lambda prompt: [TextDelta("Well."), DONE]), clock=midday())
     world.prices.tags[NAME] = TAG
     world.models = ModelSettings(max_output_tokens=MOST)
     world.spending = SpendingSettings(budgets=budgets)

@@ -31,6 +31,7 @@ from tests.contract.journal.builders import occupied
 from tests.integration.cast import ECHO, Door, first_calls, on_postgres
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
+from tests.support.clock import midday
 from tests.support.eventually import eventually
 from tests.support.owner import administers
 from tests.support.world import BEN, World
@@ -51,7 +52,7 @@ def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def priced(begin: Begin, **budgets: Budget) -> World:
-    world = await begin(ECHO)
+    world = await begin(ECHO, clock=midday())
     world.prices.tags[NAME] = Price(input=Decimal(1), output=Decimal(0))
     world.spending = SpendingSettings(budgets=budgets)
     return world

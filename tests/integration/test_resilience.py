@@ -34,6 +34,7 @@ from palyra.settings import ModelSettings, SpendingSettings
 from tests.integration.cast import inputs
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
+from tests.support.clock import midday
 from tests.support.world import World
 
 TABLE = ModelProvider(dialect=Dialect.OPENAI, model="m")
@@ -79,7 +80,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def world_of(begin: Begin, *providers: Named) -> World:
-    world = await begin(providers[0])
+    world = await begin(providers[0], clock=midday())
     world.others = {provider.name: provider for provider in providers}
     world.models = ModelSettings(
         provider=providers[0].name,

@@ -28,8 +28,9 @@ class FakeClock:
 class MovableClock:
     """Goes with the real time, and jumps ahead when a test says so."""
 
-    def __init__(self) -> None:
-        self._ahead = timedelta()
+    def __init__(self, *, begins: datetime | None = None) -> None:
+        """`begins` is what it shows at first; the real time if nothing is said."""
+        self._ahead = begins - datetime.now(UTC) if begins is not None else timedelta()
         self._worked = timedelta()
 
     def now(self) -> datetime:
@@ -47,3 +48,8 @@ class MovableClock:
     def sleep(self, by: timedelta) -> None:
         """Let time pass in which the machine slept: what measures how long something took does not notice."""
         self._ahead += by
+
+
+def midday() -> MovableClock:
+    """Return a clock that begins in the middle of a day and of a month: neither ends while a test runs."""
+    return MovableClock(begins=datetime.now(UTC).replace(day=15, hour=12, minute=0, second=0, microsecond=0))
