@@ -5,8 +5,10 @@ import signal
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.e2e.conftest import NewDaemon
+from tests.e2e.test_cli_terminal import ENTER, PROMPT, terminal
 from tests.support.command import command, palyra
 from tests.support.daemon import Daemon, until
 
@@ -175,3 +177,32 @@ def test_each_sees_what_is_theirs(new_sqlite_daemon: NewDaemon) -> None:
         assert ben.get("/console/v1/usage/why", params={"run": run_id}).status_code == 404
         for bad in ({"by": "principal"}, {"by": "colour"}, {"since": "yesterday"}, {"since": "9" * 400}):
             assert ben.get("/console/v1/usage", params=bad).status_code == 400
+
+
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_a_child_run_asks_whoever_chats_about_its_budget(new_sqlite_daemon: NewDaemon, term: str) -> None:
+    hand_on = {"do": "call", "tool": "agent.delegate", "arguments": {"task": "Do the work."}}
+    turns = [[{"do": "text", "text": "Let me see."}, hand_on], [{"do": "text", "text": "They said: {result}"}]]
+    script = {
+        "rules": [{"when": {"contains": "Hand it on", "tools": True}, "turns": turns}],
+        "default": [{"do": "text", "text": "All is done."}],
+    }
+    # The first turn fits, and no turn after it.
+    config = budget("small", per="run", money=0.1, action="ask")
+    daemon = prepared(new_sqlite_daemon(script, model_max_output_tokens=100), config).start()
+    end = ENTER if term == "xterm" else "\n"
+    with terminal(daemon.home.path, "chat", term=term) as chat:
+        chat.wait_for(PROMPT, seconds=30)
+        chat.type(f"Hand it on.{end}")
+        chat.wait_for("which works for this one, asks:", seconds=30)
+        chat.wait_for("go on beyond the budget small", seconds=30)
+        (question,) = daemon.get("/approvals", open="true")["approvals"]
+        assert question["approval_id"][-6:] in palyra(daemon, "approvals")
+        chat.type(f"yes{end}")
+        own = until(lambda: _other(daemon.get("/approvals", open="true")["approvals"], question))
+        palyra(daemon, "approvals", "allow", own["approval_id"])
+        chat.wait_for("They said: All is done.", seconds=30)
+
+
+def _other(asked: list[Json], than: Json) -> Json:
+    return next((one for one in asked if one["approval_id"] != than["approval_id"]), None)

@@ -357,6 +357,37 @@ async def test_an_answer_about_a_budget_has_no_scope_and_no_arguments(begin: Beg
         await world.approvals.resolve(ANA, question.approval_id, allow=True, scope=Scope.ALWAYS)
 
 
+async def test_a_question_of_a_child_is_put_to_whoever_looks_at_the_run_that_it_works_for(begin: Begin) -> None:
+    def speak(prompt: Prompt) -> list[ModelEvent]:
+        if any(message.role is Role.TOOL for message in prompt.messages):
+            return [TextDelta("Done."), DONE]
+        if prompt.messages[-1].text == "Delegate.":
+            return [a_call("agent.delegate", {"task": "Do it."}), DONE]
+        return [TextDelta("Did it."), DONE]
+
+    world = await priced(begin, said_by(speak), run=money(MOST + USED - 1, per=Per.RUN, action=Action.ASK))
+    said = await world.say("Delegate.")
+    follower = world.tail.follow(said.session_id, after_seq=0)
+    try:
+        child = await world.child_of(said)
+        question = await asked(world, child)
+        assert question.run_id == child.run_id
+        await world.approvals.resolve(ANA, question.approval_id, allow=True)
+        assert (await world.ended(child)).status is RunStatus.DONE
+        # A yes is for the run that asked: the one above it asks for itself.
+
+        async def look() -> Approval:
+            found = await world.approvals.page(ANA, only_open=True, before=None, limit=10)
+            assert [one.run_id for one in found] == [said.run_id]
+            return found[0]
+
+        own = await eventually(look)
+        await world.approvals.resolve(ANA, own.approval_id, allow=True)
+        assert (await world.ended(said)).status is RunStatus.DONE
+    finally:
+        follower.close()
+
+
 # -- who is told what of a budget that several spend from
 
 

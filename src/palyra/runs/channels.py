@@ -37,10 +37,10 @@ class Channels:
         """Tell whether somebody would see a question of this session now."""
         return self._inbox() or principal in self._watchers or self._tail.is_followed(session_id)
 
-    async def wait_for(self, principal: PrincipalId, session_id: SessionId) -> bool:
-        """Tell the same, after a moment for a client that is just coming."""
+    async def wait_for(self, principal: PrincipalId, *sessions: SessionId) -> bool:
+        """Tell whether somebody would see a question of one of these, after a moment for who is just coming."""
         deadline = asyncio.get_running_loop().time() + GRACE_SECONDS
-        while not self.reachable(principal, session_id):
+        while not any(self.reachable(principal, session_id) for session_id in sessions):
             if asyncio.get_running_loop().time() >= deadline:
                 return False
             await asyncio.sleep(LOOK_SECONDS)

@@ -32,7 +32,8 @@ class Overdraft:
         askable = next((refusal for refusal in refusals if refusal.may_be_asked), None)
         if askable is None or state.limit is not None:
             return RunFailed(at=self._clock.now(), code=BUDGET_EXCEEDED, reason=refusals[0].detail)
-        if not await self._channels.wait_for(state.principal, state.session_id):
+        # Whoever looks at the run that this one works for is told of its questions too.
+        if not await self._channels.wait_for(state.principal, state.session_id, state.root_session_id):
             return RunFailed(at=self._clock.now(), code=BUDGET_DENIED, reason=f"{askable.detail} {NOBODY}")
         at = self._clock.now()
         told = "\n".join(standing(one) for one in askable.overdrawn)
