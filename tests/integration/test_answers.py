@@ -9,6 +9,7 @@ from palyra.core.effect import Effect
 from palyra.core.events import ToolFinished
 from palyra.core.run import RunStatus
 from palyra.core.tool import Outcome, Risk
+from palyra.gateway.export import chained
 from palyra.policy.gate import Gate
 from palyra.policy.load import combine
 from palyra.policy.source import split
@@ -95,7 +96,7 @@ async def test_a_grant_that_is_taken_back_while_an_earlier_call_runs_covers_the_
     slow.begun.clear()
 
     said = await world.say("twice", key="twice")
-    await eventually(slow.begun.wait)
+    await eventually(slow.begun.is_set)
     (grant,) = await world.approvals.grants(ANA, limit=10)
     await world.approvals.revoke(ANA, grant.grant_id)
     slow.go_on.set()
@@ -115,7 +116,7 @@ async def test_policies_that_change_while_an_earlier_call_runs_count_for_the_nex
     world = await begin(does("one", "two"), tools=[slow.tool])
     world.gate = gate('@id("all") permit (principal, action == Action::"run", resource);')
     said = await world.say("Do.")
-    await eventually(slow.begun.wait)
+    await eventually(slow.begun.is_set)
     world.gate = gate('@id("none") @reason("Not any more.") forbid (principal, action, resource);')
     slow.go_on.set()
     await world.ended(said)
@@ -123,3 +124,20 @@ async def test_policies_that_change_while_an_earlier_call_runs_count_for_the_nex
     finished = [event for event in await world.events(said) if isinstance(event, ToolFinished)]
     assert [event.outcome for event in finished] == [Outcome.OK, Outcome.DENIED]
     assert "Not any more." in finished[1].text
+
+
+async def test_an_answer_tells_what_was_called_in_the_place_of_what_was_proposed(begin: Begin) -> None:
+    slow = Slow()
+    slow.go_on.set()
+    world = await begin(does("x"), tools=[slow.tool])
+    said = await world.say("Do.")
+    question = await asked(world, said)
+    answered = await world.approvals.resolve(ANA, question.approval_id, allow=True, arguments={"text": "mine"})
+    (listed,) = await world.approvals.page(ANA, only_open=False, before=None, limit=10)
+    assert answered.arguments == listed.arguments == {"text": "x"}
+    assert answered.given == listed.given == {"text": "mine"}
+    assert (await world.approvals.get(ANA, question.approval_id)).given == {"text": "mine"}
+    assert question.given is None
+    await world.ended(said)
+    lines = [line async for line in chained(world.approvals, ANA)]
+    assert b'"given":{"text":"mine"}' in lines[0]

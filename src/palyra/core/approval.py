@@ -65,3 +65,6 @@ class Approval(Struct, frozen=True, kw_only=True):
     """What the person said to it."""
     reissued_as: RunId | None = None
     """The latest run that proposes the same call once more, since nobody answered in time."""
+    given: JsonObject | None = None
+    """What the person had it called with instead of the arguments that were proposed. It stands on the tape, and is not
+    known of a tape that is in the archive."""

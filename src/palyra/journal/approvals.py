@@ -5,7 +5,7 @@ import msgspec
 from palyra.core.approval import Approval, Scope
 from palyra.core.clock import from_ms, to_ms
 from palyra.core.effect import Effect
-from palyra.core.events import ApprovalRequested
+from palyra.core.events import ApprovalRequested, ApprovalResolved, decode
 from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
 from palyra.core.run import RunState
 from palyra.core.tool import JsonObject, Risk
@@ -13,6 +13,7 @@ from palyra.journal.engine import Connection, Row
 
 FIRST_SCHEMA = 10
 """Since when the rows are these."""
+ALLOWED = "allowed"
 RUN_ENDED = "the run has ended"
 
 _COLUMNS = (
@@ -129,6 +130,26 @@ def page(
         params,
     )
     return [_approval(row) for row in rows]
+
+
+def with_given(conn: Connection, found: list[Approval]) -> list[Approval]:
+    """Return the approvals with what was called in the place of what was proposed, where that is on the tape."""
+    runs = {
+        f"r{place}": run_id for place, run_id in enumerate({one.run_id for one in found if one.decision == ALLOWED})
+    }
+    if not runs:
+        return found
+    rows = conn.fetch(
+        f"SELECT content FROM tape WHERE run_id IN ({', '.join(f':{name}' for name in runs)})"
+        " AND kind = 'approval_resolved'",
+        runs,
+    )
+    given = {
+        event.approval_id: event.arguments
+        for (content,) in rows
+        if isinstance(event := decode(content), ApprovalResolved) and event.arguments is not None
+    }
+    return [msgspec.structs.replace(one, given=given.get(one.approval_id)) for one in found] if given else found
 
 
 def of_session(conn: Connection, session_id: SessionId) -> dict[str, Approval | None]:

@@ -66,15 +66,18 @@ class Approvals:
 
     async def get(self, principal: PrincipalId, approval_id: str) -> Approval:
         """Return an approval by its id, or an open one by its code."""
-        return await self._engine.read(lambda conn: _found(conn, principal, approval_id))
+        return await self._engine.read(lambda conn: _in_full(conn, principal, approval_id))
 
     async def page(
         self, principal: PrincipalId, *, only_open: bool, before: tuple[int, str] | None, limit: int
     ) -> list[Approval]:
         """Return the principal's approvals, the latest first."""
-        return await self._engine.read(
-            lambda conn: approvals.page(conn, principal, only_open=only_open, before=before, limit=limit)
-        )
+
+        def query(conn: Connection) -> list[Approval]:
+            found = approvals.page(conn, principal, only_open=only_open, before=before, limit=limit)
+            return approvals.with_given(conn, found)
+
+        return await self._engine.read(query)
 
     async def resolve(
         self,
@@ -117,7 +120,7 @@ class Approvals:
                 until=at + ttl if ttl is not None else None,
             )
             settle(conn, asked.run_id, answer, ids=self._ids, at=at)
-            return _found(conn, principal, asked.approval_id)
+            return _in_full(conn, principal, asked.approval_id)
 
         return await self._engine.write(unit)
 
@@ -224,6 +227,10 @@ def _found(conn: Connection, principal: PrincipalId, name: str, *, overdue: bool
     if found is None:
         raise ApprovalNotFound
     return found
+
+
+def _in_full(conn: Connection, principal: PrincipalId, name: str) -> Approval:
+    return approvals.with_given(conn, [_found(conn, principal, name)])[0]
 
 
 def _answered(asked: Approval) -> AlreadyAnswered:

@@ -174,6 +174,7 @@ def _approval(one: Approval) -> pb.Approval:
         answered_by=one.answered_by or "",
         answer=one.answer,
         reissued_as=one.reissued_as or "",
+        given=_encode.encode(one.given) if one.given is not None else b"",
     )
 
 

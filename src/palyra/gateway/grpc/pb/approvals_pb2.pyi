@@ -30,7 +30,7 @@ class Effect(_message.Message):
     def __init__(self, risk: _Optional[str] = ..., summary: _Optional[str] = ..., detail: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., hosts: _Optional[_Iterable[str]] = ..., command: _Optional[str] = ..., kind: _Optional[str] = ..., credentials: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Approval(_message.Message):
-    __slots__ = ("approval_id", "principal", "session_id", "run_id", "call_id", "agent_id", "tool", "arguments", "effect", "reason", "policies", "policy_hash", "labels", "asked_at", "expires_at", "decision", "scope", "answered_at", "answered_by", "answer", "reissued_as")
+    __slots__ = ("approval_id", "principal", "session_id", "run_id", "call_id", "agent_id", "tool", "arguments", "effect", "reason", "policies", "policy_hash", "labels", "asked_at", "expires_at", "decision", "scope", "answered_at", "answered_by", "answer", "reissued_as", "given")
     APPROVAL_ID_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,7 @@ class Approval(_message.Message):
     ANSWERED_BY_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     REISSUED_AS_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_FIELD_NUMBER: _ClassVar[int]
     approval_id: str
     principal: str
     session_id: str
@@ -73,7 +74,8 @@ class Approval(_message.Message):
     answered_by: str
     answer: str
     reissued_as: str
-    def __init__(self, approval_id: _Optional[str] = ..., principal: _Optional[str] = ..., session_id: _Optional[str] = ..., run_id: _Optional[str] = ..., call_id: _Optional[str] = ..., agent_id: _Optional[str] = ..., tool: _Optional[str] = ..., arguments: _Optional[bytes] = ..., effect: _Optional[_Union[Effect, _Mapping]] = ..., reason: _Optional[str] = ..., policies: _Optional[_Iterable[str]] = ..., policy_hash: _Optional[str] = ..., labels: _Optional[_Iterable[str]] = ..., asked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., decision: _Optional[str] = ..., scope: _Optional[str] = ..., answered_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., answered_by: _Optional[str] = ..., answer: _Optional[str] = ..., reissued_as: _Optional[str] = ...) -> None: ...
+    given: bytes
+    def __init__(self, approval_id: _Optional[str] = ..., principal: _Optional[str] = ..., session_id: _Optional[str] = ..., run_id: _Optional[str] = ..., call_id: _Optional[str] = ..., agent_id: _Optional[str] = ..., tool: _Optional[str] = ..., arguments: _Optional[bytes] = ..., effect: _Optional[_Union[Effect, _Mapping]] = ..., reason: _Optional[str] = ..., policies: _Optional[_Iterable[str]] = ..., policy_hash: _Optional[str] = ..., labels: _Optional[_Iterable[str]] = ..., asked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., decision: _Optional[str] = ..., scope: _Optional[str] = ..., answered_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., answered_by: _Optional[str] = ..., answer: _Optional[str] = ..., reissued_as: _Optional[str] = ..., given: _Optional[bytes] = ...) -> None: ...
 
 class ListApprovalsRequest(_message.Message):
     __slots__ = ("only_open", "limit", "cursor")
