@@ -106,7 +106,21 @@ def _contents(prompt: Prompt, target: Target, names: Names) -> list[JsonObject]:
                 results.setdefault(message.call_id or "", []).extend(_result(message, prompt, target, called))
             case Role.USER:
                 contents.append({"role": "user", "parts": _seen(message, prompt, target) or [{"text": EMPTY}]})
-    return contents + _answered(results)
+    return _in_turns(contents + _answered(results))
+
+
+def _in_turns(contents: list[JsonObject]) -> list[JsonObject]:
+    """Return the contents with a person first, and what the model said in a row as one: its calls must follow what a
+    person said, or results."""
+    made: list[JsonObject] = []
+    for content in contents:
+        if not made and content["role"] == "model":
+            made.append({"role": "user", "parts": [{"text": EMPTY}]})
+        if made and made[-1]["role"] == content["role"] == "model":
+            made[-1] = {"role": "model", "parts": [*made[-1]["parts"], *content["parts"]]}
+        else:
+            made.append(content)
+    return made
 
 
 def _answered(results: dict[str, list[JsonObject]]) -> list[JsonObject]:

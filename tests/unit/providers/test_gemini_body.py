@@ -168,3 +168,13 @@ def test_gemma_is_instructed_by_who_asks() -> None:
 def test_nothing_is_sent_that_is_empty() -> None:
     parts = [part for content in asked(a_prompt("", assistant(" "), "x"))["contents"] for part in content["parts"]]
     assert parts == [{"text": "(an empty message)"}, {"text": "x"}]
+
+
+def test_a_call_follows_what_a_person_said() -> None:
+    called = assistant("Let me see.", calls=(a_call("time.now"),))
+    first = asked(a_prompt(called, result("12:00")))["contents"]
+    assert [content["role"] for content in first] == ["user", "model", "user"]
+
+    twice = asked(a_prompt("Hello.", assistant("Hi."), called, result("12:00")))["contents"]
+    assert [content["role"] for content in twice] == ["user", "model", "user"]
+    assert [next(iter(part)) for part in twice[1]["parts"]] == ["text", "text", "functionCall"]
