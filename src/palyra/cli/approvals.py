@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from palyra.cli.named import by_ending, is_ending
+from palyra.cli.named import EndingUnknown, by_ending, is_ending
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.output import date_time, facts, show, show_json, show_json_line, table
 from palyra.cli.printable import printable, printable_line
@@ -185,7 +185,10 @@ def _answered_id(invocation: Invocation, approval: str) -> str:
     if not is_ending(approval):
         return approval
     found = invocation.client.ask(ApprovalsPage, "GET", "/approvals", query={"open": "false", "limit": LISTED})
-    return by_ending(approval, (one.approval_id for one in found.approvals))
+    try:
+        return by_ending(approval, (one.approval_id for one in found.approvals))
+    except EndingUnknown:
+        return approval
 
 
 def _stands(one: Approval) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from palyra.core.errors import Invalid
+from palyra.core.errors import Invalid, NotFound
 from palyra.core.ids import LENGTH
 
 ENDING_CHARS = 6
@@ -20,17 +20,23 @@ class IdUnclear(Invalid):
     """Several ids end so. Give more characters, or the whole id."""
 
 
+class EndingUnknown(NotFound):
+    """None of the latest ends so. Give the whole id."""
+
+
 def is_ending(name: str) -> bool:
     """Tell whether this can be the end of an id, rather than a whole one or a word such as `last`."""
     return ENDING_CHARS <= len(name) < LENGTH and name.isalnum()
 
 
 def by_ending(name: str, ids: Iterable[str]) -> str:
-    """Return the one id that ends so; the name itself if there is none, for others to say what is wrong with it."""
+    """Return the one id that ends so."""
     found = [one for one in ids if one.endswith(name.upper())]
     if len(found) > 1:
         raise IdUnclear(f"{len(found)} ids end in {name!r}. Give more characters, or the whole id.")
-    return found[0] if found else name
+    if not found:
+        raise EndingUnknown(f"None of the latest ids ends in {name!r}. Give the whole id.")
+    return found[0]
 
 
 def door(origin: str) -> str:

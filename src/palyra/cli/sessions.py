@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from palyra.cli.named import by_ending, is_ending
+from palyra.cli.named import is_ending
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.output import date_time, facts, paint, say, show, show_json, table
 from palyra.cli.printable import printable, printable_line
@@ -183,11 +183,13 @@ def _by_key(client: Client, name: str) -> Session:
     try:
         return client.resolve(SessionRef(key=name, require_existing=True))
     except RemoteError:
-        known = client.sessions(limit=LOOKED_AT).sessions if is_ending(name) else ()
-        found = by_ending(name, (one.session_id for one in known))
-        if found == name:
+        if not is_ending(name):
             raise
-        return client.session(found)
+        known = client.sessions(limit=LOOKED_AT).sessions
+        found = [one for one in known if one.session_id.endswith(name.upper())]
+        if len(found) != 1:
+            raise
+        return found[0]
 
 
 def session_table(found: tuple[Session, ...]) -> list[str]:

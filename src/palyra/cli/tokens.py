@@ -128,7 +128,7 @@ def create_token(
             ("token", str(made["token_id"])),
             ("principal", str(made["principal"])),
             ("scopes", ", ".join(map(str, made["scopes"]))),
-            ("expires", str(made["expires_at"] or "never")),
+            ("expires", date_time(datetime.fromisoformat(made["expires_at"])) if made["expires_at"] else "never"),
         ]
     ):
         say(line)

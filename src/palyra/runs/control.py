@@ -17,7 +17,7 @@ MAX_REASON_CHARS = 500
 
 
 class RunNotFound(NotFound):
-    """There is no such run among yours."""
+    """There is no such run among yours. `palyra runs` lists the latest."""
 
 
 class Control:

@@ -33,7 +33,7 @@ MAX_TITLE_CHARS = 120
 
 
 class SessionNotFound(NotFound):
-    """There is no such session among yours."""
+    """There is no such session among yours. `palyra sessions` lists them."""
 
 
 class SessionMismatch(Conflict):

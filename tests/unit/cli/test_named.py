@@ -2,7 +2,7 @@
 
 import pytest
 
-from palyra.cli.named import IdUnclear, by_ending, door, is_ending
+from palyra.cli.named import EndingUnknown, IdUnclear, by_ending, door, is_ending
 
 IDS = ["01M7G2GAQP1RGGD8K4CPZ5EYXJ", "01M7G2G5N045GWRC9P6MRMQY2Q", "01M7G2G0QFNV81YDADXYF8XY2Q"]
 
@@ -12,8 +12,9 @@ def test_an_id_is_named_by_its_end() -> None:
     assert by_ending("6MRMQY2Q", IDS) == IDS[1]
 
 
-def test_what_ends_no_id_stays_for_others_to_refuse() -> None:
-    assert by_ending("ABCDEF", IDS) == "ABCDEF"
+def test_what_ends_no_id_is_refused() -> None:
+    with pytest.raises(EndingUnknown, match="None of the latest ids ends in 'ABCDEF'"):
+        by_ending("ABCDEF", IDS)
 
 
 def test_an_end_that_several_ids_have_is_not_guessed_at() -> None:
