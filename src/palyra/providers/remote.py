@@ -22,6 +22,7 @@ from palyra.providers.failure import BROKE_OFF, failure, quoted, retry_after
 from palyra.providers.hidden import Hidden
 from palyra.providers.http import MOST_LIST_BYTES, Answer, Http, LineFailed
 from palyra.providers.sse import Event, Events, EventTooLarge, begins
+from palyra.providers.unstreamed import as_events
 from palyra.references import KINDS
 
 MOST_REASONING_CHARS = 4 * 1024 * 1024
@@ -240,7 +241,9 @@ class Remote:
             first += more
         if begins(first):
             return first
-        body = await answer.body(seconds=BODY_SECONDS, first=first)
+        body = await answer.body(seconds=BODY_SECONDS, first=first, most=MOST_LIST_BYTES)
+        if whole := as_events(self._settings.dialect, body):
+            return whole
         raise self._speaks.refused(answer.status, answer.headers, body, self._target)
 
     async def _piece(self, answer: Answer, ends_at: float) -> bytes:
