@@ -70,7 +70,7 @@ def _ascii(kinds: bytes) -> int:
         + 40 * unbroken
         + 100 * digits
         + 70 * min(letters, digits)
-        + 70 * min(digits, spaces)
+        + 100 * min(digits, spaces)
         + 95 * signs
         + 10 * min(signs, digits)
         + 7 * blank

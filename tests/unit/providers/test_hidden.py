@@ -53,7 +53,12 @@ def test_a_key_that_is_broken_off_is_not_shown_but_for_a_few_letters(hidden: Hid
 
 
 def test_a_thought_is_no_part_of_what_is_said(hidden: Hidden) -> None:
-    events = [ReasoningDelta(f"I saw {KEY[:9]}"), ReasoningDelta(KEY[9:]), TextDelta("a s"), ReasoningDelta("k-")]
+    events: list[ModelEvent] = [
+        ReasoningDelta(f"I saw {KEY[:9]}"),
+        ReasoningDelta(KEY[9:]),
+        TextDelta("a s"),
+        ReasoningDelta("k-"),
+    ]
     assert shown(hidden, *events, DONE) == [
         ReasoningDelta("I saw "),
         ReasoningDelta("[redacted]"),
