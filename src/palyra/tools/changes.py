@@ -113,7 +113,7 @@ def _is_delicate(change: Change) -> bool:
         bool(RUN_BY_OTHERS.intersection(parts[:-1]))
         or (len(parts) == 1 and name.startswith("."))
         or name in RUN_NAMES
-        or name in (".envrc", ".gitattributes", ".gitmodules", ".gitlab-ci.yml", ".npmrc", ".pre-commit-config.yaml")
+        or name in (".envrc", ".gitattributes", ".gitmodules", ".gitlab-ci.yml", ".pre-commit-config.yaml")
         or name.endswith(RUN_ENDINGS)
         or bool((change.mode or (found.content.mode if found.content is not None else 0)) & 0o111)
         or change.after.startswith(b"#!")

@@ -130,7 +130,7 @@ async def test_without_a_place_to_keep_what_was_there_nothing_is_changed(root: P
         ("hooks/post-merge", "x"),
         (".github/workflows/ci.yml", "x"),
         ("sub/.vscode/tasks.json", "x"),
-        ("sub/.npmrc", "x"),
+        ("sub/.pre-commit-config.yaml", "x"),
         ("sub/run.sh", "x"),
         ("sub/plain", "#!/bin/sh\n"),
         ("program", "x"),
