@@ -118,7 +118,7 @@ def test_the_command_line_prints_a_tree(new_sqlite_daemon: NewDaemon) -> None:
     daemon = new_sqlite_daemon(SCRIPT).start()
     assert "You have no run yet" in palyra(daemon, "why", "last", code=1)
     run, question = written(daemon)
-    for name in ("last", run["run_id"], "notes.txt", question["approval_id"]):
+    for name in ("last", run["run_id"], run["run_id"][-6:], "notes.txt", question["approval_id"]):
         lines = palyra(daemon, "why", name).splitlines()
         assert "input: “write it down” by user:owner" in lines[0]
         for part in ("turn: 1, scripted", "call: files.write", "policy: ask", "allowed by user:owner, once: go ahead"):

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from palyra.cli.named import is_ending
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.output import date_time, facts, plural, say, screen_width, show, show_json, table
 from palyra.cli.printable import printable_line
@@ -111,7 +112,8 @@ def why(invocation: Invocation, run: str | None, *, since: str | None, everybody
     if run is not None:
         from palyra.cli.runs import find_run
 
-        query = {"run": find_run(invocation.client, run).run_id if run == "last" else run}
+        named = run == "last" or is_ending(run)
+        query = {"run": find_run(invocation.client, run).run_id if named else run}
     found = _client(invocation, everybody=everybody).ask(Causes, "GET", "/usage/why", query=query)
     if invocation.json:
         show_json(found)

@@ -5,15 +5,18 @@ from collections.abc import Iterator, Sequence
 import click
 
 from palyra.cli.flow import NARROWEST, wrap
-from palyra.cli.named import door
+from palyra.cli.named import EndingUnknown, by_ending, door, is_ending
 from palyra.cli.options import Invocation, PalyraCommand
 from palyra.cli.output import date_time, paint, screen_width, show, show_json
 from palyra.cli.printable import printable_line, shorten
 from palyra.core.price import shown
 from palyra.core.trace import Link, Trace
+from palyra.gateway.client import Client
 from palyra.settings import SettingsInvalid
 
 LONGEST = 400
+LOOKED_AT = 200
+"""Among so many of the latest runs one is looked for by the end of its id."""
 
 
 @click.command(cls=PalyraCommand)
@@ -25,12 +28,12 @@ def why(invocation: Invocation, what: str) -> None:
     \b
     WHAT is one of these:
       last            the last run
-      RUN             a run's id; also the id of a call, an approval, an artifact
-                      or a checkpoint
+      RUN             a run's id, or its last six characters; also the id of a call,
+                      an approval, an artifact or a checkpoint
       SESSION:SEQ     an entry of a tape, as in 01M7...AV:12
       PATH            a file in the workspace: what changed it last
     """
-    trace = invocation.client.ask(Trace, "GET", "/why", query={"of": what})
+    trace = invocation.client.ask(Trace, "GET", "/why", query={"of": _meant(invocation.client, what)})
     if invocation.json:
         show_json(trace)
         return
@@ -40,6 +43,16 @@ def why(invocation: Invocation, what: str) -> None:
         print()
         print("Later")
         show(tree_lines(trace.later, currency=currency))
+
+
+def _meant(client: Client, what: str) -> str:
+    """Return the id of a run that is named by its end; all else is for the daemon to find."""
+    if not is_ending(what):
+        return what
+    try:
+        return by_ending(what, (one.run_id for one in client.runs(limit=LOOKED_AT).runs))
+    except EndingUnknown:
+        return what
 
 
 def _currency(invocation: Invocation) -> str:
