@@ -37,12 +37,14 @@ class ProviderFailed(Unavailable):
         kind: FailureKind = FailureKind.UNAVAILABLE,
         retry_after: timedelta = timedelta(0),
         refused: bool = False,
+        is_well: bool = False,
     ) -> None:
         """`retry_after` is what the provider asks for, zero if nothing; if it `refused`, it did no work and takes no
-        money for it."""
+        money for it. It `is_well` if it has answered, and only what the model wrote can not be used."""
         super().__init__(detail, retry_after=retry_after)
         self.kind = kind
         self.refused = refused
+        self.is_well = is_well
 
 
 class Provider(Protocol):

@@ -52,7 +52,8 @@ class Breakers:
 
     def failed(self, provider: str, error: ProviderFailed) -> None:
         """Note that it gave no answer."""
-        if error.kind not in OUTAGES or (error.kind is FailureKind.MALFORMED and error.refused):
+        spoke = error.is_well or (error.kind is FailureKind.MALFORMED and error.refused)
+        if error.kind not in OUTAGES or spoke:
             # It spoke: whatever is wrong, it is there.
             self.answered(provider)
             return

@@ -107,6 +107,7 @@ class Constrained:
             f"What {self.model} of {self.name} wrote can not be used, {why}: try again, or choose a model that calls"
             " tools by itself.",
             kind=FailureKind.MALFORMED,
+            is_well=True,
         )
 
     def _tell(self, prompt: Prompt) -> Told:

@@ -67,6 +67,7 @@ def failure(
     instead: str = "",
     retry_after: timedelta = timedelta(0),
     refused: bool = False,
+    is_well: bool = False,
 ) -> ProviderFailed:
     """Return a failure that names provider and model and says what to do, with what the server `said` about it, or
     `why` we say so.
@@ -81,7 +82,7 @@ def failure(
         detail += f" (it says: {shown})"
     elif why:
         detail += f" ({why})"
-    return ProviderFailed(detail + ".", kind=kind, retry_after=retry_after, refused=refused)
+    return ProviderFailed(detail + ".", kind=kind, retry_after=retry_after, refused=refused, is_well=is_well)
 
 
 def quoted(said: str) -> str:

@@ -273,7 +273,8 @@ class Reading:
         if finish is None:
             raise failure(self._target, FailureKind.NETWORK, instead=BROKE_OFF)
         if finish in _NO_CALLS:
-            raise failure(self._target, FailureKind.MALFORMED, self._finish_words or finish, instead=_NO_CALL)
+            said = self._finish_words or finish
+            raise failure(self._target, FailureKind.MALFORMED, said, instead=_NO_CALL, is_well=True)
         if finish == "MAX_TOKENS":
             stop = StopReason.LENGTH
         elif finish in _FORBIDDEN:

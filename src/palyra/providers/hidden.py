@@ -103,7 +103,13 @@ class Hidden:
             # Where the server's words were cut, one may have been cut with them.
             for cut in range(min(len(secret), len(detail)), SHORTEST_TRACE - 1, -1):
                 detail = detail.replace(f"{secret[:cut]}…", f"{HIDDEN}…")
-        return ProviderFailed(redact(detail), kind=failed.kind, retry_after=failed.retry_after, refused=failed.refused)
+        return ProviderFailed(
+            redact(detail),
+            kind=failed.kind,
+            retry_after=failed.retry_after,
+            refused=failed.refused,
+            is_well=failed.is_well,
+        )
 
 
 def _piece(text: str, *, thought: bool) -> TextDelta | ReasoningDelta:

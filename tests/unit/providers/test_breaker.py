@@ -44,6 +44,13 @@ def test_a_request_that_is_turned_down_opens_nothing() -> None:
     assert breakers.resting() == {}
 
 
+def test_what_a_model_writes_badly_opens_nothing() -> None:
+    breakers = Breakers(FakeClock())
+    for _ in range(FAILURES * 2):
+        breakers.failed("a", ProviderFailed(kind=FailureKind.MALFORMED, is_well=True))
+    assert breakers.resting() == {}
+
+
 def test_after_the_rest_one_tries_and_the_others_wait_for_it() -> None:
     clock = FakeClock()
     breakers = broken(clock)

@@ -101,6 +101,7 @@ async def test_what_is_not_of_the_form_fails_the_turn(written: str) -> None:
     with pytest.raises(ProviderFailed) as caught:
         await heard(Constrained(Writes(written)), a_prompt("hi"))
     assert caught.value.kind is FailureKind.MALFORMED
+    assert caught.value.is_well
     assert "small of here" in caught.value.detail
 
 

@@ -132,6 +132,7 @@ def test_a_call_that_it_could_not_make_is_a_failure(finish: str) -> None:
     with pytest.raises(ProviderFailed, match="call a tool") as failed:
         read(DIALECT, PROMPT, TARGET, [piece(finish=finish)])
     assert failed.value.kind is FailureKind.MALFORMED
+    assert failed.value.is_well
 
 
 def test_who_stops_without_a_word_and_without_a_reason_has_failed() -> None:
