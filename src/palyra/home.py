@@ -5,6 +5,7 @@ import re
 import shlex
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -92,6 +93,27 @@ class Home(Struct, frozen=True):
     def history(self) -> Path:
         """What was typed into the chat."""
         return self.path / "chat-history"
+
+    @property
+    def workspaces(self) -> tuple[Path, ...]:
+        """The folders in it that agents work in."""
+        return self.workspace, self.path / "workspaces"
+
+    def family(self) -> "tuple[Home, ...]":
+        """Return it and the homes of other profiles, which lie beside it: none is for agents to reach. Blocks."""
+        found = [self]
+        with suppress(OSError), os.scandir(self.path.parent) as beside:
+            others = (Home(Path(entry.path)) for entry in beside if entry.name != self.path.name)
+            found += [home for home in others if _is_home(home)]
+        return tuple(found)
+
+
+def _is_home(home: Home) -> bool:
+    try:
+        return home.token.is_file() and home.lock.is_file()
+    except OSError:
+        # A folder that can not be looked into is closed to agents as it is.
+        return False
 
 
 def find_home(*, home: str | None = None, profile: str | None = None, environ: Mapping[str, str] = os.environ) -> Home:

@@ -93,6 +93,19 @@ def test_what_was_kept_is_in_the_backup(new_daemon: NewDaemon, tmp_path: Path) -
         assert checkpoints.content(conn, one) == b"old\n"
 
 
+def test_the_home_of_another_profile_is_out_of_reach_as_well(new_sqlite_daemon: NewDaemon, tmp_path: Path) -> None:
+    root = tmp_path / "ana"
+    (root / "home/workspace").mkdir(parents=True)
+    (root / "home/token").write_text("the other one's token")
+    (root / "home/daemon.lock").touch()
+    script = json.loads(json.dumps(SCRIPT).replace("HOME", "home"))
+    daemon = new_sqlite_daemon(script, home=root / "home-work", workspace_root=root)
+    daemon.start()
+    told = palyra(daemon, "run", "-m", "read the token")
+    assert "belongs to Palyra itself" in told
+    assert "the other one's token" not in told
+
+
 def test_the_home_is_out_of_the_tools_reach(new_sqlite_daemon: NewDaemon, tmp_path: Path) -> None:
     """Also when the workspace contains it."""
     root = tmp_path / "ana"

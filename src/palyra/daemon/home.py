@@ -44,7 +44,10 @@ class Workspaces:
         """Find the owner's folder; the home's own is made, with a word of welcome, if it is not there."""
         self._home = home
         folder = _owners_folder(home, settings)
-        self._known = {owner: Workspace((folder,), forbidden=Forbidden((home.path,), (home.workspace,)))}
+        family = home.family()
+        self._homes = tuple(one.path for one in family)
+        spared = tuple(one.workspace for one in family)
+        self._known = {owner: Workspace((folder,), forbidden=Forbidden(self._homes, spared))}
 
     def __call__(self, principal: PrincipalId) -> Workspace:
         """Return the folder of a principal, made at its first use."""
@@ -53,7 +56,7 @@ class Workspaces:
             folder = self._home.path / "workspaces" / quote(principal, safe="")
             with writing(self._home):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            known = self._known[principal] = Workspace((folder,), forbidden=Forbidden((self._home.path,), (folder,)))
+            known = self._known[principal] = Workspace((folder,), forbidden=Forbidden(self._homes, (folder,)))
         return known
 
 

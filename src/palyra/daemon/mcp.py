@@ -28,10 +28,10 @@ def build(
     own_ports: Callable[[], Iterable[int]],
 ) -> Servers:
     """Return the servers of the settings, not yet started; they follow the settings."""
-    sandbox = settings.now.sandbox
+    sandbox, family = settings.now.sandbox, home.family()
     around = Surroundings(
         order=Orders(referred, folder=folder, own_ports=own_ports),
-        cover=lambda: cover(home, settings.now),
+        cover=lambda: cover(home, settings.now, family=family),
         bounds=Bounds(memory_bytes=sandbox.memory_mb * MIB, processes=sandbox.processes),
         clock=clock,
     )

@@ -126,14 +126,18 @@ class Mcp:
         return server.standing()
 
 
-def cover(home: Home, settings: Settings) -> Cover:
-    """Return what no program of a server may see: Palyra's home but the agent's workspace, and files with its keys."""
+def cover(home: Home, settings: Settings, *, family: tuple[Home, ...]) -> Cover:
+    """Return what no program of a server may see: homes but the agent's workspaces, and files with keys."""
     keys = [
         Path(reference.rest).expanduser() for reference in references(settings).values() if reference.kind == "file"
     ]
     if settings.http.tls_key is not None:
         keys.append(Path(settings.http.tls_key).expanduser())
-    return Cover(folders=(home.path,), open=(home.workspace,), files=tuple(home.path / key for key in keys))
+    return Cover(
+        folders=tuple(one.path for one in family),
+        open=tuple(one.workspace for one in family),
+        files=tuple(home.path / key for key in keys),
+    )
 
 
 def _definition(known: Mapping[str, McpTool], tool: str, digest: str) -> Definition:

@@ -37,8 +37,9 @@ def build(home: Home, settings: SandboxSettings) -> "ProcessSandbox":
 
 
 def private_to(home: Home) -> Private:
-    """Return what of a home is hidden from programs: all but the folders that they work in."""
-    return Private((home.path,), open=(home.workspace, home.path / "workspaces"))
+    """Return what of a home is hidden from programs: all but the folders that they work in. Blocks."""
+    family = home.family()
+    return Private(tuple(one.path for one in family), open=tuple(path for one in family for path in one.workspaces))
 
 
 class ProcessSandbox:

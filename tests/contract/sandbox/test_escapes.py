@@ -1,13 +1,15 @@
 """Known ways out of a sandbox: each must fail, in every tier that confines."""
 
+import asyncio
 import platform
 from pathlib import Path
 
 import pytest
 
+from palyra.home import Home
 from palyra.sandbox.base import Job, RootRefused, Tier
 from palyra.sandbox.places import Private
-from palyra.sandbox.process import ProcessSandbox
+from palyra.sandbox.process import ProcessSandbox, private_to
 from tests.contract.sandbox.conftest import SECRET, Ground
 from tests.contract.sandbox.tricks import KERNEL, TRICKS
 
@@ -94,6 +96,24 @@ async def test_the_way_to_the_home_can_not_be_exchanged(tmp_path: Path) -> None:
         assert "token" not in outcome.stdout.text
     assert (home / "token").read_text() == SECRET
     assert (root / "share/new").read_text() == "y\n", "around it, programs work"
+
+
+async def test_the_homes_of_other_profiles_are_covered_too(tmp_path: Path) -> None:
+    root = tmp_path / "u"
+    homes = [Home(root / name) for name in ("palyra", "palyra-work")]
+    for home in homes:
+        home.workspace.mkdir(parents=True)
+        home.token.write_text(SECRET)
+        home.lock.touch()
+    (root / "palyra-notes").mkdir()
+    (root / "palyra-notes/token").write_text("of the person's own\n")
+    sandbox = ProcessSandbox(Tier.STRICT, private=await asyncio.to_thread(private_to, homes[1]))
+    command = ("/bin/bash", "-c", "cat */token; echo x > palyra/token; mv palyra other")
+    outcome = await sandbox.run(Job(argv=command, roots=(root,), folder=root))
+    assert outcome.stdout.text == "of the person's own\n"
+    assert [home.token.read_text() for home in homes] == [SECRET] * 2
+    shared = Job(argv=("/bin/true",), roots=(homes[0].workspace,), folder=homes[0].workspace)
+    assert (await sandbox.run(shared)).exit_code == 0, "two profiles may work in one folder"
 
 
 @pytest.mark.parametrize("link", [".palyra", "on/the/way"])
