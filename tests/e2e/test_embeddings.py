@@ -15,6 +15,7 @@ from palyra.core.tokens import most_tokens
 from tests.e2e.conftest import NewDaemon
 from tests.support.command import palyra
 from tests.support.daemon import Daemon, NotServing, until
+from tests.support.day import within_a_day
 
 Json = Any
 Connect = Callable[..., OpenAI]
@@ -169,6 +170,11 @@ def test_what_embeddings_took_is_shown_and_neither_texts_nor_vectors_are_kept(
 def test_a_daemon_killed_between_the_reservation_and_the_answer_settles_it_when_it_starts_again(
     new_daemon: NewDaemon, connect: Connect, provider: int
 ) -> None:
+    within_a_day(lambda: _killed_and_settled(new_daemon, connect, provider))
+
+
+def _killed_and_settled(new_daemon: NewDaemon, connect: Connect, provider: int) -> None:
+    Vectors.asked, Vectors.answer = [], threading.Event()
     held = most_tokens("wait") + most_tokens("x" * 40)
     daemon = prepared(new_daemon(), provider, budget=f"[spending.budgets.daily]\nmoney = {(held + 4) / 1000}\n").start()
     ai = connect(daemon)
