@@ -118,7 +118,10 @@ def _read(text: str, depth: int) -> Line:
     found = cut(text[:_LONGEST_LINE])
     written = _Written(found)
     commands = written.commands
-    inner = [one for words in commands for start in (words, *_launched(words)) for one in _carried(start, depth)]
+    begun = (*commands, *written.behind)
+    inner = written.behind + [
+        one for words in begun for start in (words, *_launched(words)) for one in _carried(start, depth)
+    ]
     for script in (*found.scripts, *found.bodies, *written.given):
         if depth < _DEEPEST:
             inner += _commands_of(script, depth + 1)
@@ -152,9 +155,13 @@ class _Written:
         self.assigned: list[str] = []
         self.given: list[str] = []
         """Texts that a program gets as its input."""
+        self.behind: list[Words] = []
+        """Commands behind words of which nothing may be left."""
         self.is_plain = True
         self.is_named = True
         self._words: list[str] = []
+        self._vague = 0
+        """How many words there are so far, if none of them is certain."""
         redirection = ""
         for part in found.parts:
             if part.is_sign:
@@ -162,12 +169,13 @@ class _Written:
             elif redirection:
                 self._redirect(redirection, part.text)
                 redirection = ""
-            elif not self._words and _ASSIGNMENT.match(part.text):
+            elif not self._words and part.assigns:
                 self.assigned.append(part.text)
                 self.is_plain = False
             else:
-                if not self._words and not part.is_certain and part.text not in ("[", "[["):
+                if len(self._words) == self._vague and not part.is_certain:
                     self.is_named = self.is_plain = False
+                    self._vague += 1
                 self._words.append(part.text)
         self._end()
 
@@ -192,7 +200,9 @@ class _Written:
     def _end(self) -> None:
         if self._words:
             self.commands.append(tuple(self._words))
-            self._words = []
+        if self._vague and self._words[self._vague :]:
+            self.behind.append(tuple(self._words[self._vague :]))
+        self._words, self._vague = [], 0
 
 
 def _commands_of(script: str, depth: int) -> Iterable[Words]:

@@ -15,6 +15,7 @@ _IN_DOUBLE = re.compile(r"[^\\\"$`]+")
 _SIGN = re.compile(r";;&|;;|;&|&&|\|\||\|&|&>>|&>|<<<|<<-|<<|<>|<&|>>|>&|>\||[;&|<>()\n]")
 _GROWS = re.compile(r"[*?]|\[.*\]|\{.*[,.].*\}", re.DOTALL)
 """Signs by which the shell makes other words of one."""
+_ASSIGNS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^\]]*\])?\+?=")
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|(.))", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "v": "\v"}
 
@@ -27,6 +28,8 @@ class Part:
     is_sign: bool = False
     is_certain: bool = True
     """It means what it says: the shell puts nothing in its place."""
+    assigns: bool = False
+    """It sets a variable if it stands before a command: nothing of the name is quoted."""
 
 
 @dataclass(slots=True)
@@ -101,17 +104,18 @@ class _Cutter:
                 certain = certain and fixed
         whole = "".join(said)
         certain = certain and not _GROWS.search(whole)
-        is_number = whole.isdigit() and self._text[self._at : self._at + 1] in ("<", ">")
+        is_number = self._text[start : self._at].isdigit() and self._text[self._at : self._at + 1] in ("<", ">")
         # A number right before a redirection belongs to it; and what goes on in the next line may have been nothing.
         if not is_number and (whole or self._text[start : self._at] != "\\\n"):
-            self._cut.parts.append(Part(whole, is_certain=certain))
+            assigns = _ASSIGNS.match(self._text, start, self._at) is not None
+            self._cut.parts.append(Part(whole, is_certain=certain, assigns=assigns))
 
     def _quoted(self, char: str) -> tuple[str, bool]:
         """Return what stands at a sign of quoting, and whether it is certain."""
         if char == "\\":
             self._at += 2
             escaped = self._text[self._at - 1 : self._at]
-            return ("", False) if escaped == "\n" else (escaped, True)
+            return ("", False) if escaped == "\n" else (escaped or char, True)
         if char == "'":
             return self._until("'"), True
         if char == '"':

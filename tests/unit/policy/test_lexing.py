@@ -24,6 +24,7 @@ def words(text: str) -> list[str]:
     [
         ("git status #'\nrm -rf x #'", ["git", "status", "rm", "-rf", "x"]),
         ("a#b c", ["a#b", "c"]),
+        ("a\\", ["a\\"]),
         ("r\\\nm x", ["rm", "x"]),
         ("echo $'\\'' ; rm #'", ["echo", "'", "rm"]),
         ("echo $'\\x41\\102\\u0043'", ["echo", "ABC"]),
@@ -61,6 +62,11 @@ def test_words_are_cut_as_bash_cuts_them(text: str, expected: list[str]) -> None
         'echo "`echo \\`rm x\\``"',
         "uv run rm x",
         "python3.11 -m rm x",
+        "a[0]=1 rm x",
+        "$EMPTY rm x",
+        "$A ${B} $(true) rm x",
+        "eval $A rm x",
+        "\\2>x; rm x",
     ],
 )
 def test_a_rule_that_forbids_a_program_is_not_evaded(text: str) -> None:
@@ -95,3 +101,8 @@ def test_a_line_that_is_made_to_hurt_does_not(text: str) -> None:
     risk.of_command(text)
     any_prefix(read(text))
     assert time.process_time() - begun < 10
+
+
+@pytest.mark.parametrize("text", ["'a'=/../bin/rm x", '"a=/../bin/rm" x', "\\a=/../bin/rm x"])
+def test_a_program_whose_name_looks_like_a_variable_is_a_program(text: str) -> None:
+    assert "rm x" in any_prefix(read(text))

@@ -127,6 +127,7 @@ def test_what_can_do_more_is_of_high_risk(command: str) -> None:
         "uv run sudo ls",
         'echo "${x:-$(sudo ls)}"',
         "tee /etc/passwd",
+        "$EMPTY sudo ls",
         "mv x ~/.ssh/authorized_keys",
     ],
 )
