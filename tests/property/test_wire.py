@@ -35,7 +35,7 @@ def test_a_stream_means_the_same_however_it_is_cut(
 
 
 def plainly(lines: list[tuple[bytes, bytes]]) -> list[Event]:
-    """Read the lines one after the other, as the standard says it."""
+    """Read the lines one after the other, as the standard says it, but for events without data: those are none."""
     # A CR and an LF that meet are one break, also where one line ended with the first and an empty one is the second.
     text = b"".join(line + end for line, end in lines).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     found: list[Event] = []
@@ -44,7 +44,7 @@ def plainly(lines: list[tuple[bytes, bytes]]) -> list[Event]:
     for line in [*text.split(b"\n"), b""]:
         field, _, value = line.partition(b":")
         if not line:
-            found += [(name, b"\n".join(data))] if data else []
+            found += [(name, b"\n".join(data))] if any(data) else []
             name, data = "", []
         elif field == b"data":
             data.append(value.removeprefix(b" "))
