@@ -223,14 +223,16 @@ async def test_edited_arguments_are_judged_anew_and_carried_out(begin: Begin) ->
     ]
 
 
-async def test_edited_arguments_that_do_not_fit_are_refused_like_any_others(begin: Begin) -> None:
+async def test_edited_arguments_that_do_not_fit_are_no_answer(begin: Begin) -> None:
     pen = Pen()
     world = await begin(writes("rough"), tools=[pen.tool])
     said = await world.say("Write.")
     (question,) = await asked(world, said)
-    await world.approvals.resolve(ANA, question.approval_id, allow=True, arguments={"words": "x"})
+    with pytest.raises(AnswerMalformed, match=r"unknown field `words`.*The question is still open"):
+        await world.approvals.resolve(ANA, question.approval_id, allow=True, arguments={"words": "x"})
+    await world.approvals.resolve(ANA, question.approval_id, allow=True, arguments={"text": "smooth"})
     assert (await world.ended(said)).status is RunStatus.DONE
-    assert pen.written == []
+    assert pen.written == ["smooth"]
 
 
 # -- answers that last

@@ -288,7 +288,7 @@ async def test_a_message_behind_a_run_that_waits_is_told_what_it_waits_for(begin
     second = await world.say("And this.")
     assert second.queued
     assert second.waiting_for is not None
-    assert "agent.delegate" in second.waiting_for
+    assert "waits for a run that works for it" in second.waiting_for
     steer = await world.say("By the way.", mode=Mode.STEER)
     assert steer.run_id == parent.run_id
     assert (await world.run(parent)).status is RunStatus.WAITING
@@ -343,7 +343,8 @@ async def test_a_steering_message_withdraws_the_questions_that_are_open(begin: B
     await world.engine.write(lambda conn: record(conn, state, asks, lease=lease, ids=world.ids))
     assert (await world.run(said)).status is RunStatus.WAITING
     behind = await world.say("And then?")
-    assert behind.waiting_for == "the active run waits for shell; steer it with a message, or cancel it"
+    assert behind.waiting_for is not None
+    assert behind.waiting_for.startswith("the active run waits for your word on shell: `palyra approvals`")
     steer = await world.say("Keep them.", mode=Mode.STEER)
     assert (steer.run_id, steer.steered) == (said.run_id, True)
     (resolved,) = [event for event in await world.events(said) if isinstance(event, ApprovalResolved)]

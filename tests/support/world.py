@@ -353,7 +353,7 @@ class World:
         )
         self.stops = stops
         self.control = Control(engine, clock=clock, ids=ids)
-        self.approvals = Approvals(engine, clock=clock, ids=ids)
+        self.approvals = Approvals(engine, clock=clock, ids=ids, toolbox=self._toolbox)
         self.sessions = Sessions(engine, clock=clock, ids=ids)
         return self
 

@@ -149,7 +149,7 @@ class Narrator:
                 voided, self._voided = self._voided, False
                 self._said, self._calls = False, 0
                 told: list[Piece] = [Voided()] if voided else []
-                return [*told, *self._of_another_try(f"{provider} {model}")]
+                return [*told, *self._of_another_try(f"{provider}/{model}")]
             case ContextAssembled(narrowed=narrowed) if narrowed:
                 return [Note(f"({narrowed})")]
             case ModelText(text=text):

@@ -100,7 +100,7 @@ def _of_session(event: SessionEvent) -> str:
         case EmbeddingsStarted(provider=provider, model=model, texts=texts, bytes=size, warned=warned):
             beyond = ", ".join(one.overdrawn.budget for one in warned)
             return _words(
-                f"{plural(texts, 'text')}, {size} bytes, {provider} {model}", beyond and f"beyond the budget {beyond}"
+                f"{plural(texts, 'text')}, {size} bytes, {provider}/{model}", beyond and f"beyond the budget {beyond}"
             )
         case EmbeddingsEnded(came=came, usage=usage, vectors=vectors, reason=reason):
             made = vectors and plural(vectors, "vector")
@@ -125,7 +125,7 @@ def _of_run(event: RunEvent) -> str:
         case ContextAssembled(messages=messages, estimated_tokens=tokens, dropped=dropped):
             return _words(f"{plural(messages, 'message')}, about {tokens} tokens", dropped and f"{dropped} left out")
         case ModelTurnStarted(turn=turn, provider=provider, model=model, last=last):
-            return _words(f"turn {turn}, {provider} {model}", last and "last turn, no tools")
+            return _words(f"turn {turn}, {provider}/{model}", last and "last turn, no tools")
         case BudgetWarned(overdrawn=overdrawn):
             return f"{overdrawn.budget!r} of {overdrawn.whose} per {overdrawn.per}"
         case ModelText(text=text) | ModelReasoning(text=text):

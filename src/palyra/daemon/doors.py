@@ -137,7 +137,7 @@ def build(
         return settings.now.gateway.slow_reader_seconds
 
     sessions = Sessions(engine, clock=clock, ids=ids)
-    approvals = Approvals(engine, clock=clock, ids=ids)
+    approvals = Approvals(engine, clock=clock, ids=ids, toolbox=toolbox)
     agents = Agents(engine, clock=clock, ids=ids, workspace=workspaces, toolbox=toolbox)
     v1 = Parts(
         engine=engine,

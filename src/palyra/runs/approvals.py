@@ -10,12 +10,14 @@ from palyra.core.events import ApprovalResolved, Decision, GrantRevoked, RunEven
 from palyra.core.ids import CallId, IdSource, PrincipalId, RunId, parse_ulid
 from palyra.core.message import clean_text
 from palyra.core.run import TERMINAL, RunState, Stage
-from palyra.core.tool import JsonObject
+from palyra.core.tool import JsonObject, ToolCall
 from palyra.journal import approvals, grants
 from palyra.journal.asked import given_in
 from palyra.journal.engine import Connection, Engine
 from palyra.runs.book import Book
 from palyra.runs.record import intrude
+from palyra.tools.arguments import BadCall, check
+from palyra.tools.toolbox import BUILTIN_ONLY, Toolbox
 
 MAX_REASON_CHARS = 500
 CODE_CHARS = 6
@@ -59,10 +61,11 @@ class GrantNotFound(NotFound):
 class Approvals:
     """Lists questions, takes answers, and takes allowances back."""
 
-    def __init__(self, engine: Engine, *, clock: Clock, ids: IdSource) -> None:
+    def __init__(self, engine: Engine, *, clock: Clock, ids: IdSource, toolbox: Toolbox = BUILTIN_ONLY) -> None:
         self._engine = engine
         self._clock = clock
         self._ids = ids
+        self._toolbox = toolbox
 
     async def get(self, principal: PrincipalId, approval_id: str) -> Approval:
         """Return an approval by its id, or an open one by its code."""
@@ -93,6 +96,8 @@ class Approvals:
         """Answer a question. The first answer counts; the run goes on with it, also after a restart."""
         clean_text(reason, what="reason")
         _check(allow=allow, scope=scope, ttl=ttl, arguments=arguments)
+        if arguments is not None:
+            self._check_fit(await self.get(principal, approval_id), arguments)
         at, grant_id = self._clock.now(), self._ids.new()
 
         def unit(conn: Connection) -> Approval:
@@ -123,6 +128,15 @@ class Approvals:
             return _in_full(conn, principal, asked.approval_id)
 
         return await self._engine.write(unit)
+
+    def _check_fit(self, asked: Approval, arguments: JsonObject) -> None:
+        """Refuse arguments that the tool can not be called with: they would use the question up for nothing."""
+        tools = self._toolbox.catalog(None)
+        if tools.get(asked.tool) is None:
+            return  # its server may be away; when the call is due, that is looked at again
+        fit = check(tools, ToolCall(call_id=asked.call_id, tool=asked.tool, arguments=arguments))
+        if isinstance(fit, BadCall):
+            raise AnswerMalformed(f"With these arguments {fit.reason} The question is still open.")
 
     async def grants(self, principal: PrincipalId, *, limit: int) -> list[Grant]:
         """Return what the principal has allowed beyond single calls, the latest first."""

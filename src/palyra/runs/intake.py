@@ -359,7 +359,14 @@ def _takes_input(active: RunState) -> bool:
 def _waits_for(active: RunState) -> str | None:
     if active.status is not RunStatus.WAITING:
         return None
-    waiting = [call.call.tool for call in active.calls if call.stage is Stage.WAITING]
     if active.question is not None:
-        waiting = [f"your word on the budget {', '.join(active.at_stake)}"]
-    return f"the active run waits for {', '.join(waiting)}; steer it with a message, or cancel it"
+        asked = [f"the budget {', '.join(active.at_stake)}"]
+    else:
+        waiting = [call for call in active.calls if call.stage is Stage.WAITING]
+        asked = [call.call.tool for call in waiting if not call.for_child]
+        if not asked:
+            return "the active run waits for a run that works for it; steer it with a message, or cancel it"
+    return (
+        f"the active run waits for your word on {', '.join(asked)}: `palyra approvals` shows what is asked and how to"
+        " answer; or steer it with a message, or cancel it"
+    )

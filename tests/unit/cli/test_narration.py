@@ -106,7 +106,7 @@ def test_why_a_model_is_asked_again_or_another_instead_is_told_once() -> None:
     other = replace(b.a_turn_start(3), provider="embedded", model="embedded")
     tries: list[TapeEvent] = [b.a_turn_start(1), void, b.a_turn_start(2), void, b.a_turn_start(3)]
     assert told(*tries) == [Note("(It can not be reached. Trying again.)")]
-    assert told(*tries[:4], other)[-1] == Note("(It can not be reached. Asking embedded embedded instead.)")
+    assert told(*tries[:4], other)[-1] == Note("(It can not be reached. Asking embedded/embedded instead.)")
 
 
 def test_a_conversation_that_had_to_be_shortened_is_told() -> None:

@@ -32,7 +32,7 @@ CASES: list[tuple[TapeEvent, str]] = [
     (b.a_resume(), "restart"),
     (b.a_steer("And?", origin="http"), "'And?' (http)"),
     (b.a_context(), "1 message, about 10 tokens"),
-    (b.a_turn_start(2, last=True), "turn 2, scripted small, last turn, no tools"),
+    (b.a_turn_start(2, last=True), "turn 2, scripted/small, last turn, no tools"),
     (b.a_text(text="a\nb"), "'a\\nb'"),
     (b.a_thought(text="Hm."), "'Hm.'"),
     (b.a_proposal(1, "c1", malformed="no JSON"), "shell, malformed: no JSON"),
@@ -60,7 +60,7 @@ CASES: list[tuple[TapeEvent, str]] = [
     (SessionUnarchived(at=AT), ""),
     (CheckpointRestored(at=AT, checkpoint_id="c1", path="/ws/a", kept_as="c2"), "'/ws/a' as at c1"),
     (GrantRevoked(at=AT, grant_id="g1"), "g1"),
-    (b.embeddings_started(), "2 texts, 90 bytes, acme vectors-1, beyond the budget daily"),
+    (b.embeddings_started(), "2 texts, 90 bytes, acme/vectors-1, beyond the budget daily"),
     (b.embeddings_ended(), "answered, 2 vectors, 20 tokens in"),
     (b.embeddings_ended(Came.LOST), "lost, about 20 tokens in, the daemon ended"),
 ]
