@@ -1,5 +1,6 @@
 """Questions of the runs that work for another one are put to whoever looks at that one."""
 
+import httpx
 import pytest
 
 from tests.e2e.conftest import NewDaemon
@@ -44,3 +45,17 @@ def test_a_question_of_high_risk_is_put_to_whoever_waits_for_one_run(new_sqlite_
         run.type("no\n")
         assert run.end(seconds=SECONDS) == 0
     assert not (daemon.home.workspace / "deploy.sh").exists()
+
+
+@pytest.mark.parametrize("message", ["hand it on", "deeper"])
+def test_a_question_is_told_to_a_client_of_v1(new_sqlite_daemon: NewDaemon, message: str) -> None:
+    daemon = new_sqlite_daemon(SCRIPT, approvals_inbox=True).start()
+    answer = httpx.post(
+        f"{daemon.address}/v1/chat/completions",
+        headers={"authorization": f"Bearer {daemon.token}"},
+        json={"model": "palyra", "messages": [{"role": "user", "content": message}]},
+        timeout=SECONDS,
+    )
+    told = answer.json()["choices"][0]["message"]["content"]
+    assert "deploy.sh" in told
+    assert "`palyra approvals allow " in told

@@ -14,7 +14,7 @@ from starlette.types import Receive
 from palyra.core.approval import Approval
 from palyra.core.errors import NotFound, Unavailable
 from palyra.core.events import Mode
-from palyra.core.ids import PrincipalId
+from palyra.core.ids import PrincipalId, RunId
 from palyra.core.message import Accepted
 from palyra.core.run import RunStatus
 from palyra.core.session import SessionRef
@@ -170,24 +170,31 @@ class Call:
         """Return the questions that the run before this one in its session waits for."""
         if self._accepted.waiting_for is None or self._accepted.repeated:
             return []
-        return [one for one in await self._open() if one.session_id == self._accepted.session_id]
+        asked = await self._engine.read(self._open_in)
+        return [one for one in asked if one.session_id == self._accepted.session_id]
 
     async def _asked(self) -> list[Approval]:
         """Return the questions that the run waits for, its own and those of runs that work for it."""
         if not self.telling.asked and not self.telling.children:
             return []
-        own = {self._accepted.run_id, *self.telling.children}
-        asked = [one for one in await self._open() if one.run_id in own]
-        if not asked:
-            return []
-        run = await self._engine.read(lambda conn: runs.get(conn, self._accepted.run_id, self._principal))
-        return asked if run is not None and run.status is RunStatus.WAITING else []
 
-    async def _open(self) -> list[Approval]:
         def query(conn: Connection) -> list[Approval]:
-            return approvals.page(conn, self._principal, only_open=True, before=None, limit=MOST_OPEN)
+            run = runs.get(conn, self._accepted.run_id, self._principal)
+            if run is None or run.status is not RunStatus.WAITING:
+                return []
+            return [one for one in self._open_in(conn) if self._is_for_ours(conn, one.run_id)]
 
         return await self._engine.read(query)
+
+    def _is_for_ours(self, conn: Connection, run_id: RunId | None) -> bool:
+        """Tell whether a run is ours, or works for it, or for one that does."""
+        while run_id is not None and run_id != self._accepted.run_id:
+            run = runs.get(conn, run_id, self._principal)
+            run_id = run.parent_run_id if run is not None else None
+        return run_id is not None
+
+    def _open_in(self, conn: Connection) -> list[Approval]:
+        return approvals.page(conn, self._principal, only_open=True, before=None, limit=MOST_OPEN)
 
     def _told(self, words: str, asked: list[Approval]) -> str:
         lines = []
