@@ -14,7 +14,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 
@@ -25,6 +25,7 @@ from palyra.home import Home
 from tests.support.daemon import Daemon, until
 
 CTRL_C = "\x03"
+PRESSES = 5
 CTRL_D = "\x04"
 ENTER = "\r"
 ALT_ENTER = "\x1b\r"
@@ -92,6 +93,17 @@ class Terminal:
             self._read(0.05)
         self._read(0.1)
         return self._process.returncode
+
+    def interrupt(self) -> int:
+        """Press Ctrl-C at a prompt until the command has ended, and return its exit code.
+
+        One that falls between the prompt and Python's wait for a key is seen with the next key only.
+        """
+        for _ in range(PRESSES):
+            self.type(CTRL_C)
+            with suppress(AssertionError):
+                return self.end(seconds=2.0)
+        return self.end()
 
     def _read(self, seconds: float) -> None:
         if select.select([self._descriptor], [], [], seconds)[0]:

@@ -476,8 +476,7 @@ def test_a_typed_key_is_not_shown_and_a_second_thought_leaves_nothing_behind(dae
         screen.wait_for("Key for Anthropic")
         screen.type(f"{KEY}{ENTER}")
         screen.wait_for("Which model")
-        screen.type(CTRL_C)
-        assert screen.end() == 130
+        assert screen.interrupt() == 130
         assert KEY not in screen.raw
     assert daemon.home.config.read_text() == COMMENTED
     assert secrets(daemon) == []
