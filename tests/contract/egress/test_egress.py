@@ -263,6 +263,7 @@ async def test_a_small_body_that_unpacks_to_a_large_one_is_cut(site: Site, egres
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n20\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 50\r\n\r\n" + gzip.compress(b"hello")[:-8],
     ],
+    ids=["counted", "chunked", "packed"],
 )
 async def test_an_answer_that_breaks_off_is_not_taken_for_whole(site: Site, egress: Egress, reply: bytes) -> None:
     site.replies["/"] = reply
