@@ -90,6 +90,11 @@ def alive(pid: int) -> bool:
         return False
 
 
+def test_who_decides_before_a_server_has_said_what_it_has_is_told_to_wait(new_sqlite_daemon: NewDaemon) -> None:
+    daemon = configured(new_sqlite_daemon(NOTE), command="sleep", args=["1000"]).start()
+    assert "no tools yet: it is starting" in palyra(daemon, "mcp", "accept", "notes", "note", "--yes", code=2)
+
+
 def test_a_tool_is_used_once_it_is_accepted_and_the_call_is_approved(new_daemon: NewDaemon) -> None:
     daemon = configured(new_daemon(NOTE)).start()
     server = ready(daemon)

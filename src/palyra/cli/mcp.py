@@ -151,6 +151,10 @@ def _ask(invocation: Invocation, method: str, server: str, verb: str = "", *, bo
 
 def _chosen(found: McpStanding, names: tuple[str, ...]) -> list[McpTool]:
     """Return the tools that are meant, by either of their names."""
+    if not found.tools and found.state is not ServerState.READY:
+        raise NothingToDecide(
+            f"{found.name} has told of no tools yet: it is {found.state}. Try again when `palyra mcp list` says ready."
+        )
     if not names:
         chosen = [tool for tool in found.tools if tool.state in UNDECIDED]
     else:
