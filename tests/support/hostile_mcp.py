@@ -81,6 +81,9 @@ def call(how: str, number: Json, asked: Json) -> Json:
         case "nonsense":
             while True:
                 print("Oh dear, this is no JSON.", flush=True)
+        case "error":
+            error = {"code": -32000, "message": "the printer has no paper"}
+            return send({"jsonrpc": "2.0", "id": number, "error": error})
         case "stall":
             time.sleep(3600)
         case "die":
@@ -114,6 +117,8 @@ def main(how: str) -> None:
                 result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
                 send({"jsonrpc": "2.0", "id": number, "result": result})
             case "tools/list":
+                if how == "silent" and os.path.exists(sys.argv[2]):
+                    continue
                 listed = tools(how)
                 if how == "pattern":
                     # Whoever checks a result by it is busy until the end of days.

@@ -31,6 +31,7 @@ def build(
     sandbox, family = settings.now.sandbox, home.family()
     around = Surroundings(
         order=Orders(referred, folder=folder, own_ports=own_ports),
+        hide=referred.hide,
         cover=lambda: cover(home, settings.now, family=family),
         bounds=Bounds(memory_bytes=sandbox.memory_mb * MIB, processes=sandbox.processes),
         clock=clock,

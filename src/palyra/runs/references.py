@@ -33,3 +33,7 @@ class Referred:
         if len(found) >= LEAST_SECRET:
             self._used.add(self._owner, SecretValue(called or text, found.encode()))
         return found
+
+    def hide(self, text: str) -> str:
+        """Return a text that is shown to the owner without values of theirs."""
+        return self._used.hide_for(self._owner, text)

@@ -116,6 +116,7 @@ async def keeping(folder: Path, engine: Engine, **wanted: McpServer) -> AsyncIte
     orders = Orders(referred, folder=folder, own_ports=lambda: (PALYRAS_PORT,))
     around = Surroundings(
         order=orders,
+        hide=referred.hide,
         cover=lambda: Cover(folders=(home.path,)),
         bounds=Bounds(memory_bytes=700 * MIB, processes=64),
         clock=clock,

@@ -12,6 +12,7 @@ from palyra.core.mcp import ServerState, ToolState
 from palyra.core.tool import MAX_RESULT_BYTES, Outcome
 from palyra.journal.sqlite import SqliteEngine
 from palyra.tools.mcp import server as kept_server
+from palyra.tools.mcp.connection import McpServerDown
 from palyra.tools.mcp.definitions import MOST_DESCRIPTION_CHARS
 from tests.contract.mcp.conftest import Keep, Keeping, hostile, notebook
 from tests.support.eventually import eventually
@@ -188,3 +189,26 @@ async def test_a_server_gets_no_model_no_folders_and_no_words_of_the_persons(sql
     async with keep(sqlite, s=hostile("asks")) as kept:
         await kept.accepts()
         assert (await kept.call("mcp.s.echo")).text == "refused refused refused"
+
+
+async def test_an_error_of_one_call_is_no_end_of_the_server(sqlite: SqliteEngine, keep: Keep) -> None:
+    async with keep(sqlite, s=hostile("error")) as kept:
+        await kept.accepts()
+        done = [await kept.call("mcp.s.echo") for _ in range(3)]
+        # Its end would be told of before the answer to another question.
+        found = await kept.mcp.test("s")
+    assert {one.text for one in done} == {"The MCP server did not answer the call: the printer has no paper."}
+    assert (found.state, found.restarts) == (ServerState.READY, 0)
+
+
+async def test_one_that_no_longer_says_what_its_tools_are_is_started_anew(
+    sqlite: SqliteEngine, keep: Keep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet = tmp_path / "quiet"
+    async with keep(sqlite, s=hostile("silent", str(quiet))) as kept:
+        await kept.reaches(ServerState.READY)
+        monkeypatch.setattr("palyra.tools.mcp.server.START_SECONDS", 0.3)
+        await asyncio.to_thread(quiet.touch)
+        with pytest.raises(McpServerDown, match=r"did not say within 0\.3 s what its tools are"):
+            await kept.mcp.test("s")
+        await kept.reaches(ServerState.FAILED)

@@ -5,7 +5,6 @@ The SDK has such a transport, which reads lines of any length and tells nobody w
 
 import asyncio
 import shutil
-import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,14 +16,7 @@ import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
-from palyra.tools.mcp.wire import (
-    MOST_BYTES,
-    MOST_LINE_BYTES,
-    MOST_MESSAGES,
-    MOST_NONSENSE,
-    WINDOW_SECONDS,
-    Unusable,
-)
+from palyra.tools.mcp.wire import MOST_LINE_BYTES, MOST_NONSENSE, Flow, Unusable
 
 BLOCK_BYTES = 64 * 1024
 TOOLS_CHANGED = "notifications/tools/list_changed"
@@ -83,7 +75,7 @@ class Pipe:
 
     async def _read(self) -> None:
         assert self._process.stdout is not None
-        began, messages, size = time.monotonic(), 0, 0
+        flow = Flow()
         while True:
             try:
                 line = await self._process.stdout.readuntil(b"\n")
@@ -91,11 +83,10 @@ class Pipe:
                 self._give_up(await self._end())
             except asyncio.LimitOverrunError:
                 self._give_up(Unusable(f"it sent a message of over {MOST_LINE_BYTES >> 20} MiB"))
-            messages, size = messages + 1, size + len(line)
-            if messages > MOST_MESSAGES or size > MOST_BYTES:
-                if time.monotonic() - began < WINDOW_SECONDS:
-                    self._give_up(Unusable(f"it floods: {messages} messages, {size} bytes within {WINDOW_SECONDS:g} s"))
-                began, messages, size = time.monotonic(), 0, 0
+            try:
+                flow.add(1, len(line))
+            except Unusable as error:
+                self._give_up(error)
             if (message := self._message(line)) is not None:
                 await self._incoming.send(message)
 

@@ -68,6 +68,8 @@ class Surroundings:
 
     order: Callable[[McpServer], Awaitable[JsonObject]]
     """Makes the worker's order: secrets put in their places."""
+    hide: Callable[[str], str]
+    """Takes them out of what a server says: it may repeat what it was sent."""
     cover: Callable[[], Cover]
     bounds: Bounds
     clock: Clock
@@ -121,7 +123,7 @@ class Server:
             transport="http" if self.settings.url is not None else "stdio",
             place=place_of(self.settings),
             state=self._state,
-            reason=self._reason,
+            reason=self._around.hide(self._reason),
             says=self._says,
             protocol=self._protocol,
             restarts=self._restarts,
@@ -185,7 +187,13 @@ class Server:
         """Ask the server what its tools are now."""
         connection = await self._connected()
         async with self._looking:
-            await self._adopt_listing(await connection.listing())
+            try:
+                async with asyncio.timeout(START_SECONDS):
+                    listed = await connection.listing()
+            except TimeoutError:
+                connection.fail(why := f"it did not say within {START_SECONDS:g} s what its tools are")
+                raise McpServerDown(f"The MCP server {self.name} is not there now: {why}.") from None
+            await self._adopt_listing(listed)
 
     @property
     def _is_covered(self) -> bool:
@@ -223,7 +231,7 @@ class Server:
             except TimeoutError:
                 raise McpServerDown(f"It did not answer within {START_SECONDS:g} s of its start.") from None
             await self._adopt_listing(ready.tools or [])
-            self._says = definitions.clean(ready.ready or "", most=100)
+            self._says = definitions.clean(self._around.hide(ready.ready or ""), most=100)
             self._protocol = definitions.clean(ready.protocol, most=40)
             self._connection, self._state, self._reason = connection, ServerState.READY, ""
             self._ready.set()

@@ -7,9 +7,9 @@ that leave the host are refused, and so are proxies that the environment names.
 """
 
 import ssl
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import anyio
 import httpcore2
@@ -27,19 +27,24 @@ from palyra.sandbox.egress import (
     is_of_this_machine,
     look_up,
 )
-from palyra.tools.mcp.wire import MOST_LINE_BYTES
+from palyra.tools.mcp.wire import MOST_LINE_BYTES, Flow, Unusable
 
 CONNECT_SECONDS = 10.0
 MOST_ADDRESSES = 4
 
 
 @asynccontextmanager
-async def transport(order: dict[str, Any]) -> AsyncIterator[TransportStreams]:
-    """Open the way to the server of the order."""
+async def transport(
+    order: dict[str, Any], *, refused: Callable[[int], None], give_up: Callable[[Exception], NoReturn]
+) -> AsyncIterator[TransportStreams]:
+    """Open the way to the server of the order.
+
+    `refused` is told the status of an answer that is none; `give_up`, which never returns, of a server that floods.
+    """
     url = httpx2.URL(order["url"])
     way = Way(url.host, allow_private=order["allow_private"], own_ports=frozenset(order["own_ports"]))
     client = httpx2.AsyncClient(
-        transport=Guarded(way),
+        transport=Guarded(way, refused, give_up),
         headers={**order["headers"], "Accept-Encoding": "identity"},
         timeout=httpx2.Timeout(CONNECT_SECONDS, read=order["seconds"]),
         trust_env=False,
@@ -54,19 +59,48 @@ async def transport(order: dict[str, Any]) -> AsyncIterator[TransportStreams]:
 class Guarded(httpx2.AsyncHTTPTransport):
     """Sends requests by one way only, and reads no answer that is too long or packed."""
 
-    def __init__(self, way: "Way") -> None:
+    def __init__(self, way: "Way", refused: Callable[[int], None], give_up: Callable[[Exception], NoReturn]) -> None:
         super().__init__(trust_env=False)
+        self._refused = refused
+        self._give_up = give_up
+        self._flow = Flow()
         self._pool = httpcore2.AsyncConnectionPool(ssl_context=ssl.create_default_context(), network_backend=way)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await super().handle_async_request(request)
+        if response.status_code >= 400:
+            self._refused(response.status_code)
         if response.headers.get("content-encoding", "identity") != "identity":
             # A small answer could unpack to any size.
             raise httpx2.RemoteProtocolError("the server packs its answers, which was not asked for")
-        if not response.headers.get("content-type", "").startswith("text/event-stream"):
-            assert isinstance(response.stream, httpx2.AsyncByteStream)
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        if response.headers.get("content-type", "").startswith("text/event-stream"):
+            response.stream = Counted(response.stream, self._count)
+        else:
             response.stream = Bounded(response.stream)
         return response
+
+    def _count(self, piece: bytes) -> None:
+        try:
+            self._flow.add(piece.count(b"\ndata:"), len(piece))
+        except Unusable as error:
+            self._give_up(error)
+
+
+class Counted(httpx2.AsyncByteStream):
+    """A stream of events that may last for ever, and of which each piece is counted."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, count: Callable[[bytes], None]) -> None:
+        self._stream = stream
+        self._count = count
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._stream:
+            self._count(piece)
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 class Bounded(httpx2.AsyncByteStream):

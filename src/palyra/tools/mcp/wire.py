@@ -1,5 +1,7 @@
 """How much is taken from an MCP server, on its way through the worker and in the daemon."""
 
+import time
+
 MOST_LINE_BYTES = 8 * 1024 * 1024
 """Of one message, from the server as from the worker."""
 MOST_RESULT_CHARS = 4 * 1024 * 1024
@@ -19,3 +21,18 @@ MOST_NONSENSE = 20
 
 class Unusable(Exception):
     """The server can not be used: it is not there, has ended, speaks nonsense, or sends more than anybody can need."""
+
+
+class Flow:
+    """What comes of a server, counted: one that floods can not be used."""
+
+    def __init__(self) -> None:
+        self._began, self._messages, self._size = time.monotonic(), 0, 0
+
+    def add(self, messages: int, size: int) -> None:
+        """Count messages and bytes; raise `Unusable` if they are too many within the time."""
+        self._messages, self._size = self._messages + messages, self._size + size
+        if self._messages > MOST_MESSAGES or self._size > MOST_BYTES:
+            if time.monotonic() - self._began < WINDOW_SECONDS:
+                raise Unusable(f"it floods: {self._messages} messages, {self._size} bytes within {WINDOW_SECONDS:g} s")
+            self._began, self._messages, self._size = time.monotonic(), 0, 0

@@ -14,6 +14,7 @@ import os
 import select
 import socket
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Any, NoReturn
 
 from mcp import Client, MCPError
@@ -39,6 +40,9 @@ from palyra.tools.mcp.pipe import Pipe
 from palyra.tools.mcp.wire import MOST_LINE_BYTES, MOST_LISTED, MOST_PAGES, MOST_RESULT_CHARS, Unusable
 
 SAID_CHARS = 500
+CLOSED = "Connection closed"
+ERROR_STATUS = "Server returned an error response"
+"""What the SDK makes of these."""
 SHOWN = {"name", "title", "description", "input_schema", "annotations"}
 """What of a tool reaches a model or a person, and so must not change unseen."""
 
@@ -50,6 +54,10 @@ class Worker:
         self._stream = stream
         self._reader = reader
         self._calls: dict[int, asyncio.Task[None]] = {}
+        self._let_go: set[int] = set()
+        """Calls that nobody waits for any more."""
+        self._status = 0
+        """Of the last answer over HTTP that was none; the SDK keeps it to itself."""
 
     async def run(self) -> None:
         """Connect, say what there is, and answer until the input ends."""
@@ -72,6 +80,7 @@ class Worker:
                 asked = json.loads(line)
                 if "cancel" in asked:
                     if (task := self._calls.get(asked["cancel"])) is not None:
+                        self._let_go.add(asked["cancel"])
                         task.cancel()
                 else:
                     self._calls[asked["id"]] = tasks.create_task(self._carry_out(client, asked))
@@ -87,14 +96,17 @@ class Worker:
             else:
                 self._tell(id=number, tools=await _listing(client))
         except asyncio.CancelledError:
-            self._tell(id=number, error="it was cancelled")
+            # Else the connection has broken, and what is said of that is the answer to every call.
+            if number in self._let_go:
+                self._tell(id=number, error="it was cancelled")
             raise
         except Exception as error:
-            self._tell(id=number, error=_words(error))
+            self._tell(id=number, error=self._words(error))
             if _is_lost(error):
                 self._give_up(error)
         finally:
             self._calls.pop(number, None)
+            self._let_go.discard(number)
 
     def _client(self, order: dict[str, Any]) -> Client:
         async def hear(message: object) -> None:
@@ -102,7 +114,9 @@ class Worker:
                 self._tell(changed=True)
 
         return Client(
-            web.transport(order) if "url" in order else Pipe(order, self._give_up),
+            web.transport(order, refused=self._note_status, give_up=self._give_up)
+            if "url" in order
+            else Pipe(order, self._give_up),
             client_info=Implementation(name="palyra", version=VERSION),
             message_handler=hear,
             # A listing must be what the server says now.
@@ -120,8 +134,15 @@ class Worker:
     def _give_up(self, error: Exception) -> NoReturn:
         """Say why it can not go on, and end at once: whoever watches over this process ends what it has started."""
         with suppress(OSError):
-            self._tell(failed=_words(error))
+            self._tell(failed=self._words(error))
         os._exit(1)
+
+    def _note_status(self, status: int) -> None:
+        self._status = status
+
+    def _words(self, error: Exception) -> str:
+        said = _words(error)
+        return said if said != ERROR_STATUS else f"it answered with HTTP status {_status(self._status)}"
 
 
 async def _listing(client: Client) -> list[dict[str, Any]]:
@@ -162,8 +183,16 @@ def _text(result: CallToolResult) -> str:
 def _is_lost(error: Exception) -> bool:
     """Tell whether the connection is of no use any more."""
     if isinstance(error, MCPError):
-        return error.error.code == CONNECTION_CLOSED or "Session terminated" in error.error.message
+        # Servers use the code for whatever goes wrong in a call.
+        is_closed = error.error.code == CONNECTION_CLOSED and error.error.message == CLOSED
+        return is_closed or "Session terminated" in error.error.message
     return isinstance(error, OSError | Unusable)
+
+
+def _status(status: int) -> str:
+    """Name a status, and what the owner can do about it."""
+    name = next((f"{status} ({one.phrase})" for one in HTTPStatus if one == status), str(status))
+    return f"{name}; look at the `headers` of its settings" if status in (401, 403) else name
 
 
 def _words(error: BaseException) -> str:
