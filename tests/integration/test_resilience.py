@@ -21,7 +21,7 @@ from palyra.core.events import (
 from palyra.core.message import Accepted, Inbound
 from palyra.core.model import Capabilities, Dialect, ModelProvider, Rule, TaskClass
 from palyra.core.price import FREE, Price
-from palyra.core.prompt import ModelEvent, Prompt, StopReason, TextDelta, TurnDone
+from palyra.core.prompt import CallProposed, ModelEvent, Prompt, ReasoningDelta, StopReason, TextDelta, TurnDone
 from palyra.core.routing import RoutingMode
 from palyra.core.run import RunStatus
 from palyra.core.usage import Usage
@@ -111,6 +111,56 @@ async def test_halves_are_never_taken_for_one_answer(begin: Begin) -> None:
     said = await world.say("Hello?")
     assert (await world.ended(said)).status is RunStatus.DONE
     assert [message.text for message in await world.messages(said)] == ["Hello?", "All is well."]
+
+
+def silent(*, times: int, first: CallProposed | None = None) -> Speak:
+    """End so many times as if all were well, without a word, then answer; the `first` time there may be a call."""
+
+    async def speak(prompt: Prompt, asked: int) -> AsyncIterator[ModelEvent]:
+        if first is not None and asked == 1:
+            yield first
+            yield TurnDone(stop=StopReason.CALLS, usage=Usage(input_tokens=10, output_tokens=2))
+        elif asked <= times:
+            yield ReasoningDelta("Hm.")
+            yield TextDelta("\n")
+            yield TurnDone(stop=StopReason.END, usage=Usage(input_tokens=10, output_tokens=1))
+        else:
+            for event in done("All is well."):
+                yield event
+
+    return speak
+
+
+async def test_a_turn_without_a_word_is_tried_again_and_takes_what_the_provider_counted(begin: Begin) -> None:
+    world = await world_of(begin, Named("first", silent(times=1)))
+    said = await world.say("Hello?")
+    assert (await world.ended(said)).status is RunStatus.DONE
+    assert [message.text for message in await world.messages(said)] == ["Hello?", "All is well."]
+    (void,) = [event for event in await turns(world, said) if isinstance(event, ModelTurnVoided)]
+    assert void.reason == "m of first stopped without an answer: try again, or choose another model."
+    assert void.usage == Usage(input_tokens=10, output_tokens=1)
+
+
+async def test_a_run_in_which_no_word_was_ever_said_is_not_done(begin: Begin) -> None:
+    first, second = Named("first", silent(times=99)), Named("second", silent(times=99))
+    world = await world_of(begin, first, second)
+    run = await world.ended(await world.say("Hello?"))
+    assert run.status is RunStatus.FAILED
+    assert "stopped without an answer" in (run.reason or "")
+    assert (len(first.prompts), len(second.prompts)) == (3, 3)
+
+
+@pytest.mark.parametrize(("times", "says"), [(2, "All is well."), (99, "")])
+async def test_a_model_that_has_nothing_to_add_to_results_is_asked_once_more_and_then_believed(
+    begin: Begin, times: int, says: str
+) -> None:
+    call = CallProposed(call_id="c1", tool="time.now", arguments={})
+    model = Named("first", silent(times=times, first=call))
+    world = await world_of(begin, model)
+    said = await world.say("Hello?")
+    assert (await world.ended(said)).status is RunStatus.DONE
+    assert len(model.prompts) == 3
+    assert (await world.messages(said))[-1].text.strip() == says
 
 
 async def test_a_used_up_quota_is_the_next_providers_turn(begin: Begin) -> None:

@@ -26,7 +26,7 @@ from palyra.core.events import (
 )
 from palyra.core.ids import IdSource
 from palyra.core.model import TaskClass
-from palyra.core.prompt import Message, Prompt
+from palyra.core.prompt import Message, Prompt, Role
 from palyra.core.routing import Plan
 from palyra.core.run import Failure, RunState
 from palyra.core.step import CallModel
@@ -110,7 +110,9 @@ class ModelStep:
                 refusals[plan.choice] = refusal
                 asked = replace(asked, refused={name: one.detail for name, one in refusals.items()})
                 continue
-            broken = await self._stream(state, provider, context, prompt, reserved, emit)
+            # Whether a last turn has said enough is decided where the run ends.
+            must_speak = not step.last and _must_speak(state, prompt)
+            broken = await self._stream(state, provider, context, prompt, reserved, emit, must_speak=must_speak)
             if broken is not None:
                 # What the owner may yet be asked about is no end.
                 final = {name: one.detail for name, one in refusals.items() if not one.may_be_asked}
@@ -177,6 +179,8 @@ class ModelStep:
         prompt: Prompt,
         reserved: Reserved,
         emit: Emit,
+        *,
+        must_speak: bool,
     ) -> Broken | None:
         """Take the turn, and note how the provider fares."""
         turn = Turn(
@@ -185,6 +189,7 @@ class ModelStep:
             labels=context.window.labels,
             reserved=reserved,
             cost=partial(self._budgets.cost, full_name(provider)),
+            must_speak=must_speak,
             clock=self._clock,
             ids=self._ids,
         )
@@ -277,6 +282,17 @@ class ModelStep:
         plan = self._roster.plan(replace(asked, failures=failures), agent=seen.agent, pinned=state.brief.model)
         end = [] if plan.choice else [_unanswered(plan, failures, at=at)]
         return [*broken.said, void, *end]
+
+
+def _must_speak(state: RunState, prompt: Prompt) -> bool:
+    """Tell whether a turn without a word is no answer.
+
+    Models break off so now and then. Behind the results of tools one may have nothing to add: there it is asked once
+    more, and then believed. And what the caller wants an answer to end at may be the first that is said.
+    """
+    if prompt.options.stop:
+        return False
+    return not state.failures or not prompt.messages or prompt.messages[-1].role is not Role.TOOL
 
 
 def _unanswered(plan: Plan, failures: tuple[Failure, ...], *, at: datetime) -> RunFailed:

@@ -22,6 +22,7 @@ from palyra.core.prompt import (
     ModelEvent,
     Prompt,
     ReasoningDelta,
+    StopReason,
     TextDelta,
     TurnDone,
 )
@@ -36,6 +37,7 @@ FLUSH_BYTES = 1024
 QUEUE_EVENTS = 256
 MOST_TEXT_BYTES = 1024 * 1024
 MOST_CALLS = 64
+NO_ANSWER = "{model} of {provider} stopped without an answer: try again, or choose another model."
 
 _Queue = asyncio.Queue[ModelEvent | ProviderFailed]
 
@@ -68,18 +70,24 @@ class Turn:
         labels: tuple[str, ...],
         reserved: Reserved,
         cost: Callable[[Usage], int | None],
+        must_speak: bool,
         clock: Clock,
         ids: IdSource,
     ) -> None:
+        """A turn that `must_speak` has failed if it ends as if all were well, without a word and without a call."""
         self._provider = provider
         self._number = number
         self._labels = labels
         self._reserved = reserved
         self._cost = cost
+        self._must_speak = must_speak
         self._clock = clock
         self._ids = ids
         self._queue: _Queue = asyncio.Queue(QUEUE_EVENTS)
         self._text_bytes = self._calls = self._made_tokens = 0
+        self._spoke = False
+        self._told: tuple[Usage, int | None] | None = None
+        """What the provider says that a turn without an answer took."""
 
     async def take(self, prompt: Prompt, emit: Emit) -> Broken | None:
         """Ask the model and record what it says to its end; return how it broke, if it did."""
@@ -98,6 +106,8 @@ class Turn:
         What the provider takes money for may be far more than what came here: thoughts that it does not show, and all
         that it goes on to write before it sees that nobody reads any more.
         """
+        if self._told is not None:
+            return self._told
         if refused:
             return Usage(), self._cost(Usage())
         usage, micros = left_open(self._reserved)
@@ -130,17 +140,29 @@ class Turn:
                 events.append(self._event(item))
             if not events:
                 continue  # nothing but empty pieces
+            ended = events[-1]
+            if isinstance(ended, ModelTurnEnded) and self._is_silent(ended):
+                self._told = (ended.usage, ended.micros)
+                return self._no_answer(), events[:-1]
             await emit(events)
             first = False
-            if isinstance(events[-1], ModelTurnEnded):
+            if isinstance(ended, ModelTurnEnded):
                 return None
+
+    def _is_silent(self, ended: ModelTurnEnded) -> bool:
+        return self._must_speak and not self._spoke and ended.stop is StopReason.END
+
+    def _no_answer(self) -> ProviderFailed:
+        return ProviderFailed(NO_ANSWER.format(model=self._provider.model, provider=self._provider.name), is_well=True)
 
     def _count(self, item: ModelEvent) -> None:
         match item:
             case TextDelta(text=text) | ReasoningDelta(text=text):
                 self._text_bytes += len(text.encode())
                 self._made_tokens += most_tokens(text)
+                self._spoke = self._spoke or (isinstance(item, TextDelta) and not text.isspace())
             case CallProposed(arguments=arguments):
+                self._spoke = True
                 self._calls += 1
                 self._made_tokens += most_tokens(str(arguments))
             case TurnDone():
