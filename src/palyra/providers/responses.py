@@ -149,7 +149,7 @@ class ResponsesReader:
             case "response.output_item.done" if event.item is not None:
                 return self._item(event, event.item)
             case "response.completed" | "response.incomplete":
-                return self._done(event.response or _Response())
+                return self._done(event.response or _Response(), cut=event.type == "response.incomplete")
             case "response.failed" | "response.cancelled" | "error":
                 raise self._failed(event)
             case _:
@@ -200,7 +200,7 @@ class ResponsesReader:
             draft.name = item.name or draft.name
         return draft
 
-    def _done(self, response: _Response) -> Iterator[ModelEvent]:
+    def _done(self, response: _Response, *, cut: bool) -> Iterator[ModelEvent]:
         if self._over:
             return
         self._over = True
@@ -213,15 +213,16 @@ class ResponsesReader:
             yield TextDelta(rest)
         calls = list(self._drafts.proposed())
         yield from calls
-        yield TurnDone(stop=self._stop(response, calls=bool(calls)), usage=_usage(response.usage))
+        yield TurnDone(stop=self._stop(response, calls=bool(calls), cut=cut), usage=_usage(response.usage))
 
     def _is_known(self, item: _Item) -> bool:
         """Whether a call has come before."""
         return item.id in self._by_item or any(draft.call_id == item.call_id for draft in self._drafts.all)
 
-    def _stop(self, response: _Response, *, calls: bool) -> StopReason:
-        if response.incomplete_details is not None and response.incomplete_details.reason:
-            return _CUT_SHORT.get(response.incomplete_details.reason, StopReason.LENGTH)
+    def _stop(self, response: _Response, *, calls: bool, cut: bool) -> StopReason:
+        why = response.incomplete_details.reason if response.incomplete_details is not None else None
+        if why or cut:
+            return _CUT_SHORT.get(why or "", StopReason.LENGTH)
         if self._declined:
             return StopReason.REFUSED
         return StopReason.CALLS if calls else StopReason.END

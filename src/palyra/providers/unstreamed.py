@@ -37,8 +37,10 @@ def _chat(found: Any) -> Iterator[JsonObject]:
 
 def _response(found: Any) -> Iterator[JsonObject]:
     if isinstance(found, dict) and found.get("object") == "response":
-        kind = "response.failed" if found.get("status") == "failed" else "response.completed"
-        yield {"type": kind, "response": found}
+        # One that is still being made, or was given up, is no answer, whatever it holds by now.
+        kind = found.get("status") or "completed"
+        kind = kind if kind in ("completed", "incomplete") else "failed"
+        yield {"type": f"response.{kind}", "response": found}
 
 
 def _message(found: Any) -> Iterator[JsonObject]:

@@ -10,9 +10,12 @@ from palyra.core.prompt import StopReason
 from palyra.core.usage import Usage
 from palyra.providers.base import FailureKind
 from tests.contract.providers.conftest import Asking, failing, said
-from tests.contract.providers.wire import Heard, Wire, heard
+from tests.contract.providers.wire import Heard, Wire, heard, wires
 from tests.support.model_server import ModelServer, answer
 
+of_responses = pytest.mark.parametrize(
+    "wire", [wire for wire in wires() if wire.dialect is Dialect.RESPONSES], indirect=True, ids=lambda wire: wire.name
+)
 CALL = ("files.read", {"path": "a.txt"})
 ARGUMENTS = json.dumps(CALL[1])
 FUNCTION = {"name": "files_read", "arguments": ARGUMENTS}
@@ -82,3 +85,24 @@ async def test_what_is_no_answer_is_none(body: Any, wire: Wire, server: ModelSer
     server.play(answer(200, json.dumps(body), headers={"Content-Type": "application/json"}))
 
     assert (await failing(asking())).kind is FailureKind.MALFORMED
+
+
+@of_responses
+@pytest.mark.parametrize("status", ["queued", "in_progress", "cancelled", "failed"])
+async def test_what_is_still_being_made_is_no_answer(
+    status: str, wire: Wire, server: ModelServer, asking: Asking
+) -> None:
+    body = json.dumps({**WHOLE[wire.dialect], "status": status})
+    server.play(answer(200, body, headers={"Content-Type": "application/json"}))
+
+    assert (await failing(asking())).kind is FailureKind.UNAVAILABLE
+
+
+@of_responses
+async def test_what_was_cut_short_is_not_whole_even_if_nobody_says_why(
+    wire: Wire, server: ModelServer, asking: Asking
+) -> None:
+    body = json.dumps({**WHOLE[wire.dialect], "status": "incomplete"})
+    server.play(answer(200, body, headers={"Content-Type": "application/json"}))
+
+    assert heard(await said(asking())).stop is StopReason.LENGTH
