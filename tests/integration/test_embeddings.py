@@ -473,6 +473,42 @@ async def test_what_came_while_the_disk_was_full_is_written_down_later(begin: Be
     assert (await row(world, begun)).micros == 7
 
 
+async def test_what_can_not_be_written_later_either_keeps_no_other_from_it(
+    begin: Begin, caplog: pytest.LogCaptureFixture
+) -> None:
+    world, provider = await priced(begin), Provider()
+    asking = asyncio.create_task(world.embeddings.ask(texts(), provider.send))
+    bens = asyncio.create_task(world.embeddings.ask(texts(BEN), provider.send))
+    await eventually(lambda: provider.asked == 2)
+
+    async def full() -> None:
+        raise StorageFull
+
+    async def well() -> None:
+        pass
+
+    def move(conn: Connection, *, before: str, now: str) -> None:
+        conn.execute("UPDATE heads SET session_id = :now WHERE session_id = :before", {"before": before, "now": now})
+
+    ((session_id,),) = await world.engine.read(
+        lambda conn: conn.fetch("SELECT session_id FROM usage WHERE principal = :ana", {"ana": ANA})
+    )
+    await world.engine.write(lambda conn: move(conn, before=session_id, now="nowhere"))
+    world.line.before_write = full
+    provider.open.set()
+    await asking
+    begun, _ = await bens
+    world.line.before_write = well
+
+    async def settled() -> bool:
+        return (await row(world, begun, BEN)).state == SETTLED
+
+    done: bool = await eventually(settled)
+    assert done
+    assert [one for one in caplog.messages if "can not be written" in one]
+    await world.engine.write(lambda conn: move(conn, before="nowhere", now=session_id))
+
+
 # -- whose tape
 
 

@@ -177,12 +177,21 @@ class Embeddings:
         if held := [*self._under_way, *self._unwritten]:
             await self._engine.write(lambda conn: embeddings.renew(conn, held, owner=self._owner, now_ms=now_ms))
         for request_id, (session_id, ended) in list(self._unwritten.items()):
-            await self._write(session_id, ended)
+            await self._try_to_write(session_id, ended)
             del self._unwritten[request_id]
         left = await self._engine.read(lambda conn: embeddings.left_behind(conn, now_ms=now_ms, limit=AT_ONCE))
         for session_id, request_id in left:
             if request_id not in self._beyond:
                 await self._try_to_settle(session_id, request_id, now_ms=now_ms)
+
+    async def _try_to_write(self, session_id: SessionId, ended: EmbeddingsEnded) -> None:
+        """Write what came of a call; one for which that can not be done is then one that was left behind."""
+        try:
+            await self._write(session_id, ended)
+        except Unavailable:
+            raise
+        except Exception:
+            log.exception("what came of embeddings %s can not be written", ended.request_id)
 
     async def _try_to_settle(self, session_id: SessionId, request_id: RunId, *, now_ms: int) -> None:
         """Settle a call that was left behind; one for which that can not be done is told of once."""
