@@ -3,8 +3,10 @@
 import hashlib
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -20,10 +22,18 @@ from tests.support.daemon import Daemon, Refused, until
 
 Json = Any
 
+GUIDE = Path(__file__).parent.parent.parent / "docs" / "guides" / "approvals.md"
+
 CALL = {"do": "call", "tool": "files.write", "arguments": {"path": "notes.txt", "text": "hello\n"}}
 DANGER = {"do": "call", "tool": "files.write", "arguments": {"path": ".bashrc", "text": "hello\n"}}
+ODD = {
+    "do": "call",
+    "tool": "files.write",
+    "arguments": {"path": "notes.txt", "text": "a\u2028b\u0085c\x7fd\u202e\U0001f600ä\x0c\n"},
+}
 SCRIPT = {
     "rules": [
+        {"when": {"equals": "odd", "tools": True}, "turns": [[ODD], [{"do": "text", "text": "{result}"}]]},
         {"when": {"contains": "danger", "tools": True}, "turns": [[DANGER], [{"do": "text", "text": "{result}"}]]},
         {"when": {"tools": True}, "turns": [[CALL], [{"do": "text", "text": "{result}"}]]},
     ],
@@ -126,7 +136,7 @@ def test_whoever_watches_over_grpc_is_asked_and_answers(new_sqlite_daemon: NewDa
 def test_the_export_proves_itself_line_by_line(new_sqlite_daemon: NewDaemon) -> None:
     daemon = new_sqlite_daemon(SCRIPT).start()
     for place in range(3):
-        daemon.send("Please.", session={"key": str(place)})
+        daemon.send("odd" if place == 1 else "Please.", session={"key": str(place)})
     until(lambda: len(daemon.get("/approvals")["approvals"]) == 3)
     *lines, end = palyra(daemon, "approvals", "export").splitlines()
     chain = "0" * 64
@@ -135,6 +145,26 @@ def test_the_export_proves_itself_line_by_line(new_sqlite_daemon: NewDaemon) -> 
         chain = hashlib.sha256(chain.encode() + content.encode()).hexdigest()
         assert json.loads(line)["chain"] == chain
     assert json.loads(end) == {"end": True, "count": 3, "chain": chain}
+    assert any("b\u0085c" in json.loads(line)["approval"]["effect"]["detail"] for line in lines)
+
+
+def test_the_script_of_the_guide_proves_an_export(new_sqlite_daemon: NewDaemon, tmp_path: Path) -> None:
+    daemon = new_sqlite_daemon(SCRIPT).start()
+    for place, text in enumerate(("Please.", "odd")):
+        daemon.send(text, session={"key": str(place)})
+    until(lambda: len(daemon.get("/approvals")["approvals"]) == 2)
+    script = GUIDE.read_text().partition("palyra approvals export > approvals.ndjson\n")[2].partition("```")[0]
+
+    def proved() -> int:
+        return subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, timeout=10).returncode
+
+    exported = palyra(daemon, "approvals", "export")
+    (tmp_path / "approvals.ndjson").write_text(exported)
+    assert proved() == 0
+    (tmp_path / "approvals.ndjson").write_text(exported.replace("notes.txt", "n0tes.txt", 1))
+    assert proved() == 1
+    (tmp_path / "approvals.ndjson").write_text("".join(exported.splitlines(keepends=True)[1:]))
+    assert proved() == 1
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Approvals as a document that proves itself."""
 
 import hashlib
+import re
 from collections.abc import AsyncGenerator
 
 import msgspec
@@ -11,19 +12,26 @@ from palyra.runs.approvals import Approvals
 
 PAGE = 200
 _encode = msgspec.json.Encoder()
+_BEYOND = re.compile(r"[^\x20-\x7e]")
 
 
 async def chained(approvals: Approvals, principal: PrincipalId) -> AsyncGenerator[bytes, None]:
     """Yield the approvals as lines of JSON, the latest first, and last a line with how many there were.
 
-    Each line holds the hash of all before it: `chain = SHA-256(chain before it + the approval's own JSON)`.
+    Each line holds the hash of all before it: `chain = SHA-256(chain before it + the approval's own JSON)`. The JSON is
+    ASCII: a terminal, a locale or a reader of lines would change other letters, and the hash would not hold.
     """
     chain, count, before = "0" * 64, 0, None
     while page := await approvals.page(principal, only_open=False, before=before, limit=PAGE):
         for one in page:
-            content = _encode.encode(one)
+            content = _BEYOND.sub(_escaped, _encode.encode(one).decode()).encode()
             chain = hashlib.sha256(chain.encode() + content).hexdigest()
             yield b'{"approval":' + content + b',"chain":"' + chain.encode() + b'"}\n'
         count += len(page)
         before = to_position(from_approval(page[-1]))
     yield _encode.encode({"end": True, "count": count, "chain": chain}) + b"\n"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
