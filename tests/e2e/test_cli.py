@@ -9,6 +9,13 @@ from time import monotonic, sleep
 
 import pytest
 
+from palyra.cli.narration import Ended
+from palyra.cli.watch import Program, watch
+from palyra.core.events import Mode, ModelText
+from palyra.core.session import SessionRef
+from palyra.gateway.client import Client
+from palyra.gateway.follow import Line
+from palyra.gateway.target import find_target
 from tests.support.command import command, environ
 from tests.support.daemon import Daemon, until
 
@@ -120,6 +127,27 @@ def test_ctrl_c_cancels_the_run_and_waits_for_its_end(daemon: Daemon) -> None:
         out, _ = process.communicate(timeout=10)
     assert process.returncode == 4
     assert json.loads(out.splitlines()[-1])["event"]["kind"] == "run_cancelled"
+
+
+class Impatient(Program):
+    """Presses Ctrl-C twice before anything could be done about the first."""
+
+    def hear(self, line: Line) -> Ended | None:
+        if isinstance(line.event, ModelText):
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+        return super().hear(line)
+
+
+def test_who_leaves_at_once_by_a_second_ctrl_c_leaves_no_run_behind(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = Client(lambda: find_target(daemon.home))
+    accepted = client.send("endless", SessionRef(), mode=Mode.QUEUE, key="twice")
+    with pytest.raises(KeyboardInterrupt):
+        watch(client, accepted.run_id, after_seq=accepted.after_seq, audience=Impatient())
+    until(lambda: client.run(accepted.run_id).status == "cancelled")
+    assert f"`palyra runs show {accepted.run_id}`" in capsys.readouterr().err
 
 
 def test_the_model_can_not_command_the_terminal(daemon: Daemon) -> None:

@@ -3,7 +3,7 @@
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from types import FrameType
 from typing import Protocol
 
@@ -12,9 +12,11 @@ from palyra.cli.family import Family
 from palyra.cli.narration import Ended, Narrator, Note, Piece, Screen, ended_by, ended_of
 from palyra.cli.output import say, show_json_line
 from palyra.cli.question import Question
+from palyra.core.errors import PalyraError
 from palyra.gateway.client import Client
 from palyra.gateway.follow import Line, Stream, follow_run
 
+CTRL_C = "Ctrl-C"
 LOST = "(the daemon went away; waiting for it to come back: `palyra up` starts it)"
 
 
@@ -23,6 +25,8 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.count = 0
+        self.told = False
+        """The daemon knows that the run is to be cancelled."""
         self.stream: Stream | None = None
 
     def __call__(self, _: int, __: FrameType | None) -> None:
@@ -114,22 +118,22 @@ def watch(
 
     `on_stream` is given each stream before it is read. Whoever closes one ends the watching.
     """
-    with _interrupts() as interrupts, closing(Family(client, audience.hear_beside)) as family:
-        cancelled = False
+    with _cancelling(client, run_id) as interrupts, closing(Family(client, audience.hear_beside)) as family:
         while True:
             stream = follow_run(client, run_id, after_seq=after_seq, lost=audience.lost)
             interrupts.stream = stream
             on_stream(stream)
-            if interrupts.count and not cancelled:
-                cancelled = True
-                client.cancel(run_id, reason="Ctrl-C")
+            cancels = interrupts.count > 0
+            if cancels and not interrupts.told:
+                client.cancel(run_id, reason=CTRL_C)
+                interrupts.told = True
             for line in stream:
                 family.take(line)
                 ended = audience.hear(line)
                 if ended is not None:
                     return ended
             after_seq = stream.after_seq
-            if not interrupts.count or cancelled:
+            if not interrupts.count or cancels:
                 # The daemon has nothing more to tell of it: it is over, and its record says how.
                 return ended_of(client.run(run_id))
 
@@ -162,10 +166,17 @@ def exit_after(ended: Ended) -> Exit:
 
 
 @contextmanager
-def _interrupts() -> Iterator[Interrupts]:
+def _cancelling(client: Client, run_id: str) -> Iterator[Interrupts]:
+    """Count Ctrl-C meanwhile; whoever leaves by it leaves no run behind that nobody was told to cancel."""
     interrupts = Interrupts()
     before = signal.signal(signal.SIGINT, interrupts)
     try:
         yield interrupts
+    except KeyboardInterrupt:
+        if not interrupts.told:
+            with suppress(PalyraError):
+                client.cancel(run_id, reason=CTRL_C)
+        say(f"palyra: the run is being cancelled; `palyra runs show {run_id}` shows it.")
+        raise
     finally:
         signal.signal(signal.SIGINT, before)
