@@ -10,7 +10,7 @@ import pytest
 
 from palyra.core.approval import Scope
 from palyra.core.events import CancelRequested, Mode, RunCancelled
-from palyra.core.message import Accepted, TextUnclean
+from palyra.core.message import Accepted
 from palyra.core.prompt import ModelEvent, Prompt, TextDelta
 from palyra.core.run import RunStatus
 from palyra.daemon.stop_file import HomeStopFile
@@ -421,9 +421,14 @@ async def test_a_name_that_nobody_has_stops_nobody_and_says_so(begin: Begin) -> 
     world = await begin(ECHO)
     with pytest.raises(PrincipalUnknown):
         await stop(world, principal="user:anna")
-    with pytest.raises(TextUnclean):
-        await stop(world, reason="a\0b")
     assert await world.ask("Hello.") == "You said: Hello."
+
+
+async def test_the_brake_is_not_refused_for_its_words(begin: Begin) -> None:
+    world = await begin(ECHO)
+    await stop(world, reason="a\0b\ud800" + "c" * 5000)
+    with pytest.raises(Stopped, match="by user:ben: a\ufffdb\\?ccc"):
+        await world.ask("Hello.")
 
 
 # -- the file

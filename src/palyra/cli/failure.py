@@ -5,11 +5,18 @@ import sys
 from palyra.cli.exits import Exit, exit_of
 from palyra.cli.options import Invocation
 from palyra.cli.printable import printable_line
-from palyra.core.errors import PalyraError
+from palyra.core.errors import Invalid, PalyraError
+
+
+class ArgumentUnclean(Invalid):
+    """An argument is no valid UTF-8. Nothing was done. Write it in UTF-8, as most terminals do, and try again."""
 
 
 def tell(error: Exception, *, invocation: Invocation, prog: str) -> Exit:
     """Print the error on stderr and return how the command ends."""
+    if isinstance(error, UnicodeEncodeError) and "\udc80" <= error.object[error.start] <= "\udcff":
+        # So Python shows a byte of an argument that it could not read.
+        error = ArgumentUnclean()
     if isinstance(error, PalyraError):
         print(f"{prog}: {describe(error)}", file=sys.stderr)
         return exit_of(error)

@@ -12,6 +12,7 @@ from palyra.cli.output import plural, say, show_json
 from palyra.cli.printable import printable_line
 from palyra.core.errors import Invalid, PalyraError, Unavailable
 from palyra.core.ids import PrincipalId
+from palyra.core.message import mend_text
 from palyra.core.stop import MAX_STOP_REASON_CHARS, Stop
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ def stop(invocation: Invocation, *, everything: bool, principal: str | None, rea
         raise StopTwice
     from palyra.gateway.remote import DaemonUnreachable, RemoteError
 
-    reason = " ".join(reason.split())[:MAX_STOP_REASON_CHARS]
+    # The brake is not refused for its words.
+    reason = " ".join(mend_text(reason).split())[:MAX_STOP_REASON_CHARS]
     try:
         halted = _ask(invocation, "stop", Halted, {"principal": principal, "reason": reason}, own={"reason": reason})
     except (DaemonUnreachable, RemoteError) as error:
@@ -127,14 +129,17 @@ def _stop_by_file(invocation: Invocation, reason: str) -> None:
     path = invocation.home.stop
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Added to, not replaced: whoever was here first has a reason too.
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as file:
+        # Added to, not replaced: whoever was here first has a reason too. A pipe has nobody who reads it.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK
+        with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
             file.write(f"{reason}\n")
     except OSError as error:
-        raise StopFileUnwritable(
-            f"{path} can not be written ({error.strerror}), and no daemon answers: nothing was stopped. "
-            f"`touch {path}` as the home's owner stops everything."
-        ) from error
+        # Whatever has that name stops everything, also what no reason can be written into.
+        if not os.path.lexists(path):
+            raise StopFileUnwritable(
+                f"{path} can not be written ({error.strerror}), and no daemon answers: nothing was stopped. "
+                f"`touch {path}` as the home's owner stops everything."
+            ) from error
     shared = _stop_in_database(invocation, reason)
     if invocation.json:
         show_json({"file": str(path), "database": shared})

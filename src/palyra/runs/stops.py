@@ -18,7 +18,7 @@ from typing import Protocol
 from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import Conflict, Denied, NotFound, PalyraError, Unavailable
 from palyra.core.ids import IdSource, PrincipalId, RunId, SessionId
-from palyra.core.message import clean_text, mend_text
+from palyra.core.message import mend_text
 from palyra.core.stop import MAX_STOP_REASON_CHARS, Stop
 from palyra.journal import agents, runs, stops
 from palyra.journal.engine import Connection, Engine, Fact, Woken
@@ -166,13 +166,13 @@ class Stops:
         Whether the caller may stop more than its own is for the door to know.
         """
         whose = None if principal is None else PrincipalId(principal)
-        clean_text(reason, what="reason")
         fresh = Stop(
             stop_id=self._ids.new(),
             principal=whose,
             by=by,
             at=self._clock.now(),
-            reason=reason.strip()[:MAX_STOP_REASON_CHARS],
+            # The brake is not refused for its words.
+            reason=mend_text(reason).strip()[:MAX_STOP_REASON_CHARS],
         )
         stop, active = await self._engine.write(lambda conn: _halt(conn, fresh))
         log.warning("%s", stop.told, extra={"stop_id": stop.stop_id})

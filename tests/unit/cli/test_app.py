@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 import click
 import pytest
@@ -126,6 +127,21 @@ def test_bad_input_to_the_daemon_is_bad_input(cli: Cli, inhabited: Home, door: D
     door.says("PATCH", f"/sessions/{SESSION}", problem("session_name_invalid", "Too long.", status=400))
     door.says("GET", f"/sessions/{SESSION}", {"session": a_session()})
     assert cli("sessions", "rename", SESSION, "x" * 200).code == 2
+
+
+@pytest.mark.parametrize("args", [("why", "\udcff"), ("approvals", "deny", "X", "--reason", "\udcff")])
+def test_an_argument_that_is_no_text_is_bad_input(cli: Cli, inhabited: Home, door: Door, args: tuple[str, ...]) -> None:
+    result = cli(*args)
+    assert (result.code, "[argument_unclean]" in result.err) == (2, True)
+
+
+@pytest.mark.parametrize("typed", ["ä", "a b"])
+def test_an_id_of_letters_that_no_address_has_is_for_the_daemon_to_refuse(
+    cli: Cli, inhabited: Home, door: Door, typed: str
+) -> None:
+    path = f"/approvals/{quote(typed)}"
+    door.says("GET", path, problem("approval_not_found", "There is no such approval.", status=404))
+    assert "[approval_not_found]" in cli("approvals", "show", typed).err
 
 
 def test_a_fault_of_ours_is_told_without_a_traceback(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """`palyra stop` and `palyra resume`, with an administrator's token, with another, and without a daemon."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +121,18 @@ def test_the_chat_stops_the_run_or_all_of_ones_work(client: Client, door: Door) 
     assert "All work of user:ana is stopped" in do("/stop", "all")
     assert door.seen[-1].body == {"reason": "stopped in the chat"}
     assert do("/resume") == "Your work goes on."
+
+
+def test_a_reason_that_is_no_text_stops_all_the_same(cli: Cli, inhabited: Home, door: Door) -> None:
+    door.says("POST", "/admin/v1/stop", {"stop": a_stop(), "runs": 0})
+    assert cli("stop", "--reason", "smoke \udcff").code == 0
+    assert door.seen[-1].body == {"principal": None, "reason": "smoke ?"}
+
+
+def test_whatever_is_called_stop_stops_though_no_reason_can_be_written_into_it(cli: Cli, home: Path) -> None:
+    home.mkdir(parents=True)
+    os.mkfifo(home / "STOP")
+    assert str(home / "STOP") in cli("stop", "--reason", "smoke").out
+    (home / "STOP").unlink()
+    (home / "STOP").mkdir()
+    assert str(home / "STOP") in cli("stop").out

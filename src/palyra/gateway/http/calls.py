@@ -3,7 +3,7 @@ timeout."""
 
 from collections.abc import Callable, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPResponse
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -65,7 +65,9 @@ def _connection(target: Target, timeout: float) -> HTTPConnection:
 
 
 def _address(path: str, query: Query) -> str:
-    return f"{path}?{urlencode(query)}" if query else path
+    # An id is what somebody has typed: letters that no address can have are for the daemon to refuse.
+    spelled = quote(path, safe="/%:;,=+@!$&'()*~?", errors="replace")
+    return f"{spelled}?{urlencode(query)}" if query else spelled
 
 
 def _content(response: HTTPResponse) -> bytes:
