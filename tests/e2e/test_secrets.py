@@ -253,3 +253,33 @@ def test_the_key_of_the_vault_may_stand_in_the_systems_keyring(
     checked = command(daemon.home.path, "config", "check", PALYRA_VAULT_KEY="keyring:palyra/vault")
     assert checked.returncode != 0
     assert "there is nothing at keyring:palyra/vault" in checked.stdout + checked.stderr
+
+
+def test_the_doctor_says_whether_secrets_can_be_opened(new_sqlite_daemon: NewDaemon) -> None:
+    daemon = new_sqlite_daemon().start()
+    home = daemon.home.path
+
+    def found() -> tuple[str, str]:
+        checks = json.loads(command(home, "doctor", "--json").stdout)["checks"]
+        (check,) = [one for one in checks if one["name"] == "secrets"]
+        return check["state"], check["what"]
+
+    keep(home, "one")
+    assert found() == ("ok", "1 can be opened with the vault's key")
+    key = daemon.home.vault_key.read_text()
+    daemon.home.vault_key.write_text(key[:20])
+    assert found()[0] == "fail"
+    assert "holds no key" in found()[1]
+    daemon.home.vault_key.write_text("0" * 64)
+    keep(home, "two")
+    assert found() == ("fail", "1 of 2 were sealed with another key than the vault's")
+    daemon.home.vault_key.unlink()
+    assert "is gone" in found()[1]
+    os.mkfifo(daemon.home.vault_key)
+    assert "is no file" in found()[1]
+    assert b"[vault_key_unreadable]" in keep(home, "three").stderr
+
+
+def test_a_value_that_is_too_long_is_not_told_to_be_shorter_than_it_is(tmp_path: Path) -> None:
+    done = keep(tmp_path / "home", "one", value=b"x" * 1_000_000)
+    assert (done.returncode, b"65,536 bytes" in done.stderr) == (2, True)

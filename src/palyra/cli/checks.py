@@ -16,6 +16,7 @@ from palyra.cli.failure import describe
 from palyra.cli.journal import walk
 from palyra.cli.options import STATUS_SECONDS, Invocation
 from palyra.cli.sandbox import try_out, try_search
+from palyra.config import references
 from palyra.core.errors import PalyraError
 from palyra.core.model import Dialect, ModelProvider, split
 from palyra.core.provider import ProviderStanding
@@ -23,7 +24,8 @@ from palyra.core.version import VERSION
 from palyra.gateway.client import ADMIN_ROOT, Client
 from palyra.gateway.target import find_daemon, find_target, is_held
 from palyra.home import Home, HomeForeign
-from palyra.journal import migrate, verify
+from palyra.journal import migrate, secrets, verify
+from palyra.journal.sealing import KeyPlace
 from palyra.sandbox.base import Tier
 from palyra.sandbox.wasm import NOTHING, ModuleJob, Modules
 from palyra.settings import Settings
@@ -313,6 +315,28 @@ def check_journal(home: Home, settings: Settings) -> Iterator[Check]:
     yield _check_schema(where, schema, known=known)
     if schema == known:
         yield _check_chain(home, settings)
+        yield from check_vault(home, settings)
+
+
+def check_vault(home: Home, settings: Settings) -> Iterator[Check]:
+    """Tell whether the secrets that there are can be opened."""
+    try:
+        with verify.opened(home, settings) as conn:
+            sealed = secrets.keys(conn)
+        if not sealed:
+            return
+        place = KeyPlace(home.vault_key, reference=references(settings).get("vault.key"))
+        if (key := place.load()) is None:
+            raise place.missing()
+    except PalyraError as error:
+        yield Check("secrets", FAIL, error.detail)
+        return
+    count = sum(sealed.values())
+    if lost := count - sealed.get(key.key_id, 0):
+        remedy = "Put the earlier key back, or set them anew: `palyra secrets` lists yours."
+        yield Check("secrets", FAIL, f"{lost} of {count} were sealed with another key than the vault's", remedy)
+    else:
+        yield Check("secrets", OK, f"{count} can be opened with the vault's key")
 
 
 def _check_schema(where: str, schema: int, *, known: int) -> Check:

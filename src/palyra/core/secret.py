@@ -118,7 +118,9 @@ def check_value(value: bytes, scope: SecretScope) -> bytes:
     if not value:
         raise SecretValueInvalid("The value is empty. Nothing was kept.")
     if len(value) > MAX_VALUE_BYTES:
-        raise SecretValueInvalid(f"A secret has at most 64 KiB; this one has {len(value)} bytes. Nothing was kept.")
+        raise SecretValueInvalid(
+            "A secret has at most 64 KiB (65,536 bytes), and this one is longer. Nothing was kept."
+        )
     if scope.hosts and (len(value) > MAX_HEADER_BYTES or not _PRINTABLE.fullmatch(value.decode("latin-1"))):
         raise SecretValueInvalid(
             "What is sent in a header is printable ASCII, 8 KiB at most, with no space at either end and no line break."

@@ -25,7 +25,7 @@ from palyra.references import Reference, ReferenceUnresolved, resolve
 KEY_BYTES = Aead.KEY_SIZE
 
 _HEX = re.compile(r"[0-9a-fA-F]{64}")
-_HOW = "`openssl rand -hex 32` makes one."
+_HOW = "`openssl rand -hex 32` makes one"
 
 
 class VaultKeyMissing(Conflict):
@@ -97,6 +97,9 @@ class KeyPlace:
         if self._reference is not None:
             return self._referred(self._reference)
         try:
+            if self._file.exists() and not self._file.is_file():
+                # A pipe would be waited for.
+                raise VaultKeyUnreadable(f"{self._file} is no file. Take it away, and put the key back.")
             text = self._file.read_text("ascii")
         except FileNotFoundError:
             return None
@@ -140,7 +143,10 @@ class KeyPlace:
 
 def _parse(text: str, where: str) -> VaultKey:
     if not _HEX.fullmatch(text.strip()):
-        raise VaultKeyUnreadable(f"{where} holds no key: a key is 64 hexadecimal digits. Put it back; {_HOW}")
+        raise VaultKeyUnreadable(
+            f"{where} holds no key: a key is 64 hexadecimal digits. Put it back from where you keep a copy. If there is"
+            f" none, what it has sealed is lost: put a new key there ({_HOW}), then set the secrets anew."
+        )
     return VaultKey(bytes.fromhex(text.strip()))
 
 

@@ -69,6 +69,11 @@ def of(conn: Connection, principal: PrincipalId) -> list[Sealed]:
     return [_kept(row) for row in rows]
 
 
+def keys(conn: Connection) -> dict[str, int]:
+    """Return how many secrets each key has sealed, by the id of the key."""
+    return {key_id: count for key_id, count in conn.fetch("SELECT key_id, COUNT(*) FROM secrets GROUP BY key_id")}
+
+
 def exist(conn: Connection) -> bool:
     """Tell whether anybody has a secret."""
     return conn.fetch_one("SELECT 1 FROM secrets LIMIT 1") is not None
