@@ -241,7 +241,9 @@ def _carried(words: Words, depth: int) -> Iterator[Words]:
         for start in (place + 1 for place, word in enumerate(words[:-1]) if word in _RUNNING):
             run = words[start : start + _MOST_WORDS]
             yield run
-            yield from _carried(run, depth + 1)
+            if program(run) != name:
+                # What another `find` runs is looked at here anyway.
+                yield from _carried(run, depth + 1)
     elif name in _CARRIERS:
         # Which options take a value is not known for each: every rest might be what is run.
         for start, word in enumerate(words[1 : 1 + _FURTHEST], start=1):

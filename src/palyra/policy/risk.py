@@ -29,10 +29,11 @@ _TAKING_ORDERS = frozenset(
 _WRITERS = frozenset("cp mv ln install tee touch truncate split csplit unzip patch".split())
 """Programs that write what they name."""
 _ORDERING = re.compile(
+    r"(?!NODE_ENV=|PYTHON(UNBUFFERED|DONTWRITEBYTECODE|HASHSEED|UTF8)=|GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL|DATE)=)"
     r"(LD_|DYLD_|GIT_|PYTHON|PERL5|RUBY|NODE_|BASH_|NPM_CONFIG_|npm_config_)\w*\+?="
     r"|(ENV|PATH|IFS|SHELL|HOME|EDITOR|VISUAL|PAGER|BROWSER|LESSOPEN|LESSCLOSE|MANPAGER|PROMPT_COMMAND|MAKEFLAGS)\+?="
 )
-"""Variables by which a program is made to run another one."""
+"""Variables by which a program is made to run another one; those that only look like it are everyday ones."""
 _FETCHERS = frozenset({"curl", "wget"})
 _INTERPRETERS = frozenset(
     "sh bash rbash dash zsh ksh mksh fish ash python pypy perl ruby node nodejs deno bun php lua luajit tclsh wish"

@@ -67,6 +67,7 @@ def test_words_are_cut_as_bash_cuts_them(text: str, expected: list[str]) -> None
         "$A ${B} $(true) rm x",
         "eval $A rm x",
         "\\2>x; rm x",
+        "find . -exec find . -exec rm x ;",
     ],
 )
 def test_a_rule_that_forbids_a_program_is_not_evaded(text: str) -> None:
@@ -94,13 +95,21 @@ def test_what_bash_runs_is_what_was_found(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["(" * 100_000, "$(" * 50_000, "${" * 50_000, "uv run " * 14_000, "find " + "-exec sh " * 9_000, "a;" * 50_000],
+    [
+        "(" * 100_000,
+        "$(" * 50_000,
+        "${" * 50_000,
+        "uv run " * 14_000,
+        "find " + "-exec sh " * 9_000,
+        "find -exec " * 9_000,
+        "a;" * 50_000,
+    ],
 )
 def test_a_line_that_is_made_to_hurt_does_not(text: str) -> None:
     begun = time.process_time()
     risk.of_command(text)
     any_prefix(read(text))
-    assert time.process_time() - begun < 10
+    assert time.process_time() - begun < 5
 
 
 @pytest.mark.parametrize("text", ["'a'=/../bin/rm x", '"a=/../bin/rm" x', "\\a=/../bin/rm x"])

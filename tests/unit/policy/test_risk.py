@@ -26,6 +26,9 @@ from palyra.policy import risk
         "npm test 2>&1 | tail -5",
         "git commit -m 'it works; really'",
         "ls # and no more",
+        "NODE_ENV=test npm test",
+        "env PYTHONUNBUFFERED=1 pytest -q",
+        "GIT_AUTHOR_DATE=2026-01-01 git commit -m x",
     ],
 )
 def test_ordinary_commands_are_of_medium_risk(command: str) -> None:
@@ -87,6 +90,8 @@ def test_ordinary_commands_are_of_medium_risk(command: str) -> None:
         "{rm,-rf,x}",
         "${X:-rm} x",
         "LD_PRELOAD=./x.so ls",
+        "NODE_OPTIONS=--require=./x.js npm test",
+        "PYTHONPATH=. NODE_ENV=test pytest",
         "env GIT_PAGER=x git log",
         "make test SHELL=/tmp/x",
         "ls \u202e txt.exe",
