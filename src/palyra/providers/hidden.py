@@ -65,9 +65,9 @@ class Hidden:
                 elif shown:
                     yield ReasoningDelta(shown)
             case CallProposed():
+                tool, malformed = self._out_of_text(event.tool), self._out_of_text(event.malformed)
                 arguments = self._out_of_data(event.arguments)
-                malformed = self._out_of_text(event.malformed)
-                yield msgspec.structs.replace(event, arguments=arguments, malformed=malformed)
+                yield msgspec.structs.replace(event, tool=tool, arguments=arguments, malformed=malformed)
             case _:
                 yield event
 

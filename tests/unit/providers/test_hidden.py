@@ -84,6 +84,12 @@ def test_a_call_has_no_key_in_its_arguments(hidden: Hidden) -> None:
     assert seen.arguments == {"url": "https://x.y/?k=[redacted]", "more": [{"[redacted]": 1}]}
 
 
+def test_a_call_has_no_key_in_its_name(hidden: Hidden) -> None:
+    (seen,) = shown(hidden, CallProposed(call_id="1", tool=f"a{KEY}", arguments={}))
+    assert isinstance(seen, CallProposed)
+    assert seen.tool == "a[redacted]"
+
+
 def test_without_a_key_nothing_is_touched() -> None:
     event = TextDelta("sk-proj-")
     assert shown(Hidden(), event) == [event]
