@@ -41,6 +41,8 @@ class Vectors(BaseHTTPRequestHandler):
             self._say(400, {"error": {"message": "No.", "type": "invalid_request_error"}})
         elif texts[0] == "break":
             self._say(200, {"object": "something else"})
+        elif texts[0] in ("half", "nested"):
+            self._say(200, {"data": [{"embedding": [[0.5]] if texts[0] == "nested" else "AAAAPw=="}]})
         elif texts[0] == "uncounted":
             # As little as some servers send.
             self._say(200, {"data": [{"embedding": [0.5, -1.0]} for _ in texts], "usage": None})
@@ -271,10 +273,16 @@ def test_what_fails_is_void_and_said_in_words(new_sqlite_daemon: NewDaemon, conn
     assert refused.value.status_code == 502
     with pytest.raises(APIStatusError, match="something else"):
         embed(ai, "break")
+    with pytest.raises(APIStatusError, match="gave only 1 of the 2 embeddings"):
+        embed(ai, "half", "x")
+    with pytest.raises(APIStatusError, match="something else"):
+        embed(ai, "nested")
     used = daemon.get("/usage")["total"]
-    # Refused costs nothing; of two others nobody counted.
-    assert (used["turns"], used["voided"], used["estimated"]) == (4, 2, 2)
-    assert used["input_tokens"] == uncounted + 7 + broken
+    # Refused costs nothing; of the others nobody counted.
+    assert (used["turns"], used["voided"], used["estimated"]) == (6, 4, 4)
+    unfit = most_tokens("half") + most_tokens("x") + most_tokens("nested")
+    assert used["input_tokens"] == uncounted + 7 + broken + unfit
+    assert connect(daemon).embeddings.create(model="acme/vectors-1", input="half").data[0].embedding == [0.5]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,6 +37,8 @@ NAME_CHARS = 100
 CAN_NOT_WAIT = "It asks before more is spent, but a call for embeddings can not wait for an answer: it is refused."
 
 RULES: Rules = {}
+_VECTOR = re.compile(rb"\[[-+0-9.eE,\s]*\]|\"(?:[^\"\\]+|\\.)*\"")
+"""In JSON that is known to be sound."""
 
 
 class NoEmbeddings(ModelNotFound):
@@ -79,7 +82,8 @@ class EmbeddingsAnswer(Struct, frozen=True, kw_only=True):
 class _Vector(Struct):
     """A vector as providers send it: some leave out what goes without saying."""
 
-    embedding: list[float] | str
+    embedding: msgspec.Raw
+    """Passed on as it is: read, the numbers of a large answer would take several times its room."""
     index: int | None = None
     object: str = "embedding"
 
@@ -134,13 +138,20 @@ class Embeddings:
         remote = self._parts.remote(wanted.provider, wanted.model)
         answer = await remote.pass_on(Passed("/embeddings", {"Content-Type": "application/json"}, content))
         try:
-            return await asyncio.to_thread(_read, answer, wanted)
+            vectors = await asyncio.to_thread(_read, answer, wanted)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ProviderFailed(
                 f"{wanted.provider} gave no embeddings for {wanted.model}, but something else. Check its base_url, and"
                 " the model.",
                 kind=FailureKind.MALFORMED,
             ) from error
+        if vectors.count < wanted.texts:
+            raise ProviderFailed(
+                f"{wanted.provider} gave only {vectors.count} of the {wanted.texts} embeddings that {wanted.model} was"
+                " asked for: send fewer texts at once.",
+                kind=FailureKind.MALFORMED,
+            )
+        return vectors
 
     def _target(self, name: str) -> tuple[str, str]:
         settings = self._parts.settings()
@@ -193,16 +204,19 @@ def _read(answer: bytes, wanted: Wanted) -> Vectors:
     usage = Usage(input_tokens=counted) if 0 < counted <= MOST_TOKENS else None
     tokens = usage.input_tokens if usage is not None else wanted.tokens
     told_usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    told = EmbeddingsAnswer(
-        object=given.object,
-        data=[
-            Embedding(object=one.object, index=place if one.index is None else one.index, embedding=one.embedding)
+    if not all(_VECTOR.fullmatch(one.embedding) for one in given.data):
+        raise msgspec.ValidationError("a vector is a list of numbers, or base64 of them")
+    # As `EmbeddingsAnswer` is, but for the vectors.
+    told = {
+        "object": given.object,
+        "data": [
+            {"object": one.object, "index": place if one.index is None else one.index, "embedding": one.embedding}
             for place, one in enumerate(given.data)
         ],
-        model=given.model or wanted.model,
-        usage=told_usage if usage is None else {**told_usage, **(given.usage or {})},
-    )
-    return Vectors(msgspec.json.encode(told), len(told.data), usage)
+        "model": given.model or wanted.model,
+        "usage": told_usage if usage is None else {**told_usage, **(given.usage or {})},
+    }
+    return Vectors(msgspec.json.encode(told), len(given.data), usage)
 
 
 def _told(refused: BudgetRefused) -> str:
