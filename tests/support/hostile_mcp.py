@@ -84,6 +84,13 @@ def call(how: str, number: Json, asked: Json) -> Json:
         case "error":
             error = {"code": -32000, "message": "the printer has no paper"}
             return send({"jsonrpc": "2.0", "id": number, "error": error})
+        case "deaf":
+            os.close(0)
+            send({"jsonrpc": "2.0", "id": number, "result": {"content": [{"type": "text", "text": how}]}})
+            time.sleep(3600)
+        case "noise":
+            while True:
+                os.write(2, b"x" * 65536)
         case "stall":
             time.sleep(3600)
         case "die":

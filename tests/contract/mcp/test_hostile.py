@@ -27,6 +27,7 @@ pytestmark = pytest.mark.timeout(60)
         ("flood", "it floods"),
         ("nonsense", "it does not speak MCP"),
         ("die", "it ended with exit code 3: the disk is on fire"),
+        ("noise", "it floods"),
     ],
 )
 async def test_a_call_ends_with_what_went_wrong(sqlite: SqliteEngine, keep: Keep, how: str, reason: str) -> None:
@@ -212,3 +213,13 @@ async def test_one_that_no_longer_says_what_its_tools_are_is_started_anew(
         with pytest.raises(McpServerDown, match=r"did not say within 0\.3 s what its tools are"):
             await kept.mcp.test("s")
         await kept.reaches(ServerState.FAILED)
+
+
+async def test_one_that_hears_nothing_any_more_is_started_anew(sqlite: SqliteEngine, keep: Keep) -> None:
+    async with keep(sqlite, s=hostile("deaf")) as kept:
+        await kept.accepts()
+        assert (await kept.call("mcp.s.echo")).text == "deaf"
+        lost = await kept.call("mcp.s.echo")
+        down = await kept.reaches(ServerState.FAILED)
+    assert (lost.outcome, "it closed its input" in lost.text) == (Outcome.ERROR, True)
+    assert "it closed its input" in down.reason

@@ -83,12 +83,15 @@ class Pipe:
                 self._give_up(await self._end())
             except asyncio.LimitOverrunError:
                 self._give_up(Unusable(f"it sent a message of over {MOST_LINE_BYTES >> 20} MiB"))
-            try:
-                flow.add(1, len(line))
-            except Unusable as error:
-                self._give_up(error)
+            self._count(flow, 1, len(line))
             if (message := self._message(line)) is not None:
                 await self._incoming.send(message)
+
+    def _count(self, flow: Flow, messages: int, size: int) -> None:
+        try:
+            flow.add(messages, size)
+        except Unusable as error:
+            self._give_up(error)
 
     def _message(self, line: bytes) -> SessionMessage | None:
         try:
@@ -111,21 +114,25 @@ class Pipe:
         assert self._process.stdin is not None
         async for item in self._outgoing:
             text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-            # A program that is gone is found out by the reader, which can say why.
-            with suppress(ConnectionError):
+            try:
                 self._process.stdin.write(text.encode() + b"\n")
                 await self._process.stdin.drain()
+            except ConnectionError:
+                self._give_up(await self._end("it closed its input"))
 
     async def _listen(self) -> None:
         """Keep the end of what it says on its standard error."""
         assert self._process.stderr is not None
+        flow = Flow()
         while piece := await self._process.stderr.read(BLOCK_BYTES):
+            self._count(flow, 0, len(piece))
             self._said = (self._said + piece)[-SAID_BYTES:]
 
-    async def _end(self) -> Exception:
+    async def _end(self, otherwise: str = "it closed its output") -> Exception:
+        """Say how the program has ended; what else it did, if it has not."""
         code = await _code(self._process)
         said = " ".join(self._said.decode(errors="replace").split())
-        why = f"it ended with exit code {code}" if code is not None else "it closed its output"
+        why = f"it ended with exit code {code}" if code is not None else otherwise
         return Unusable(f"{why}: {said}" if said else why)
 
 
