@@ -113,6 +113,8 @@ class ResponsesReader:
         """It says its messages in pieces."""
         self._said = False
         """It has said one at once."""
+        self._sealed = False
+        """It has sent a sealed thought."""
         self._declined = False
         self._over = False
 
@@ -179,6 +181,7 @@ class ResponsesReader:
     def _thought(self, item: _Item) -> Iterator[ModelEvent]:
         """End a thought, with what the model is to be shown again of it."""
         if item.encrypted_content:
+            self._sealed = True
             sealed = {"encrypted_content": item.encrypted_content, "summary": item.summary or []}
             yield ReasoningDelta(dialect=NAME, data={**sealed, "by": thinker(self._target)})
 
@@ -205,9 +208,10 @@ class ResponsesReader:
             return
         self._over = True
         # Some servers send the items only here.
-        said = self._said
+        known = {"message": self._said, "reasoning": self._sealed}
         for place, item in enumerate(response.output or ()):
-            if (item.type == "message" and not said) or (item.type == "function_call" and not self._is_known(item)):
+            has_come = self._is_known(item) if item.type == "function_call" else known.get(item.type, False)
+            if not has_come:
                 yield from self._item(_Event(output_index=place), item)
         if self._stops is not None and (rest := self._stops.rest()):
             yield TextDelta(rest)

@@ -101,11 +101,21 @@ def test_pictures_are_sent_as_parts() -> None:
     ]
 
 
-def test_sealed_thoughts_go_back_to_who_thought_them() -> None:
-    sealed = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
-    events = read(
-        DIALECT, PROMPT, TARGET, [{"type": "response.output_item.done", "item": sealed}, text("Yes."), done()]
-    )
+SEALED: JsonObject = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
+THOUGHT: JsonObject = {"type": "response.output_item.done", "item": SEALED}
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [THOUGHT, text("Yes."), done()],
+        [THOUGHT, text("Yes."), done(output=[SEALED])],
+        [text("Yes."), done(output=[SEALED])],
+    ],
+    ids=["as it comes", "twice", "at the end"],
+)
+def test_sealed_thoughts_go_back_to_who_thought_them(pieces: list[JsonObject]) -> None:
+    events = read(DIALECT, PROMPT, TARGET, pieces)
     said = Message(role=Role.ASSISTANT, text="Yes.", reasoning=kept(events))
     silent = Message(role=Role.ASSISTANT, text="", reasoning=kept(events))
 
