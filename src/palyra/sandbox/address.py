@@ -28,6 +28,7 @@ _PUBLIC_V6 = ip_network("2000::/3")
 _REFUSED_V6 = tuple(
     (ip_network(network), what)
     for network, what in (
+        ("::1/128", "this machine"),
         ("::/96", "an IPv4 address in IPv6"),
         ("::ffff:0:0/96", "an IPv4 address in IPv6"),
         ("::ffff:0:0:0/96", "an IPv4 address in IPv6"),

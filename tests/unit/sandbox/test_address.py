@@ -25,6 +25,11 @@ def test_what_is_not_public_is_refused(text: str) -> None:
     assert fault(ip_address(text), 443)
 
 
+@pytest.mark.parametrize("text", ["127.0.0.1", "::1"])
+def test_this_machine_is_called_so(text: str) -> None:
+    assert fault(ip_address(text), 443) == "this machine"
+
+
 @pytest.mark.parametrize("text", PUBLIC)
 def test_what_is_public_may_be_reached(text: str) -> None:
     assert fault(ip_address(text), 443) == ""
