@@ -84,6 +84,12 @@ def call(how: str, number: Json, asked: Json) -> Json:
         case "error":
             error = {"code": -32000, "message": "the printer has no paper"}
             return send({"jsonrpc": "2.0", "id": number, "error": error})
+        case "half":
+            # As JavaScript writes a text that was cut within a letter.
+            content = [{"type": "text", "text": "a smile: \ud83d"}]
+            return send({"jsonrpc": "2.0", "id": number, "result": {"content": content}})
+        case "list":
+            return send([{"jsonrpc": "2.0", "id": number, "result": {"content": []}}])
         case "deaf":
             os.close(0)
             send({"jsonrpc": "2.0", "id": number, "result": {"content": [{"type": "text", "text": how}]}})

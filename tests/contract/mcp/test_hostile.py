@@ -28,6 +28,7 @@ pytestmark = pytest.mark.timeout(60)
         ("nonsense", "it does not speak MCP"),
         ("die", "it ended with exit code 3: the disk is on fire"),
         ("noise", "it floods"),
+        ("list", "it sent a message that can not be read: JSONRPCRequest: Input should be"),
     ],
 )
 async def test_a_call_ends_with_what_went_wrong(sqlite: SqliteEngine, keep: Keep, how: str, reason: str) -> None:
@@ -223,3 +224,10 @@ async def test_one_that_hears_nothing_any_more_is_started_anew(sqlite: SqliteEng
         down = await kept.reaches(ServerState.FAILED)
     assert (lost.outcome, "it closed its input" in lost.text) == (Outcome.ERROR, True)
     assert "it closed its input" in down.reason
+
+
+async def test_half_a_letter_in_a_result_is_replaced(sqlite: SqliteEngine, keep: Keep) -> None:
+    async with keep(sqlite, s=hostile("half")) as kept:
+        await kept.accepts()
+        done = await kept.call("mcp.s.echo")
+    assert (done.outcome, done.text) == (Outcome.OK, "a smile: ?")

@@ -4,6 +4,8 @@ The SDK has such a transport, which reads lines of any length and tells nobody w
 """
 
 import asyncio
+import json
+import re
 import shutil
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
@@ -16,12 +18,14 @@ import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
-from palyra.tools.mcp.wire import MOST_LINE_BYTES, MOST_NONSENSE, Flow, Unusable
+from palyra.tools.mcp.wire import MOST_LINE_BYTES, MOST_NONSENSE, Flow, Unusable, first_fault
 
 BLOCK_BYTES = 64 * 1024
 TOOLS_CHANGED = "notifications/tools/list_changed"
 SAID_BYTES = 400
 ENDING_SECONDS = 1.0
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+"""An escape of half a letter, which JSON may hold and no text."""
 
 Received = SessionMessage | Exception
 
@@ -95,15 +99,14 @@ class Pipe:
 
     def _message(self, line: bytes) -> SessionMessage | None:
         try:
-            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+            message = _read(line)
             if isinstance(message, types.JSONRPCNotification) and message.method != TOOLS_CHANGED:
                 return None  # progress and log lines, which nobody reads: they would only take time
             return SessionMessage(message)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if b'"jsonrpc"' in line:
                 # An answer among them would be waited for in vain.
-                why = str(error).splitlines()[-1].strip()
-                self._give_up(Unusable(f"it sent a message that can not be read: {why}"))
+                self._give_up(Unusable(f"it sent a message that can not be read: {first_fault(error)}"))
             self._nonsense += 1
             if self._nonsense > MOST_NONSENSE:
                 shown = line[:80].decode(errors="replace").strip()
@@ -134,6 +137,17 @@ class Pipe:
         said = " ".join(self._said.decode(errors="replace").split())
         why = f"it ended with exit code {code}" if code is not None else otherwise
         return Unusable(f"{why}: {said}" if said else why)
+
+
+def _read(line: bytes) -> types.JSONRPCMessage:
+    try:
+        return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        if not _HALF.search(line):
+            raise
+        # A program that cuts a text within a letter writes the half of it that is left.
+        whole = json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8", "replace")
+        return types.jsonrpc_message_adapter.validate_json(whole, by_name=False)
 
 
 async def _code(process: Process) -> int | None:

@@ -36,3 +36,12 @@ class Flow:
             if time.monotonic() - self._began < WINDOW_SECONDS:
                 raise Unusable(f"it floods: {self._messages} messages, {self._size} bytes within {WINDOW_SECONDS:g} s")
             self._began, self._messages, self._size = time.monotonic(), 0, 0
+
+
+def first_fault(error: Exception) -> str:
+    """Say what is wrong with a message, in the words of whoever checked it first, and without its content."""
+    faults = error.errors(include_url=False, include_input=False) if hasattr(error, "errors") else ()
+    if not faults:
+        return str(error)
+    place = ".".join(map(str, faults[0]["loc"]))
+    return f"{place}: {faults[0]['msg']}" if place else str(faults[0]["msg"])

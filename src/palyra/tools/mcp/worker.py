@@ -37,7 +37,7 @@ from palyra.core.errors import PalyraError
 from palyra.core.version import VERSION
 from palyra.tools.mcp import web
 from palyra.tools.mcp.pipe import Pipe
-from palyra.tools.mcp.wire import MOST_LINE_BYTES, MOST_LISTED, MOST_PAGES, MOST_RESULT_CHARS, Unusable
+from palyra.tools.mcp.wire import MOST_LINE_BYTES, MOST_LISTED, MOST_PAGES, MOST_RESULT_CHARS, Unusable, first_fault
 
 SAID_CHARS = 500
 CLOSED = "Connection closed"
@@ -202,12 +202,12 @@ def _words(error: BaseException) -> str:
     if isinstance(error, PalyraError):
         text = error.detail
     elif isinstance(error, MCPError):
-        text = error.error.message
+        # Of a fault in an answer the SDK repeats the answer, and where to read about such faults.
+        text = error.error.message.partition(" [type=")[0]
     elif isinstance(error, Unusable):
         text = str(error)
     elif isinstance(error, ValidationError):
-        first = error.errors(include_url=False, include_input=False)[0]
-        text = f"its answer is not MCP: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        text = f"its answer is not MCP: {first_fault(error)}"
     else:
         text = f"{type(error).__name__}: {error}"
     return " ".join(text.split())[:SAID_CHARS] or type(error).__name__
