@@ -267,6 +267,8 @@ async def test_a_call_is_a_run_of_its_own_to_a_budget_of_runs(begin: Begin) -> N
         await world.embeddings.ask(texts(), vectors(TOKENS))
     with pytest.raises(BudgetRefused):
         await world.embeddings.ask(texts(tokens=TOKENS + 1), vectors())
+    # There may be very many of them, and nobody will ever ask again what one of them took.
+    assert await world.engine.read(spending.all_of) == []
 
 
 async def test_a_model_without_a_price_is_refused_in_the_words_that_turns_have(begin: Begin) -> None:

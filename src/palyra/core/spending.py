@@ -80,6 +80,8 @@ class Spender(NamedTuple):
     """Nothing was spent for that run yet, and nobody else spends for it."""
     lifted: tuple[str, ...] = ()
     """The budgets that it may go beyond."""
+    is_alone: bool = False
+    """The turn is all that will ever be spent for that run."""
 
 
 class Account(NamedTuple):

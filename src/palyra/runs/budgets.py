@@ -108,7 +108,10 @@ class Budgets:
             return ()
         applied = list(_applied(conn, settings.budgets, spender, model, at))
         new_run = spender.run_id if spender.is_new else None
-        held = spending.hold(conn, (each.account for each in applied), at=at, new_run=new_run)
+        # Of a run that has this turn alone nobody will ever ask what stands in its account: there need be none.
+        own = {each.account: Amount() for each in applied if spender.is_alone and each.budget.per is Per.RUN}
+        shared = (each.account for each in applied if each.account not in own)
+        held = own | spending.hold(conn, shared, at=at, new_run=new_run)
         short = list(_short(applied, held, reserved, model=model, currency=settings.currency, at=at))
         short = _told(conn, spender, short, at=at)
         if refused := list(_refused(spender, short)):

@@ -233,7 +233,9 @@ class Embeddings:
             resolved = self._resolve(conn, wanted, at=at)
             session = resolved.session
             agent, _ = choose(conn, wanted.principal, session)
-            spender = Spender(wanted.principal, agent.agent_id, session.session_id, request_id, is_new=True)
+            spender = Spender(
+                wanted.principal, agent.agent_id, session.session_id, request_id, is_new=True, is_alone=True
+            )
             event = EmbeddingsStarted(
                 at=at,
                 actor=wanted.principal,
