@@ -69,6 +69,11 @@ def _faults_of_provider(name: str, provider: ModelProvider) -> Iterator[Fault]:
             )
 
 
+def _shown_server(server: McpServer) -> McpServer:
+    url = mcp.shown_url(server.url) if server.url is not None else None
+    return msgspec.structs.replace(server, url=url, env=_hidden(server.env), headers=_hidden(server.headers))
+
+
 def _shown_provider(provider: ModelProvider) -> ModelProvider:
     def safe(text: str) -> str:
         return text if text.partition(":")[0] in KINDS else "***"
@@ -89,7 +94,7 @@ TABLES = {
             McpServer,
             mcp.faults,
             _texts_of_server,
-            lambda server: msgspec.structs.replace(server, env=_hidden(server.env), headers=_hidden(server.headers)),
+            _shown_server,
         ),
         Table("model.providers", ModelProvider, _faults_of_provider, _texts_of_provider, _shown_provider),
         Table("spending.budgets", Budget, budget.faults, lambda _: iter(()), lambda entry: entry),

@@ -18,6 +18,7 @@ from palyra.config import (
     unresolved,
 )
 from palyra.core.limits import Limits
+from palyra.core.mcp import place_of
 from palyra.home import Home, choose_home, find_home
 from palyra.references import secret_of
 from palyra.settings import GatewaySettings, HttpSettings, JournalSettings, RunSettings, Settings, SettingsInvalid
@@ -406,6 +407,17 @@ def test_mcp_servers_are_read_with_their_secrets_named(place: Home) -> None:
 def test_a_wrong_mcp_server_is_refused_with_the_reason(place: Home, text: str, complaint_about: str) -> None:
     written(place, f"[mcp.servers.a]\n{text}\n")
     assert complaint_about in complaint(place)
+
+
+def test_a_key_in_the_address_of_an_mcp_server_is_not_shown(place: Home) -> None:
+    written(place, '[mcp.servers.a]\nurl = "https://example.org/mcp?profile=x&apiKey=s3cret"\n')
+    settings = load(place, environ={})
+    server = settings.mcp.servers["a"]
+    assert server.url == "https://example.org/mcp?profile=x&apiKey=s3cret"
+    shown = "https://example.org/mcp?profile=***&apiKey=***"
+    assert place_of(server) == shown
+    assert shown in str(effective(settings)["mcp.servers"])
+    assert "s3cret" not in str(effective(settings))
 
 
 def test_the_name_of_an_mcp_server_is_part_of_names_of_tools(place: Home) -> None:

@@ -16,6 +16,7 @@ MAX_SERVERS = 32
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 _URL = re.compile(r"https?://[^\s/@\\]+(/[^\s\\]*)?")
+_VALUE = re.compile(r"([?&][^=&#]*=)[^&#]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _FOR_PROGRAMS = ("args", "env", "cwd", "sandbox", "network")
@@ -185,7 +186,12 @@ _PLAIN = McpServer()
 
 def place_of(server: McpServer) -> str:
     """Return what a person is shown of where a server is."""
-    return server.url if server.url is not None else " ".join((server.command or "", *server.args))
+    return shown_url(server.url) if server.url is not None else " ".join((server.command or "", *server.args))
+
+
+def shown_url(url: str) -> str:
+    """Return an address as it may be shown: many a server takes its key in the query."""
+    return _VALUE.sub(r"\1***", url)
 
 
 def place_digest(server: McpServer) -> str:

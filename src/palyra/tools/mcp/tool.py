@@ -11,7 +11,7 @@ from palyra.core import labels
 from palyra.core.effect import Effect
 from palyra.core.errors import Denied
 from palyra.core.ids import PrincipalId
-from palyra.core.mcp import McpServer, McpTool
+from palyra.core.mcp import McpServer, McpTool, shown_url
 from palyra.core.tool import JsonObject, Runtime, ToolSpec
 from palyra.policy.calls import of_call
 from palyra.tools.base import Tool, ToolContext
@@ -66,7 +66,7 @@ def _summary(tool: McpTool, arguments: JsonObject) -> str:
 
 
 def _detail(tool: McpTool, server: McpServer, arguments: JsonObject) -> str:
-    kind = server.url if server.url is not None else f"the program {server.command}"
+    kind = shown_url(server.url) if server.url is not None else f"the program {server.command}"
     return (
         f"tool {tool.tool} of {kind}\narguments:\n{json.dumps(arguments, indent=2, ensure_ascii=False, sort_keys=True)}"
     )
