@@ -125,3 +125,28 @@ async def test_one_that_floods_is_ended(sqlite: SqliteEngine, keep: Keep) -> Non
         await kept.secrets.set(OWNER, "key", KEY.encode())
         await kept.mcp.restart("s")
         await eventually(lambda: "it floods" in kept.standing().reason, timeout=30.0)
+
+
+@pytest.mark.parametrize(
+    ("is_cut", "reason"),
+    [(True, "the connection to it failed: "), (False, "it did not answer in time")],
+    ids=["cut off", "silent"],
+)
+async def test_a_connection_that_leads_nowhere_is_the_reason(
+    sqlite: SqliteEngine, keep: Keep, is_cut: bool, reason: str
+) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        if is_cut:
+            writer.transport.abort()
+        else:
+            await reader.read()
+            writer.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp"
+    async with keep(sqlite, s=McpServer(url=url, allow_private=True, timeout_seconds=1)) as kept:
+        found = await kept.reaches(ServerState.FAILED)
+    listening.close()
+    assert found.reason.startswith(reason)
+    assert not found.reason.endswith(": ")

@@ -17,6 +17,7 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, NoReturn
 
+import httpx2
 from mcp import Client, MCPError
 from mcp.types import (
     CONNECTION_CLOSED,
@@ -208,6 +209,10 @@ def _words(error: BaseException) -> str:
         text = str(error)
     elif isinstance(error, ValidationError):
         text = f"its answer is not MCP: {first_fault(error)}"
+    elif isinstance(error, httpx2.TimeoutException):
+        text = "it did not answer in time"
+    elif isinstance(error, httpx2.TransportError):
+        text = f"the connection to it failed: {str(error) or 'it was cut off'}"
     else:
         text = f"{type(error).__name__}: {error}"
     return " ".join(text.split())[:SAID_CHARS] or type(error).__name__
