@@ -21,6 +21,9 @@ KINDS = {
     "vault": "vault:NAME",
 }
 
+MOST_CHARS = 64 * 1024
+"""Of a file that holds a secret, as of one in the vault."""
+
 # An address such as postgresql://host is no reference.
 _REFERENCE = re.compile(r"(?P<kind>[a-z]+):(?!//)(?P<rest>.*)", re.DOTALL)
 _PASSWORD = re.compile(r"(?P<user>://[^:@/]*):.*@|(?P<word>\bpassword\s*=\s*)('[^']*'|[^&\s]*)", re.DOTALL)
@@ -85,7 +88,7 @@ def resolve(reference: Reference, *, base: Path, environ: Mapping[str, str] = os
             case "env":
                 found = environ.get(reference.rest, "")
             case "file":
-                found = (base / Path(os.path.expanduser(reference.rest))).read_text("utf-8")
+                found = _from_file(reference, base / Path(os.path.expanduser(reference.rest)))
             case "keyring":
                 found = _from_keyring(reference)
             case _:
@@ -101,6 +104,15 @@ def resolve(reference: Reference, *, base: Path, environ: Mapping[str, str] = os
 def redacted(text: str) -> str:
     """Return an address without its password."""
     return _PASSWORD.sub(lambda found: f"{found['user']}:***@" if found["user"] else f"{found['word']}***", text)
+
+
+def _from_file(reference: Reference, path: Path) -> str:
+    with path.open(encoding="utf-8") as file:
+        found = file.read(MOST_CHARS + 1)
+    if len(found) > MOST_CHARS:
+        # A device, say, has no end.
+        raise ReferenceUnresolved(f"{reference} holds more than {MOST_CHARS} characters, which is no secret.")
+    return found
 
 
 def _from_keyring(reference: Reference) -> str:

@@ -47,6 +47,7 @@ def test_a_variable_and_a_file_are_read_when_they_are_used(tmp_path: Path) -> No
     [
         ("env:NOT_THERE", "there is nothing at env:NOT_THERE"),
         ("file:not-there", r"file:not-there can not be read \(No such file or directory\)"),
+        ("file:/dev/zero", "holds more than 65536 characters"),
         ("file:empty", "there is nothing at file:empty"),
         ("file:binary", r"can not be read \(no UTF-8\)"),
         ("file:.", "can not be read"),
