@@ -107,8 +107,8 @@ def call(how: str, number: Json, asked: Json) -> Json:
         case "wrong":
             return send({"jsonrpc": "2.0", "id": number, "result": {"content": [{"type": "text", "text": 3}]}})
         case "pattern":
-            content = {"content": [], "structuredContent": {"a": "a" * 40 + "!"}}
-            return send({"jsonrpc": "2.0", "id": number, "result": content})
+            shaped = {"content": [], "structuredContent": {"a": "a" * 40 + "!"}}
+            return send({"jsonrpc": "2.0", "id": number, "result": shaped})
         case _:
             pass
     send({"jsonrpc": "2.0", "id": number, "result": {"content": [{"type": "text", "text": how}]}})
