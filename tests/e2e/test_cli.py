@@ -227,6 +227,7 @@ def test_a_second_daemon_on_the_same_home_is_refused(daemon: Daemon) -> None:
 
 
 def test_a_reader_that_leaves_early_is_no_error(daemon: Daemon) -> None:
+    assert command(daemon.home.path, "run", "-m", "Hello.").returncode == 0
     done = subprocess.run(
         f"{sys.executable} -m palyra runs tape | head -1",
         shell=True,

@@ -16,6 +16,7 @@ from tests.support.daemon import Daemon
 
 Json = Any
 
+TOLD = {"do": "text", "text": "That is all."}
 SCRIPT = {
     "rules": [
         {
@@ -33,7 +34,7 @@ SCRIPT = {
         },
         {
             "when": {"contains": "token", "tools": True},
-            "turns": [[{"do": "call", "tool": "files.read", "arguments": {"path": "HOME/token"}}], []],
+            "turns": [[{"do": "call", "tool": "files.read", "arguments": {"path": "HOME/token"}}], [TOLD]],
         },
     ],
     "default": [{"do": "text", "text": "{result}"}],

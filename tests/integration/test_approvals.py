@@ -21,7 +21,7 @@ from palyra.runs.approvals import (
     GrantNotFound,
     ScopeTooWide,
 )
-from palyra.runs.channels import Channels
+from palyra.runs.channels import GRACE_SECONDS, Channels
 from palyra.runs.watch import Watch
 from palyra.tools.base import Tool, ToolContext, tool
 from tests.integration.cast import first_calls, results
@@ -328,6 +328,15 @@ async def test_what_is_dangerous_is_denied_at_once_when_nobody_can_be_asked(begi
     assert (await world.ended(said)).status is RunStatus.DONE
     assert "no_approval_channel" in results(world.prompts[-1])[0]
     assert pen.written == []
+
+
+async def test_somebody_who_may_be_coming_is_waited_for_once_and_not_for_every_call(begin: Begin) -> None:
+    pen = Pen(risk=Risk.HIGH)
+    world = await begin(writes(*"abcdefgh"), tools=[pen.tool])
+    said = await world.say("Write.")
+    assert (await world.ended(said)).status is RunStatus.DONE
+    assert sum("no_approval_channel" in result for result in results(world.prompts[-1])) == len("abcdefgh")
+    assert (await world.state(said)).carried_ms < 4 * GRACE_SECONDS * 1000
 
 
 async def test_what_is_dangerous_is_asked_when_the_owner_looks_into_the_inbox(begin: Begin) -> None:

@@ -40,6 +40,8 @@ class Judged:
     labels: tuple[str, ...]
     has_channel: bool
     manifest_hash: str | None = None
+    nobody_came: bool = False
+    """Somebody who could be asked was waited for, in vain."""
 
 
 class Judge:
@@ -66,11 +68,13 @@ class Judge:
         grants: Sequence[Grant],
         origin: tuple[str, ...],
         answered: bool = False,
+        patient: bool = True,
         signals: tuple[str, ...] = (),
     ) -> Judged | BadCall:
         """Return what may be done about the call; `origin` says where its arguments come from.
 
-        One that a person has `answered` about needs nobody who could be asked.
+        One that a person has `answered` about needs nobody who could be asked. Whoever is not `patient` does not wait
+        for somebody who may be on the way.
         """
         arguments = check(catalog, call)
         if isinstance(arguments, BadCall):
@@ -89,15 +93,15 @@ class Judge:
         def ask(has_channel: bool) -> Awaitable[Judgement]:
             return self._ask(state, tool, effect, grants, origin, manifest, signals, has_channel=has_channel)
 
-        judgement = await ask(has_channel)
-        if judgement.verdict is Verdict.DENY and not has_channel:
+        judgement, nobody_came = await ask(has_channel), False
+        if judgement.verdict is Verdict.DENY and not has_channel and patient:
             # Somebody may be on the way here, and that may be all that is missing.
             with_channel = await ask(True)
-            if with_channel.verdict is not Verdict.DENY and await self._channels.wait_for(
-                state.principal, state.session_id
-            ):
-                has_channel, judgement = True, with_channel
-        return Judged(effect, judgement, origin, has_channel, manifest.digest if manifest is not None else None)
+            if with_channel.verdict is not Verdict.DENY:
+                has_channel = await self._channels.wait_for(state.principal, state.session_id)
+                judgement, nobody_came = with_channel if has_channel else judgement, not has_channel
+        manifest_hash = manifest.digest if manifest is not None else None
+        return Judged(effect, judgement, origin, has_channel, manifest_hash, nobody_came)
 
     async def _ask(
         self,

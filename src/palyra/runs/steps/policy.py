@@ -45,6 +45,7 @@ class PolicyStep:
         context = self._workbench.context(state, agent)
         origin = origins(entries, (call.call_id for call in step.calls))
         decided: list[RunEvent] = []
+        patient = True
         for call in step.calls:
             judged = await self._judge.judge(
                 state,
@@ -55,8 +56,11 @@ class PolicyStep:
                 origin=origin.get(call.call_id, ()),
                 # Whoever wrote the arguments has answered, be he gone by now.
                 answered=state.call(call.call_id).edited,
+                # Once for all calls of the turn: the rest would only add up.
+                patient=patient,
                 signals=warned.signals,
             )
+            patient = patient and not (isinstance(judged, Judged) and judged.nobody_came)
             decided.append(self._decided(state, call, judged, origin.get(call.call_id, ()), warned))
         await emit(decided)
         if self._shadows is not None and self._shadows.active:
