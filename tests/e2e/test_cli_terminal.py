@@ -124,6 +124,8 @@ def terminal(home: Path, *args: str, term: str = "xterm") -> Iterator[Terminal]:
     process = subprocess.Popen(
         # A controlling terminal is what turns Ctrl-C into a signal.
         [setsid, "--ctty", sys.executable, "-m", "palyra", *args],
+        # Whoever runs the tests in the background may have them ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
