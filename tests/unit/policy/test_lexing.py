@@ -78,7 +78,6 @@ def test_a_rule_that_forbids_a_program_is_not_evaded(text: str) -> None:
 _PIECES = st.sampled_from([" ", " ", "\t", "\n", "a", "b", "'", '"', "\\", "#", ";", "&&", "\\\n", "$'", "a b", " #"])
 
 
-@pytest.mark.skipif(BASH is None, reason="there is no bash to compare with")
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(_PIECES, min_size=1, max_size=14).map("".join))
 def test_what_bash_runs_is_what_was_found(text: str) -> None:
