@@ -12,7 +12,7 @@ Then the same at once: many writers on real connections, while accounts are open
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -244,14 +244,20 @@ class Ledger:
             guard = budgets.guard(state, model, reserved, self.now)
             self.add(conn, run, *guard(conn), a_context(state.inputs), started)
 
+        if not self.is_admitted(unit, short):
+            return
+        run.open, run.reserved = Noted(run, model, self.now, reserved.tokens, reserved.micros), reserved
+        self.turns.append(run.open)
+
+    def is_admitted(self, unit: Callable[[Connection], None], short: Sequence[str]) -> bool:
+        """Carry out what takes money; it is refused by the budgets that are `short`, and by no others."""
         if expected := [name for name in short if name != "told"]:
             with pytest.raises(BudgetRefused) as refused:
                 self.writer.write(unit)
             assert [one.budget for one in refused.value.overdrawn] == expected
-            return
+            return False
         self.writer.write(unit)
-        run.open, run.reserved = Noted(run, model, self.now, reserved.tokens, reserved.micros), reserved
-        self.turns.append(run.open)
+        return True
 
     def end(self, run: Run, asked: int, answer: int, *, void: bool) -> None:
         noted, reserved = run.open, run.reserved
@@ -305,12 +311,8 @@ class Ledger:
             )
             embeddings.begin(conn, book, call.session_id, started, owner="home:1")
 
-        if expected := [name for name in short if name != "told"]:
-            with pytest.raises(BudgetRefused) as refused:
-                self.writer.write(unit)
-            assert [one.budget for one in refused.value.overdrawn] == expected
+        if not self.is_admitted(unit, short):
             return
-        self.writer.write(unit)
         call.open, call.reserved = Noted(call, model, self.now, reserved.tokens, reserved.micros), reserved
         self.turns.append(call.open)
         self.calls.append(call)
