@@ -1,0 +1,1 @@
+"""Attacks on a real daemon: each case tries one thing that must not work. `scripts/attack` runs them."""
