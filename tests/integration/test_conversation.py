@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from palyra.core import labels
-from palyra.core.events import ModelText, RunAccepted, SessionRenamed
+from palyra.core.events import Mode, ModelText, RunAccepted, SessionRenamed
 from palyra.core.prompt import Message, ModelEvent, Prompt, Role, TextDelta
 from palyra.core.run import RunStatus
 from palyra.core.usage import Usage
 from palyra.providers.embedded.provider import Embedded
 from palyra.providers.scripted import Call, Script, Stop, Text
+from palyra.runs.transcript import CANCELLED
 from tests.integration.cast import DONE, ECHO, first_calls, held, inputs, on_sqlite, said_by
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
@@ -164,3 +165,62 @@ async def test_sessions_do_not_hear_one_another(begin: Begin) -> None:
     world = await begin(Embedded())
     await world.ask("The code word is marmalade.", key="one")
     assert "marmalade" not in await world.ask("What did I say first?", key="two")
+
+
+async def story_teller(prompt: Prompt) -> AsyncIterator[ModelEvent]:
+    if inputs(prompt)[-1] == "Tell a story.":
+        yield TextDelta("Once upon a time ")
+        await asyncio.Event().wait()
+    yield TextDelta("Yes.")
+    yield DONE
+
+
+async def test_the_model_sees_a_cancelled_answer_as_far_as_it_was_said(begin: Begin) -> None:
+    world = await begin(Model(story_teller))
+    await world.ask("Hello.")
+    said = await world.say("Tell a story.")
+    await world.seen(said, "model_text")
+    await world.cancel(said)
+    await world.ended(said)
+    await world.ask("Never mind. What is two and two?")
+    assert [(message.role, message.text) for message in world.prompts[-1].messages] == [
+        (Role.USER, "Hello."),
+        (Role.ASSISTANT, "Yes."),
+        (Role.USER, "Tell a story."),
+        (Role.ASSISTANT, f"Once upon a time\n\n{CANCELLED}"),
+        (Role.USER, "Never mind. What is two and two?"),
+    ]
+
+
+async def test_a_message_that_was_interrupted_before_a_word_was_said_is_not_left_unanswered(begin: Begin) -> None:
+    async def hang(prompt: Prompt) -> AsyncIterator[ModelEvent]:
+        if len(inputs(prompt)) == 1:
+            await asyncio.Event().wait()
+        yield TextDelta("Yes.")
+        yield DONE
+
+    world = await begin(Model(hang))
+    first = await world.say("Delete the old files.")
+    await world.seen(first, "model_turn_started")
+    second = await world.say("No, wait.", mode=Mode.INTERRUPT)
+    await world.ended(second)
+    assert [message.text for message in world.prompts[-1].messages] == [
+        "Delete the old files.",
+        CANCELLED,
+        "No, wait.",
+    ]
+    (window,) = [entry for entry in await world.tape(second) if entry.kind == "context_assembled"]
+    assert window.event.labels == (labels.OWNER,), "what the daemon itself says makes nothing less trusted"
+
+
+async def test_a_run_that_was_cancelled_in_the_queue_is_no_part_of_the_conversation(begin: Begin) -> None:
+    gate = asyncio.Event()
+    world = await begin(held(gate))
+    first = await world.say("One.")
+    await world.seen(first, "model_turn_started")
+    second = await world.say("Two.")
+    await world.cancel(second)
+    gate.set()
+    await world.ended(first)
+    await world.ask("Three.")
+    assert [message.text for message in world.prompts[-1].messages if message.role is Role.USER] == ["One.", "Three."]

@@ -382,12 +382,16 @@ class RunFailed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_f
 
     code: str
     reason: str
+    in_conversation: bool = False
+    """Whether the conversation holds a message that says so. Entries written before this field existed have none."""
 
 
 class RunCancelled(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_cancelled"):
     """The run was ended from outside, or by its wall clock."""
 
     reason: str
+    in_conversation: bool = False
+    """Whether the conversation holds a message that says so. Entries written before this field existed have none."""
 
 
 # -- events of a session

@@ -162,9 +162,9 @@ def _apply(state: RunState, event: RunEvent) -> RunState:
             return replace(state, status=RunStatus.DONE)
         case RunFailed():
             _require(state.cancel is None, "the run is being cancelled")
-            return replace(state, status=RunStatus.FAILED, turn=None)
+            return _cut_off(state, RunStatus.FAILED)
         case RunCancelled():
-            return replace(state, status=RunStatus.CANCELLED, turn=None)
+            return _cut_off(state, RunStatus.CANCELLED)
         case RunAccepted():
             raise IllegalTransition("the run was accepted before")
         case _ as never:
@@ -178,6 +178,11 @@ def _resume(state: RunState) -> RunState:
     if state.turn is None:
         return replace(state, calls=calls)
     return _void_turn(state)
+
+
+def _cut_off(state: RunState, status: RunStatus) -> RunState:
+    """End the run where it stands. The text of a turn that had ended is part of the conversation already."""
+    return replace(state, status=status, turn=None, text=state.text if state.turn is not None else ())
 
 
 def _void_turn(state: RunState) -> RunState:
@@ -238,6 +243,7 @@ def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
                 asked=f"{event.provider}/{event.model}",
                 reserved=event.reserved,
                 text=(),
+                text_labels=event.labels,
                 reasoning=(),
                 thinks=False,
                 calls=(),

@@ -125,7 +125,9 @@ class RunState(Struct, frozen=True):
     last_turns: int = 0
     """How often a last turn was begun."""
     text: tuple[str, ...] = ()
-    """The pieces of the present turn's answer."""
+    """The pieces of the present turn's answer; of a run that failed or was cancelled, what was cut off."""
+    text_labels: tuple[str, ...] = ()
+    """Where that text comes from: the labels of the turn."""
     reasoning: tuple[Reasoning, ...] = ()
     """What the model thought in the present turn."""
     thinks: bool = False

@@ -15,6 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from msgspec.structs import replace
+
+from palyra.core import labels
 from palyra.core.budget import Warned
 from palyra.core.clock import to_ms
 from palyra.core.events import (
@@ -188,6 +191,9 @@ class Book:
 
     def add(self, state: RunState, event: RunEvent) -> RunState:
         """Take an event of a run into its state and onto the tape."""
+        if isinstance(event, RunFailed | RunCancelled) and state.started:
+            cut_off = state.text_labels if state.turn is not None and state.text else (labels.OWNER,)
+            event = replace(event, in_conversation=True, labels=labels.join(event.labels, cut_off))
         after = evolve(state, event)
         self._fresh.append(tape.Fresh(state.run_id, after.run_seq, event))
         touched = self._touched.setdefault(state.run_id, _Touched(after, self.seq))

@@ -9,7 +9,9 @@ from palyra.core.events import (
     ModelTurnEnded,
     PolicyDecided,
     RunAccepted,
+    RunCancelled,
     RunEvent,
+    RunFailed,
     ToolFinished,
     ToolProposed,
 )
@@ -17,6 +19,9 @@ from palyra.core.ids import CallId
 from palyra.core.prompt import Message, Role
 from palyra.core.run import RunState
 from palyra.core.tool import Outcome, Verdict
+
+CANCELLED = "[This run was cancelled here, before it was finished.]"
+FAILED = "[This run failed here, before it was finished.]"
 
 
 def message_of(state: RunState, event: RunEvent) -> Message | None:
@@ -45,8 +50,17 @@ def message_of(state: RunState, event: RunEvent) -> Message | None:
             return _result(call_id, Outcome.DENIED, event.reason or decision.value)
         case ToolFinished(call_id=call_id) | ChildEnded(call_id=call_id):
             return _result(call_id, event.outcome, event.text)
+        case RunCancelled(in_conversation=True):
+            return _cut_off(state, CANCELLED)
+        case RunFailed(in_conversation=True):
+            return _cut_off(state, FAILED)
         case _:
             return None
+
+
+def _cut_off(state: RunState, why: str) -> Message:
+    """Return what the model sees of a run that has no answer: without it, its input would look unanswered."""
+    return Message(role=Role.ASSISTANT, text="\n\n".join(filter(None, ("".join(state.text).rstrip(), why))))
 
 
 def _result(call_id: CallId, outcome: Outcome, text: str) -> Message:

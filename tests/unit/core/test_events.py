@@ -116,6 +116,8 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "EmbeddingsEnded": {"micros": None, "vectors": 0, "reason": "", "failure": ""},
     "ToolFinished": {"artifact": None, "attestation": None, "found": (), "signals": ()},
     "ChildEnded": {"attestation": None, "signals": ()},
+    "RunFailed": {"in_conversation": False},
+    "RunCancelled": {"in_conversation": False},
 }
 """What a stored event means by leaving a field out. A default that changes would change the past."""
 
