@@ -12,6 +12,7 @@ from palyra.journal.signing import KeySigner
 from palyra.journal.verify import Report, verify
 from tests.integration.cast import ECHO, on_sqlite
 from tests.integration.conftest import Begin
+from tests.support.builders import ANA
 from tests.support.eventually import eventually
 from tests.support.world import SIGNER, World
 
@@ -72,6 +73,31 @@ async def test_what_an_earlier_daemon_left_is_anchored_at_the_start(
     with pytest.raises(asyncio.CancelledError):
         await task
     assert (await verified(world)).anchors == 3
+
+
+async def test_a_tape_that_moves_while_it_is_anchored_waits_for_the_next_anchor(
+    begin: Begin, signer: KeySigner
+) -> None:
+    """Under steady load some tape has always moved; one drop comes to its end all the same."""
+    world = await begin(ECHO)
+    moved = await an_anchoring(world, signer)
+    said = await world.say("Hello.")
+    await world.ended(said)
+    await world.quiet()
+    writes = 0
+
+    async def rename() -> None:
+        nonlocal writes
+        writes += 1
+        assert writes < 10, "the drop never rests"
+        await world.sessions.rename(ANA, said.session_id, f"title {writes}")
+
+    world.line.before_write = rename
+    await moved.drop()
+    report = await verified(world)
+    assert (report.anchors, writes) == (1, 1)
+    await moved.drop()
+    assert (await verified(world)).anchors == 2, "what moved meanwhile is in the next anchor"
 
 
 @on_sqlite

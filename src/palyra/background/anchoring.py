@@ -29,24 +29,30 @@ class Anchoring:
     async def run(self) -> None:
         """Anchor what an earlier daemon left, then each minute what has moved, until cancelled."""
         with suppress(Unavailable):
-            while left := await self._engine.read(anchors.moved):
+            left = await self._engine.read(anchors.moved)
+            while left:
                 self._moved.update(tape.session_id for tape in left)
                 await self.drop()
+                # Fewer than one anchor holds: the rest has moved since, and has its minute.
+                left = await self._engine.read(anchors.moved) if len(left) == anchors.MOST_TAPES else []
         while True:
             await asyncio.sleep(EVERY_SECONDS)
             with suppress(Unavailable):
                 await self.drop()
 
     async def drop(self) -> None:
-        """Anchor everything that has moved; what could not be anchored is kept for the next time."""
-        while self._moved:
-            part = list(self._moved)[: anchors.MOST_TAPES]
-            self._moved.difference_update(part)
+        """Anchor everything that has moved so far; what could not be anchored is kept for the next time.
+
+        What moves while this is under way waits for the next anchor: under steady load something always has.
+        """
+        pending, self._moved = list(self._moved), set()
+        while pending:
+            part, pending = pending[: anchors.MOST_TAPES], pending[anchors.MOST_TAPES :]
             now_ms = to_ms(self._clock.now())
             try:
                 await self._engine.write(lambda conn, part=part, now_ms=now_ms: self._unit(conn, part, now_ms))  # type: ignore[misc]
-            except Unavailable:
-                self._moved.update(part)
+            except BaseException:
+                self._moved.update(part, pending)
                 raise
 
     def _unit(self, conn: Connection, session_ids: list[SessionId], now_ms: int) -> None:
