@@ -48,6 +48,7 @@ class Still:
     """A sandbox that runs nothing, and says that all went well."""
 
     tier = Tier.STRICT
+    enforces_read = True
     bounds = Bounds()
 
     async def run(self, job: Job) -> Outcome:

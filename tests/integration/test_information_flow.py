@@ -387,6 +387,7 @@ class Prints:
     """A sandbox in which every program prints the same."""
 
     tier = Tier.STRICT
+    enforces_read = True
     bounds = Bounds()
 
     async def run(self, job: Job) -> Outcome:

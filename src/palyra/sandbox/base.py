@@ -89,7 +89,7 @@ class Job:
     folder: Path
     """A root, or below one."""
     read_only: bool = False
-    """The folders are there to be read only. In the tier `off` nothing keeps a program to that."""
+    """The folders are there to be read only. `Sandbox.enforces_read` tells whether the program is kept to that."""
     bounds: Bounds = Bounds()
     environment: Mapping[str, str] = field(default_factory=dict)
     """What it is given besides the few variables that every program needs. Nothing of Palyra's own is passed on."""
@@ -142,6 +142,11 @@ class Sandbox(Protocol):
         ...
 
     @property
+    def enforces_read(self) -> bool:
+        """Whether the kernel keeps a `read_only` job from every effect outside its sandbox. May block for a moment."""
+        ...
+
+    @property
     def bounds(self) -> Bounds:
         """How much a program may take, unless the caller has reasons for something else."""
         ...
@@ -158,6 +163,7 @@ class Nowhere:
     """The sandbox of a place that has none: it refuses."""
 
     tier = Tier.STRICT
+    enforces_read = False
     bounds = Bounds()
 
     async def run(self, job: Job) -> Outcome:

@@ -107,12 +107,13 @@ def _supervisor() -> bytes:
 
 def _strict(launch: Launch, job: Job, mounts: tuple[Mount, ...]) -> JsonObject:
     data_at = {path: launch.pass_on(memory_file(text.encode())) for path, text in strict.FILES.items()}
-    program = seccomp.build(Tier.STRICT)
+    program = seccomp.build(Tier.STRICT, read_only=job.read_only)
     argv = strict.arguments(
         job,
         mounts,
         bwrap=find("bwrap") or "bwrap",
         prlimit=find("prlimit") or "prlimit",
+        perl=find("perl"),
         filter_at=launch.pass_on(memory_file(program)) if program is not None else None,
         status_at=launch.pass_on(os.dup(launch.passed[0])),
         data_at=data_at,

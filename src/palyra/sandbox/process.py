@@ -16,6 +16,7 @@ from datetime import timedelta
 
 from palyra.core.tool import JsonObject
 from palyra.home import Home
+from palyra.sandbox import seccomp
 from palyra.sandbox.base import MIB, Bounds, Job, Outcome, ProgramRefused, SandboxFailed, Tier, TierUnavailable
 from palyra.sandbox.capture import Capture
 from palyra.sandbox.launch import Launch, prepare
@@ -49,6 +50,15 @@ class ProcessSandbox:
         self.tier = tier
         self.bounds = bounds
         self._private = private
+
+    @property
+    def enforces_read(self) -> bool:
+        """Whether a `read_only` job has no effect outside its sandbox.
+
+        `guarded` shows a program more of the machine than its workspace, and `off` keeps it from nothing. Without the
+        filter on system calls it could talk to sockets that lie in the workspace.
+        """
+        return self.tier is Tier.STRICT and seccomp.build(Tier.STRICT) is not None and lack(Tier.STRICT) is None
 
     async def run(self, job: Job) -> Outcome:
         """Run a program to its end, and leave none of its processes behind, also when cancelled."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from palyra.sandbox.base import Tier
 
-_LOAD, _JUMP_EQUAL, _JUMP_NOT_LESS, _JUMP_SET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _JUMP_EQUAL, _JUMP_NOT_LESS, _JUMP_SET, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _X32 = 0x40000000
@@ -28,6 +28,9 @@ _PUSH_INPUT, _CONSOLE = 0x5412, 0x541C
 """TIOCSTI and TIOCLINUX, which type into a terminal on somebody's behalf."""
 _MAKES_FILE, _OTHERS_RIGHTS = 0x400040, 0o6000
 """O_CREAT and O_TMPFILE; and the bits by which a program runs with the rights of whom it belongs to."""
+_TYPE_BITS = 0xF
+_LASTING_TYPES = (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)
+"""Types of socket that stay connected to what they were connected to first."""
 _OF_A_USER = (2, 3)
 """What `setpriority` and `ioprio_set` call all processes of a user."""
 MOST_SEGMENT_BYTES = 1 << 20
@@ -46,6 +49,7 @@ class _Machine:
     clone: int
     ioctl: int
     socket: int
+    socket_pair: int
     denied: tuple[int, ...]
     modes: tuple[int, ...]
     """Calls that change the mode of a file."""
@@ -73,6 +77,7 @@ _MACHINES = {
         clone=56,
         ioctl=16,
         socket=41,
+        socket_pair=53,
         denied=(
             101,  # ptrace
             103,  # syslog
@@ -152,6 +157,7 @@ _MACHINES = {
         clone=220,
         ioctl=29,
         socket=198,
+        socket_pair=199,
         denied=(
             18,  # lookup_dcookie
             39,  # umount2
@@ -219,7 +225,7 @@ _MACHINES = {
 }
 
 
-def build(tier: Tier, *, machine: str = platform.machine()) -> bytes | None:
+def build(tier: Tier, *, read_only: bool = False, machine: str = platform.machine()) -> bytes | None:
     """Return the filter for a tier as the kernel takes it; None if the machine's calls are not known here.
 
     `strict` has a network of its own, so it may open sockets of the kinds that belong to it. `guarded` shares the
@@ -227,6 +233,9 @@ def build(tier: Tier, *, machine: str = platform.machine()) -> bytes | None:
     Landlock does not look at modes and attributes, `guarded` leaves them as they are, wherever the file is. Changing a
     mode is answered as if it were done, because too many programs give up otherwise. Nor does Landlock look at memory
     that processes share by a number, or at who sets whose limits: `guarded` shares nothing and sets its own.
+
+    A socket of another program that lies on a read-only mount can still be connected to. So a `read_only` program has
+    no sockets with a name; it has pairs, but none that could be connected to something else later.
     """
     known = _MACHINES.get(machine)
     if known is None:
@@ -248,7 +257,9 @@ def build(tier: Tier, *, machine: str = platform.machine()) -> bytes | None:
         program += _when(number, _unless(flags, _MAKES_FILE) + _refused_if(mode, _JUMP_SET, _OTHERS_RIGHTS))
     program += _when(known.clone, _refused_if(0, _JUMP_SET, _NEW_NAMESPACE))
     program += _when(known.ioctl, _refused_if(1, _JUMP_EQUAL, _PUSH_INPUT, _CONSOLE))
-    families = FAMILIES if tier is Tier.STRICT else ()
+    families = [family for family in FAMILIES if tier is Tier.STRICT and not (read_only and family == socket.AF_UNIX)]
+    if read_only:
+        program += _when(known.socket_pair, _refused_unless_type(1, *_LASTING_TYPES))
     permitted = [line for family in families for line in ((_JUMP_EQUAL, 0, 1, family), (_RETURN, 0, 0, _ALLOW))]
     program += _when(known.socket, [_load(0), *permitted, (_RETURN, 0, 0, _ERRNO | errno.EAFNOSUPPORT)])
     program.append((_RETURN, 0, 0, _ALLOW))
@@ -296,6 +307,12 @@ def _unless(argument: int, bits: int) -> list[_Line]:
 def _refused_if(argument: int, jump: int, *values: int) -> list[_Line]:
     """Return lines that refuse the call if the lower half of an argument is one of the values, or has its bits."""
     return [_load(argument), *(line for value in values for line in ((jump, 0, 1, value), _REFUSED))]
+
+
+def _refused_unless_type(argument: int, *types: int) -> list[_Line]:
+    """Return lines that refuse the call unless the type of socket in an argument is one of these."""
+    allowed = [line for one in types for line in ((_JUMP_EQUAL, 0, 1, one), (_RETURN, 0, 0, _ALLOW))]
+    return [_load(argument), (_AND, 0, 0, _TYPE_BITS), *allowed, _REFUSED]
 
 
 def _refused_unless_zero(argument: int) -> list[_Line]:

@@ -24,6 +24,24 @@ ENVIRONMENT = {
 PASSWD = "agent:x:1000:1000::/tmp:/bin/sh\nnobody:x:65534:65534::/nonexistent:/bin/false\n"
 GROUPS = "agent:x:1000:\nnogroup:x:65534:\n"
 HOSTS = "127.0.0.1 localhost\n::1 localhost\n"
+KEEP_TO_WRITABLE = r"""
+my $rights = 1 << 1 | 1 << 13;
+my $rules = syscall(444, my $handled = pack("Q", $rights), 8, 0);
+if ($rules >= 0) {
+    for my $place ("/tmp", "/dev") {
+        sysopen(my $folder, $place, 010200000) or die "Landlock: $place: $!\n";
+        syscall(445, $rules, 1, my $rule = pack("Qi", $rights, fileno $folder), 0) == 0 or die "Landlock: $!\n";
+    }
+    syscall(446, $rules, 0) == 0 or die "Landlock: $!\n";
+}
+exec { $ARGV[0] } @ARGV or die "$ARGV[0]: $!\n";
+"""
+"""Has Landlock let a program write and move files below /tmp and /dev only, where the kernel has Landlock.
+
+A read-only mount still lets a program write into a named pipe that lies there, and somebody may read from it.
+Bubblewrap could not mount anything any more after this, so it is done inside, by the one program that can call the
+kernel and is found nearly everywhere.
+"""
 FILES = {"/etc/passwd": PASSWD, "/etc/group": GROUPS, "/etc/hosts": HOSTS}
 """What a program finds in the place of the machine's own."""
 
@@ -62,6 +80,7 @@ def arguments(
     *,
     bwrap: str,
     prlimit: str,
+    perl: str | None,
     filter_at: int | None,
     status_at: int,
     data_at: Mapping[str, int],
@@ -89,6 +108,8 @@ def arguments(
     if filter_at is not None:
         told += ["--seccomp", str(filter_at)]
     told += ["--", prlimit, *(f"--{name}={value}:{value}" for name, value in held(limits(job.bounds)).items())]
+    if job.read_only and perl is not None:
+        told += ["--", perl, "-e", KEEP_TO_WRITABLE]
     return [*told, "--", *job.argv]
 
 

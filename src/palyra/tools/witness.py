@@ -57,6 +57,11 @@ class WatchedSandbox:
         return self._sandbox.tier
 
     @property
+    def enforces_read(self) -> bool:
+        """Whether the sandbox itself keeps a program to reading."""
+        return self._sandbox.enforces_read
+
+    @property
     def bounds(self) -> Bounds:
         """The bounds of the sandbox itself."""
         return self._sandbox.bounds

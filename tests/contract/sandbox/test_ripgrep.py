@@ -184,6 +184,7 @@ class Weaker:
     """A sandbox of another tier, which remembers what it was asked to run."""
 
     bounds = Bounds()
+    enforces_read = False
 
     def __init__(self, tier: Tier) -> None:
         self.tier = tier

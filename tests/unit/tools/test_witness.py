@@ -19,6 +19,7 @@ class Cell:
     """A sandbox that does as it is told."""
 
     bounds = Bounds()
+    enforces_read = False
 
     def __init__(self, tier: Tier, *, exit_code: int = 0, stopped: str = "", hangs: bool = False) -> None:
         self.tier = tier

@@ -137,6 +137,7 @@ class Endless:
     """A sandbox in which nothing ends by itself."""
 
     tier = Tier.STRICT
+    enforces_read = True
     bounds = Bounds()
 
     def __init__(self) -> None:

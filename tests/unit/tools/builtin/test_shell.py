@@ -25,6 +25,7 @@ class Recorder:
 
     def __init__(self, tier: Tier = Tier.STRICT, *, ended: Ended | None = None) -> None:
         self.tier = tier
+        self.enforces_read = tier is Tier.STRICT
         self.jobs: list[Job] = []
         self._ended = ended or Ended(tier, 0, Output(b"fine\n"), Output(), timedelta(seconds=0.25))
 
