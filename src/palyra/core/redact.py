@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import quote
 
+from palyra.core.private_key import private_keys
+
 HIDDEN = "[redacted]"
 SHORTEST_VALUE = 8
 """A shorter value would also be found where it is not meant, and its place would then tell of it."""
@@ -43,21 +45,29 @@ _SHAPES = (
     # The first part has a bound, so that a text of nothing but beginnings does not take for ever.
     re.compile(r"\beyJ[A-Za-z0-9_-]{10,1000}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
     # The password of an address: scheme://user:password@host
-    re.compile(r"(?<=://)[^\s:/@]+:[^\s@/]+(?=@)"),
-    re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
+    re.compile(r"(?<=://)[^\s:/@]{0,256}:[^\s@/]{1,1024}(?=@)"),
 )
 
 
 def redact(text: str) -> str:
     """Return the text without what looks like a secret."""
-    for shape in _SHAPES:
-        text = shape.sub(HIDDEN, text)
-    return text
+    kept, place = list[str](), 0
+    for start, end in find_secrets(text):
+        if start >= place:
+            kept += [text[place:start], HIDDEN]
+        place = max(place, end)
+    return "".join([*kept, text[place:]])
 
 
 def has_secret(text: str) -> bool:
     """Tell whether anything in the text looks like a secret."""
-    return any(shape.search(text) for shape in _SHAPES)
+    return any(shape.search(text) for shape in _SHAPES) or any(private_keys(text))
+
+
+def find_secrets(text: str) -> list[tuple[int, int]]:
+    """Return where something in the text looks like a secret: from and to, in order; two may overlap."""
+    found = [match.span() for shape in _SHAPES for match in shape.finditer(text)]
+    return sorted([*found, *private_keys(text)])
 
 
 def redact_fields(fields: Mapping[str, object]) -> dict[str, object]:

@@ -1,8 +1,10 @@
 """Secrets are hidden, and figures that only sound like them are not."""
 
+from time import process_time
+
 import pytest
 
-from palyra.core.redact import HIDDEN, redact, redact_fields, redact_values
+from palyra.core.redact import HIDDEN, find_secrets, has_secret, redact, redact_fields, redact_values
 
 
 @pytest.mark.parametrize(
@@ -30,6 +32,78 @@ def test_a_bearer_token_and_the_password_of_an_address_are_hidden() -> None:
 
 def test_a_private_key_is_hidden_whole_even_if_it_is_cut_off() -> None:
     assert "MIIE" not in redact("x\n-----BEGIN PRIVATE KEY-----\nMIIEvQ\nMIIE")
+
+
+BEGIN, END = "-----BEGIN RSA PRIVATE KEY-----", "-----END RSA PRIVATE KEY-----"
+BODY = [
+    "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj",
+    "MzEfYyjiWA4R4/M2bS1GB4t7NXp98C3SC6dVMvDuictGeurT8jNbvJZHtCSuYEvu",
+    "N7gCk3==",
+]
+KEY = [BEGIN, *BODY, END]
+KEYS = {
+    "lines": "\n".join(KEY),
+    "lines of Windows": "\r\n".join(KEY),
+    "in JSON": '{"private_key": "' + "\\n".join(KEY) + '\\n"}',
+    "joined by spaces": " ".join(KEY),
+    "joined by nothing": "".join(KEY),
+    "indented": "\n".join(f"      {line}" for line in KEY),
+    "numbered": "\n".join(f"  {number}\t{line}" for number, line in enumerate(KEY, 1)),
+    "in a diff": "\n".join(f"+{line}" for line in KEY),
+    "in a mail": "\n".join(f"> {line}" for line in KEY),
+    "literals": "\n".join(f'    "{line}\\n"' for line in KEY),
+    "added literals": " +\n".join(f"'{line}\\n'" for line in KEY),
+    "encrypted": "\n".join([BEGIN, "Proc-Type: 4,ENCRYPTED", "DEK-Info: AES-128-CBC,0123", "", *BODY, END]),
+    "of PGP": "\n".join(["-----BEGIN PGP PRIVATE KEY BLOCK-----", "", *BODY, "-----END PGP PRIVATE KEY BLOCK-----"]),
+    "cut off": "\n".join(KEY[:3]),
+    "cut off on one line": " ".join(KEY[:3]),
+}
+
+
+@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
+def test_a_private_key_is_hidden_however_it_is_written_and_nothing_behind_it(key: str) -> None:
+    hidden = redact(f"before {key}\n\nrm -rf x; echo done\n")
+    assert not any(line in hidden for line in BODY)
+    assert hidden.startswith("before ")
+    assert "rm -rf x; echo done" in hidden
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "echo -----BEGIN PRIVATE KEY-----\nrm -rf x",
+        "echo -----BEGIN PRIVATE KEY----- ; rm -rf x",
+        "-----BEGIN PRIVATE KEY-----\nrm -rf x\n-----END PRIVATE KEY-----",
+        f"{BEGIN}\nMIIE\nrm -rf x\n{BEGIN}\nMIIE",
+        "curl https://x:y\nrm -rf x@",
+        "curl https://x:" + "y" * 1100 + ";rm -rf x@",
+    ],
+)
+def test_what_only_begins_like_a_secret_hides_nothing_else(text: str) -> None:
+    assert "rm -rf x" in redact(text)
+
+
+def test_it_is_told_where_the_secrets_are() -> None:
+    text = f"a ghp_{'a1' * 18} and {KEYS['lines']} end"
+    assert [text[start:end] for start, end in find_secrets(text)] == [f"ghp_{'a1' * 18}", KEYS["lines"]]
+    assert has_secret(text)
+    assert find_secrets("nothing here") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [BEGIN * 500, f"{BEGIN}{' ' * 16000}", f"{BEGIN}{chr(10) * 16000}", f"{BEGIN} {'A' * 16000}!", "://a:" * 3000],
+    ids=["beginnings", "spaces", "lines", "letters", "addresses"],
+)
+def test_a_text_that_is_made_to_hurt_takes_no_time(text: str) -> None:
+    # Of four times the length it takes some four times as long, and not sixteen times.
+    def took(times: int) -> float:
+        began = process_time()
+        for _ in range(3):
+            redact(text * times)
+        return process_time() - began
+
+    assert min(took(4) for _ in range(3)) < 40 * max(min(took(1) for _ in range(3)), 0.001)
 
 
 def test_fields_are_hidden_by_their_exact_names_only() -> None:
