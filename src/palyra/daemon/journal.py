@@ -14,7 +14,7 @@ from palyra.core.clock import Clock, to_ms
 from palyra.core.ids import IdSource, PrincipalId, TaskId, TokenId
 from palyra.daemon.home import token, writing
 from palyra.home import Home
-from palyra.journal import embeddings, leases, meta, migrate, signing, tokens
+from palyra.journal import embeddings, leases, meta, migrate, runs, signing, tokens
 from palyra.journal.engine import Connection, Engine
 from palyra.journal.sqlite import SqliteEngine
 from palyra.journal.tokens import TokenRecord
@@ -93,6 +93,7 @@ async def introduce(engine: Engine, home: Home, settings: Settings, *, clock: Cl
         leases.void(conn, leases.RUNS, home=house)
         leases.void(conn, leases.TASKS, home=house)
         embeddings.void(conn, home=house)
+        runs.unpark(conn)
         if tokens.principal_of(conn, tokens.digest(secret)) is None:
             record = TokenRecord(TokenId(ids.new()), OWNER, "made at first start", now_ms)
             tokens.insert(conn, record, secret)

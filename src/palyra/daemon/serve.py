@@ -186,7 +186,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                     Part(name="journal", status=trouble, detail=f"{engine_name}, schema {schema}"),
                     models.part(roster),
                     Part(name="agents", status="ok", detail=f"{agent_count} in all"),
-                    Part(name="worker", status="ok", detail=f"carries {worker.carrying} runs"),
+                    standing.worker_part(worker.carrying, parked=run_counts.get("parked", 0)),
                     standing.stop_part(stops),
                     Part(
                         name="queue",

@@ -22,6 +22,18 @@ def plugin_parts(plugins: CurrentPlugins) -> list[Part]:
     ]
 
 
+def worker_part(carrying: int, *, parked: int) -> Part:
+    """Say how many runs are worked on, and how many are set aside because their tape cannot be read."""
+    detail = f"carries {carrying} runs"
+    if not parked:
+        return Part(name="worker", status="ok", detail=detail)
+    return Part(
+        name="worker",
+        status="runs_parked",
+        detail=f"{detail}, {parked} parked: `palyra runs list` shows why; `palyra journal verify` proves the tape",
+    )
+
+
 def stop_part(stops: Stops) -> Part:
     """Say what is stopped. Anybody with a token reads it, so whose work is stopped is told of all only."""
     if (stop := stops.everything) is not None:

@@ -18,6 +18,9 @@ _COLUMNS = (
     " accepted_ms, ended_ms, turns, tool_calls, input_tokens, output_tokens, cancel_requested"
 )
 
+_PARKED = "ended_ms IS NULL AND reason IS NOT NULL"
+"""Only a parked run has a reason without an end."""
+
 
 class Run(Struct, frozen=True, kw_only=True):
     """A run as lists show it."""
@@ -154,6 +157,23 @@ def advance(conn: Connection, progress: Progress) -> None:
     )
 
 
+def park(conn: Connection, run_id: RunId, *, reason: str) -> None:
+    """Set a run aside whose tape cannot be read: nobody takes it up until the next start of a daemon."""
+    conn.execute(
+        "UPDATE runs SET ready = 0, reason = :reason, lease_owner = NULL, lease_until_ms = 0 WHERE run_id = :run_id",
+        {"run_id": run_id, "reason": f"parked: {reason}"},
+    )
+
+
+def unpark(conn: Connection) -> None:
+    """Let every parked run be tried again: a newer version may know the entry, or a backup has replaced it."""
+    conn.execute(
+        "UPDATE runs SET reason = NULL, ready = CASE WHEN EXISTS"
+        " (SELECT 1 FROM sessions s WHERE s.active_run_id = runs.run_id) THEN 1 ELSE 0 END"
+        f" WHERE {_PARKED}"
+    )
+
+
 def get(conn: Connection, run_id: RunId, principal: PrincipalId) -> Run | None:
     """Return the principal's run of that id."""
     row = conn.fetch_one(
@@ -231,10 +251,14 @@ def under_way(
 
 
 def open_in(conn: Connection, session_id: SessionId) -> list[tuple[RunId, bool]]:
-    """Return the session's runs that have not ended, the next in turn first, and whether each has started."""
+    """Return the session's runs that have not ended, the next in turn first, and whether each has started.
+
+    One that was parked in the queue has lost its turn.
+    """
     rows = conn.fetch(
         "SELECT r.run_id, s.active_run_id FROM runs r JOIN sessions s ON s.session_id = r.session_id"
-        " WHERE r.session_id = :session_id AND r.ended_ms IS NULL ORDER BY r.place",
+        " WHERE r.session_id = :session_id AND r.ended_ms IS NULL"
+        " AND (r.reason IS NULL OR r.run_id = s.active_run_id) ORDER BY r.place",
         {"session_id": session_id},
     )
     return [(RunId(row[0]), row[0] == row[1]) for row in rows]
@@ -276,8 +300,11 @@ def cancelled_of(conn: Connection, owner: str) -> list[RunId]:
 
 
 def counts(conn: Connection) -> dict[str, int]:
-    """Return how many runs are unfinished, by status."""
-    rows = conn.fetch("SELECT status, COUNT(*) FROM runs WHERE ended_ms IS NULL GROUP BY status")
+    """Return how many runs are unfinished, by status; those that are set aside count as `parked` alone."""
+    rows = conn.fetch(
+        "SELECT CASE WHEN reason IS NULL THEN status ELSE 'parked' END, COUNT(*) FROM runs"
+        " WHERE ended_ms IS NULL GROUP BY 1"
+    )
     return {row[0]: row[1] for row in rows}
 
 

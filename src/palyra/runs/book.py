@@ -57,7 +57,7 @@ from palyra.journal.engine import Connection, Taken
 from palyra.journal.head import Head
 from palyra.journal.leases import Lease
 from palyra.journal.messages import Kept
-from palyra.runs.replay import replay
+from palyra.runs.replay import TapeUnreadable, replay
 from palyra.runs.transcript import message_of
 
 INPUT_SHOWN = 200
@@ -359,15 +359,21 @@ class Book:
         What is stopped stays in the queue until somebody resumes it.
         """
         for run_id, _ in self._open_runs():
-            state, accepted = self._accepted.get(run_id) or self._queued(run_id)
+            try:
+                state, accepted = self._accepted.get(run_id) or self._queued(run_id)
+            except TapeUnreadable as error:
+                # The run that ended must end, and the ones behind this one have their turn.
+                runs.park(self._conn, run_id, reason=error.detail)
+                continue
             if not stops.holds(self._conn, state.principal):
                 self._start(state, accepted, at=at)
             return
 
     def _queued(self, run_id: RunId) -> tuple[RunState, RunAccepted]:
+        state = replay(self._conn, run_id)
         accepted = tape.first_of_run(self._conn, run_id).event
         assert isinstance(accepted, RunAccepted)
-        return replay(self._conn, run_id), accepted
+        return state, accepted
 
 
 def _expiry(state: RunState, event: ApprovalRequested) -> NewTask:

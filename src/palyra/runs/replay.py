@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+import msgspec
+
 from palyra.core.errors import Broken
 from palyra.core.events import Entry, RunAccepted, SessionEvent
 from palyra.core.ids import RunId
@@ -12,22 +14,42 @@ from palyra.journal.engine import Connection
 
 
 class TapeUnreadable(Broken):
-    """The tape of the run does not begin with its acceptance."""
+    """An entry of the run is damaged or of an unknown kind. `palyra journal verify` says whether it was altered."""
 
 
 def replay(conn: Connection, run_id: RunId) -> RunState:
-    """Return the state of a run: all that is on its tape, in order."""
-    entries = tape.of_run(conn, run_id)
-    accepted = entries[0].event if entries else None
+    """Return the state of a run: all that is on its tape, in order. Raise `TapeUnreadable` if that cannot be read."""
+    try:
+        entries = tape.of_run(conn, run_id)
+    except UnicodeDecodeError as error:
+        raise TapeUnreadable(f"An entry of run {run_id} is not valid text.") from error
+    if not entries:
+        raise TapeUnreadable(f"Run {run_id} has no entries.")
+    first = entries[0]
+    try:
+        accepted = first.event
+    except msgspec.DecodeError as error:
+        raise _unreadable(first, error) from error
     if not isinstance(accepted, RunAccepted):
-        raise TapeUnreadable(f"The tape of run {run_id} does not begin with its acceptance.")
-    return fold(begin(run_id, entries[0].session_id, accepted), entries[1:])
+        raise TapeUnreadable(f"The entries of run {run_id} do not begin with its acceptance.")
+    return fold(begin(run_id, first.session_id, accepted), entries[1:])
 
 
 def fold(state: RunState, entries: Iterable[Entry]) -> RunState:
     """Take stored entries of the run into the state."""
     for entry in entries:
-        event = entry.event
-        assert not isinstance(event, SessionEvent)
-        state = evolve(state, event)
+        try:
+            event = entry.event
+            assert not isinstance(event, SessionEvent), "an event of a session belongs to no run"
+            state = evolve(state, event)
+        except Exception as error:
+            # Whatever stands there instead of what was written: it must not end more than this run.
+            raise _unreadable(entry, error) from error
     return state
+
+
+def _unreadable(entry: Entry, error: Exception) -> TapeUnreadable:
+    return TapeUnreadable(
+        f"Entry {entry.tape_seq} of session {entry.session_id} ({entry.kind[:60]!r}) cannot be read:"
+        f" {str(error)[:200]}. It is damaged, or a newer version of Palyra wrote it. Other sessions are not affected."
+    )

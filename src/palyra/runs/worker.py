@@ -20,7 +20,7 @@ from palyra.journal import leases, meta, runs
 from palyra.journal.engine import Connection, Engine, EngineClosed, Fact, Taken
 from palyra.journal.leases import Lease, LeaseLost
 from palyra.runs.loop import Interruption, Loop
-from palyra.runs.replay import replay
+from palyra.runs.replay import TapeUnreadable, replay
 from palyra.runs.stops import Stops
 
 SWEEP_SECONDS = 2.0
@@ -159,7 +159,7 @@ class Worker:
 
     def _claim(
         self, conn: Connection, carried: set[Lease], *, now_ms: int, limit: int, overdue: bool
-    ) -> list[tuple[Lease, RunState | None]]:
+    ) -> list[tuple[Lease, RunState]]:
         if overdue:
             # The machine slept, or nothing could be written for long. What nobody took meanwhile is still ours: without
             # this we would take it from ourselves.
@@ -168,7 +168,8 @@ class Worker:
         held = leases.held(conn, leases.RUNS, owner=self._owner, now_ms=now_ms)
         lost = [lease for lease in held if lease not in carried]
         taken = leases.claim(conn, leases.RUNS, owner=self._owner, now_ms=now_ms, limit=limit)
-        return [(lease, _replayed(conn, lease)) for lease in (*lost, *taken)]
+        found = ((lease, _replayed(conn, lease)) for lease in (*lost, *taken))
+        return [(lease, state) for lease, state in found if state is not None]
 
     async def _carry(self, run_id: RunId, carried: _Carried, state: RunState | None) -> None:
         wait = FIRST_WAIT_SECONDS
@@ -193,6 +194,9 @@ class Worker:
         except Exception as error:
             match cause := _cause(error):
                 case LeaseLost() | EngineClosed():
+                    return True
+                case TapeUnreadable() as unreadable:
+                    await self._engine.write(lambda conn: _park(conn, run_id, unreadable))
                     return True
                 case Unavailable():
                     # The journal can not be written: the run stands still, as recorded, until it can.
@@ -313,11 +317,18 @@ class Worker:
 
 
 def _replayed(conn: Connection, lease: Lease) -> RunState | None:
-    """Return where the run stands, None if its tape can not be read: that ends this run, not the taking of others."""
+    """Return the state of the run; None if its tape cannot be read, and then the run is parked and no other."""
+    run_id = RunId(lease.item_id)
     try:
-        return replay(conn, RunId(lease.item_id))
-    except PalyraError:
+        return replay(conn, run_id)
+    except TapeUnreadable as error:
+        _park(conn, run_id, error)
         return None
+
+
+def _park(conn: Connection, run_id: RunId, error: TapeUnreadable) -> None:
+    log.error("run %s is parked: %s", run_id, error.detail, extra={"run_id": run_id, "code": error.code})
+    runs.park(conn, run_id, reason=error.detail)
 
 
 def _cause(error: BaseException) -> BaseException:
