@@ -154,6 +154,46 @@ def test_a_damaged_signing_key_is_said(new_sqlite_daemon: NewDaemon) -> None:
     assert daemon.home.key.read_text() == "nonsense"
 
 
+def test_a_lost_signing_key_is_not_replaced(new_daemon: NewDaemon) -> None:
+    daemon = new_daemon().start()
+    daemon.finished(daemon.send("hello")["run_id"])
+    daemon.stop()
+    kept = daemon.home.key.read_text()
+    daemon.home.key.unlink()
+    with pytest.raises(NotServing) as refused:
+        daemon.start()
+    check_failure(refused.value, "journal_key_missing", "backup")
+    assert not daemon.home.key.exists()
+    daemon.home.key.write_text(os.urandom(32).hex())
+    with pytest.raises(NotServing) as refused:
+        daemon.start()
+    check_failure(refused.value, "journal_key_differs", "backup")
+    daemon.home.key.write_text(kept)
+    daemon.start()
+    daemon.finished(daemon.send("hello again")["run_id"])
+    daemon.stop()
+    assert daemon.verify().ok
+
+
+@pytest.mark.parametrize("how", ["removed", "emptied"])
+def test_a_journal_file_that_is_gone_is_not_replaced_by_an_empty_one(new_sqlite_daemon: NewDaemon, how: str) -> None:
+    daemon = new_sqlite_daemon().start()
+    daemon.finished(daemon.send("hello")["run_id"])
+    daemon.stop()
+    if how == "removed":
+        daemon.home.journal.unlink()
+    else:
+        daemon.home.journal.write_bytes(b"")
+    with pytest.raises(NotServing) as refused:
+        daemon.start()
+    check_failure(refused.value, "journal_missing", "backup")
+    assert daemon.home.journal.exists() == (how == "emptied"), "nothing was made in its place"
+    # Who wants to begin anew says so by putting the key away.
+    daemon.home.key.rename(daemon.home.key.with_name("journal.key.old"))
+    daemon.start()
+    daemon.finished(daemon.send("hello")["run_id"])
+
+
 @pytest.mark.parametrize(
     ("url", "code"),
     [

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from palyra import config
 from palyra.background.jobs import retention, upkeep
 from palyra.core.clock import Clock, to_ms
+from palyra.core.errors import Broken
 from palyra.core.ids import IdSource, PrincipalId, TaskId, TokenId
 from palyra.daemon.home import token, writing
 from palyra.home import Home
@@ -25,6 +26,10 @@ from palyra.settings import Settings, SettingsInvalid
 OWNER = PrincipalId("user:owner")
 
 log = logging.getLogger(__name__)
+
+
+class JournalMissing(Broken):
+    """The journal file is missing, though there was one. Restore it from a backup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +58,38 @@ async def opened(home: Home, settings: Settings) -> AsyncIterator[Engine]:
         address = await asyncio.to_thread(secret_of, settings.journal.database_url, base=home.path)
         engine = PostgresEngine(address, after_commit=crash)
     else:
+        _require_journal(home)
         engine = SqliteEngine(home.journal, after_commit=crash)
     try:
         yield engine
     finally:
         await engine.close()
+
+
+def _require_journal(home: Home) -> None:
+    """Refuse to begin an empty journal where there was one: the key is made after the journal and outlives it."""
+    is_there = home.journal.exists() and home.journal.stat().st_size > 0
+    if home.key.exists() and not is_there:
+        raise JournalMissing(
+            f"{home.journal} is missing or empty, but {home.key.name} shows that there was a journal. Restore it from a"
+            f" backup (`palyra backup restore`). To begin an empty journal, move {home.key.name} away first."
+        )
+
+
+def _require_key(home: Home, public_key: str | None) -> None:
+    """Refuse a key that is not the one that signed the journal so far: a new one could never verify it."""
+    found = signing.public_key(home.key)
+    if public_key is None or found == public_key:
+        return
+    if found is None:
+        raise signing.JournalKeyMissing(
+            f"{home.key} is missing. The journal is signed with it, so no other key can take its place. Restore it from"
+            " your copy or from a backup. Nothing was changed."
+        )
+    raise signing.JournalKeyDiffers(
+        f"{home.key} is not the key that signed this journal. Restore the right one from your copy or from a backup."
+        " Nothing was changed."
+    )
 
 
 def _crash_after(commits: int | None) -> Callable[[], None] | None:
@@ -78,6 +110,7 @@ async def introduce(engine: Engine, home: Home, settings: Settings, *, clock: Cl
     now_ms = to_ms(clock.now())
     for step in await engine.write(lambda conn: migrate.migrate(conn, now_ms=now_ms)):
         log.info("schema %04d %s", step.number, step.name)
+    _require_key(home, await engine.read(lambda conn: meta.get(conn, "public_key")))
     with writing(home):
         signer = signing.load_or_create(home.key)
         secret = token(home)

@@ -11,6 +11,14 @@ from palyra.core.errors import Broken
 KEY_BYTES = 32
 
 
+class JournalKeyMissing(Broken):
+    """The key that signs the journal is missing. Restore `journal.key` from your copy or from a backup."""
+
+
+class JournalKeyDiffers(Broken):
+    """This is not the key that signs the journal. Restore `journal.key` from your copy or from a backup."""
+
+
 class KeyUnreadable(Broken):
     """The signing key in the home folder can not be read. Restore it from a backup."""
 
