@@ -19,6 +19,7 @@ from time import perf_counter
 from palyra.sandbox.base import Job, Tier
 from palyra.sandbox.places import Private
 from palyra.sandbox.process import ProcessSandbox
+from palyra.sandbox.root import Root
 from palyra.sandbox.tiers import lack
 from palyra.sandbox.wasm import ModuleJob, Modules
 from tests.bench.figures import Figures
@@ -59,7 +60,7 @@ def rounds(ground: Ground) -> Iterator[Figures]:
 
 
 async def _programs(folder: Path, *, starts: int) -> Figures:
-    job = Job(argv=(TRUE,), roots=(folder,), folder=folder)
+    job = Job(argv=(TRUE,), roots=(Root(folder),), folder=folder)
     sandboxes = {tier: ProcessSandbox(tier, private=Private()) for tier in available()}
     for sandbox in sandboxes.values():
         await sandbox.run(job)  # compiles the supervisor, and looks for what the tier needs

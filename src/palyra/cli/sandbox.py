@@ -22,6 +22,7 @@ from palyra.sandbox.base import Bounds, Job, Outcome, Tier
 from palyra.sandbox.places import Private
 from palyra.sandbox.process import ProcessSandbox, private_to
 from palyra.sandbox.ripgrep import PROGRAM, names
+from palyra.sandbox.root import Root
 from palyra.sandbox.search import Needles, Query
 from palyra.sandbox.tiers import find, lack
 from palyra.sandbox.workspace import Workspace
@@ -95,7 +96,7 @@ def try_out(tier: Tier, *, wanted: Tier, home: Home | None = None, settings: Set
             root = Path(settings.workspace.root).expanduser()
         private = private_to(home) if home is not None else Private()
         command = ("/bin/sh", "-c", 'cat "$0" 2>/dev/null; echo works', str(outside))
-        job = Job(argv=command, roots=(root,), folder=Path(os.path.realpath(root)), read_only=True, bounds=TRIAL)
+        job = Job(argv=command, roots=(Root(root),), folder=Path(os.path.realpath(root)), read_only=True, bounds=TRIAL)
         try:
             outcome = asyncio.run(ProcessSandbox(tier, private=private).run(job))
         except PalyraError as error:

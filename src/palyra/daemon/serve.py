@@ -112,7 +112,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             current,
             referred=referred,
             clock=clock,
-            folder=workspaces(journal.OWNER).roots[0],
+            folder=workspaces(journal.OWNER).roots[0].trusted,
             own_ports=lambda: (listener.getsockname()[1], int(grpc_at.rpartition(":")[2] or 0)),
         )
         toolbox = Toolbox(plugins.tools, mcp_servers.tools)
@@ -175,7 +175,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                 schema=schema,
                 provider=roster.default.name,
                 model=roster.default.model,
-                workspace=str(workspaces(journal.OWNER).roots[0]),
+                workspace=str(workspaces(journal.OWNER).roots[0].trusted),
                 storage=trouble,
                 settings_hash=current.hash,
                 grpc=grpc_at,

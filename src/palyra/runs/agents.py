@@ -10,7 +10,7 @@ import msgspec
 
 from palyra.core.agent import Agent
 from palyra.core.clock import Clock
-from palyra.core.errors import Conflict, Invalid, NotFound
+from palyra.core.errors import Conflict, Invalid, NotFound, PalyraError
 from palyra.core.events import SessionAgentBound
 from palyra.core.ids import AgentId, IdSource, PrincipalId, SessionId, parse_ulid
 from palyra.core.message import clean_text
@@ -19,6 +19,7 @@ from palyra.journal import agents, runs, sessions
 from palyra.journal.engine import Connection, Engine
 from palyra.runs.book import Book
 from palyra.runs.sessions import SessionNotFound
+from palyra.sandbox.root import MAX_ROOTS
 from palyra.sandbox.workspace import Workspace
 from palyra.tools.toolbox import BUILTIN_ONLY, Toolbox
 
@@ -207,12 +208,22 @@ class Agents:
         limits = agent.limits
         if limits is not None and any(getattr(limits, name) < 0 for name in limits.__struct_fields__):
             raise AgentInvalid("A limit can not be negative.")
+        self._check_roots(agent)
+
+    def _check_roots(self, agent: Agent) -> None:
+        """Raise unless the roots can be used now. That is for a clear answer: each use checks them again."""
+        if len(agent.workspace_roots) > MAX_ROOTS:
+            raise AgentInvalid(f"An agent has {MAX_ROOTS} workspace roots at most. Name folders that hold the others.")
+        workspace = self._workspace(agent.principal)
         for root in agent.workspace_roots:
             clean_text(root, what="workspace root")
-            # Resolved now for a clear answer; the workspace itself refuses a way out at each use.
-            allowed = self._workspace(agent.principal).roots[0]
-            if not Path(root).resolve().is_relative_to(allowed.resolve()) or not Path(root).is_dir():
-                raise AgentInvalid(f"A workspace root is a folder inside {allowed}; {root[:200]!r} is not.")
+            try:
+                workspace.within((Path(root),)).places()
+            except PalyraError as error:
+                allowed = workspace.roots[0].trusted
+                raise AgentInvalid(
+                    f"A workspace root is a folder inside {allowed}, and {root[:200]!r} is not. {error.detail}"
+                ) from None
 
 
 def _id(agent_id: str) -> AgentId:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from palyra.core.errors import Denied, Invalid, Unavailable
+from palyra.sandbox.root import Root
 
 MIB = 1024 * 1024
 
@@ -85,9 +86,9 @@ class Job:
     """A program to run: its arguments, the folders it works in, and the one it starts in."""
 
     argv: tuple[str, ...]
-    roots: tuple[Path, ...]
+    roots: tuple[Root, ...]
     folder: Path
-    """A root, or below one."""
+    """A root, or below one, by its real path."""
     read_only: bool = False
     """The folders are there to be read only. `Sandbox.enforces_read` tells whether the program is kept to that."""
     bounds: Bounds = Bounds()

@@ -17,8 +17,9 @@ import msgspec
 from palyra.core.tool import JsonObject
 from palyra.sandbox import seccomp, strict
 from palyra.sandbox.base import Job, RootRefused, Tier
-from palyra.sandbox.places import SYSTEM, Mount, system_files
-from palyra.sandbox.tiers import find
+from palyra.sandbox.places import SYSTEM, Mount, Private, arrange, system_files
+from palyra.sandbox.root import descend
+from palyra.sandbox.tiers import binds_by_descriptor, find
 
 SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
 """Started as a program of its own and not imported here: it holds what the daemon never needs."""
@@ -85,12 +86,19 @@ class Launch:
         return said
 
 
-def prepare(tier: Tier, job: Job, mounts: tuple[Mount, ...]) -> Launch:
+def prepare(tier: Tier, job: Job, private: Private) -> Launch:
     """Make a launch ready: of the supervisor, which starts the program, by way of bubblewrap if the tier is strict."""
     report, reported = os.pipe()
     launch = Launch(argv=[], report=report, passed=[reported])
     try:
-        order = _strict(launch, job, mounts) if tier is Tier.STRICT else _direct(launch, tier, job, mounts)
+        mounts = arrange(job.roots, private, keep=launch.pass_on)
+        folder = _start_folder(job, mounts)
+        if tier is Tier.STRICT:
+            # Bubblewrap enters it by its path, when there is nothing else to be seen.
+            os.close(folder)
+            order = _strict(launch, job, mounts)
+        else:
+            order = _direct(launch, tier, job, mounts, folder=launch.pass_on(folder))
         order |= {"processes": job.bounds.processes, "memory": job.bounds.memory_bytes}
         launch.command(order, reported=reported)
     except BaseException:
@@ -108,10 +116,18 @@ def _supervisor() -> bytes:
 def _strict(launch: Launch, job: Job, mounts: tuple[Mount, ...]) -> JsonObject:
     data_at = {path: launch.pass_on(memory_file(text.encode())) for path, text in strict.FILES.items()}
     program = seccomp.build(Tier.STRICT, read_only=job.read_only)
+    bwrap = find("bwrap") or "bwrap"
+    by_descriptor = binds_by_descriptor(bwrap)
+    if not by_descriptor and (risky := next((mount for mount in mounts if not mount.is_trusted), None)):
+        raise RootRefused(
+            f"{risky.path} lies inside the workspace, and this bubblewrap cannot mount a folder by its descriptor"
+            " (--bind-fd). Install one from August 2024 or later, or give the agent the whole workspace."
+        )
     argv = strict.arguments(
         job,
         mounts,
-        bwrap=find("bwrap") or "bwrap",
+        bwrap=bwrap,
+        by_descriptor=by_descriptor,
         prlimit=find("prlimit") or "prlimit",
         perl=find("perl"),
         filter_at=launch.pass_on(memory_file(program)) if program is not None else None,
@@ -122,7 +138,7 @@ def _strict(launch: Launch, job: Job, mounts: tuple[Mount, ...]) -> JsonObject:
     return {"argv": argv, "folder": "/", "environment": {}, "limits": {}, "confined": False}
 
 
-def _direct(launch: Launch, tier: Tier, job: Job, mounts: tuple[Mount, ...]) -> JsonObject:
+def _direct(launch: Launch, tier: Tier, job: Job, mounts: tuple[Mount, ...], *, folder: int) -> JsonObject:
     confined = tier is Tier.GUARDED
     if confined and (covered := next((mount for mount in mounts if mount.covered), None)):
         raise RootRefused(
@@ -131,13 +147,14 @@ def _direct(launch: Launch, tier: Tier, job: Job, mounts: tuple[Mount, ...]) -> 
         )
     launch.temporary = Path(tempfile.mkdtemp(prefix="palyra-job-"))
     private = str(launch.temporary)
-    given = [str(mount.path) for mount in mounts if not mount.covered]
+    given = [mount.opened for mount in mounts if mount.opened is not None]
     limits = strict.limits(job.bounds)
     # This limit counts whatever the user runs, inside and outside.
     limits["nproc"] += _tasks_of(os.getuid())
     return {
         "argv": job.argv,
-        "folder": str(job.folder),
+        "folder": folder,
+        "held": [*given, folder],
         "environment": {**strict.ENVIRONMENT, "HOME": private, "TMPDIR": private, **job.environment},
         "temporary": private,
         "limits": {f"RLIMIT_{name.upper()}": value for name, value in strict.held(limits).items()},
@@ -147,6 +164,17 @@ def _direct(launch: Launch, tier: Tier, job: Job, mounts: tuple[Mount, ...]) -> 
         "devices": DEVICES,
         "filter": (seccomp.build(tier) or b"").hex(),
     }
+
+
+def _start_folder(job: Job, mounts: tuple[Mount, ...]) -> int:
+    """Open the folder that a program starts in, through no link: from the root that it lies in."""
+    for mount in mounts:
+        if mount.opened is not None and job.folder.is_relative_to(mount.path):
+            try:
+                return descend(os.dup(mount.opened), job.folder.relative_to(mount.path).parts)
+            except OSError as error:
+                raise RootRefused(f"No program can start in {job.folder}: {error.strerror}.") from None
+    raise RootRefused(f"{job.folder} lies in no folder that the program is given. Start it in one of them.")
 
 
 def _tasks_of(user: int) -> int:

@@ -1,18 +1,20 @@
 """Which folders a program sees: the system without its secrets, and the roots of its workspace without Palyra's own.
 
-Roots are taken by where they really are. Palyra's folders may lie inside a root (then they are covered), and a root may
-lie in the part of them that is set aside for workspaces. Anything else that touches them, and what touches the system,
-is refused. Whoever could exchange the way to Palyra's folders could put others in their place: so the folders above a
-covered one are mounted each for itself, which keeps them from being renamed, and a link to one may not lie in a root.
+Roots are opened (`root.py`), and what was opened is what is given. Palyra's folders may lie inside a root (then they
+are covered), and a root may lie in the part of them that is set aside for workspaces. Anything else that touches them,
+and what touches the system, is refused. Whoever could exchange the way to Palyra's folders could put others in their
+place: so the folders above a covered one are mounted each for itself, which keeps them from being renamed, and a link
+to one may not lie in a root.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 
 from palyra.sandbox.base import RootRefused
+from palyra.sandbox.root import MAX_ROOTS, Root
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
 """Programs and libraries."""
@@ -54,6 +56,10 @@ class Mount:
 
     path: Path
     covered: bool = False
+    opened: int | None = None
+    """The open folder, if it is a root."""
+    is_trusted: bool = True
+    """Nobody who works in a root can exchange it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,28 +79,38 @@ def system_files() -> Iterator[str]:
             yield name
 
 
-def arrange(roots: tuple[Path, ...], private: Private) -> tuple[Mount, ...]:
-    """Return the roots and the covers over what is private, outer ones first. Blocks: it follows links."""
+def arrange(roots: tuple[Root, ...], private: Private, *, keep: Callable[[int], int]) -> tuple[Mount, ...]:
+    """Return the roots and the covers over what is private, outer ones first. Blocks: it opens them.
+
+    Each descriptor is handed to `keep`, which sees to it that it is closed.
+    """
+    if len(roots) > MAX_ROOTS:
+        raise RootRefused(f"A program is given {MAX_ROOTS} folders at most, and these are {len(roots)}. Use fewer.")
     hidden = tuple(_real(folder) for folder in private.folders)
     links = tuple(link for folder in private.folders for link in links_on_the_way(folder))
     opened = tuple(_real(folder) for folder in private.open)
-    mounts = {}
+    mounts: dict[Path, Mount] = {}
     for root in roots:
-        real = _real(root)
-        _check(real, hidden=hidden, opened=opened)
-        _check_ways(real, links)
-        mounts[real] = Mount(real)
+        descriptor, path = root.open()
+        keep(descriptor)
+        _check(path, hidden=hidden, opened=opened)
+        _check_ways(path, links)
+        mounts[path] = Mount(path, opened=descriptor, is_trusted=root.below is None)
     given = tuple(mounts)
+    for path in given:
+        # One inside another is seen there. A mount inside a folder that programs change would follow their links.
+        is_inside = any(path != other and _lies_in(path, other) for other in given)
+        if is_inside and not any(_lies_in(path, folder) for folder in hidden):
+            del mounts[path]
     for folder in hidden:
         if any(_lies_in(folder, root) for root in given):
-            mounts |= {above: Mount(above) for above in folder.parents if any(_lies_in(above, root) for root in given)}
+            above = (above for above in folder.parents if any(_lies_in(above, root) for root in given))
+            mounts = {place: Mount(place) for place in above} | mounts
             mounts[folder] = Mount(folder, covered=True)
     return tuple(sorted(mounts.values(), key=lambda mount: len(mount.path.parts)))
 
 
 def _check(root: Path, *, hidden: tuple[Path, ...], opened: tuple[Path, ...]) -> None:
-    if not root.is_dir():
-        raise RootRefused(f"{root} is no folder, so no program can work in it. Make it, or name another.")
     for name in RESERVED:
         place = Path(name)
         if _lies_in(place, root) or (_lies_in(root, place) and name not in _SHARED):

@@ -17,16 +17,28 @@ from datetime import timedelta
 from palyra.core.tool import JsonObject
 from palyra.home import Home
 from palyra.sandbox import seccomp
-from palyra.sandbox.base import MIB, Bounds, Job, Outcome, ProgramRefused, SandboxFailed, Tier, TierUnavailable
+from palyra.sandbox.base import (
+    MIB,
+    Bounds,
+    Job,
+    Outcome,
+    ProgramRefused,
+    RootRefused,
+    SandboxFailed,
+    Tier,
+    TierUnavailable,
+)
 from palyra.sandbox.capture import Capture
 from palyra.sandbox.launch import Launch, prepare
-from palyra.sandbox.places import Private, arrange
+from palyra.sandbox.places import Private
 from palyra.sandbox.tiers import lack, set_up_failed
 from palyra.settings import SandboxSettings
 
 BLOCK_BYTES = 64 * 1024
 MOST_ARGUMENT_BYTES = 96 * 1024
 BOUNDS = Bounds()
+REPLACED = ("Race condition binding dirfd", "Can't find source path")
+"""What bubblewrap says if it has mounted another folder than the one that was opened, or if that is gone."""
 
 
 def build(home: Home, settings: SandboxSettings) -> "ProcessSandbox":
@@ -87,7 +99,7 @@ class ProcessSandbox:
     def _prepare(self, job: Job) -> Launch:
         if missing := lack(self.tier):
             raise TierUnavailable(f"The {self.tier} sandbox is not to be had: {missing.reason}. {missing.remedy}")
-        return prepare(self.tier, job, arrange(job.roots, self._private))
+        return prepare(self.tier, job, self._private)
 
     async def _start(self, job: Job, launch: Launch, stop: asyncio.Event) -> Outcome:
         began = time.monotonic()
@@ -145,6 +157,8 @@ class ProcessSandbox:
         if stopped:
             return 128 + signal.SIGKILL
         if self.tier is Tier.STRICT and report.get("code"):
+            if any(words in said for words in REPLACED):
+                raise RootRefused("A folder of the workspace was replaced while it was mounted, so nothing was run.")
             missing = set_up_failed(self.tier, " ".join(said.split())[:300].removeprefix("bwrap: "))
             raise TierUnavailable(f"The {self.tier} sandbox is not to be had: {missing.reason}. {missing.remedy}")
         raise SandboxFailed(f"The supervisor ended without a word (exit code {process.returncode}).")

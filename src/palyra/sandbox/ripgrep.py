@@ -112,7 +112,7 @@ def _job(sandbox: Sandbox, workspace: Workspace, query: Query, needles: Needles)
     with workspace.reach(query.folder) as at:
         if at.name is not None:
             return None
-        root, folder = Path(at.root), Path(at.path)
+        root, folder = at.root, Path(at.path)
     return Job(
         argv=(program, *_options(query, needles), f"--regexp={pattern}", "--", "./"),
         roots=(root,),

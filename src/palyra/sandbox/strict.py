@@ -79,6 +79,7 @@ def arguments(
     mounts: tuple[Mount, ...],
     *,
     bwrap: str,
+    by_descriptor: bool,
     prlimit: str,
     perl: str | None,
     filter_at: int | None,
@@ -98,8 +99,12 @@ def arguments(
     for mount in mounts:
         if mount.covered:
             told += ["--perms", "0755", "--size", "65536", "--tmpfs", str(mount.path)]
-        else:
-            told += ["--ro-bind" if job.read_only else "--bind", str(mount.path), str(mount.path)]
+            continue
+        bind, source = ("--ro-bind" if job.read_only else "--bind"), str(mount.path)
+        if by_descriptor and mount.opened is not None:
+            # Bubblewrap compares what it has mounted with what was opened, and runs nothing if they differ.
+            bind, source = f"{bind}-fd", str(mount.opened)
+        told += [bind, source, str(mount.path)]
     # Covers last of all become read-only, when what is mounted inside them has its place.
     told += [word for mount in mounts if mount.covered for word in ("--remount-ro", str(mount.path))]
     told += ["--remount-ro", "/", "--chdir", str(job.folder), "--clearenv"]

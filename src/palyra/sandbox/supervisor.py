@@ -234,6 +234,8 @@ def _become(order: "dict[str, Any]", faults: int) -> None:
         else:
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.chdir(order["folder"])
+        for folder in order.get("held", ()):
+            os.set_inheritable(folder, False)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         for name, value in order["limits"].items():
@@ -281,12 +283,13 @@ def _landlock(order: "dict[str, Any]") -> None:
     os.close(ruleset)
 
 
-def _permit(ruleset: int, path: str, access: int) -> None:
+def _permit(ruleset: int, path: "str | int", access: int) -> None:
+    """Allow access to a path, or to a folder that was opened before."""
     try:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC) if isinstance(path, str) else path
     except FileNotFoundError:
         return
-    if not os.path.isdir(path):
+    if not os.path.isdir(place):
         access &= _ON_FILES
     rule = ctypes.create_string_buffer(struct.pack("=Qi", access, place))
     _call(_libc.syscall, _LANDLOCK_ADD, ruleset, 1, rule, 0)

@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 
 from palyra.sandbox import seccomp
 from palyra.sandbox.base import Tier
@@ -27,6 +29,16 @@ class Lack:
 def find(program: str) -> str | None:
     """Return the path of a program that makes a sandbox."""
     return shutil.which(program, path=SEARCHED)
+
+
+@cache
+def binds_by_descriptor(bwrap: str) -> bool:
+    """Tell whether this bubblewrap mounts a folder that was opened before. Blocks."""
+    try:
+        said = subprocess.run([bwrap, "--help"], capture_output=True, stdin=subprocess.DEVNULL, env={}, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return b"--ro-bind-fd" in said.stdout
 
 
 def lack(tier: Tier) -> Lack | None:

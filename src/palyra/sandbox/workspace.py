@@ -4,6 +4,7 @@ A path is walked one name at a time, each opened relative to the folder before i
 read, and what it says is walked by the same rules. So what was checked is what is opened, whatever is moved or
 replaced meanwhile. `..` goes back to a folder that was passed, and never above the root. Only plain files and folders
 are opened; a pipe or a device could hang or act. What is forbidden (`forbidden.py`) is refused wherever it turns up.
+The roots themselves are opened as `root.py` says.
 
 Not covered: a hard link is the file itself, and what the owner mounts inside a root is inside.
 
@@ -25,6 +26,7 @@ from typing import BinaryIO
 
 from palyra.core.errors import Denied, Invalid, NotFound, Unavailable
 from palyra.sandbox.forbidden import NOTHING, Forbidden, Mark, mark_of
+from palyra.sandbox.root import FOLDER_FLAGS, LINK_ERRORS, PathUnreadable, Root, WorkspaceMissing
 
 MAX_PATH_BYTES = 4096
 MAX_DEPTH = 64
@@ -33,7 +35,6 @@ MAX_LINKS = 40
 MAX_ENTRIES = 10_000
 """How many entries of one folder are looked at."""
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -59,14 +60,6 @@ class NotAFile(Invalid):
 
 class NotAFolder(Invalid):
     """This is no folder. Name a folder."""
-
-
-class PathUnreadable(Denied):
-    """The file system does not let Palyra read this. Change its permissions, or use another file."""
-
-
-class WorkspaceMissing(NotFound):
-    """The workspace folder does not exist. Create it, or set another one in the configuration."""
 
 
 class FilesUnavailable(Unavailable):
@@ -107,7 +100,7 @@ class Reached:
 
     folder: int
     name: str | None
-    root: str
+    root: Root
     path: str
     """Absolute, links followed."""
     missing: bool = False
@@ -117,15 +110,21 @@ class Reached:
 class Workspace:
     """Gives files and folders below its roots, and nothing else. Relative paths start at the first root."""
 
-    def __init__(self, roots: tuple[Path, ...], *, forbidden: Forbidden = NOTHING) -> None:
+    def __init__(self, roots: tuple[Path | Root, ...], *, forbidden: Forbidden = NOTHING) -> None:
+        """A path is that of a trusted folder: the word of the owner or the daemon."""
         if not roots:
             raise WorkspaceMissing
-        self.roots = roots
+        self.roots = tuple(Root(root) if isinstance(root, Path) else root for root in roots)
         self.forbidden = forbidden
 
     def within(self, roots: tuple[Path, ...]) -> "Workspace":
-        """Return the workspace of other folders, with the same things out of reach."""
-        return Workspace(roots, forbidden=self.forbidden)
+        """Return the workspace of folders below its first trusted one, with the same things out of reach."""
+        trusted = self.roots[0].trusted
+        return Workspace(tuple(Root(trusted, root) for root in roots), forbidden=self.forbidden)
+
+    def places(self) -> tuple[Path, ...]:
+        """Return where the roots are; raise if one of them cannot be used."""
+        return tuple(self._place(root) for root in self.roots)
 
     def open_read(self, path: str) -> BinaryIO:
         """Open a plain file for reading bytes. The caller closes it."""
@@ -173,14 +172,14 @@ class Workspace:
         """
         root, names = self._start(path)
         banned = self.forbidden.marks()
-        trail = [self._open_root(root)]
+        folder, place = self._open_root(root)
+        trail = [folder]
         where: list[str] = []
         pending = deque(names)
         links = 0
 
         def at(*names: str, name: str | None, missing: bool = False) -> Reached:
-            real = os.path.realpath(root)
-            return Reached(trail[-1], name, real, os.path.join(real, *where, *names), missing)
+            return Reached(trail[-1], name, root, os.path.join(place, *where, *names), missing)
 
         try:
             while pending:
@@ -192,17 +191,17 @@ class Workspace:
                     where.pop()
                     continue
                 with _told(path):
-                    target, folder, missing = _enter(trail[-1], name, make=make and bool(pending))
+                    target, below, missing = _enter(trail[-1], name, make=make and bool(pending))
                 if missing:
                     if not absent or ".." in pending or len(trail) + len(pending) >= MAX_DEPTH:
                         raise PathNotFound(_missing(path))
                     yield at(name, *pending, name=name, missing=True)
                     return
-                if folder is not None:
-                    trail.append(folder)
+                if below is not None:
+                    trail.append(below)
                     where.append(name)
                     _check_depth(trail, path)
-                    _require_free(os.fstat(folder), path, banned=banned)
+                    _require_free(os.fstat(below), path, banned=banned)
                 elif target is None:
                     if pending:
                         raise PathNotFound(_missing(path))
@@ -216,7 +215,8 @@ class Workspace:
                         root, names = self._below_a_root(target, path)
                         _close(trail)
                         where.clear()
-                        trail.append(self._open_root(root))
+                        folder, place = self._open_root(root)
+                        trail.append(folder)
                     else:
                         names = _names(target)
                     pending.extendleft(reversed(names))
@@ -224,7 +224,7 @@ class Workspace:
         finally:
             _close(trail)
 
-    def _start(self, path: str) -> tuple[Path, list[str]]:
+    def _start(self, path: str) -> tuple[Root, list[str]]:
         if "\0" in path:
             raise PathMalformed("The path holds a NUL character. Remove it.")
         try:
@@ -237,33 +237,31 @@ class Workspace:
             return self._below_a_root(path, path)
         return self.roots[0], _names(path)
 
-    def _below_a_root(self, absolute: str, path: str) -> tuple[Path, list[str]]:
+    def _below_a_root(self, absolute: str, path: str) -> tuple[Root, list[str]]:
         """Return the innermost root that an absolute path lies in, and the rest of the path."""
         names = _names(absolute)
-        best: tuple[Path, list[str]] | None = None
+        best: tuple[Root, list[str]] | None = None
         for root in self.roots:
             # A root may itself be named by way of a link, and the path by where that leads, or the other way round.
-            real = os.path.realpath(root)
-            for spelling in (str(root) if root.is_absolute() else real, real):
-                own = _names(spelling)
+            for spelling in root.spellings():
+                own = _names(str(spelling))
                 if names[: len(own)] == own and (best is None or len(names) - len(own) < len(best[1])):
                     best = root, names[len(own) :]
         if best is None:
             raise OutsideWorkspace(_outside(path))
         return best
 
-    def _open_root(self, root: Path) -> int:
-        try:
-            # The roots are the owner's word, so a link is followed here.
-            folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except (FileNotFoundError, NotADirectoryError):
-            raise WorkspaceMissing from None
-        except PermissionError:
-            raise PathUnreadable("Palyra may not read the workspace folder. Change its permissions.") from None
+    def _open_root(self, root: Root) -> tuple[int, Path]:
+        folder, place = root.open()
         if self.forbidden.holds(folder):
             os.close(folder)
             raise PalyrasOwn
-        return folder
+        return folder, place
+
+    def _place(self, root: Root) -> Path:
+        folder, place = self._open_root(root)
+        os.close(folder)
+        return place
 
 
 def prefix_of(folder: str) -> str:
@@ -278,17 +276,17 @@ def _names(path: str) -> list[str]:
 def _enter(folder: int, name: str, *, make: bool) -> tuple[str | None, int | None, bool]:
     """Return the target if the name is a link, the open folder if it is one, and whether there is nothing at all."""
     try:
-        return None, os.open(name, _FOLDER, dir_fd=folder), False
+        return None, os.open(name, FOLDER_FLAGS, dir_fd=folder), False
     except FileNotFoundError:
         if not make:
             return None, None, True
         with suppress(FileExistsError):
             os.mkdir(name, dir_fd=folder)
             os.fsync(folder)
-        return None, os.open(name, _FOLDER, dir_fd=folder), False
+        return None, os.open(name, FOLDER_FLAGS, dir_fd=folder), False
     except OSError as error:
         # What a link gives here differs between systems.
-        if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
+        if error.errno not in LINK_ERRORS:
             raise
     try:
         return os.readlink(name, dir_fd=folder), None, False
@@ -382,7 +380,7 @@ def _walk_below(folder: int, prefix: str, *, choice: _Choice, depth: int) -> Ite
                 yield path, file
         elif entry.kind is Kind.FOLDER and entry.name not in choice.skip and depth < MAX_DEPTH:
             try:
-                below = os.open(entry.name, _FOLDER, dir_fd=folder)
+                below = os.open(entry.name, FOLDER_FLAGS, dir_fd=folder)
             except OSError:
                 continue
             try:

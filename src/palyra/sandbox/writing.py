@@ -94,7 +94,7 @@ def look(workspace: Workspace, path: str) -> Found:
     with workspace.reach(path, absent=True) as at:
         _require_text(at.path)
         if at.missing:
-            return Found(at.root, at.path, None)
+            return Found(str(at.root.real_path()), at.path, None)
         if at.name is None:
             raise NotAFile(f"{at.path} is a folder. Name a file in it.")
         with open_file(at.folder, at.name, path=path, banned=workspace.forbidden.marks()) as file:
@@ -102,7 +102,9 @@ def look(workspace: Workspace, path: str) -> Found:
             found = os.fstat(file.fileno())
         if len(data) > MAX_KEPT_BYTES:
             raise FileTooLarge
-        return Found(at.root, at.path, Content(data, stat.S_IMODE(found.st_mode) & 0o777, _seen(found)))
+        return Found(
+            str(at.root.real_path()), at.path, Content(data, stat.S_IMODE(found.st_mode) & 0o777, _seen(found))
+        )
 
 
 def carry_out(workspace: Workspace, changes: Sequence[Change]) -> None:

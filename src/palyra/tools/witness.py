@@ -5,7 +5,6 @@ read whatever lies in the folders that they were given.
 """
 
 import asyncio
-import os
 from dataclasses import dataclass, field
 
 from palyra.core.attestation import Ran
@@ -69,7 +68,7 @@ class WatchedSandbox:
     async def run(self, job: Job) -> Outcome:
         """Run a program, and note how it was held and how it ended."""
         for root in job.roots:
-            self._witness.looked_into(await asyncio.to_thread(os.path.realpath, root))
+            self._witness.looked_into(str(await asyncio.to_thread(root.real_path)))
         if self.tier is Tier.OFF:
             # Nothing keeps it from the network, so what it says may come from there.
             self._witness.learned((WEB,))
@@ -98,7 +97,7 @@ class WatchedModules:
     async def run(self, job: ModuleJob) -> ModuleOutcome:
         """Run a module, and note how it was held and how it ended."""
         for folder in job.folders:
-            self._witness.looked_into(await asyncio.to_thread(os.path.realpath, folder.path))
+            self._witness.looked_into(str(folder.path))
         try:
             outcome = await self._modules.run(job)
         except PalyraError:

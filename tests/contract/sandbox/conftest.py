@@ -15,6 +15,7 @@ import pytest
 from palyra.sandbox.base import Bounds, Job, Outcome, Tier
 from palyra.sandbox.places import Private
 from palyra.sandbox.process import ProcessSandbox
+from palyra.sandbox.root import Root
 from palyra.sandbox.tiers import lack
 
 SECRET = "keep-this-secret"
@@ -55,7 +56,7 @@ class Ground:
     async def run(self, tier: Tier, command: str, *, bounds: Bounds | None = None) -> Outcome:
         job = Job(
             argv=("/bin/bash", "-c", command),
-            roots=(self.workspace,),
+            roots=(Root(self.workspace),),
             folder=self.workspace,
             bounds=bounds or Bounds(wall=timedelta(seconds=10)),
         )

@@ -10,6 +10,7 @@ from palyra.home import Home
 from palyra.sandbox.base import Job, RootRefused, Tier
 from palyra.sandbox.places import Private
 from palyra.sandbox.process import ProcessSandbox, private_to
+from palyra.sandbox.root import Root
 from tests.contract.sandbox.conftest import SECRET, Ground
 from tests.contract.sandbox.tricks import KERNEL, TRICKS
 
@@ -76,7 +77,7 @@ async def test_the_trick_is_one(
 async def test_the_home_is_covered_when_it_lies_in_the_workspace(ground: Ground, tmp_path: Path) -> None:
     sandbox = ProcessSandbox(Tier.STRICT, private=Private((ground.home,), open=(ground.workspace,)))
     command = f"ls -A {ground.home}; cat {ground.home}/token {ground.outside}/diary.txt; touch {ground.home}/x"
-    roots = (ground.folder, ground.workspace)
+    roots = (Root(ground.folder), Root(ground.workspace))
     outcome = await sandbox.run(Job(argv=("/bin/bash", "-c", command), roots=roots, folder=ground.folder))
     assert outcome.stdout.text == f"workspace\n{SECRET}", "only what is not Palyra's is seen"
     assert not (ground.home / "x").exists()
@@ -92,7 +93,7 @@ async def test_the_way_to_the_home_can_not_be_exchanged(tmp_path: Path) -> None:
         "mv share other; mv share/data share/other; mv share/data/palyra share/data/other; rmdir share/data/palyra",
         "mkdir -p share/data/palyra; echo x > share/data/palyra/token; echo y > share/new; find -name token",
     ):
-        outcome = await sandbox.run(Job(argv=("/bin/bash", "-c", command), roots=(root,), folder=root))
+        outcome = await sandbox.run(Job(argv=("/bin/bash", "-c", command), roots=(Root(root),), folder=root))
         assert "token" not in outcome.stdout.text
     assert (home / "token").read_text() == SECRET
     assert (root / "share/new").read_text() == "y\n", "around it, programs work"
@@ -109,10 +110,10 @@ async def test_the_homes_of_other_profiles_are_covered_too(tmp_path: Path) -> No
     (root / "palyra-notes/token").write_text("of the person's own\n")
     sandbox = ProcessSandbox(Tier.STRICT, private=await asyncio.to_thread(private_to, homes[1]))
     command = ("/bin/bash", "-c", "cat */token; echo x > palyra/token; mv palyra other")
-    outcome = await sandbox.run(Job(argv=command, roots=(root,), folder=root))
+    outcome = await sandbox.run(Job(argv=command, roots=(Root(root),), folder=root))
     assert outcome.stdout.text == "of the person's own\n"
     assert [home.token.read_text() for home in homes] == [SECRET] * 2
-    shared = Job(argv=("/bin/true",), roots=(homes[0].workspace,), folder=homes[0].workspace)
+    shared = Job(argv=("/bin/true",), roots=(Root(homes[0].workspace),), folder=homes[0].workspace)
     assert (await sandbox.run(shared)).exit_code == 0, "two profiles may work in one folder"
 
 
@@ -125,6 +126,6 @@ async def test_a_link_to_the_home_may_not_lie_in_the_workspace(tier: Tier, tmp_p
     home = root / link if link == ".palyra" else root / link / "palyra"
     sandbox = ProcessSandbox(tier, private=Private((home,), open=(home / "workspace",)))
     with pytest.raises(RootRefused, match="put another in its place"):
-        await sandbox.run(Job(argv=("/bin/true",), roots=(root,), folder=root))
-    inside = Job(argv=("/bin/true",), roots=(home / "workspace",), folder=real / "workspace")
+        await sandbox.run(Job(argv=("/bin/true",), roots=(Root(root),), folder=root))
+    inside = Job(argv=("/bin/true",), roots=(Root(home / "workspace"),), folder=real / "workspace")
     assert (await sandbox.run(inside)).exit_code == 0

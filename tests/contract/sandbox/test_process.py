@@ -15,6 +15,7 @@ import pytest
 
 from palyra.sandbox import launch
 from palyra.sandbox.base import MIB, Bounds, Job, ProgramRefused, RootRefused, Tier
+from palyra.sandbox.root import Root
 from tests.contract.sandbox.conftest import SECRET, Ground
 from tests.support.eventually import eventually
 
@@ -283,13 +284,13 @@ async def test_endless_output_is_read_without_growing(ground: Ground, any_tier: 
 @pytest.mark.parametrize("argv", [(), ("",), ("/bin/sh", "-c", "a\0b"), ("/bin/sh", "-c", "x" * 200_000)])
 async def test_what_can_not_be_run_is_refused(ground: Ground, any_tier: Tier, argv: tuple[str, ...]) -> None:
     with pytest.raises(ProgramRefused):
-        await ground.sandbox(any_tier).run(Job(argv=argv, roots=(ground.workspace,), folder=ground.workspace))
+        await ground.sandbox(any_tier).run(Job(argv=argv, roots=(Root(ground.workspace),), folder=ground.workspace))
 
 
 @pytest.mark.parametrize("name", ["/", "/etc", "/usr/lib", "/proc", "/tmp", "/home", "/dev/shm"])
 async def test_the_system_is_no_workspace(ground: Ground, tier: Tier, name: str) -> None:
     with pytest.raises(RootRefused):
-        await ground.sandbox(tier).run(Job(argv=("/bin/true",), roots=(Path(name),), folder=Path(name)))
+        await ground.sandbox(tier).run(Job(argv=("/bin/true",), roots=(Root(Path(name)),), folder=Path(name)))
 
 
 @pytest.mark.parametrize("name", ["home", "home/kept"])
@@ -297,11 +298,11 @@ async def test_palyras_own_folder_is_no_workspace(ground: Ground, tier: Tier, na
     root = ground.folder / name
     root.mkdir(exist_ok=True)
     with pytest.raises(RootRefused):
-        await ground.sandbox(tier).run(Job(argv=("/bin/true",), roots=(root,), folder=root))
+        await ground.sandbox(tier).run(Job(argv=("/bin/true",), roots=(Root(root),), folder=root))
 
 
 async def test_guarded_refuses_a_workspace_around_palyras_own_folder(ground: Ground) -> None:
-    job = Job(argv=("/bin/true",), roots=(ground.folder,), folder=ground.folder)
+    job = Job(argv=("/bin/true",), roots=(Root(ground.folder),), folder=ground.folder)
     with pytest.raises(RootRefused):
         await ground.sandbox(Tier.GUARDED).run(job)
 
@@ -322,8 +323,9 @@ from pathlib import Path
 from palyra.sandbox.base import Job, Tier
 from palyra.sandbox.places import Private
 from palyra.sandbox.process import ProcessSandbox
+from palyra.sandbox.root import Root
 tier, folder, command = sys.argv[1:]
-job = Job(argv=("/bin/bash", "-c", command), roots=(Path(folder),), folder=Path(folder))
+job = Job(argv=("/bin/bash", "-c", command), roots=(Root(Path(folder)),), folder=Path(folder))
 print(asyncio.run(ProcessSandbox(Tier(tier), private=Private()).run(job)).stdout.text)
 """
 

@@ -15,6 +15,7 @@ from palyra.sandbox import tiers
 from palyra.sandbox.base import Bounds, Job, NoSandbox, Outcome, Tier
 from palyra.sandbox.forbidden import Forbidden
 from palyra.sandbox.ripgrep import PROGRAM, names, pattern_of
+from palyra.sandbox.root import Root
 from palyra.sandbox.search import Found, Needles, Query
 from palyra.sandbox.workspace import Workspace
 from tests.contract.sandbox.conftest import SECRET, Ground
@@ -207,7 +208,7 @@ def test_folders_that_are_there_to_be_read_can_not_be_changed(ground: Ground, ti
     (ground.workspace / "a.txt").write_text("old\n")
     job = Job(
         argv=("/bin/sh", "-c", "cat a.txt; echo new > a.txt; echo new > b.txt; rm a.txt"),
-        roots=(ground.workspace,),
+        roots=(Root(ground.workspace),),
         folder=ground.workspace,
         read_only=True,
     )

@@ -13,6 +13,7 @@ from palyra.sandbox import seccomp, tiers
 from palyra.sandbox.base import Job, Tier, TierUnavailable
 from palyra.sandbox.places import Private
 from palyra.sandbox.process import ProcessSandbox
+from palyra.sandbox.root import Root
 from palyra.settings import SandboxSettings, Settings, WorkspaceSettings
 from tests.contract.sandbox.conftest import require
 
@@ -138,7 +139,7 @@ def test_a_tier_that_is_not_there_is_refused_and_no_other_is_used(
     without_bubblewrap(monkeypatch)
     sandbox = ProcessSandbox(Tier.STRICT, private=Private())
     with pytest.raises(TierUnavailable, match="apt install bubblewrap"):
-        asyncio.run(sandbox.run(Job(argv=("/bin/touch", "made"), roots=(tmp_path,), folder=tmp_path)))
+        asyncio.run(sandbox.run(Job(argv=("/bin/touch", "made"), roots=(Root(tmp_path),), folder=tmp_path)))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -155,7 +156,7 @@ def test_bubblewrap_that_can_not_do_its_work_is_told(tmp_path: Path, monkeypatch
     root.mkdir()
     sandbox = ProcessSandbox(Tier.STRICT, private=Private())
     with pytest.raises(TierUnavailable, match="unprivileged_userns_clone"):
-        asyncio.run(sandbox.run(Job(argv=("/bin/touch", "made"), roots=(root,), folder=root)))
+        asyncio.run(sandbox.run(Job(argv=("/bin/touch", "made"), roots=(Root(root),), folder=root)))
     assert list(root.iterdir()) == []
 
 

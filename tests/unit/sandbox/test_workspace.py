@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from palyra.core.errors import Denied, Invalid, NotFound, PalyraError
+from palyra.sandbox.root import PathUnreadable, WorkspaceMissing
 from palyra.sandbox.workspace import (
     MAX_DEPTH,
     Entry,
@@ -18,9 +19,7 @@ from palyra.sandbox.workspace import (
     OutsideWorkspace,
     PathMalformed,
     PathNotFound,
-    PathUnreadable,
     Workspace,
-    WorkspaceMissing,
 )
 
 SECRET = b"the secret"

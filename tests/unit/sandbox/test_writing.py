@@ -12,6 +12,7 @@ import pytest
 from palyra.core.artifact import MAX_KEPT_BYTES
 from palyra.core.errors import PalyraError
 from palyra.sandbox.forbidden import Forbidden
+from palyra.sandbox.root import RootOutside
 from palyra.sandbox.workspace import (
     NotAFile,
     OutsideWorkspace,
@@ -345,7 +346,7 @@ def test_no_folder_of_the_home_is_a_workspace_but_the_one_that_is_meant(home: Pa
         with pytest.raises(PalyrasOwn):
             Workspace((root,), forbidden=forbidden).list_dir(".")
     narrowed = Workspace((home / "workspace",), forbidden=forbidden).within((home / "archive",))
-    with pytest.raises(PalyrasOwn):
+    with pytest.raises(RootOutside):
         narrowed.list_dir(".")
 
 

@@ -8,10 +8,14 @@ import pytest
 
 from palyra.core.attestation import Ran
 from palyra.sandbox.base import Bounds, Job, NoSandbox, Nowhere, Outcome, Output, Tier
+from palyra.sandbox.root import Root
 from palyra.tools.witness import WatchedSandbox, Witness
 
 JOB = Job(
-    argv=("/bin/true",), roots=(Path("/w"),), folder=Path("/w"), bounds=Bounds(wall=timedelta(seconds=5), processes=7)
+    argv=("/bin/true",),
+    roots=(Root(Path("/w")),),
+    folder=Path("/w"),
+    bounds=Bounds(wall=timedelta(seconds=5), processes=7),
 )
 
 

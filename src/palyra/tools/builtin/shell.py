@@ -71,7 +71,7 @@ async def run(
     shell = await asyncio.to_thread(_shell)
     job = Job(
         argv=(shell, "-c", command),
-        roots=tuple(Path(root) for root in context.workspace.roots),
+        roots=context.workspace.roots,
         folder=at,
         bounds=replace(context.sandbox.bounds, wall=timedelta(seconds=seconds)),
     )

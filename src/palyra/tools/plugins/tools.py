@@ -133,7 +133,7 @@ def _bounds_of(plugin: Plugin, context: ToolContext) -> Manifest:
     """Return what calls of the plugin's tools may reach at most: in this run, if it asked for the workspace."""
     paths = set(plugin.pin.folders.values())
     if any(folder.name == WORKSPACE for folder in plugin.manifest.folders):
-        paths.update(map(os.path.realpath, context.workspace.roots))
+        paths.update(str(root.real_path()) for root in context.workspace.roots)
     return Manifest(
         name=plugin.manifest.name,
         digest=plugin.digest,
@@ -150,11 +150,10 @@ def _folders(plugin: Plugin, entry: PluginTool, context: ToolContext) -> tuple[G
         if folder.name != WORKSPACE:
             found.append(GivenFolder(Path(plugin.pin.folders[folder.name]), folder.seen_as, writable))
             continue
-        for place, root in enumerate(context.workspace.roots, 1):
-            real = Path(os.path.realpath(root))
-            if any(_holds(real, own) for own in context.workspace.forbidden.folders):
+        for place, root in enumerate(context.workspace.places(), 1):
+            if any(_holds(root, own) for own in context.workspace.forbidden.folders):
                 raise WorkspaceTooWide
-            found.append(GivenFolder(real, folder.seen_as if place == 1 else f"{folder.seen_as}-{place}", writable))
+            found.append(GivenFolder(root, folder.seen_as if place == 1 else f"{folder.seen_as}-{place}", writable))
     return tuple(found)
 
 

@@ -10,6 +10,7 @@ from palyra.core.effect import Effect
 from palyra.core.tool import Outcome, Risk
 from palyra.sandbox.base import Bounds, Job, Output, Tier
 from palyra.sandbox.base import Outcome as Ended
+from palyra.sandbox.root import Root
 from palyra.sandbox.workspace import NotAFolder, OutsideWorkspace, Workspace
 from palyra.tools.base import ToolContext
 from palyra.tools.builtin import shell
@@ -57,7 +58,7 @@ async def test_a_command_is_run_by_a_shell_in_the_workspace(tmp_path: Path) -> N
     [job] = sandbox.jobs
     assert job.argv[1:] == ("-c", "echo $HOME | wc")
     assert job.argv[0] in shell.SHELLS
-    assert (job.roots, job.folder) == ((tmp_path,), tmp_path / "sub")
+    assert (job.roots, job.folder) == ((Root(tmp_path),), tmp_path / "sub")
     assert job.bounds == Bounds(processes=7, wall=timedelta(seconds=5))
     assert job.environment == {}
 

@@ -114,7 +114,7 @@ async def test_csv_stats_reads_a_file_of_the_workspace(home: Home, context: Tool
     for file in (
         "sales.csv",
         "/workspace/sales.csv",
-        str(context.workspace.roots[0] / "sales.csv"),
+        str(context.workspace.roots[0].trusted / "sales.csv"),
         "./x/../sales.csv",
     ):
         one = await outcome(column, context, file=file, column="price, net")
@@ -160,7 +160,7 @@ async def test_a_tool_without_powers_reads_nothing_and_is_asked_about_by_its_arg
 
 
 async def test_the_effect_names_all_that_the_module_can_reach(home: Home, context: ToolContext) -> None:
-    root = str(context.workspace.roots[0])
+    root = str(context.workspace.roots[0].trusted)
     found = await effect((await example(home, "csv-stats.describe")), context, file="sales.csv")
     assert found.paths == (root, f"{root}/sales.csv")
     assert f"may read {root}" in found.detail
@@ -183,7 +183,7 @@ async def test_a_path_outside_of_its_folders_is_beyond_the_manifest(
 
 async def test_a_path_that_is_tried_all_the_same_leads_nowhere(home: Home, context: ToolContext) -> None:
     tool = await example(home, "csv-stats.describe")
-    (context.workspace.roots[0] / "out").symlink_to("/etc/passwd")
+    (context.workspace.roots[0].trusted / "out").symlink_to("/etc/passwd")
     for file in ("/etc/passwd", "../../etc/passwd", "out"):
         assert (await outcome(tool, context, file=file)).outcome is Outcome.ERROR
 
@@ -268,7 +268,7 @@ async def test_paths_are_handed_on_as_the_module_knows_them(home: Home, context:
     for path, seen in (
         ("a/b.txt", "/data/a/b.txt"),
         ("/workspace/c", "/workspace/c"),
-        (f"{context.workspace.roots[0]}/c", "/workspace/c"),
+        (f"{context.workspace.roots[0].trusted}/c", "/workspace/c"),
         ("/database", "/database"),
         (".", "/data"),
     ):
@@ -280,7 +280,7 @@ async def test_an_answer_about_a_tool_that_changes_files_is_bound_to_what_the_ca
 ) -> None:
     text = OPENS + 'mode = { type = "string" }\n' + '[[folders]]\nname = "workspace"\naccess = "write"\n'
     tool = await installed(home, tmp_path / "probe", modules.ECHOES, manifest(rest=text))
-    root = context.workspace.roots[0]
+    root = context.workspace.roots[0].trusted
 
     async def kind(**arguments: Any) -> str:
         return (await effect(tool, context, **arguments)).kind

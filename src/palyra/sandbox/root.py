@@ -1,0 +1,117 @@
+"""A folder that tools and programs work in, opened so that those who work there cannot exchange it.
+
+The owner or the daemon chose the trusted folder, so links on the way to it are followed. Everything below it can be
+replaced at any time by whoever works there. So a root below it is opened name by name, each relative to the folder
+before it, and a link is refused. Each use opens it again, and the path that is reported is the one that was walked.
+
+Everything here blocks.
+"""
+
+import errno
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from palyra.core.errors import Denied, NotFound
+
+MAX_ROOTS = 16
+"""How many roots an agent has. Each of them takes a file descriptor while a program is started."""
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+LINK_ERRORS = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK)
+"""What systems say when a link is opened as a folder. A file gives one of them too."""
+
+
+class RootOutside(Denied):
+    """The root is not inside the workspace, so it was not opened. Change the agent's workspace_roots."""
+
+
+class RootIsLink(Denied):
+    """The root leads through a link, so it was not opened. Replace the link by a folder, or change the root."""
+
+
+class WorkspaceMissing(NotFound):
+    """The workspace folder does not exist. Create it, or set another one in the configuration."""
+
+
+class PathUnreadable(Denied):
+    """The file system does not let Palyra read this. Change its permissions, or use another file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """The trusted folder itself, or a folder below it by its absolute path."""
+
+    trusted: Path
+    below: Path | None = None
+
+    def real_path(self) -> Path:
+        """Return where the root is: the real path of the trusted folder, and the names below it."""
+        return self.spellings()[-1]
+
+    def spellings(self) -> tuple[Path, ...]:
+        """Return the paths by which the root may be named; the last one is where it is."""
+        bases = self._bases()
+        names = self._names(bases)
+        return tuple(base.joinpath(*names) for base in bases)
+
+    def open(self) -> tuple[int, Path]:
+        """Return the open folder, which the caller closes, and its path."""
+        bases = self._bases()
+        names = self._names(bases)
+        try:
+            folder = os.open(bases[-1], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            return descend(folder, names), bases[-1].joinpath(*names)
+        except (FileNotFoundError, NotADirectoryError):
+            if not names:
+                raise WorkspaceMissing from None
+            raise WorkspaceMissing(f"The workspace root {self.below} is not a folder. Create it.") from None
+        except PermissionError:
+            raise PathUnreadable("Palyra may not read the workspace folder. Change its permissions.") from None
+
+    def _bases(self) -> tuple[Path, ...]:
+        real = Path(os.path.realpath(self.trusted))
+        return (self.trusted, real) if self.trusted.is_absolute() else (real,)
+
+    def _names(self, bases: tuple[Path, ...]) -> tuple[str, ...]:
+        if self.below is None:
+            return ()
+        base = next((base for base in bases if self.below.is_relative_to(base)), None)
+        names = self.below.relative_to(base).parts if base is not None else ("..",)
+        if ".." in names:
+            raise RootOutside(
+                f"The root {str(self.below)[:200]!r} is not inside the workspace {self.trusted}, so it was not opened."
+                " Change the agent's workspace_roots."
+            )
+        return names
+
+
+def descend(folder: int, names: Iterable[str]) -> int:
+    """Return the folder that these names lead to, through no link. The first folder is closed, the caller closes this.
+
+    Raises `RootIsLink` for a link, `RootOutside` for a way back, and `OSError` for what is not a folder.
+    """
+    for name in names:
+        try:
+            if name == "..":
+                raise RootOutside
+            below = os.open(name, FOLDER_FLAGS, dir_fd=folder)
+        except OSError as error:
+            if error.errno in LINK_ERRORS and _is_link(folder, name):
+                raise RootIsLink(
+                    f"{name[:200]!r} on the way to the root is a link, so the root was not opened. Replace the link by"
+                    " a folder, or change the agent's workspace_roots."
+                ) from None
+            raise
+        finally:
+            os.close(folder)
+        folder = below
+    return folder
+
+
+def _is_link(folder: int, name: str) -> bool:
+    try:
+        os.readlink(name, dir_fd=folder)
+    except OSError:
+        return False
+    return True
