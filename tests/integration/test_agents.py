@@ -151,3 +151,33 @@ async def test_an_agent_sees_its_own_folders_only(begin: Begin, workspace: Path)
     (listing,) = results(world.prompts[-1])
     assert "recipe.txt" in listing
     assert "notes.txt" not in listing
+
+
+@on_sqlite
+async def test_a_root_that_is_a_link_is_not_kept(begin: Begin, workspace: Path) -> None:
+    agents = doors(await begin(ECHO), workspace)
+    (workspace / "kitchen").mkdir()
+    (workspace / "alias").symlink_to("kitchen")
+    (workspace / "way-out").symlink_to("/etc")
+    for bad in ("alias", "way-out", "way-out/ssl", "kitchen/../kitchen"):
+        with pytest.raises(AgentInvalid, match="folder inside"):
+            await agents.create(ANA, an_agent(workspace_roots=(f"{workspace}/{bad}",)))
+    with pytest.raises(AgentInvalid, match="16 workspace roots at most"):
+        await agents.create(ANA, an_agent(workspace_roots=(str(workspace / "kitchen"),) * 17))
+
+
+@on_sqlite
+async def test_a_root_that_became_a_link_is_refused_at_each_use(begin: Begin, workspace: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "recipe.txt").write_text("Not for everybody.")
+    (workspace / "kitchen").mkdir()
+    world = await begin(first_calls(Call(tool="files.read", arguments={"path": "recipe.txt"})))
+    agents = doors(world, workspace)
+    cook = await agents.create(ANA, an_agent(workspace_roots=(str(workspace / "kitchen"),)))
+    await agents.set_default(ANA, cook.agent_id)
+    (workspace / "kitchen").rmdir()
+    (workspace / "kitchen").symlink_to(outside)
+    await world.ask("What is in it?")
+    (result,) = results(world.prompts[-1])
+    assert "'kitchen' on the way to the root is a link, so the root was not opened" in result

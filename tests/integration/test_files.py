@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from palyra.core.agent import Agent
 from palyra.core.approval import Approval
 from palyra.core.artifact import Checkpoint
 from palyra.core.events import CheckpointRestored, ToolFinished
+from palyra.core.ids import AgentId
 from palyra.core.message import Accepted
 from palyra.core.prompt import ModelEvent, Prompt, TextDelta
 from palyra.core.run import RunStatus
@@ -16,7 +18,9 @@ from palyra.journal import artifacts, checkpoints
 from palyra.journal.artifacts import ArtifactNotFound
 from palyra.journal.checkpoints import CheckpointNotFound
 from palyra.providers.scripted import Call, Script
+from palyra.runs.agents import Agents
 from palyra.runs.files import FileMovedOn, Files, Standing
+from palyra.sandbox.root import RootIsLink
 from palyra.sandbox.workspace import Workspace
 from palyra.sandbox.writing import Change, carry_out
 from palyra.tools import changes
@@ -219,3 +223,29 @@ async def test_nobody_else_sees_or_brings_back_a_file(begin: Begin, workspace: P
     with pytest.raises(CheckpointNotFound):
         await files.restore(BEN, checkpoint.checkpoint_id, force=True)
     assert (workspace / "notes.txt").read_text() == WRITE["text"]
+
+
+async def test_nothing_is_brought_back_through_a_root_that_became_a_link(
+    begin: Begin, workspace: Path, tmp_path: Path
+) -> None:
+    outside, sub = tmp_path / "outside", workspace / "sub"
+    for folder in (outside, sub):
+        folder.mkdir()
+        (folder / "notes.txt").write_text(OLD)
+    world = await begin(calls("files.write", WRITE))
+    agents = Agents(world.engine, clock=world.clock, ids=world.ids, workspace=lambda _: Workspace((workspace,)))
+    narrow = Agent(agent_id=AgentId(""), principal=ANA, name="narrow", instructions="", workspace_roots=(str(sub),))
+    await agents.set_default(ANA, (await agents.create(ANA, narrow)).agent_id)
+    await carried_out(world)
+    (checkpoint,) = await kept(world)
+    assert (checkpoint.root, checkpoint.path) == (str(sub), str(sub / "notes.txt"))
+    sub.rename(workspace / "before")
+    sub.symlink_to(outside)
+    (outside / "notes.txt").write_text(str(WRITE["text"]))
+    files = doors(world, workspace)
+    for force in (False, True):
+        with pytest.raises(RootIsLink):
+            await files.restore(ANA, checkpoint.checkpoint_id, force=force)
+    with pytest.raises(RootIsLink):
+        await files.compare(ANA, checkpoint.checkpoint_id)
+    assert (outside / "notes.txt").read_text() == WRITE["text"]

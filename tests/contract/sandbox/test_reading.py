@@ -15,6 +15,7 @@ import pytest
 from palyra.sandbox.base import Bounds, Job, Outcome, Tier
 from palyra.sandbox.places import Private
 from palyra.sandbox.process import ProcessSandbox
+from palyra.sandbox.root import Root
 from palyra.sandbox.tiers import find, landlock_version
 from tests.contract.sandbox.conftest import SECRET, Ground, require
 
@@ -29,7 +30,7 @@ def strict() -> None:
 async def read(folder: Path, command: str, *, sandbox: ProcessSandbox | None = None) -> Outcome:
     sandbox = sandbox or ProcessSandbox(Tier.STRICT, private=Private(()))
     argv = ("/bin/bash", "-c", command)
-    return await sandbox.run(Job(argv=argv, roots=(folder,), folder=folder, read_only=True, bounds=BOUNDS))
+    return await sandbox.run(Job(argv=argv, roots=(Root(folder),), folder=folder, read_only=True, bounds=BOUNDS))
 
 
 async def python(folder: Path, program: str) -> str:
