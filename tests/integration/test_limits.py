@@ -7,16 +7,18 @@ from datetime import timedelta
 import pytest
 
 from palyra.core.clock import to_ms
+from palyra.core.errors import Invalid
 from palyra.core.events import LimitReached, ModelTurnStarted, RunCancelled, ToolFinished, ToolStarted
 from palyra.core.limits import LimitKind, Limits
 from palyra.core.message import Accepted
 from palyra.core.prompt import ModelEvent, Prompt, TextDelta
 from palyra.core.run import RunStatus
-from palyra.core.tool import Outcome
+from palyra.core.tool import Outcome, Risk
 from palyra.journal import leases
 from palyra.providers.scripted import Call, Endless, Rule, Script, Stop, Text, When
 from palyra.runs.loop import Carrier
-from tests.integration.cast import DONE, Bell, Door, a_call, inputs, on_sqlite, results
+from palyra.tools.base import Tool, ToolContext, tool
+from tests.integration.cast import DONE, Bell, Door, a_call, inputs, on_sqlite, results, said_by
 from tests.integration.conftest import Begin
 from tests.support.builders import a_cancel, a_cancellation
 from tests.support.world import Model, World
@@ -44,6 +46,59 @@ async def test_after_its_last_model_turn_a_run_answers_without_tools(begin: Begi
     await assert_last_words(world, said, LimitKind.MODEL_TURNS)
     turns = [event.last for event in await world.events(said) if isinstance(event, ModelTurnStarted)]
     assert turns == [False, False, True]
+
+
+def failing(*steps: tuple[str, bool]) -> tuple[Model, Tool]:
+    """Return a model that makes a call for each step and a tool that fails at those that say so; then it talks."""
+
+    @tool(name="step.take", risk=Risk.LOW)
+    async def take(context: ToolContext, *, name: str) -> str:
+        """Take a step."""
+        if not dict(steps)[name]:
+            raise StepFailed
+        return "ok"
+
+    def speak(prompt: Prompt) -> list[ModelEvent]:
+        done = len(results(prompt))
+        if not prompt.tools or done >= len(steps):
+            return [TextDelta(LAST_WORDS), DONE]
+        return [a_call("step.take", {"name": steps[done][0]}, call_id=f"c{done}"), DONE]
+
+    return said_by(speak), take
+
+
+class StepFailed(Invalid):
+    """There is no such step."""
+
+
+async def test_a_call_that_fails_three_times_in_a_row_is_the_last(begin: Begin) -> None:
+    model, step = failing(*[("a", False)] * 10)
+    world = await begin(model, tools=[step])
+    said = await world.say("Go.")
+    await assert_last_words(world, said, LimitKind.REPEATED_FAILURE)
+    assert (await world.run(said)).tool_calls == 3
+
+
+async def test_a_call_may_fail_often_as_long_as_something_new_works_in_between(begin: Begin) -> None:
+    edits = [step for number in range(5) for step in (("test", False), (f"edit {number}", True))]
+    model, step = failing(*edits)
+    world = await begin(model, tools=[step])
+    run = await world.ended(await world.say("Go."))
+    assert (run.status, run.limit_reached, run.tool_calls) == (RunStatus.DONE, None, 10)
+
+
+async def test_a_call_that_works_each_time_does_not_hide_one_that_never_does(begin: Begin) -> None:
+    model, step = failing(*[("bad", False), ("good", True)] * 10)
+    world = await begin(model, tools=[step])
+    said = await world.say("Go.")
+    await assert_last_words(world, said, LimitKind.REPEATED_FAILURE)
+    assert (await world.run(said)).tool_calls == 7
+
+
+async def test_a_call_with_arguments_that_do_not_fit_is_not_made_for_ever(begin: Begin) -> None:
+    world = await begin(busy(Call(tool="time.now", arguments={"nonsense": 1})))
+    said = await world.say("What time is it?")
+    await assert_last_words(world, said, LimitKind.REPEATED_FAILURE)
 
 
 async def test_tool_calls_beyond_the_limit_are_not_run_also_within_one_turn(begin: Begin) -> None:

@@ -11,6 +11,8 @@ class LimitKind(StrEnum):
     MODEL_TURNS = "model_turns"
     TOOL_CALLS = "tool_calls"
     WALL_CLOCK = "wall_clock"
+    REPEATED_FAILURE = "repeated_failure"
+    """The same call failed three times, and nothing new was learned in between."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):

@@ -52,6 +52,7 @@ from palyra.core.events import (
 )
 from palyra.core.ids import CallId, RunId, SessionId
 from palyra.core.prompt import Reasoning, StopReason
+from palyra.core.repetition import NOTHING_FAILED
 from palyra.core.run import (
     RUNNABLE,
     SETTLED,
@@ -63,7 +64,7 @@ from palyra.core.run import (
     RunStatus,
     Stage,
 )
-from palyra.core.tool import ToolCall, Verdict
+from palyra.core.tool import Outcome, ToolCall, Verdict
 
 
 def begin(run_id: RunId, session_id: SessionId, event: RunAccepted) -> RunState:
@@ -131,7 +132,9 @@ def _apply(state: RunState, event: RunEvent) -> RunState:
             takes = takes and not state.is_handed_over
             _require(takes, "the run takes no further input")
             channels = channel.join(state.channels, (origin,))
-            return replace(state, inputs=state.inputs + 1, assembled=False, channels=channels)
+            return replace(
+                state, inputs=state.inputs + 1, assembled=False, channels=channels, repetition=NOTHING_FAILED
+            )
         case (
             ContextAssembled()
             | BudgetWarned()
@@ -301,6 +304,8 @@ def _apply_decision(state: RunState, event: PolicyDecided | ApprovalRequested | 
         case PolicyDecided(call_id=call_id, verdict=verdict):
             stage = {Verdict.ALLOW: Stage.ALLOWED, Verdict.ASK: Stage.ASK, Verdict.DENY: Stage.DENIED}[verdict]
             decided = _move(state, call_id, {Stage.PROPOSED}, stage)
+            if verdict is Verdict.DENY:
+                decided = _settled(decided, call_id, Outcome.DENIED)
             return _change(
                 decided,
                 call_id,
@@ -323,7 +328,7 @@ def _apply_decision(state: RunState, event: PolicyDecided | ApprovalRequested | 
             asked = state.call(call_id)
             _require(asked.waits_for == approval_id and not asked.for_child, "that question is not open")
             if decision is not Decision.ALLOWED:
-                return _move(state, call_id, {Stage.WAITING}, Stage.DENIED)
+                return _settled(_move(state, call_id, {Stage.WAITING}, Stage.DENIED), call_id, Outcome.DENIED)
             if event.arguments is None:
                 allowed = _move(state, call_id, {Stage.WAITING}, Stage.ALLOWED, approval_id=approval_id)
                 return _change(allowed, call_id, answered=approval_id)
@@ -358,7 +363,7 @@ def _apply_execution(state: RunState, event: ToolStarted | ToolFinished | ChildS
         case ToolFinished(call_id=call_id):
             # A call that never started is settled this way too: refused at a limit, or not repeatable.
             from_stages = {Stage.PROPOSED, Stage.ALLOWED, Stage.ASK, Stage.STARTED, Stage.INTERRUPTED}
-            finished = _move(state, call_id, from_stages, Stage.FINISHED)
+            finished = _settled(_move(state, call_id, from_stages, Stage.FINISHED), call_id, event.outcome)
             return replace(finished, found=found.join(state.found, event.found)) if event.found else finished
         case ChildStarted(call_id=call_id, child_run_id=child):
             _require(state.limit is None and state.cancel is None, "no child may start any more")
@@ -367,9 +372,14 @@ def _apply_execution(state: RunState, event: ToolStarted | ToolFinished | ChildS
         case ChildEnded(call_id=call_id, child_run_id=child):
             awaited = state.call(call_id)
             _require(awaited.waits_for == child and awaited.for_child, "that child is not awaited")
-            return _move(state, call_id, {Stage.WAITING}, Stage.FINISHED)
+            return _settled(_move(state, call_id, {Stage.WAITING}, Stage.FINISHED), call_id, event.outcome)
         case _ as never:
             assert_never(never)
+
+
+def _settled(state: RunState, call_id: CallId, outcome: Outcome) -> RunState:
+    """Take in how a call ended, for the count of failures that repeat."""
+    return replace(state, repetition=state.repetition.with_result(state.call(call_id).call, outcome))
 
 
 def _hand_over(state: RunState, call_id: CallId) -> RunState:

@@ -15,6 +15,7 @@ from palyra.core.events import (
 from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
 from palyra.core.limits import LimitKind, Limits
 from palyra.core.prompt import Reasoning
+from palyra.core.repetition import NOTHING_FAILED, Repetition
 from palyra.core.tool import ToolCall
 
 
@@ -149,6 +150,7 @@ class RunState(Struct, frozen=True):
     failed_turns: int = 0
     """How many turns a provider has failed in. They do not count for the limit: the run goes on as if they were not."""
     calls: tuple[CallState, ...] = ()
+    repetition: Repetition = NOTHING_FAILED
     answered: bool = False
     executed: int = 0
     children: int = 0

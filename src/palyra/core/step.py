@@ -134,6 +134,8 @@ def _limit_met(state: RunState, *, settled: bool) -> LimitKind | None:
     stages = {c.stage for c in state.calls}
     if stages & {Stage.ALLOWED, Stage.ASK} and Stage.INTERRUPTED not in stages and _room(state) <= 0:
         return LimitKind.TOOL_CALLS
+    if settled and state.repetition.is_stuck:
+        return LimitKind.REPEATED_FAILURE
     if settled and state.turns - state.failed_turns >= state.limits.model_turns:
         return LimitKind.MODEL_TURNS
     return None

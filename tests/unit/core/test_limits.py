@@ -17,7 +17,7 @@ def test_the_defaults_are_those_of_the_handbook() -> None:
 
 
 def test_the_stored_names_of_the_kinds_never_change() -> None:
-    assert [kind.value for kind in LimitKind] == ["model_turns", "tool_calls", "wall_clock"]
+    assert [kind.value for kind in LimitKind] == ["model_turns", "tool_calls", "wall_clock", "repeated_failure"]
 
 
 def test_a_child_gets_what_its_parent_has_left() -> None:
