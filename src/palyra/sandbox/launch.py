@@ -149,6 +149,8 @@ def _direct(launch: Launch, tier: Tier, job: Job, mounts: tuple[Mount, ...], *, 
     private = str(launch.temporary)
     given = [mount.opened for mount in mounts if mount.opened is not None]
     limits = strict.limits(job.bounds)
+    # Whoever owns a file may set its times once it is open for reading.
+    sets_times = not job.read_only and not _owns_system()
     # This limit counts whatever the user runs, inside and outside.
     limits["nproc"] += _tasks_of(os.getuid())
     return {
@@ -162,7 +164,7 @@ def _direct(launch: Launch, tier: Tier, job: Job, mounts: tuple[Mount, ...], *, 
         "readable": [*SYSTEM, *system_files(), *MORE_SYSTEM_FILES, *(given if job.read_only else ())],
         "writable": [private, *(() if job.read_only else given)],
         "devices": DEVICES,
-        "filter": (seccomp.build(tier) or b"").hex(),
+        "filter": (seccomp.build(tier, sets_times=sets_times) or b"").hex(),
     }
 
 
@@ -175,6 +177,10 @@ def _start_folder(job: Job, mounts: tuple[Mount, ...]) -> int:
             except OSError as error:
                 raise RootRefused(f"No program can start in {job.folder}: {error.strerror}.") from None
     raise RootRefused(f"{job.folder} lies in no folder that the program is given. Start it in one of them.")
+
+
+def _owns_system() -> bool:
+    return os.stat("/usr").st_uid == os.getuid()
 
 
 def _tasks_of(user: int) -> int:

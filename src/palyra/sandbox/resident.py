@@ -171,6 +171,6 @@ def _covered(launch: Launch, cover: Cover, argv: tuple[str, ...]) -> list[str]:
         told += ["--remount-ro", folder]
     for file in (os.path.realpath(path) for path in cover.files if path.is_file()):
         told += ["--ro-bind", os.devnull, file]
-    if (program := seccomp.build(Tier.STRICT)) is not None:
+    if (program := seccomp.build(Tier.STRICT, resident=True)) is not None:
         told += ["--seccomp", str(launch.pass_on(memory_file(program)))]
     return [*told, "--", *argv]

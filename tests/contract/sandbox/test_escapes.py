@@ -16,6 +16,10 @@ from tests.contract.sandbox.tricks import KERNEL, TRICKS
 
 WORK_WITHOUT_A_SANDBOX = (
     "read Palyra's token",
+    "set the times of a file outside",
+    "watch names outside the workspace",
+    "make others wait for a file of the system",
+    "change the owner or group of a file outside",
     "read the token through a link in the workspace",
     "read a file outside the workspace",
     "signal a process outside",

@@ -16,7 +16,7 @@ import pytest
 from palyra.sandbox import launch
 from palyra.sandbox.base import MIB, Bounds, Job, ProgramRefused, RootRefused, Tier
 from palyra.sandbox.root import Root
-from tests.contract.sandbox.conftest import SECRET, Ground
+from tests.contract.sandbox.conftest import SECRET, Ground, require
 from tests.support.eventually import eventually
 
 FORK_BOMB = (
@@ -93,6 +93,26 @@ async def test_common_programs_work(ground: Ground, any_tier: Tier) -> None:
     )
     outcome = await ground.run(any_tier, command)
     assert outcome.stdout.text == "first\n7\nsub\n", outcome.stderr.text
+
+
+async def test_programs_that_copy_owners_and_times_work(ground: Ground, tier: Tier) -> None:
+    command = (
+        "set -e; mkdir d; echo 1 > d/f; touch d; tar cf x.tar d; mkdir e; tar xf x.tar -C e; cp -a d g;"
+        ' /usr/bin/python3 -c \'import shutil; shutil.copytree("d", "h")\'; cat e/d/f g/f h/f'
+    )
+    outcome = await ground.run(tier, command)
+    assert outcome.stdout.text == "1\n" * 3, outcome.stderr.text
+
+
+@pytest.mark.parametrize(("owns_system", "expected"), [(False, "2001"), (True, "now")])
+async def test_guarded_sets_the_times_of_open_files_unless_they_may_be_the_systems(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch, *, owns_system: bool, expected: str
+) -> None:
+    await asyncio.to_thread(require, Tier.GUARDED)
+    monkeypatch.setattr(launch, "_owns_system", lambda: owns_system)
+    outcome = await ground.run(Tier.GUARDED, "echo 1 > f; touch -d 2001-02-03 f; date -r f +%Y")
+    assert outcome.exit_code == 0
+    assert (outcome.stdout.text.strip() == "2001") is (expected == "2001")
 
 
 async def test_java_works_where_it_is_installed(ground: Ground, tier: Tier) -> None:

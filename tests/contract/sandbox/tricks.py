@@ -37,8 +37,8 @@ FILES = {
     "write a file outside the workspace": shell("echo x > {outside}/new.txt"),
     "delete a file outside the workspace": shell("rm {outside}/diary.txt"),
     "hard-link a file from outside": shell("ln {outside}/diary.txt stolen.txt"),
-    "make a file in the system": shell("touch /usr/palyra-was-here"),
-    "make a file in the root": shell("touch /palyra-was-here"),
+    "make a file in the system": shell("touch /usr/palyra-was-here; test -e /usr/palyra-was-here"),
+    "make a file in the root": shell("touch /palyra-was-here; test -e /palyra-was-here"),
     "let everybody read a file outside the workspace": python(
         "try: os.chmod('{outside}/diary.txt', 0o666)\nexcept OSError as e: print(e)\n"
         "try: print('ESCAPED' if os.stat('{outside}/diary.txt').st_mode & 0o777 == 0o666 else 'as it was')\n"
@@ -48,6 +48,53 @@ FILES = {
         "try:\n os.setxattr('{outside}/diary.txt', 'user.x', b'x'); print('ESCAPED')\nexcept OSError as e: print(e)\n"
     ),
     "change the owner of a file": shell("touch own && chown 12345 own"),
+    "change the owner or group of a file outside": python(
+        "before = os.stat('{outside}/diary.txt') if os.path.exists('{outside}') else None\n"
+        "for group in {*os.getgroups(), os.getgid(), 65534}:\n"
+        "    for change in (os.chown, os.lchown):\n"
+        "        try: change('{outside}/diary.txt', -1, group)\n"
+        "        except OSError as e: print(e)\n"
+        "    try: os.chown('{outside}/diary.txt', os.getuid(), group)\n"
+        "    except OSError as e: print(e)\n"
+        "after = os.stat('{outside}/diary.txt') if before else None\n"
+        "print('as it was' if not before or before.st_ctime_ns == after.st_ctime_ns else 'ESCAPED')\n"
+    ),
+    "set the times of a file outside": python(
+        "before = os.stat('{outside}/diary.txt') if os.path.exists('{outside}') else None\n"
+        "for path in ('{outside}/diary.txt', '{outside}'):\n"
+        "    for times in (None, (1, 1)):\n"
+        "        try: os.utime(path, times)\n"
+        "        except OSError as e: print(e)\n"
+        "        libc.utime(path.encode(), None); libc.utimes(path.encode(), None)\n"
+        "        libc.syscall(261, -100, path.encode(), None)\n"
+        "print('as it was' if not before or before.st_ctime_ns == os.stat('{outside}/diary.txt').st_ctime_ns"
+        " else 'ESCAPED')\n"
+    ),
+    "set the times of a program of the system": python(
+        "file = os.open('/usr/bin/env', os.O_RDONLY)\nbefore = os.fstat(file).st_ctime_ns\n"
+        "try: os.utime(file, ns=(os.fstat(file).st_atime_ns, os.fstat(file).st_mtime_ns))\n"
+        "except OSError as e: print(e)\n"
+        "print('ESCAPED' if os.fstat(file).st_ctime_ns != before else 'as it was')\n"
+    ),
+    "watch names outside the workspace": python(
+        "watcher = libc.inotify_init1(0)\n"
+        "found = [libc.inotify_add_watch(watcher, path, 0xFFF) for path in (b'{outside}', b'{home}/token')]\n"
+        "print('ESCAPED' if max(found) > 0 else 'refused')\n"
+    ),
+    "set the flags of a file of the system": python(
+        "import fcntl, struct\nfile = os.open('/usr/bin/env', os.O_RDONLY)\n"
+        "try:\n fcntl.ioctl(file, 0x40086602, fcntl.ioctl(file, 0x80086601, bytes(8))); print('ESCAPED')\n"
+        "except OSError as e: print(e)\n"
+        "libc.syscall.restype = ctypes.c_long\n"
+        "print('ESCAPED' if libc.syscall(469, -100, b'/usr/bin/env', bytes(24), 24, 0) == 0 else 'refused')\n"
+    ),
+    "make others wait for a file of the system": python(
+        "import fcntl\n"
+        "for path in ('/usr/bin/env', '/etc/os-release'):\n"
+        "    for kind in (fcntl.F_RDLCK, fcntl.F_WRLCK):\n"
+        "        try: fcntl.fcntl(os.open(path, os.O_RDONLY), fcntl.F_SETLEASE, kind); print('ESCAPED')\n"
+        "        except OSError as e: print(e)\n"
+    ),
     "read an ssh key of the user": shell("ls /root/.ssh /home/*/.ssh"),
     "read kernel memory": shell("head -c1 /proc/kcore >/dev/null || head -c1 /dev/mem >/dev/null"),
     "steer the kernel": python(
