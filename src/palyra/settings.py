@@ -63,6 +63,11 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     """Requests of one principal, over time."""
     request_burst: Rate = 4000
     """Requests of one principal, at once after a pause."""
+    connections: Annotated[int, Meta(ge=16, le=100_000)] = 4096
+    """Connections that may be open; fewer if the machine allows fewer file descriptors. A quarter is for clients that
+    have not shown a valid token, and half of that quarter for those of one address."""
+    connect_seconds: Annotated[int, Meta(ge=1, le=600)] = 10
+    """Seconds that a client has to show a valid token, and to send the head of a request."""
     slow_reader_seconds: Annotated[int, Meta(ge=1, le=3600)] = 30
     """Seconds for which a client may leave unread what is sent to it; it is then cut off, and can resume."""
 

@@ -6,7 +6,7 @@ import shutil
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from select import select
 from typing import Any, TypeVar
@@ -19,10 +19,12 @@ from google.protobuf.wrappers_pb2 import BytesValue
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 
+from palyra.gateway.connections import Connections
 from palyra.gateway.grpc import connection, serving
 from palyra.gateway.grpc.call import Call
 from palyra.gateway.grpc.server import GrpcServer
 from palyra.gateway.status import GrpcStatus
+from tests.support.connections import a_budget
 from tests.support.eventually import eventually
 from tests.support.site import certificate
 from tests.support.wire import Wire, framed
@@ -83,8 +85,10 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run[Any]]:
 
 
 @asynccontextmanager
-async def serving_at(service: Service, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[GrpcServer, str]]:
-    server = GrpcServer({"t.T": service.handlers()})
+async def serving_at(
+    service: Service, *, tls: ssl.SSLContext | None = None, budget: Connections | None = None
+) -> AsyncIterator[tuple[GrpcServer, str]]:
+    server = GrpcServer({"t.T": service.handlers()}, budget or a_budget())
     port = await server.start("127.0.0.1", 0, tls=tls)
     try:
         yield server, f"127.0.0.1:{port}"
@@ -232,22 +236,17 @@ def test_a_call_that_comes_while_the_server_stops_is_refused_and_may_be_made_els
     assert service.begun == 1
 
 
-def test_more_callers_than_there_is_room_for_are_not_let_in(
-    run: Run[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("palyra.gateway.grpc.server._most_connections", lambda: 3)
-
+def test_the_oldest_caller_without_a_token_makes_room_for_the_next(run: Run[Any]) -> None:
     def caller(address: str) -> None:
-        with Wire(address) as one, Wire(address) as two, Wire(address) as three:
-            for wire in (one, two, three):
-                assert wire.answer(wire.call("/t.T/Echo", EMPTY)).status == 0
+        with ExitStack() as stack:
+            wires = [stack.enter_context(Wire(address)) for _ in range(2)]
             for _ in range(5):
-                with Wire(address) as another:
-                    another.hung_up()
-            assert one.answer(one.call("/t.T/Echo", EMPTY)).status == 0
+                wires.append(stack.enter_context(Wire(address)))
+                assert wires[-1].answer(wires[-1].call("/t.T/Echo", EMPTY)).status == 0
+                wires.pop(0).hung_up()
+            assert wires[0].answer(wires[0].call("/t.T/Echo", EMPTY)).status == 0
 
-    run(against(Service(), caller))
-    assert len([record for record in caplog.records if "no further caller" in record.message]) == 1
+    run(against(Service(), caller, budget=a_budget(16)))
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make certificates")
@@ -289,7 +288,7 @@ def test_over_tls_calls_are_served_and_what_is_no_tls_leaves_nothing_behind(run:
 @pytest.mark.skipif(not socket.has_ipv6, reason="there is no IPv6")
 def test_ipv6_is_served(run: Run[Any]) -> None:
     async def tried() -> None:
-        server = GrpcServer({"t.T": Service().handlers()})
+        server = GrpcServer({"t.T": Service().handlers()}, a_budget())
         port = await server.start("::1", 0)
         with await asyncio.to_thread(Wire, f"[::1]:{port}") as wire:
             answer = await asyncio.to_thread(lambda: wire.answer(wire.call("/t.T/Echo", EMPTY)))
@@ -323,9 +322,9 @@ def test_a_client_of_the_usual_library_is_served_whatever_it_does(run: Run[Any])
 # -- what the tests need
 
 
-async def against(service: Service, caller: Callable[[str], None]) -> None:
+async def against(service: Service, caller: Callable[[str], None], *, budget: Connections | None = None) -> None:
     """Have a caller that blocks speak to a server."""
-    async with serving_at(service) as (_, address):
+    async with serving_at(service, budget=budget) as (_, address):
         await asyncio.to_thread(caller, address)
     assert service.under_way == 0
 

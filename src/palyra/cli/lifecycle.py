@@ -119,9 +119,19 @@ def _table(daemon: Daemon, told: Status, stops: tuple[Stop, ...]) -> list[str]:
         ("workspace", told.workspace),
         ("runs", counts(told.runs)),
         ("tasks", counts(told.tasks)),
+        ("connections", _connections(told.connections)),
         ("mcp", next((part.detail for part in told.parts if part.name == "mcp"), None)),
         ("settings", told.settings_hash),
     ]
     if told.storage != "ok":
         return facts(shown, colours={"storage": "red", "stopped": "red"})
     return facts(shown, colours={"stopped": "red"} if stops else {"daemon": "green"})
+
+
+def _connections(now: dict[str, int]) -> str | None:
+    if not now:
+        return None  # the daemon is of an earlier version
+    return (
+        f"{now['open']} of {now['limit']}, {now['authenticated']} authenticated, {now['timed_out']} timed out,"
+        f" {now['evicted']} evicted; {now['descriptors']} of {now['descriptor_limit']} file descriptors"
+    )

@@ -1,8 +1,10 @@
 """The doors of a daemon: everything that HTTP and gRPC offer, over one set of parts."""
 
+import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import cast
 
 import uvicorn
 
@@ -13,6 +15,7 @@ from palyra.daemon.current import Current
 from palyra.daemon.home import Workspaces
 from palyra.daemon.listen import tls_files
 from palyra.gateway.auth import Auth
+from palyra.gateway.connections import Connections, Slot
 from palyra.gateway.grpc.agents import AgentMethods
 from palyra.gateway.grpc.approvals import SERVICE as APPROVALS_SERVICE
 from palyra.gateway.grpc.approvals import ApprovalMethods
@@ -35,7 +38,7 @@ from palyra.gateway.http.journal import JournalRoutes
 from palyra.gateway.http.mcp import McpRoutes
 from palyra.gateway.http.openai.parts import Parts
 from palyra.gateway.http.openai.routes import V1Routes
-from palyra.gateway.http.protocol import bounded
+from palyra.gateway.http.protocol import BoundedProtocol, bounded
 from palyra.gateway.http.providers import ProviderRoutes
 from palyra.gateway.http.runs import RunRoutes
 from palyra.gateway.http.secrets import SecretRoutes
@@ -45,6 +48,7 @@ from palyra.gateway.http.stops import StopRoutes
 from palyra.gateway.http.tokens import TokenRoutes
 from palyra.gateway.http.usage import UsageRoutes
 from palyra.gateway.http.why import WhyRoutes
+from palyra.gateway.listener import Listener
 from palyra.gateway.rate import Rate
 from palyra.gateway.records import Status
 from palyra.gateway.streams import Streams
@@ -73,11 +77,30 @@ DRAIN_SECONDS = 5.0
 
 
 class HttpServer(uvicorn.Server):
-    """Uvicorn, which leaves the signals to the daemon."""
+    """Uvicorn, which leaves the signals to the daemon, and connections to the budget that both APIs share."""
+
+    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
+        super().__init__(config)
+        self._connections = connections
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.lifespan.startup()
+        self.servers = []
+        for listening in sockets or ():
+            listener = Listener(listening, self._connections, self._protocol, tls=self.config.ssl)
+            await listener.start()
+            self.servers.append(listener)  # type: ignore[arg-type]
+        self.started = True
+
+    def _protocol(self, slot: Slot) -> BoundedProtocol:
+        kind = cast(type[BoundedProtocol], self.config.http_protocol_class)
+        protocol = kind(self.config, self.server_state, self.lifespan.state)
+        protocol.slot = slot
+        return protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +116,7 @@ def build(
     tail: Tail,
     *,
     settings: Current,
+    connections: Connections,
     clock: Clock,
     ids: IdSource,
     workspaces: Workspaces,
@@ -190,7 +214,8 @@ def build(
                 ssl_keyfile=key,
                 # Streams end when the runs are parked; cut off before that, they would end in the middle of a chunk.
                 timeout_graceful_shutdown=int(DRAIN_SECONDS) + 2,
-            )
+            ),
+            connections,
         ),
         grpc=GrpcServer(
             {
@@ -205,6 +230,7 @@ def build(
                 ),
                 VAULT_SERVICE: SecretMethods(secrets).handlers(methods),
                 STOP_SERVICE: StopMethods(stops).handlers(methods),
-            }
+            },
+            connections,
         ),
     )

@@ -20,7 +20,7 @@ from palyra.background.metrics import Metrics
 from palyra.background.queue import JobContext, Queue
 from palyra.core.errors import Unavailable
 from palyra.core.version import VERSION
-from palyra.daemon import carrying, doors, journal, mcp, models, standing
+from palyra.daemon import carrying, connections, doors, journal, mcp, models, standing
 from palyra.daemon.current import Current
 from palyra.daemon.home import Lock, Workspaces, announced, prepare, writing
 from palyra.daemon.listen import address, listen, tls_files
@@ -88,6 +88,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         engine = await stack.enter_async_context(journal.opened(home, settings))
         identity = await journal.introduce(engine, home, settings, clock=clock, ids=ids)
 
+        budget = connections.build(current, clock=clock)
         tail = Tail(engine)
         counted = Metrics(engine)
         channels = Channels(tail, inbox=lambda: current.now.approvals.inbox)
@@ -182,6 +183,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                 runs=run_counts,
                 tasks=task_counts,
                 counters=dict(counted.counters),
+                connections=await connections.figures(budget),
                 parts=[
                     Part(name="journal", status=trouble, detail=f"{engine_name}, schema {schema}"),
                     models.part(roster),
@@ -205,6 +207,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                     "runs_carried": ("Runs that are being carried.", worker.carrying),
                     "tapes_followed": ("Sessions that somebody follows.", tail.followed),
                     "storage_ok": ("1 while the journal can be written.", worker.trouble is None),
+                    **connections.gauges(await connections.figures(budget)),
                 },
             )
 
@@ -212,6 +215,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             engine,
             tail,
             settings=current,
+            connections=budget,
             clock=clock,
             ids=ids,
             workspaces=workspaces,
@@ -252,6 +256,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                 group.create_task(part)
                 for part in (
                     worker.run(),
+                    budget.watch(),
                     mcp_servers.run(),
                     stops.watch(),
                     shadows.watch(),

@@ -2,6 +2,7 @@
 
 from palyra.core.clock import Clock, to_ms
 from palyra.core.ids import PrincipalId
+from palyra.gateway.connections import Slot
 from palyra.gateway.rate import Rate
 from palyra.gateway.status import Unauthenticated
 from palyra.journal import tokens
@@ -22,9 +23,21 @@ class Auth:
         self._rate = rate
         self._known: dict[str, tuple[float, Holder]] = {}
 
-    async def principal(self, authorization: str | None, need: str = "read") -> PrincipalId:
-        """Return whose request this is, if its token allows what the request needs; count it as one request."""
-        holder = await self.holder(authorization)
+    async def principal(
+        self, authorization: str | None, need: str = "read", *, slot: Slot | None = None
+    ) -> PrincipalId:
+        """Return whose request this is, if its token allows what the request needs; count it as one request.
+
+        `slot` is the share of the connection that the request came on: a valid token keeps it.
+        """
+        try:
+            holder = await self.holder(authorization)
+        except Unauthenticated:
+            if slot is not None:
+                slot.rejected()
+            raise
+        if slot is not None:
+            slot.authenticated(holder.principal)
         if self._rate is not None:
             self._rate.take(holder.principal)
         if need not in holder.scopes:

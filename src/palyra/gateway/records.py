@@ -41,6 +41,8 @@ class Status(Struct, frozen=True, kw_only=True):
     counters: dict[str, int]
     """What happened since the start, by kind of event."""
     parts: list[Part]
+    connections: dict[str, int] = {}
+    """Connections to both APIs and file descriptors: how many there are and may be, and how many were closed."""
 
 
 class Run(Struct, frozen=True, kw_only=True):

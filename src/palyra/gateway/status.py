@@ -42,6 +42,10 @@ class RequestTooLarge(Invalid):
     """The request is larger than 1 MiB."""
 
 
+class RequestTimeout(Invalid):
+    """The head of the request did not come in time."""
+
+
 class RequestMalformed(Invalid):
     """The request can not be read."""
 
@@ -65,6 +69,7 @@ class MethodNotAllowed(Invalid):
 HTTP_STATUS: dict[type[PalyraError], int] = {
     Unauthenticated: 401,
     MethodNotAllowed: 405,
+    RequestTimeout: 408,
     RequestTooLarge: 413,
     MessageTooLong: 413,
     QueueFull: 429,

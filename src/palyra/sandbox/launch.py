@@ -17,6 +17,7 @@ import msgspec
 from palyra.core.tool import JsonObject
 from palyra.sandbox import seccomp, strict
 from palyra.sandbox.base import Job, RootRefused, Tier
+from palyra.sandbox.descriptors import INHERITED
 from palyra.sandbox.places import SYSTEM, Mount, Private, arrange, system_files
 from palyra.sandbox.root import descend
 from palyra.sandbox.tiers import binds_by_descriptor, find
@@ -59,7 +60,7 @@ class Launch:
     def command(self, order: JsonObject, *, reported: int) -> None:
         """Have the supervisor started with an order; it reports to the file that it inherits as `reported`."""
         # Plain values only: what this version of Python writes, the same one reads.
-        written = marshal.dumps(msgspec.to_builtins(order))
+        written = marshal.dumps(msgspec.to_builtins({**order, "open_files": INHERITED}))
         self.order = len(written).to_bytes(4, "big") + written
         code_at = self.pass_on(memory_file(_supervisor()))
         boot = _BOOT.format(code_at=code_at, magic_bytes=len(MAGIC_NUMBER), path=SUPERVISOR)

@@ -93,7 +93,7 @@ class PatternProcess:
         os.set_blocking(descriptor, False)
         rest = memoryview(message)
         while rest:
-            self._await(writable=descriptor)
+            self._await(descriptor, select.POLLOUT)
             try:
                 rest = rest[os.write(descriptor, rest) :]
             except BrokenPipeError:
@@ -104,7 +104,7 @@ class PatternProcess:
         descriptor = self._process.stdout.fileno()
         reply = b""
         while not reply.endswith(b"\n"):
-            self._await(readable=descriptor)
+            self._await(descriptor, select.POLLIN)
             piece = os.read(descriptor, 65536)
             # It ended by itself: a limit of its own was reached.
             if not piece or len(reply) > MAX_REPLY_BYTES:
@@ -112,12 +112,14 @@ class PatternProcess:
             reply += piece
         return reply
 
-    def _await(self, *, readable: int | None = None, writable: int | None = None) -> None:
-        waiting = ([] if readable is None else [readable], [] if writable is None else [writable])
+    def _await(self, descriptor: int, event: int) -> None:
+        # Not `select`, which fails for descriptors above 1,023: a daemon with many clients has them.
+        waiting = select.poll()
+        waiting.register(descriptor, event)
         while True:
             if self._stop():
                 raise PatternStopped
             if time.monotonic() > self._deadline:
                 raise PatternTooSlow
-            if any(select.select(*waiting, [], POLL_SECONDS)):
+            if waiting.poll(POLL_SECONDS * 1000):
                 return

@@ -65,6 +65,8 @@ def main() -> None:
     report_at = int(sys.argv[1])
     os.set_inheritable(report_at, False)
     order = _order()
+    # The daemon has raised its own limit, which is no business of programs.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (order["open_files"], resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     except OSError:

@@ -8,6 +8,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from palyra.gateway.http.protocol import BoundedProtocol, bounded
+from tests.support.connections import a_slot
 from tests.support.eventually import eventually
 
 KIB = 1024
@@ -48,6 +49,7 @@ def connected(line: Line, *waits: float) -> BoundedProtocol:
     config.load()
     left = iter(waits)
     protocol = bounded(lambda: next(left, LONG))(config=config, server_state=ServerState(), app_state={})
+    protocol.slot = a_slot()
     protocol.connection_made(line)
     return protocol
 

@@ -2,10 +2,12 @@
 
 import threading
 import time
+from contextlib import ExitStack
 
 import pytest
 
 from palyra.sandbox.patterns import PatternInvalid, PatternProcess, PatternStopped, PatternTooSlow
+from tests.support.silent import many_descriptors
 
 CATASTROPHE = "(a+)+$"
 BAIT = b"a" * 40 + b"!"
@@ -20,6 +22,14 @@ def test_matching_lines_are_numbered_from_zero() -> None:
         assert process.lines(b"abc\nxyz\nbb", limit=9) == [0, 2]
         assert process.lines(b"nothing", limit=9) == []
         assert process.lines(b"b\nb\nb", limit=2) == [0, 1]
+
+
+def test_it_works_however_many_descriptors_are_open() -> None:
+    with many_descriptors(2_048), ExitStack() as stack:
+        for _ in range(1_100):
+            stack.enter_context(open("/dev/null", "rb"))
+        with a_process("b+") as process:
+            assert process.lines(b"abc", limit=9) == [0]
 
 
 def test_case_counts_unless_told_otherwise() -> None:

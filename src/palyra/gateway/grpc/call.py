@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol
 from urllib.parse import quote
 
+from palyra.gateway.connections import Slot
 from palyra.gateway.status import GrpcStatus, RequestCompressed, RequestMalformed, RequestTooLarge
 
 MAX_REQUEST_BYTES = 1024 * 1024
@@ -37,6 +38,8 @@ class CallGone(Exception):
 
 class Line(Protocol):
     """The connection, as a call sees it."""
+
+    slot: Slot
 
     def send_headers(self, stream_id: int, headers: Headers, *, end: bool) -> None: ...
 
@@ -78,6 +81,11 @@ class Call:
         self._last: Headers | None = None
         self._sent = asyncio.Event()
         """Set when nothing waits to be sent, and when nothing ever will be."""
+
+    @property
+    def slot(self) -> Slot:
+        """The share of the connection that the call came on."""
+        return self._line.slot
 
     @property
     def waiting(self) -> bool:

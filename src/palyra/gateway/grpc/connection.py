@@ -27,6 +27,7 @@ from h2.events import (
 from h2.exceptions import ProtocolError
 from hyperframe.frame import GoAwayFrame
 
+from palyra.gateway.connections import Slot
 from palyra.gateway.grpc.call import Call, Headers
 from palyra.gateway.grpc.http2 import Http2
 
@@ -39,6 +40,8 @@ TURN_BYTES = 4 * 1024
 PING_SECONDS = 60.0
 ANSWER_SECONDS = 20.0
 """So long a caller has for its first words, for a ping, and to take what was sent before we hung up."""
+IDLE_SECONDS = 300.0
+"""How long a caller with a valid token may stay without a call. The goodbye tells it to connect again for the next."""
 MOST_RESETS = 1_000
 """So many calls a caller may take back between two pings. Opening and taking back is cheap for it, and dear for us."""
 MOST_IDLE = 10_000
@@ -61,9 +64,11 @@ class Connection(asyncio.Protocol):
         self,
         accept: Callable[[Call], None],
         *,
+        slot: Slot,
         made: Callable[["Connection"], None],
         lost: Callable[["Connection"], None],
     ) -> None:
+        self.slot = slot
         self._accept = accept
         self._made = made
         self._lost = lost
@@ -82,6 +87,8 @@ class Connection(asyncio.Protocol):
         self._room = False
         """The caller has made room, which nobody has used yet."""
         self._answered = False
+        self._idle_since: tuple[float, int] | None = None
+        """Since when no call is under way, and the last one before that."""
         self._leaving = False
         """One of the two begins no further calls here."""
         self._over = False
@@ -96,6 +103,7 @@ class Connection(asyncio.Protocol):
         self._http2.initiate_connection()
         self._http2.increment_flow_control_window(WINDOW_BYTES)
         self._flush()
+        self.slot.peer = self
         self._made(self)
 
     def data_received(self, data: bytes) -> None:
@@ -126,6 +134,7 @@ class Connection(asyncio.Protocol):
         for call in list(self._calls.values()):
             call.drop()
         self._calls.clear()
+        self.slot.release()
         self._lost(self)
 
     # -- what a call says; if the caller has taken it back or hung up, the word of that is on its way to the call
@@ -166,6 +175,21 @@ class Connection(asyncio.Protocol):
 
     # -- what the server says
 
+    @property
+    def busy(self) -> bool:
+        return bool(self._calls)
+
+    def overdue(self, now: float, seconds: float) -> bool:
+        """Whether no call was under way for long."""
+        if self._calls or self._idle_since is None or self._idle_since[1] != self._last_id:
+            self._idle_since = (now, self._last_id)
+        return now - self._idle_since[0] > IDLE_SECONDS
+
+    def abort(self) -> None:
+        """Hang up at once."""
+        self._over = True
+        self._transport.abort()
+
     def go_away(self) -> None:
         """Ask the caller to begin no further calls here; those under way go on."""
         if not self._over:
@@ -173,6 +197,8 @@ class Connection(asyncio.Protocol):
             self._flush()
             self._transport.write(GoAwayFrame(last_stream_id=self._last_id).serialize())
             self._leave_if_done()
+
+    leave = go_away
 
     def hang_up(self) -> None:
         """Say nothing more; who does not take in time what was said so far goes without."""
@@ -193,11 +219,6 @@ class Connection(asyncio.Protocol):
             else:
                 if not self._reading:
                     self._transport.resume_reading()
-
-    def abort(self) -> None:
-        """Hang up at once."""
-        self._over = True
-        self._transport.abort()
 
     # -- inside
 

@@ -247,6 +247,7 @@ def from_status(status: records.Status) -> pb.GetHealthResponse:
         runs=status.runs,
         tasks=status.tasks,
         counters=status.counters,
+        connections=status.connections,
         parts=[pb.PartHealth(name=part.name, status=part.status, detail=part.detail) for part in status.parts],
     )
 
@@ -268,6 +269,7 @@ def to_status(health: pb.GetHealthResponse) -> records.Status:
         runs=dict(sorted(health.runs.items())),
         tasks=dict(sorted(health.tasks.items())),
         counters=dict(sorted(health.counters.items())),
+        connections=dict(sorted(health.connections.items())),
         parts=[records.Part(name=part.name, status=part.status, detail=part.detail) for part in health.parts],
     )
 

@@ -26,7 +26,7 @@ class HealthMethods:
         """Say how each part is."""
         asked = await read(call, pb.GetHealthRequest, most=ANYBODYS_BYTES)
         if asked.parts:
-            await self._auth.principal(authorization(call))
+            await self._auth.principal(authorization(call), slot=call.slot)
         status = await self._status()
         health = convert.from_status(status) if asked.parts else pb.GetHealthResponse()
         health.status = next((part.status for part in status.parts if part.status != "ok"), "ok")

@@ -2,17 +2,19 @@
 
 import asyncio
 import logging
-import resource
+import socket
 import ssl
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 
 from palyra.core.errors import Unavailable
+from palyra.gateway.connections import Connections, Slot
 from palyra.gateway.grpc import standard
 from palyra.gateway.grpc.call import Call
-from palyra.gateway.grpc.connection import ANSWER_SECONDS, Connection
+from palyra.gateway.grpc.connection import Connection
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
 from palyra.gateway.grpc.serving import Handler, refusal
+from palyra.gateway.listener import Listener
 from palyra.gateway.status import GrpcStatus
 
 SERVICE = pb.DESCRIPTOR.services_by_name["GatewayService"].full_name
@@ -30,7 +32,7 @@ class GrpcPortTaken(Unavailable):
 class GrpcServer:
     """Serves services on one address, with the standard health service and reflection beside them."""
 
-    def __init__(self, services: Mapping[str, dict[str, Handler]]) -> None:
+    def __init__(self, services: Mapping[str, dict[str, Handler]], connections: Connections) -> None:
         """`services` has the handlers of each service, by its full name."""
         self._health = standard.Health(tuple(services))
         offered = {**services, **self._health.services()}
@@ -38,9 +40,8 @@ class GrpcServer:
         self._methods = {
             f"/{service}/{name}": handler for service, handlers in offered.items() for name, handler in handlers.items()
         }
+        self._budget = connections
         self._connections: set[Connection] = set()
-        self._most_connections = _most_connections()
-        self._full = False
         self._left = asyncio.Event()
         self._stopping = False
         self._serving: set[asyncio.Task[None]] = set()
@@ -49,24 +50,21 @@ class GrpcServer:
 
     async def start(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> int:
         """Begin to serve and return the port."""
-        loop = asyncio.get_running_loop()
         try:
-            listener = await loop.create_server(
-                lambda: Connection(self._accept, made=self._made, lost=self._lost),
-                host,
-                port,
-                ssl=tls,
-                ssl_handshake_timeout=ANSWER_SECONDS if tls else None,
-                backlog=BACKLOG,
+            listening = socket.create_server(
+                (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=BACKLOG
             )
         except OSError as error:
             raise GrpcPortTaken(
                 f"Port {port} of {host} can not be had. Stop the program that has it, "
                 "or set another as `port` in section [grpc] of the configuration."
             ) from error
+        bound: int = listening.getsockname()[1]
         await self._open.enter_async_context(self._group)
+        listener = Listener(listening, self._budget, self._connection, tls=tls)
+        await listener.start()
+        self._open.push_async_callback(listener.wait_closed)
         self._open.callback(listener.close)
-        bound: int = listener.sockets[0].getsockname()[1]
         return bound
 
     async def stop(self, *, seconds: float) -> None:
@@ -90,12 +88,11 @@ class GrpcServer:
         for connection in list(self._connections):
             connection.abort()
 
+    def _connection(self, slot: Slot) -> Connection:
+        return Connection(self._accept, slot=slot, made=self._made, lost=self._lost)
+
     def _made(self, connection: Connection) -> None:
-        full = len(self._connections) >= self._most_connections
-        if full and not self._full:
-            log.warning("no further caller is let in at the gRPC door: %d are there", len(self._connections))
-        self._full = full
-        if full or self._stopping:
+        if self._stopping:
             connection.abort()
         else:
             self._connections.add(connection)
@@ -126,9 +123,3 @@ class GrpcServer:
             call.leave(GrpcStatus.UNAVAILABLE, "The daemon stops.")
         except Exception as error:
             call.leave(*refusal(error))
-
-
-def _most_connections() -> int:
-    """Return how many callers are let in: half of the handles, so that they do not take those of the journal."""
-    handles, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return handles // 2 if handles != resource.RLIM_INFINITY else 65_536

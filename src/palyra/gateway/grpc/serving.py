@@ -56,7 +56,7 @@ class Methods:
         """Serve a method that takes one message and gives one."""
 
         async def serve(call: Call) -> None:
-            principal = await self._auth.principal(authorization(call), need)
+            principal = await self._auth.principal(authorization(call), need, slot=call.slot)
             await reply(call, await method(await read(call, request), principal))
 
         return serve
@@ -83,7 +83,7 @@ class Methods:
             # was last written waits with it. It keeps its place until it is read or dropped: there are only so many.
             with ExitStack() as place:
                 try:
-                    principal = await self._auth.principal(authorization(call), need)
+                    principal = await self._auth.principal(authorization(call), need, slot=call.slot)
                     place.enter_context(self._streams.place(principal))
                     await method(call, principal)
                     ending = Refusal(GrpcStatus.OK, "", ())

@@ -17,6 +17,7 @@ from palyra.gateway.auth import Auth
 from palyra.gateway.http.openai.errors import failure
 from palyra.gateway.http.openapi import document
 from palyra.gateway.http.operation import Operation
+from palyra.gateway.http.protocol import SLOT
 from palyra.gateway.http.wire import problem, reply
 from palyra.gateway.status import InternalError, MethodNotAllowed
 
@@ -65,7 +66,8 @@ def build(
 
 def _authorised(operation: Operation, auth: Auth) -> Callable[[Request], Awaitable[ASGIApp]]:
     async def endpoint(request: Request) -> ASGIApp:
-        principal = await auth.principal(request.headers.get("authorization"), need=operation.need)
+        slot = request.scope.get("state", {}).get(SLOT)
+        principal = await auth.principal(request.headers.get("authorization"), need=operation.need, slot=slot)
         return await operation.handler(request, principal)
 
     return endpoint

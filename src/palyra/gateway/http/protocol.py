@@ -1,7 +1,9 @@
-"""One connection of the HTTP door: uvicorn's own, with bounds on what it takes in and how long it waits for a reader.
+"""One connection of the HTTP API: uvicorn's own, with bounds on what it takes in and on how long it waits.
 
 The parser would keep the head of a request, or the trailers behind a body, however long they are, before anybody has
 shown a token. Bodies are handed on as they come and need no bound here.
+
+A head has to come within a time in all. A body may take as long as it makes progress: somebody may be on a slow line.
 
 What is sent and not read fills the buffers of the kernel, then ours, and then whoever sends has to wait. A reader that
 takes next to nothing for a while is cut off. Closing would not do: it waits until everything was read.
@@ -11,12 +13,18 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from palyra.core.errors import PalyraError
+from palyra.gateway.connections import Slot
 from palyra.gateway.http.wire import problem
-from palyra.gateway.status import RequestTooLarge
+from palyra.gateway.status import RequestTimeout, RequestTooLarge
 
 MAX_HEAD_BYTES = 64 * 1024
+MIN_BODY_BYTES = 4 * 1024
+"""What a client has to send of a body in the time that it has for a head."""
+SLOT = "palyra.slot"
+"""Where a request finds the slot of its connection, in the state of its scope."""
 LEAST_BYTES = 16 * 1024
 """What a reader has to take in the time that it is given."""
 
@@ -27,6 +35,13 @@ log = logging.getLogger(__name__)
 class BoundedProtocol(HttpToolsProtocol):
     """See the module."""
 
+    slot: Slot
+    """Set before the connection is made."""
+    _complete = True
+    """The last request that has begun is here to its end."""
+    _received_bytes = 0
+    _awaited: tuple[float, int] | None = None
+    """Since when something of a request is awaited, and how much had come by then."""
     _steps = 0
     """How often the parser had something to hand on."""
     _kept_bytes = 0
@@ -40,12 +55,54 @@ class BoundedProtocol(HttpToolsProtocol):
         """Return for how many seconds a reader may take next to nothing."""
         return 30.0
 
+    @property
+    def busy(self) -> bool:
+        """See `Peer`."""
+        return bool(self.cycle) and not self.cycle.response_complete
+
+    def overdue(self, now: float, seconds: float) -> bool:
+        """See `Peer`. Between requests, uvicorn's own timer runs; while we do not read, nothing can come."""
+        answering = self.busy and self._complete
+        if answering or self.timeout_keep_alive_task is not None or self.flow.read_paused:
+            self._awaited = None
+            return False
+        if self._awaited is None:
+            self._awaited = (now, self._received_bytes)
+        since, before = self._awaited
+        if now - since <= seconds:
+            return False
+        if self.busy and self._received_bytes - before >= MIN_BODY_BYTES:
+            self._awaited = (now, self._received_bytes)
+            return False
+        return True
+
+    def leave(self) -> None:
+        """See `Peer`."""
+        if self._kept_bytes:
+            self._refuse(RequestTimeout())
+        else:
+            self.transport.close()
+
+    def abort(self) -> None:
+        """See `Peer`."""
+        self.transport.abort()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.slot.peer = self
+
     def data_received(self, data: bytes) -> None:
+        self._received_bytes += len(data)
         before = self._steps
         super().data_received(data)
         self._kept_bytes = self._kept_bytes + len(data) if self._steps == before else 0
         if self._kept_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-            self._refuse()
+            self._refuse(RequestTooLarge("The head of the request is larger than 64 KiB."))
+
+    def on_message_begin(self) -> None:
+        self._complete = False
+        super().on_message_begin()
+        self.scope["state"][SLOT] = self.slot
 
     def on_headers_complete(self) -> None:
         self._steps += 1
@@ -56,6 +113,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._complete = True
         self._steps += 1
         super().on_message_complete()
 
@@ -69,6 +127,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._look_no_more()
+        self.slot.release()
         super().connection_lost(exc)
 
     def _look_later(self) -> None:
@@ -88,11 +147,11 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             self._look_later()
 
-    def _refuse(self) -> None:
+    def _refuse(self, error: PalyraError) -> None:
         # An answer that is under way must not be mixed with this one; before the first step there is none.
         if not self._steps or self.cycle.response_complete:
-            answer = problem(RequestTooLarge("The head of the request is larger than 64 KiB."))
-            head = [b"HTTP/1.1 413 Content Too Large", b"connection: close"]
+            answer = problem(error)
+            head = [STATUS_LINE[answer.status_code] + b"connection: close"]
             head += [name + b": " + value for name, value in answer.raw_headers]
             self.transport.write(b"\r\n".join([*head, b"", bytes(answer.body)]))
         self.transport.close()

@@ -7,12 +7,14 @@ import pytest
 
 from palyra.gateway.grpc.call import GRANT_BYTES, MAX_REQUEST_BYTES, Call, CallGone, Headers
 from palyra.gateway.status import GrpcStatus, RequestCompressed, RequestMalformed, RequestTooLarge
+from tests.support.connections import a_slot
 
 
 class Line:
     """A line with so much room for what is sent."""
 
     def __init__(self, room: int = 1024 * 1024) -> None:
+        self.slot = a_slot()
         self.room = room
         self.sent = b""
         self.heads: list[dict[str, str]] = []

@@ -98,7 +98,7 @@ class GetHealthRequest(_message.Message):
     def __init__(self, parts: _Optional[bool] = ...) -> None: ...
 
 class GetHealthResponse(_message.Message):
-    __slots__ = ("status", "version", "protocol_version", "parts", "pid", "home", "started_at", "engine", "schema", "provider", "model", "workspace", "storage", "settings_hash", "grpc", "runs", "tasks", "counters")
+    __slots__ = ("status", "version", "protocol_version", "parts", "pid", "home", "started_at", "engine", "schema", "provider", "model", "workspace", "storage", "settings_hash", "grpc", "runs", "tasks", "counters", "connections")
     class RunsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -114,6 +114,13 @@ class GetHealthResponse(_message.Message):
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     class CountersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class ConnectionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -138,6 +145,7 @@ class GetHealthResponse(_message.Message):
     RUNS_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
     status: str
     version: str
     protocol_version: int
@@ -156,7 +164,8 @@ class GetHealthResponse(_message.Message):
     runs: _containers.ScalarMap[str, int]
     tasks: _containers.ScalarMap[str, int]
     counters: _containers.ScalarMap[str, int]
-    def __init__(self, status: _Optional[str] = ..., version: _Optional[str] = ..., protocol_version: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[PartHealth, _Mapping]]] = ..., pid: _Optional[int] = ..., home: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., engine: _Optional[str] = ..., schema: _Optional[int] = ..., provider: _Optional[str] = ..., model: _Optional[str] = ..., workspace: _Optional[str] = ..., storage: _Optional[str] = ..., settings_hash: _Optional[str] = ..., grpc: _Optional[str] = ..., runs: _Optional[_Mapping[str, int]] = ..., tasks: _Optional[_Mapping[str, int]] = ..., counters: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    connections: _containers.ScalarMap[str, int]
+    def __init__(self, status: _Optional[str] = ..., version: _Optional[str] = ..., protocol_version: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[PartHealth, _Mapping]]] = ..., pid: _Optional[int] = ..., home: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., engine: _Optional[str] = ..., schema: _Optional[int] = ..., provider: _Optional[str] = ..., model: _Optional[str] = ..., workspace: _Optional[str] = ..., storage: _Optional[str] = ..., settings_hash: _Optional[str] = ..., grpc: _Optional[str] = ..., runs: _Optional[_Mapping[str, int]] = ..., tasks: _Optional[_Mapping[str, int]] = ..., counters: _Optional[_Mapping[str, int]] = ..., connections: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class PartHealth(_message.Message):
     __slots__ = ("name", "status", "detail")

@@ -1,0 +1,221 @@
+"""Which connections may stay: one budget for the HTTP and the gRPC API, so that neither starves the other.
+
+Anyone can connect, so a connection that has not shown a valid token must not cost those that have. It is *new* until a
+request on it was authenticated, and then *authenticated*. New connections have a quarter of the budget, and of that one
+address has at most half; whoever comes when that is used up takes the place of the oldest one without a request under
+way. A new connection has a few seconds to authenticate, and is then closed as soon as no request of it is under way.
+
+The rest of the budget is for authenticated connections. When it is used up, the principal with the most connections
+gives up the protection of its oldest one, which counts as new again. So a client with a token always gets in, whatever
+others do without one, and no principal can shut out another.
+"""
+
+import asyncio
+from collections import Counter
+from ipaddress import IPv6Address, ip_address, ip_network
+from typing import NamedTuple, Protocol
+
+from palyra.core.clock import Clock
+from palyra.core.ids import PrincipalId
+
+SWEEP_SECONDS = 1.0
+
+
+class Limits(NamedTuple):
+    """What is allowed now."""
+
+    connections: int
+    """How many there may be in all."""
+    seconds: float
+    """How long a client has to authenticate, and to send the head of a request."""
+
+    @property
+    def new(self) -> int:
+        """How many may be new."""
+        return max(2, self.connections // 4)
+
+    @property
+    def new_per_address(self) -> int:
+        """How many of one address may be new."""
+        return max(1, self.new // 2)
+
+    @property
+    def authenticated(self) -> int:
+        """How many may be authenticated."""
+        return max(1, self.connections - self.new)
+
+
+class Peer(Protocol):
+    """The server's side of one connection."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is under way: its head has come, and its answer has not been given."""
+        ...
+
+    def overdue(self, now: float, seconds: float) -> bool:
+        """Whether an authenticated client keeps us waiting for too long; asked about once a second."""
+        ...
+
+    def leave(self) -> None:
+        """Close the connection in the way that the protocol has for it."""
+        ...
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        ...
+
+
+class Slot:
+    """One connection's share of the budget."""
+
+    __slots__ = ("_connections", "address", "leaving", "peer", "principal", "since")
+
+    def __init__(self, connections: "Connections", address: str, peer: Peer, since: float) -> None:
+        self._connections = connections
+        self.address = address
+        self.peer = peer
+        self.since = since
+        """Since when it is new."""
+        self.principal: PrincipalId | None = None
+        self.leaving = False
+
+    def authenticated(self, principal: PrincipalId) -> None:
+        """Take note of a valid token."""
+        if self.principal != principal:
+            self._connections.promote(self, principal)
+
+    def rejected(self) -> None:
+        """Take note of a token that is not valid, or not any more."""
+        if self.principal is not None:
+            self._connections.demote(self)
+
+    def release(self) -> None:
+        """Give the share back: the connection is closed."""
+        self._connections.release(self)
+
+
+class Connections:
+    """See the module."""
+
+    def __init__(self, limits: Limits, *, clock: Clock) -> None:
+        self.limits = limits
+        self._clock = clock
+        self._new: dict[Slot, None] = {}
+        self._new_of: Counter[str] = Counter()
+        self._authenticated: dict[PrincipalId, dict[Slot, None]] = {}
+        self.evicted = 0
+        """How many had to make room for others."""
+        self.timed_out = 0
+        """How many were closed because they kept us waiting."""
+
+    @property
+    def authenticated(self) -> int:
+        """How many have shown a valid token."""
+        return sum(map(len, self._authenticated.values()))
+
+    @property
+    def open(self) -> int:
+        """How many there are."""
+        return len(self._new) + self.authenticated
+
+    def adopt(self, limits: Limits) -> None:
+        """Take over new limits; connections that are there stay."""
+        self.limits = limits
+
+    def admit(self, host: str, peer: Peer) -> Slot:
+        """Take in a new connection from an address; others make room for it if need be."""
+        slot = Slot(self, _group(host), peer, self._clock.monotonic())
+        self._add(slot)
+        return slot
+
+    def promote(self, slot: Slot, principal: PrincipalId) -> None:
+        """Count a connection as one of a principal."""
+        if not self.release(slot):
+            return  # it was closed meanwhile
+        if self.authenticated >= self.limits.authenticated:
+            most = max(self._authenticated.values(), key=len)
+            if len(most) <= len(self._authenticated.get(principal, ())) + 1:
+                self._add(slot)
+                return
+            self.demote(next(iter(most)))
+        slot.principal = principal
+        self._authenticated.setdefault(principal, {})[slot] = None
+
+    def demote(self, slot: Slot) -> None:
+        """Count a connection as new again, with as much time as others have."""
+        if self.release(slot):
+            slot.since = self._clock.monotonic()
+            self._add(slot)
+
+    def release(self, slot: Slot) -> bool:
+        """Stop counting a connection; tell whether it was counted."""
+        if slot.principal is None:
+            if slot not in self._new:
+                return False
+            del self._new[slot]
+            self._new_of[slot.address] -= 1
+            if not self._new_of[slot.address]:
+                del self._new_of[slot.address]
+            return True
+        own = self._authenticated.get(slot.principal, {})
+        if slot not in own:
+            return False
+        del own[slot]
+        if not own:
+            del self._authenticated[slot.principal]
+        slot.principal = None
+        return True
+
+    def evict(self, address: str | None = None) -> bool:
+        """Close the oldest new connection, of an address if one is named; one with a request under way only if all
+        have one. Tell whether there was one."""
+        candidates = [slot for slot in self._new if address is None or slot.address == address]
+        if not candidates:
+            return False
+        chosen = next((slot for slot in candidates if not slot.peer.busy), candidates[0])
+        self.evicted += 1
+        self.release(chosen)
+        chosen.peer.abort()
+        return True
+
+    async def watch(self) -> None:
+        """For as long as the daemon lives: close what keeps us waiting."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Close every connection whose time is over: at first politely, the next time at once."""
+        now, seconds = self._clock.monotonic(), self.limits.seconds
+        for slot in [*self._new, *(slot for own in self._authenticated.values() for slot in own)]:
+            if slot.leaving:
+                self.release(slot)
+                slot.peer.abort()
+            elif _overdue(slot, now, seconds):
+                self.timed_out += 1
+                slot.leaving = True
+                slot.peer.leave()
+
+    def _add(self, slot: Slot) -> None:
+        limits = self.limits
+        if self._new_of[slot.address] >= limits.new_per_address:
+            self.evict(slot.address)
+        elif len(self._new) >= limits.new:
+            self.evict()
+        self._new[slot] = None
+        self._new_of[slot.address] += 1
+
+
+def _overdue(slot: Slot, now: float, seconds: float) -> bool:
+    if slot.principal is None:
+        return now - slot.since > seconds and not slot.peer.busy
+    return slot.peer.overdue(now, seconds)
+
+
+def _group(host: str) -> str:
+    """Return for what an address counts: one of IPv6 for its network, all of which is usually one customer's."""
+    address = ip_address(host.partition("%")[0])
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
+        return str(ip_network((address, 64), strict=False))
+    return str(address)
