@@ -145,7 +145,11 @@ def test_the_export_proves_itself_line_by_line(new_sqlite_daemon: NewDaemon) -> 
         chain = hashlib.sha256(chain.encode() + content.encode()).hexdigest()
         assert json.loads(line)["chain"] == chain
     assert json.loads(end) == {"end": True, "count": 3, "chain": chain}
-    assert any("b\u0085c" in json.loads(line)["approval"]["effect"]["detail"] for line in lines)
+    strange = [
+        approval for line in lines if "b\u0085c" in (approval := json.loads(line)["approval"])["arguments"]["text"]
+    ]
+    assert strange
+    assert all("a⟨U+2028⟩b⟨U+0085⟩c⟨DEL⟩d⟨U+202E⟩" in approval["effect"]["detail"] for approval in strange)
 
 
 def test_the_script_of_the_guide_proves_an_export(new_sqlite_daemon: NewDaemon, tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_who_leaves_at_once_by_a_second_ctrl_c_leaves_no_run_behind(
 
 def test_the_model_can_not_command_the_terminal(daemon: Daemon) -> None:
     done = command(daemon.home.path, "run", "-m", "evil")
-    assert done.stdout == "␛]0;owned␇ <U+009B>31m <U+202E>red␈\n"
+    assert done.stdout == "⟨ESC⟩]0;owned⟨BEL⟩ ⟨U+009B⟩31m ⟨U+202E⟩red⟨BS⟩\n"
     for args in (("runs", "tape"), ("runs", "tape", "--json"), ("run", "-m", "evil", "--json"), ("sessions", "show")):
         shown = command(daemon.home.path, *args).stdout
         assert not {"\x1b", "\x07", "\x08", "\x9b", "\u202e"} & set(shown)

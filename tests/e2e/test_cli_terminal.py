@@ -241,7 +241,7 @@ def test_the_model_can_not_command_the_terminal(daemon: Daemon) -> None:
         screen.wait_for(PROMPT)
         screen.type("evil" + ENTER)
         screen.wait_for("after")
-        assert "␛]0;owned␇" in screen.raw
+        assert "⟨ESC⟩]0;owned⟨BEL⟩" in screen.raw
         assert "\x1b]0;owned" not in screen.raw
         assert "\x9b" not in screen.raw
 

@@ -13,7 +13,8 @@ import msgspec
 
 from palyra.cli.options import Invocation, PalyraCommand
 from palyra.cli.output import clock_time, paint, say
-from palyra.cli.printable import printable, printable_json, printable_line
+from palyra.cli.printable import printable, printable_line
+from palyra.core.display import printable_json
 
 BLOCK_BYTES = 64 * 1024
 POLL_SECONDS = 0.25

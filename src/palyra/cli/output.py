@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TextIO
 
-from palyra.cli.printable import printable_json, printable_line
+from palyra.cli.printable import printable_line
+from palyra.core.display import printable_json
 
 GAP = "  "
 FALLBACK_WIDTH = 100

@@ -9,7 +9,8 @@ class Effect(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The exact effect of one call, worked out from its arguments before anything happens.
 
     The texts are shown to a person who must decide: they hold the whole command, the whole diff, the method and the
-    URL. The facts are what policies speak about.
+    URL. Parts that others wrote are escaped (`core/display.py`), so that none hides, breaks a line or reads like one of
+    ours. The facts are what policies speak about; they stay as they are.
     """
 
     risk: Risk
@@ -25,7 +26,7 @@ class Effect(Struct, frozen=True, kw_only=True, omit_defaults=True):
     command: str = ""
     """The whole command line, if one is run."""
     carries_secret: bool = False
-    """Something that looks like a secret would leave with it; it is masked in the texts."""
+    """Something that looks like a secret would leave with it. The detail says where, and shows it."""
     kind: str = ""
     """The class of the arguments, to which an answer that lasts is bound: `folder:/home/ana/notes`, `host:example.org`,
     `command:git push`. Empty if no class is narrower than the tool; then an answer lasts for this very call only."""

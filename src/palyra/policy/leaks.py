@@ -1,15 +1,30 @@
-"""Secrets on their way out: a call that would carry one off is riskier, and the secret is not shown.
+"""What a call would do, as it is judged and shown: the one place where the texts of every effect are gone over.
 
-What looks like a secret is found by its shape, also in Base64 or hexadecimal. It is a signal: what has no such shape
-passes, and is stopped by nothing but the question that is asked about every call that leaves.
+A call that would carry a secret off is riskier. The texts stay whole, since a person who must decide has to see what
+the call does; what looks like a secret is pointed at, in lines of our own above the rest. It is found by its shape,
+also in Base64 or hexadecimal. That is a signal: what has no such shape passes, and is stopped by nothing but the
+question that is asked about every call that leaves.
 """
+
+from collections.abc import Iterator
 
 import msgspec
 
+from palyra.core.display import escape_line, escape_start, visible, visible_line
 from palyra.core.effect import Effect
-from palyra.core.redact import redact
+from palyra.core.errors import Invalid
 from palyra.core.tool import JsonObject, Risk, Runtime
 from palyra.policy.risk import highest
+
+MAX_DETAIL_CHARS = 8 * 1024 * 1024
+MAX_MARKS = 5
+MARK_CHARS = 12
+NAME_CHARS = 80
+LOOKS_SECRET = "Looks like a secret: "
+
+
+class EffectTooLarge(Invalid):
+    """What the call would do is too long to be shown to a person. Do it in several smaller calls."""
 
 
 def guard(effect: Effect, arguments: JsonObject, *, runtime: Runtime = Runtime.INTERNAL) -> Effect:
@@ -17,14 +32,19 @@ def guard(effect: Effect, arguments: JsonObject, *, runtime: Runtime = Runtime.I
 
     A file that holds a secret stays where it is; what goes to a host, to a server or onto a command line does not.
     """
+    if len(effect.detail) > MAX_DETAIL_CHARS:
+        raise EffectTooLarge(
+            f"What the call would do takes {len(effect.detail):,} characters to show; {MAX_DETAIL_CHARS:,} are the"
+            " maximum. Do it in several smaller calls."
+        )
+    effect = msgspec.structs.replace(effect, summary=visible_line(effect.summary), detail=visible(effect.detail))
     leaves = effect.hosts or effect.command or runtime is Runtime.MCP
     if not leaves or not _carries_secret(arguments):
         return effect
     return msgspec.structs.replace(
         effect,
         risk=highest([Risk.HIGH], at_least=effect.risk),
-        summary=redact(effect.summary),
-        detail=redact(effect.detail),
+        detail="\n".join([*_marks(arguments), "", effect.detail]),
         carries_secret=True,
         # Nobody allows for longer what he must look at each time.
         kind="",
@@ -36,3 +56,34 @@ def _carries_secret(arguments: JsonObject) -> bool:
     from palyra.core.scan import carries_secret
 
     return carries_secret(arguments)
+
+
+def _marks(arguments: JsonObject) -> list[str]:
+    """Return the lines that point at what looks like a secret."""
+    found = list(_found(arguments, ""))
+    marks = [LOOKS_SECRET + mark for mark in found[:MAX_MARKS]]
+    return [*marks, f"{LOOKS_SECRET}{len(found) - MAX_MARKS} more"] if len(found) > MAX_MARKS else marks
+
+
+def _found(value: object, name: str) -> Iterator[str]:
+    """Yield where secrets are: the argument, the line and the column, and how each begins."""
+    from palyra.core.redact import find_secrets
+    from palyra.core.scan import MOST_CHARS, carries_secret
+
+    where = f"{escape_start(name, NAME_CHARS)}, " if name else ""
+    if isinstance(value, str):
+        spans = find_secrets(value[:MOST_CHARS])
+        for start, end in spans:
+            line, column = value.count("\n", 0, start) + 1, start - value.rfind("\n", 0, start)
+            begins = escape_line(value[start : min(end, start + MARK_CHARS)])
+            yield f"{where}line {line}, column {column}, {end - start} characters that begin with {begins}"
+        if not spans and carries_secret(value):
+            yield f"{where}in an encoded form"
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            if carries_secret(key):
+                yield f"{where}the name {escape_start(key, NAME_CHARS)}"
+            yield from _found(part, f"{name}.{key}" if name else key)
+    elif isinstance(value, list | tuple):
+        for number, part in enumerate(value, 1):
+            yield from _found(part, f"{name}[{number}]")

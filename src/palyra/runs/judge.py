@@ -84,10 +84,10 @@ class Judge:
         try:
             effect = await tool.effect(context, arguments)
             manifest = await asyncio.to_thread(tool.manifest, context) if tool.manifest is not None else None
+            effect = await asyncio.to_thread(guard, effect, call.arguments, runtime=tool.runtime)
         except PalyraError as error:
             # What can not even be looked at can not be carried out either.
             return BadCall(error.detail)
-        effect = await asyncio.to_thread(guard, effect, call.arguments, runtime=tool.runtime)
         has_channel = answered or self._channels.reachable(state.principal, state.session_id)
 
         def ask(has_channel: bool) -> Awaitable[Judgement]:

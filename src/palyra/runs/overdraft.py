@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from palyra.core.clock import Clock
+from palyra.core.display import escape_line
 from palyra.core.effect import Effect
 from palyra.core.events import ApprovalRequested, RunEvent, RunFailed
 from palyra.core.ids import CallId, IdSource
@@ -36,8 +37,8 @@ class Overdraft:
         if not await self._channels.wait_for(state.principal, state.session_id, state.root_session_id):
             return RunFailed(at=self._clock.now(), code=BUDGET_DENIED, reason=f"{askable.detail} {NOBODY}")
         at = self._clock.now()
-        told = "\n".join(standing(one) for one in askable.overdrawn)
-        names = ", ".join(dict.fromkeys(one.budget for one in askable.overdrawn))
+        told = "\n".join(escape_line(standing(one)) for one in askable.overdrawn)
+        names = ", ".join(dict.fromkeys(escape_line(one.budget) for one in askable.overdrawn))
         return ApprovalRequested(
             at=at,
             call_id=CallId(""),

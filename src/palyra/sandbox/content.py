@@ -1,4 +1,4 @@
-"""What kind of content a file has, judged by its first bytes, and how its name is shown."""
+"""What kind of content a file has, judged by its first bytes."""
 
 import codecs
 
@@ -18,11 +18,6 @@ _KINDS = (
     (codecs.BOM_UTF16_LE, "UTF-16 text"),
     (codecs.BOM_UTF16_BE, "UTF-16 text"),
 )
-
-
-def one_line(name: str) -> str:
-    """Return the name of a file with whatever could break a line or hide in it replaced."""
-    return name if name.isprintable() else "".join(char if char.isprintable() else "�" for char in name)
 
 
 def binary_kind(head: bytes) -> str | None:

@@ -9,6 +9,7 @@ import msgspec
 
 from palyra.core import labels
 from palyra.core.clock import Clock
+from palyra.core.display import quote
 from palyra.core.effect import Effect
 from palyra.core.ids import PrincipalId
 from palyra.core.manifest import Manifest
@@ -96,7 +97,8 @@ class Tool:
     async def effect(self, context: ToolContext, given: msgspec.Struct) -> Effect:
         """Return what the call would do."""
         if self.preview is None:
-            return Effect(risk=self.spec.risk, summary=self.spec.name, detail=msgspec.json.encode(given).decode())
+            shown = msgspec.json.format(msgspec.json.encode(given), indent=2).decode()
+            return Effect(risk=self.spec.risk, summary=self.spec.name, detail=quote(shown))
         return await self.preview(context, given)
 
 

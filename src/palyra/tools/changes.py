@@ -6,20 +6,23 @@ all. If a file is neither what it was nor what it was to become, somebody else c
 """
 
 import asyncio
+import hashlib
 import os
 from collections.abc import Sequence
 
+from palyra.core.display import escape, escape_line
 from palyra.core.effect import Effect
 from palyra.core.tool import Risk
 from palyra.journal.blobs import digest_of
 from palyra.policy.risk import highest, of_path
-from palyra.sandbox.content import one_line
 from palyra.sandbox.workspace import Workspace
 from palyra.sandbox.writing import Change, FileChangedMeanwhile, Found, carry_out, look
 from palyra.tools.base import ToolContext
 from palyra.tools.diff import counted, unified
 from palyra.tools.keeping import Earlier
 
+MAX_DIFF_CHARS = 1024 * 1024
+"""Of a longer diff, what goes is told by its size and digest."""
 RUN_BY_OTHERS = frozenset(
     ".git .hg .svn .husky .github .gitlab .circleci .vscode .idea .devcontainer .cargo .mvn .yarn hooks cron.d".split()
 )
@@ -59,14 +62,29 @@ def effect_of(verb: str, changes: Sequence[Change]) -> Effect:
 
 
 def described(found: Found, after: bytes | None) -> str:
-    """Return the diff of a file against what it would become."""
+    """Return the diff of a file against what it would become, in characters that can be seen.
+
+    What comes is always shown whole. What goes is told by its size and digest if it is not text, or very long.
+    """
+    name = escape_line(os.path.relpath(found.path, found.root))
     before = found.content.data if found.content is not None else None
-    old, new = text_of(before), text_of(after)
-    name = one_line(os.path.relpath(found.path, found.root))
-    if (before is not None and old is None) or (after is not None and new is None):
-        sizes = [f"{len(data)} bytes" if data is not None else "nothing" for data in (before, after)]
-        return f"{name} is no text: {sizes[0]} would become {sizes[1]}\n"
-    return unified(old, new, name=name)
+    old, new = _shown(before), _shown(after)
+    is_text = (before is None) == (old is None) and (after is None) == (new is None)
+    if is_text and len(diff := unified(old, new, name=name)) <= MAX_DIFF_CHARS:
+        return diff
+    if before is not None and after is not None and after.startswith(before) and (more := _shown(after[len(before) :])):
+        return f"{name}: {_sized(before)} stay, and this comes behind them:\n{unified(None, more, name=name)}"
+    return f"{name}: {_sized(before)} would become {_sized(after)}\n" + unified(None, new, name=name)
+
+
+def _shown(data: bytes | None) -> str | None:
+    """Return the text that the bytes are, as it is shown; None if they are not text."""
+    text = text_of(data)
+    return escape(text) if text is not None else None
+
+
+def _sized(data: bytes | None) -> str:
+    return f"{len(data)} bytes (sha256 {hashlib.sha256(data).hexdigest()})" if data is not None else "nothing"
 
 
 def text_of(data: bytes | None) -> str | None:
@@ -86,7 +104,7 @@ def _summed_up(changes: Sequence[Change]) -> str:
 
 def _named(change: Change) -> str:
     found = change.found
-    name = one_line(os.path.relpath(found.path, found.root))
+    name = escape_line(os.path.relpath(found.path, found.root))
     before, after = (text_of(data) for data in (found.content.data if found.content else None, change.after))
     added, removed = counted(before, after)
     if found.content is None:
@@ -130,7 +148,7 @@ def _settle(workspace: Workspace, earlier: Sequence[Earlier]) -> bool:
             taken.append((found, one))
         elif now != one.before_digest:
             raise FileChangedMeanwhile(
-                f"{one_line(one.path)} was changed by somebody else since this call was interrupted."
+                f"{escape_line(one.path)} was changed by somebody else since this call was interrupted."
                 " Nothing was done; read it and decide anew."
             )
     if len(taken) == len(earlier):

@@ -115,7 +115,7 @@ def test_wrong_settings_are_bad_input(cli: Cli, home: Path) -> None:
 
 def test_a_refusal_is_one_line_with_its_code(cli: Cli, inhabited: Home, door: Door) -> None:
     door.says("GET", f"/runs/{RUN}", problem("run_not_found", "There is no\nsuch \x1b[31mrun.", status=404))
-    assert cli("runs", "show", RUN) == Result(1, "", "palyra: There is no such ␛[31mrun. [run_not_found]\n")
+    assert cli("runs", "show", RUN) == Result(1, "", "palyra: There is no such ⟨ESC⟩[31mrun. [run_not_found]\n")
 
 
 def test_a_refusal_says_when_to_try_again(cli: Cli, inhabited: Home, door: Door) -> None:

@@ -81,7 +81,7 @@ def test_whoever_comes_back_is_told_what_was_said_last(client: Client, door: Doo
     door.says("GET", f"/sessions/{SESSION}/messages", {"messages": said})
     first, *words = recap_lines(open_default(client))
     assert first.startswith(f"Continuing session {SESSION}: Hello")
-    assert words == ["> Hello␛[31m.", "  Hi."]
+    assert words == ["> Hello⟨ESC⟩[31m.", "  Hi."]
 
 
 def test_what_was_said_before_a_reset_is_not_recalled(client: Client, door: Door) -> None:

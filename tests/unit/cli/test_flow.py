@@ -48,7 +48,7 @@ def test_a_line_end_in_two_pieces_is_one() -> None:
 def test_controls_are_made_visible() -> None:
     flow = Flow()
     flow.feed("a\x1b[31mb", width=40)
-    assert flow.partial == "a␛[31mb"
+    assert flow.partial == "a⟨ESC⟩[31mb"
 
 
 @given(st.lists(st.text("ab c\n", max_size=20)), st.integers(5, 30))

@@ -188,6 +188,6 @@ def test_a_call_whose_proposal_was_not_seen_still_has_a_name() -> None:
 
 def test_a_label_is_one_short_printable_line() -> None:
     arguments: dict[str, Any] = {"path": "notes\n\x1b[31m.md", "line": 3}
-    assert label_of("files.read", arguments) == "files.read notes ␛[31m.md"
+    assert label_of("files.read", arguments) == "files.read notes ⟨ESC⟩[31m.md"
     assert len(label_of("files.read", {"path": "x" * 500})) <= 60
     assert label_of("time.now", {"zone": ""}) == "time.now"

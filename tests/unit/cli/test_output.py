@@ -31,7 +31,7 @@ def test_columns_beside_the_one_that_stretches_are_cut_if_nothing_else_helps(mon
 
 
 def test_cells_can_not_break_out_of_their_row() -> None:
-    assert output.table(["A"], [["x\n\x1b[31my"]])[1] == "x ␛[31my"
+    assert output.table(["A"], [["x\n\x1b[31my"]])[1] == "x ⟨ESC⟩[31my"
 
 
 def test_wide_cells_keep_the_columns_aligned() -> None:

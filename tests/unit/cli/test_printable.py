@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.cli.printable import printable, printable_json, printable_line, shorten
+from palyra.cli.printable import printable, printable_line, shorten
+from palyra.core.display import printable_json
 
 ATTACKS = [
     "\x1b[31mred\x1b[0m",

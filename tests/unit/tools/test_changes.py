@@ -12,6 +12,7 @@ from palyra.core.tool import JsonObject, Outcome, Risk
 from palyra.sandbox.workspace import Workspace
 from palyra.tools.arguments import BadCall, check
 from palyra.tools.base import ToolContext
+from palyra.tools.changes import MAX_DIFF_CHARS
 from palyra.tools.execute import Finished, execute
 from palyra.tools.toolbox import BUILTIN_ONLY
 from tests.unit.tools.shelf import Shelf
@@ -144,10 +145,56 @@ async def test_what_others_run_is_high_risk_and_asked_about_each_time(root: Path
     assert (effect.risk, effect.kind) == (Risk.HIGH, "")
 
 
-async def test_a_binary_file_is_told_by_its_size(root: Path) -> None:
+async def test_what_comes_in_place_of_a_binary_file_is_shown_whole(root: Path) -> None:
     (root / "image").write_bytes(b"\x89PNG\0")
     effect = await foresee(root, "files.write", path="image", text="text", mode="replace")
-    assert effect.detail == "image is no text: 5 bytes would become 4 bytes\n"
+    first, *diff = effect.detail.split("\n")
+    assert first.startswith("image: 5 bytes (sha256 ad91235e")
+    assert " would become 4 bytes (sha256 " in first
+    assert "+text" in diff
+
+
+async def test_what_is_added_to_a_binary_file_is_shown_whole(root: Path) -> None:
+    (root / "image").write_bytes(b"\x89PNG\0")
+    effect = await foresee(root, "files.write", path="image", text="rm -rf x\n", mode="append")
+    assert effect.detail.startswith("image: 5 bytes (sha256 ad91235e")
+    assert effect.detail.endswith(
+        " stay, and this comes behind them:\n--- /dev/null\n+++ b/image\n@@ -0,0 +1,1 @@\n+rm -rf x\n"
+    )
+
+
+async def test_a_binary_file_that_is_deleted_is_told_by_size_and_digest(root: Path) -> None:
+    (root / "image").write_bytes(b"\x89PNG\0")
+    effect = await foresee(root, "files.delete", path="image")
+    assert effect.detail.startswith("image: 5 bytes (sha256 ad91235e")
+    assert effect.detail.endswith(") would become nothing\n")
+
+
+async def test_of_a_large_file_that_goes_only_size_and_digest_are_told_and_all_that_comes(root: Path) -> None:
+    (root / "large.txt").write_bytes(b"old line\n" * (MAX_DIFF_CHARS // 8))
+    effect = await foresee(root, "files.write", path="large.txt", text="new\n" * 300_000, mode="replace")
+    assert effect.detail.startswith(f"large.txt: {9 * (MAX_DIFF_CHARS // 8)} bytes (sha256 ")
+    assert effect.detail.count("\n+new") == 300_000
+    assert "-old line" not in effect.detail
+    assert len((await foresee(root, "files.delete", path="large.txt")).detail) < 1000
+
+
+async def test_no_character_of_a_text_makes_a_line_of_the_diff(root: Path) -> None:
+    text = "a\r-b\u2028+c\x85 d\x0b@@ -1 +1 @@\x1b[2K\u202e\r\n"
+    effect = await foresee(root, "files.write", path="x\n+++ b/y", text=text)
+    assert effect.detail.split("\n") == [
+        "--- /dev/null",
+        "+++ b/x⟨LF⟩+++ b/y",
+        "@@ -0,0 +1,1 @@",
+        "+a⟨CR⟩-b⟨U+2028⟩+c⟨U+0085⟩ d⟨U+000B⟩@@ -1 +1 @@⟨ESC⟩[2K⟨U+202E⟩⟨CR⟩",
+        "",
+    ]
+    assert effect.summary == "write x⟨LF⟩+++ b/y (1 line, new)"
+
+
+async def test_a_change_of_line_ends_alone_is_seen(root: Path) -> None:
+    effect = await foresee(root, "files.write", path="docs/plan.md", text="plan\r\n", mode="replace")
+    assert effect.detail.endswith("-plan\n+plan⟨CR⟩\n")
 
 
 @pytest.mark.parametrize("text", ["a\0b", "half \ud800"])

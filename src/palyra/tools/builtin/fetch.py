@@ -12,10 +12,11 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from palyra.core import labels
+from palyra.core.display import MARGIN, escape_line, escape_start, quote
 from palyra.core.effect import Effect
 from palyra.core.tool import Risk
 from palyra.policy.risk import highest, of_host
-from palyra.sandbox.content import SNIFFED_BYTES, binary_kind, one_line
+from palyra.sandbox.content import SNIFFED_BYTES, binary_kind
 from palyra.sandbox.egress import Answer, Request
 from palyra.sandbox.url import PORTS, Target, parse
 from palyra.tools.base import ToolContext, tool
@@ -23,6 +24,7 @@ from palyra.tools.base import ToolContext, tool
 NAME = "http.fetch"
 MOST_BODY_CHARS = 64 * 1024
 MOST_HEADERS = 20
+SUMMARY_CHARS = 120
 SECONDS = 40
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
@@ -41,15 +43,14 @@ async def _preview(context: ToolContext, given: Any) -> Effect:
     target = parse(given.url)
     writing = _sends(given)
     at_least = Risk.HIGH if writing else Risk.MEDIUM
-    line = f"{given.method} {target.url}"
     names = await context.credentials.names(target.host, tool=NAME) if _proves(target) else ()
     credential = f" with your credential {', '.join(names)}" if names else ""
     # Leave to read from a host is no leave to send something to it, nor to do so in the person's name.
     kind = f"host:{_place(target)} {given.method}" if writing else f"host:{_place(target)}"
     return Effect(
         risk=highest([of_host(target.host, writing=writing)], at_least=at_least),
-        summary=(line if len(line) <= 120 else line[:120] + "…") + credential,
-        detail=_detail(line + credential, given.headers, given.body),
+        summary=f"{given.method} {escape_start(target.url, SUMMARY_CHARS)}{credential}",
+        detail=_detail(f"{given.method} {escape_line(target.url)}{credential}", given.headers, given.body),
         hosts=(target.host,),
         credentials=names,
         kind=f"{kind} with {', '.join(names)}" if names else kind,
@@ -90,14 +91,14 @@ def _proves(target: Target) -> bool:
 
 
 def _detail(line: str, headers: dict[str, str], body: str) -> str:
-    told = [line, *(f"{name}: {value}" for name, value in headers.items())]
-    return "\n".join([*told, "", body] if body else told)
+    told = [line, *(f"{MARGIN}{escape_line(name)}: {escape_line(value)}" for name, value in headers.items())]
+    return "\n".join([*told, "", quote(body)] if body else told)
 
 
 def _told(answer: Answer, asked: Target) -> str:
     response = answer.response
     kind = response.header("content-type")
-    told = [f"status {response.status}, {one_line(kind) or 'no content type'}, {len(response.body)} bytes"]
+    told = [f"status {response.status}, {escape_line(kind) or 'no content type'}, {len(response.body)} bytes"]
     if answer.url != asked.url:
         told.append(f"from {answer.url}")
     if answer.leads_to:

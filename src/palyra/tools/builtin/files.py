@@ -8,9 +8,10 @@ from typing import Annotated, BinaryIO
 from msgspec import Meta
 
 from palyra.core import labels
+from palyra.core.display import escape_line
 from palyra.core.errors import Invalid
 from palyra.core.tool import Risk
-from palyra.sandbox.content import SNIFFED_BYTES, binary_kind, one_line
+from palyra.sandbox.content import SNIFFED_BYTES, binary_kind
 from palyra.sandbox.workspace import Entry, Kind, Workspace
 from palyra.tools.base import ToolContext, tool
 
@@ -59,7 +60,7 @@ def _list(workspace: Workspace, folder: str, *, limit: int) -> str:
     listing = workspace.list_dir(folder)
     count = len(listing.entries)
     told = [
-        f"{one_line(folder)}: {count}{'' if listing.complete else ' or more'} {'entry' if count == 1 else 'entries'}"
+        f"{escape_line(folder)}: {count}{'' if listing.complete else ' or more'} {'entry' if count == 1 else 'entries'}"
     ]
     told += [_entry(entry) for entry in listing.entries[:limit]]
     if count > limit:
@@ -68,7 +69,7 @@ def _list(workspace: Workspace, folder: str, *, limit: int) -> str:
 
 
 def _entry(entry: Entry) -> str:
-    name = one_line(entry.name)
+    name = escape_line(entry.name)
     match entry.kind:
         case Kind.FOLDER:
             return f"{name}/"
@@ -91,15 +92,15 @@ def _read(workspace: Workspace, path: str, *, line: int, lines: int, byte: int) 
     with workspace.open_read(path) as file:
         size = os.fstat(file.fileno()).st_size
         if kind := binary_kind(file.read(SNIFFED_BYTES)):
-            return f"{one_line(path)} is {kind} of {size} bytes; its content is not shown."
+            return f"{escape_line(path)} is {kind} of {size} bytes; its content is not shown."
         if size == 0:
-            return f"{one_line(path)} is empty."
+            return f"{escape_line(path)} is empty."
         if byte >= size:
             raise BeyondEnd(f"{path!r} ends before byte {byte}.")
         file.seek(0)
         part = _from_byte(file, byte) if byte else _from_line(file, line, lines=lines, path=path)
     more = f"\n[more follows: read again with {part.next}]" if part.next else ""
-    return f"{one_line(path)}, {size} bytes, from {part.first}:\n{part.text}{more}"
+    return f"{escape_line(path)}, {size} bytes, from {part.first}:\n{part.text}{more}"
 
 
 def _from_byte(file: BinaryIO, byte: int) -> _Slice:

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from palyra.core.display import escape_line
 from palyra.core.effect import Effect
 from palyra.core.errors import Invalid
 from palyra.core.message import clean_text
 from palyra.core.tool import Risk
-from palyra.sandbox.content import one_line
 from palyra.sandbox.workspace import Workspace
 from palyra.sandbox.writing import MAX_CHANGES, Change, look
 from palyra.tools import patch as patches
@@ -81,7 +81,7 @@ def _change(workspace: Workspace, one: patches.FilePatch) -> Change:
     found = look(workspace, one.path)
     before = text_of(found.content.data) if found.content is not None else None
     if found.content is not None and before is None:
-        raise NotText(f"{one_line(one.path)} is no text in UTF-8, so it can not be patched.")
+        raise NotText(f"{escape_line(one.path)} is no text in UTF-8, so it can not be patched.")
     after = _applied(one, before)
     return Change(found, None if after is None else after.encode())
 

@@ -7,10 +7,10 @@ from typing import Annotated
 from msgspec import Meta
 
 from palyra.core import labels
+from palyra.core.display import escape_line
 from palyra.core.errors import Invalid, PalyraError
 from palyra.core.tool import Risk
 from palyra.sandbox import search as engine
-from palyra.sandbox.content import one_line
 from palyra.sandbox.ripgrep import Ripgrep
 from palyra.tools.base import ToolContext, tool
 
@@ -70,5 +70,5 @@ def _told(query: engine.Query, found: engine.Found) -> str:
 
 
 def _match(match: engine.Match) -> str:
-    path = one_line(match.path)
+    path = escape_line(match.path)
     return f"{path}:{match.line}: {match.text}" if match.line else path

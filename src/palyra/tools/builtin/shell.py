@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from palyra.core.display import escape_line, escape_start, quote
 from palyra.core.effect import Effect
 from palyra.core.tool import Risk, Runtime
 from palyra.policy.risk import class_of_command, highest, of_command
@@ -19,6 +20,7 @@ from palyra.tools.base import ToolContext, tool
 
 USUAL_SECONDS = 60
 MOST_SECONDS = 600
+SUMMARY_CHARS = 80
 SHELLS = ("/bin/bash", "/bin/sh")
 NO_NETWORK = (
     "[Programs have no network here: what needs one fails, or waits for it. http.fetch reaches the web; what is to be"
@@ -40,12 +42,12 @@ async def _preview(context: ToolContext, given: Any) -> Effect:
     # Off the event loop: a line that is made to hurt takes a second.
     risk, kind = await asyncio.to_thread(_judged, given.command, folder, context.workspace)
     tier = context.sandbox.tier
-    line = " ".join(given.command.split())
     return Effect(
         # Nothing holds the program back, so that nothing about it is ordinary.
         risk=highest([risk], at_least=Risk.HIGH if tier is Tier.OFF else Risk.MEDIUM),
-        summary=f"run {line if len(line) <= 100 else line[:100] + '…'}",
-        detail=f"{given.command}\n\nin {folder}, {given.seconds} s at most, sandbox: {_said_of(tier)}",
+        summary=f"run {escape_start(given.command, SUMMARY_CHARS)}",
+        detail=f"{quote(given.command)}\n\n"
+        f"in {escape_line(str(folder))}, {given.seconds} s at most, sandbox: {_said_of(tier)}",
         paths=(str(folder),),
         command=given.command,
         kind=kind,

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from palyra.core.display import escape_line, escape_start, quote
 from palyra.core.effect import Effect
 from palyra.core.tool import JsonObject, Risk, Runtime
 from palyra.sandbox.wasm import (
@@ -24,6 +25,7 @@ from palyra.tools.base import ToolContext, tool
 
 USUAL_SECONDS = 10
 MOST_SECONDS = 300
+SUMMARY_CHARS = 100
 FUEL_PER_SECOND = 2_000_000_000
 """More than any machine burns in a second, so that the time is what ends a module."""
 
@@ -40,8 +42,9 @@ async def _preview(context: ToolContext, given: Any) -> Effect:
     shown = msgspec.json.format(msgspec.json.encode(given.input), indent=2).decode()
     return Effect(
         risk=Risk.MEDIUM,
-        summary=f"run the module {given.module[:100]} ({len(read.module)} bytes)",
-        detail=f"{read.path}\nsha256 {digest}\n\ninput:\n{shown}\n\n{given.seconds} s at most, no files, no network",
+        summary=f"run the module {escape_start(given.module, SUMMARY_CHARS)} ({len(read.module)} bytes)",
+        detail=f"{escape_line(read.path)}\nsha256 {digest}\n\ninput:\n{quote(shown)}\n\n"
+        f"{given.seconds} s at most, no files, no network",
         paths=(read.path,),
         kind=f"module:{digest[:32]}",
     )

@@ -5,11 +5,11 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from palyra.core.display import escape_line
 from palyra.core.effect import Effect
 from palyra.core.errors import Conflict
 from palyra.core.message import clean_text
 from palyra.core.tool import Risk
-from palyra.sandbox.content import one_line
 from palyra.sandbox.workspace import PathNotFound, Workspace
 from palyra.sandbox.writing import Change, look
 from palyra.tools.base import ToolContext, tool
@@ -42,13 +42,13 @@ async def write(
 ) -> str:
     """Write a text file of the workspace."""
     if await finished_before(context):
-        return f"{one_line(path)} is written."
+        return f"{escape_line(path)} is written."
     change = await asyncio.to_thread(_planned, context.workspace, path, text=text, mode=mode)
     if _is_idle(change):
-        return f"{one_line(path)} holds this already; nothing was changed."
+        return f"{escape_line(path)} holds this already; nothing was changed."
     await apply(context, [change])
     assert change.after is not None
-    return f"{one_line(path)} is written: {len(change.after)} bytes."
+    return f"{escape_line(path)} is written: {len(change.after)} bytes."
 
 
 @tool(name="files.delete", risk=Risk.HIGH, repeatable=True, preview=_preview_delete)
@@ -56,7 +56,7 @@ async def delete(context: ToolContext, *, path: str) -> str:
     """Delete a file of the workspace."""
     if not await finished_before(context):
         await apply(context, [await asyncio.to_thread(_removal, context.workspace, path)])
-    return f"{one_line(path)} is deleted."
+    return f"{escape_line(path)} is deleted."
 
 
 def _planned(workspace: Workspace, path: str, *, text: str, mode: Mode) -> Change:

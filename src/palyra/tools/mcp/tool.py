@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from palyra.core import labels
+from palyra.core.display import escape_line, escape_start, quote
 from palyra.core.effect import Effect
 from palyra.core.errors import Denied
 from palyra.core.ids import PrincipalId
@@ -18,7 +19,7 @@ from palyra.tools.base import Tool, ToolContext
 from palyra.tools.schema import Given, Schema
 from palyra.tools.witness import Witness
 
-MOST_SUMMARY_CHARS = 120
+SUMMARY_CHARS = 120
 
 Call = Callable[[McpTool, JsonObject, Witness], Awaitable[str]]
 
@@ -61,12 +62,10 @@ def make(tool: McpTool, server: McpServer, *, owner: PrincipalId, call: Call) ->
 
 
 def _summary(tool: McpTool, arguments: JsonObject) -> str:
-    line = f"{tool.name} {msgspec.json.encode(arguments).decode()}"
-    return line if len(line) <= MOST_SUMMARY_CHARS else line[:MOST_SUMMARY_CHARS] + "…"
+    return f"{tool.name} {escape_start(msgspec.json.encode(arguments).decode(), SUMMARY_CHARS)}"
 
 
 def _detail(tool: McpTool, server: McpServer, arguments: JsonObject) -> str:
     kind = shown_url(server.url) if server.url is not None else f"the program {server.command}"
-    return (
-        f"tool {tool.tool} of {kind}\narguments:\n{json.dumps(arguments, indent=2, ensure_ascii=False, sort_keys=True)}"
-    )
+    shown = json.dumps(arguments, indent=2, ensure_ascii=False, sort_keys=True)
+    return f"tool {tool.tool} of {escape_line(kind)}\narguments:\n{quote(shown)}"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from palyra.core.display import escape_line, escape_start, quote
 from palyra.core.effect import Effect
 from palyra.core.errors import Denied, Unavailable
 from palyra.core.manifest import Manifest
@@ -24,6 +25,7 @@ from palyra.tools.plugins.manifest import WORKSPACE, Access, PluginTool
 from palyra.tools.schema import Given, Schema
 
 MOST_KIND_CHARS = 200
+SUMMARY_CHARS = 100
 PATH = "path"
 """The format of a text that names a file: it is looked up among the folders of the plugin."""
 
@@ -95,8 +97,8 @@ def _preview(
         line = msgspec.json.encode(given.values).decode()
         return Effect(
             risk=spec.risk,
-            summary=f"{spec.name} {line if len(line) <= 100 else line[:100] + '…'}",
-            detail="\n".join((msgspec.json.format(line, indent=2), "", *_powers(plugin, folders))),
+            summary=f"{spec.name} {escape_start(line, SUMMARY_CHARS)}",
+            detail="\n".join((quote(msgspec.json.format(line, indent=2)), "", *_powers(plugin, folders))),
             # It may touch whatever lies in its folders, whatever its arguments name.
             paths=tuple(dict.fromkeys((*(str(one.path) for one in folders), *_named(entry, given.values, folders)))),
             kind=_kind(plugin, entry, given.values, folders),
@@ -124,7 +126,7 @@ def _powers(plugin: Plugin, folders: tuple[GivenFolder, ...]) -> Iterator[str]:
     manifest = plugin.manifest
     yield f"by the plugin {manifest.name} {manifest.version} ({plugin.digest[:16]}), without network"
     for folder in folders:
-        yield f"{'may change' if folder.writable else 'may read'} {folder.path}"
+        yield f"{'may change' if folder.writable else 'may read'} {escape_line(str(folder.path))}"
     if not folders:
         yield "sees no files"
 

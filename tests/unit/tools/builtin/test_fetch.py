@@ -63,7 +63,7 @@ async def test_reading_is_shown_as_method_and_address() -> None:
 async def test_sending_is_shown_with_all_that_is_sent_and_is_another_class() -> None:
     found = await effect(url="https://example.org/", method="POST", headers={"X-A": "b"}, body="secret plans")
     assert found.risk is Risk.HIGH
-    assert found.detail == "POST https://example.org/\nX-A: b\n\nsecret plans"
+    assert found.detail == "POST https://example.org/\n> X-A: b\n\n> secret plans"
     assert found.kind == "host:example.org POST"
 
 

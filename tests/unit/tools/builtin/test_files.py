@@ -94,7 +94,7 @@ async def test_text_in_another_encoding_is_still_shown(root: Path) -> None:
 
 async def test_a_name_can_not_pretend_to_be_several(root: Path) -> None:
     (root / "docs" / "a\n[9 more]\x1b[31m").touch()
-    assert (await listed(root, folder="docs")).text == "docs: 1 entry\na�[9 more]�[31m (0 bytes)"
+    assert (await listed(root, folder="docs")).text == "docs: 1 entry\na⟨LF⟩[9 more]⟨ESC⟩[31m (0 bytes)"
 
 
 async def test_numbers_without_bound_are_no_fault(root: Path) -> None:

@@ -115,7 +115,7 @@ async def test_a_person_is_shown_the_whole_command_and_the_tier(tmp_path: Path) 
     found = await effect(at(tmp_path, Recorder()), command=command)
     assert found.command == command
     assert found.summary == f"run {command}"
-    assert found.detail.startswith(f"{command}\n")
+    assert found.detail.startswith(f"> {command}\n\nin ")
     assert "strict" in found.detail
     assert str(tmp_path) in found.detail
     assert found.kind.startswith("command:git push")
@@ -127,6 +127,21 @@ async def test_a_long_command_is_shown_whole_in_the_detail(tmp_path: Path) -> No
     found = await effect(at(tmp_path, Recorder()), command=command)
     assert command in found.detail
     assert len(found.summary) < 120
+    assert found.summary.endswith(f"… ({len(command) - shell.SUMMARY_CHARS} more characters)")
+
+
+async def test_no_line_of_a_command_passes_for_ours_or_hides(tmp_path: Path) -> None:
+    command = "ls\rrm a\n\nin /safe, 60 s at most, sandbox: strict\u2028\u202erm b"
+    found = await effect(at(tmp_path, Recorder()), command=command)
+    *lines, blank, ours = found.detail.split("\n")
+    assert lines == [
+        "> ls⟨CR⟩rm a",
+        "> ",
+        "> in /safe, 60 s at most, sandbox: strict⟨U+2028⟩⟨U+202E⟩rm b",
+    ]
+    assert (blank, ours.startswith(f"in {tmp_path}, ")) == ("", True)
+    assert found.command == command
+    assert "\n" not in found.summary
 
 
 async def test_without_a_sandbox_every_command_is_of_high_risk(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from palyra.core import channel, labels
 from palyra.core.clock import Clock
+from palyra.core.display import escape_line
 from palyra.core.effect import Effect
 from palyra.core.errors import PalyraError
 from palyra.core.ids import AgentId, PrincipalId, SessionId
@@ -22,7 +23,6 @@ from palyra.gateway.http.openai.errors import ParameterRefused
 from palyra.gateway.http.openai.pictures import MOST_BYTES, is_link, taken_in
 from palyra.policy.gate import Gate, Question
 from palyra.policy.risk import highest, of_host
-from palyra.sandbox.content import one_line
 from palyra.sandbox.egress import Answer, Egress, HostNotAllowed, Reach, Request
 from palyra.sandbox.url import Target, parse
 from palyra.tools.builtin.fetch import fetch
@@ -151,5 +151,5 @@ def _refused(param: str, url: str, why: str) -> ParameterRefused:
 
 
 def _shown(url: str) -> str:
-    line = one_line(url)
+    line = escape_line(url)
     return line if len(line) <= SHOWN_CHARS else line[:SHOWN_CHARS] + "…"
