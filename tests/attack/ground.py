@@ -6,6 +6,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from typing import Any
+from urllib.parse import quote
+
+import httpx
 
 from tests.support.daemon import Daemon, Json, Line, until
 
@@ -48,6 +51,26 @@ class Ground:
         )
         self._stack.callback(made.close)
         return made.start()
+
+
+class Tenant(Daemon):
+    """A daemon as somebody sees it who has a token of it and is not its owner."""
+
+    def __init__(self, daemon: Daemon, name: str) -> None:
+        self.__dict__.update(daemon.__dict__)
+        principal = f"user:{name}"
+        answer = httpx.post(
+            f"{daemon.address}/admin/v1/tokens",
+            headers={"authorization": f"Bearer {daemon.token}"},
+            json={"principal": principal, "name": name},
+        )
+        self._secret: str = answer.json()["secret"]
+        self.workspace = daemon.home.path / "workspaces" / quote(principal, safe="")
+        self.workspace.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def token(self) -> str:
+        return self._secret
 
 
 def play(daemon: Daemon, text: str, *, decision: str | None = "allow", session: Json = None) -> list[Line]:
