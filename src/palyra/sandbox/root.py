@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from palyra.core.errors import Denied, NotFound
+from palyra.core.errors import Denied, NotFound, Unavailable
 
 MAX_ROOTS = 16
 """How many roots an agent has. Each of them takes a file descriptor while a program is started."""
@@ -23,15 +23,19 @@ LINK_ERRORS = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK)
 
 
 class RootOutside(Denied):
-    """The root is not inside the workspace, so it was not opened. Change the agent's workspace_roots."""
+    """The root is not inside the workspace, so it was not opened. Use a folder inside it."""
 
 
 class RootIsLink(Denied):
-    """The root leads through a link, so it was not opened. Replace the link by a folder, or change the root."""
+    """The root leads through a link, so it was not opened. Replace the link by the folder, or use another root."""
 
 
 class WorkspaceMissing(NotFound):
     """The workspace folder does not exist. Create it, or set another one in the configuration."""
+
+
+class FilesUnavailable(Unavailable):
+    """The file system gave an error. Try again."""
 
 
 class PathUnreadable(Denied):
@@ -62,12 +66,13 @@ class Root:
         try:
             folder = os.open(bases[-1], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             return descend(folder, names), bases[-1].joinpath(*names)
-        except (FileNotFoundError, NotADirectoryError):
-            if not names:
-                raise WorkspaceMissing from None
-            raise WorkspaceMissing(f"The workspace root {self.below} is not a folder. Create it.") from None
         except PermissionError:
             raise PathUnreadable("Palyra may not read the workspace folder. Change its permissions.") from None
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+                raise FilesUnavailable(f"The workspace could not be opened: {error.strerror}. Try again.") from error
+            shown = f"The workspace root {str(self.below)[:200]!r} is not a folder. Create it." if names else None
+            raise WorkspaceMissing(shown) from None
 
     def _bases(self) -> tuple[Path, ...]:
         real = Path(os.path.realpath(self.trusted))
@@ -81,7 +86,7 @@ class Root:
         if ".." in names:
             raise RootOutside(
                 f"The root {str(self.below)[:200]!r} is not inside the workspace {self.trusted}, so it was not opened."
-                " Change the agent's workspace_roots."
+                " Use the absolute path of a folder inside it, without `..`."
             )
         return names
 
@@ -100,7 +105,7 @@ def descend(folder: int, names: Iterable[str]) -> int:
             if error.errno in LINK_ERRORS and _is_link(folder, name):
                 raise RootIsLink(
                     f"{name[:200]!r} on the way to the root is a link, so the root was not opened. Replace the link by"
-                    " a folder, or change the agent's workspace_roots."
+                    " the folder itself, or use another root."
                 ) from None
             raise
         finally:

@@ -26,7 +26,7 @@ from typing import BinaryIO
 
 from palyra.core.errors import Denied, Invalid, NotFound, Unavailable
 from palyra.sandbox.forbidden import NOTHING, Forbidden, Mark, mark_of
-from palyra.sandbox.root import FOLDER_FLAGS, LINK_ERRORS, PathUnreadable, Root, WorkspaceMissing
+from palyra.sandbox.root import FOLDER_FLAGS, LINK_ERRORS, FilesUnavailable, PathUnreadable, Root, WorkspaceMissing
 
 MAX_PATH_BYTES = 4096
 MAX_DEPTH = 64
@@ -60,10 +60,6 @@ class NotAFile(Invalid):
 
 class NotAFolder(Invalid):
     """This is no folder. Name a folder."""
-
-
-class FilesUnavailable(Unavailable):
-    """The file system gave an error. Try again."""
 
 
 class Kind(StrEnum):

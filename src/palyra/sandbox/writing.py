@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 from palyra.core.artifact import MAX_KEPT_BYTES
 from palyra.core.errors import Broken, Conflict, Denied, Invalid
+from palyra.sandbox.root import FilesUnavailable
 from palyra.sandbox.workspace import (
-    FilesUnavailable,
     NotAFile,
     OutsideWorkspace,
     PathMalformed,

@@ -74,7 +74,7 @@ def test_a_folder_beside_the_trusted_one_with_a_longer_name_is_outside(trusted: 
         Root(trusted, trusted.with_name("ws-2")).open()
 
 
-@pytest.mark.parametrize("name", ["missing", "sub/notes.txt", "sub/notes.txt/deep"])
+@pytest.mark.parametrize("name", ["missing", "sub/notes.txt", "sub/notes.txt/deep", "x" * 300])
 def test_what_is_not_a_folder_is_not_a_root(trusted: Path, name: str) -> None:
     with pytest.raises(WorkspaceMissing, match="is not a folder"):
         Root(trusted, trusted / name).open()

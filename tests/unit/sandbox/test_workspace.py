@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from palyra.core.errors import Denied, Invalid, NotFound, PalyraError
-from palyra.sandbox.root import PathUnreadable, WorkspaceMissing
+from palyra.sandbox.root import FilesUnavailable, PathUnreadable, WorkspaceMissing
 from palyra.sandbox.workspace import (
     MAX_DEPTH,
     Entry,
-    FilesUnavailable,
     Kind,
     NotAFile,
     NotAFolder,
