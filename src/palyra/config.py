@@ -38,7 +38,7 @@ SECRETS = frozenset({"journal.database_url", "vault.key"})
 BEFORE_THE_VAULT = frozenset({"journal.database_url", "vault.key"})
 """What it takes to open the vault, and so can not stand in it."""
 LIVE_SECTIONS = frozenset({"limits", "gateway", "approvals", "mcp", "model", "spending"})
-LIVE_KEYS = frozenset({"runs.queued_inputs"})
+LIVE_KEYS = frozenset({"runs.queued_inputs", "runs.open_runs"})
 """What a running daemon takes over; everything else needs a restart."""
 OTHER_VARIABLES = frozenset({"PALYRA_HOME", "PALYRA_PROFILE", "PALYRA_DEBUG", "PALYRA_CRASH_AFTER"})
 """Variables of ours that are no settings."""

@@ -168,9 +168,13 @@ class RunSettings(Section, frozen=True, kw_only=True):
     """How much is done at once."""
 
     concurrency: Count = 64
-    """Runs that are carried at the same time; further ones wait."""
+    """Runs that are carried at the same time; further ones wait. Each principal has a sixteenth of them for itself, one
+    at the least, also when others have taken all; while runs wait, the principal with the fewest running is next."""
     queued_inputs: Count = 16
     """Messages that may wait in one session; further ones are refused."""
+    open_runs: Count = 1000
+    """Runs of one principal that have not ended, those that wait for an answer included; further messages are
+    refused."""
 
 
 class Settings(Section, frozen=True, kw_only=True):

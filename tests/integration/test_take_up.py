@@ -9,6 +9,7 @@ from palyra.journal.leases import Lease
 from palyra.journal.runs import Run
 from tests.integration.cast import ECHO, held
 from tests.integration.conftest import Begin
+from tests.support.builders import ANA
 from tests.support.eventually import eventually
 from tests.support.world import CONCURRENCY, World
 
@@ -18,7 +19,7 @@ async def held_by(world: World, owner: str) -> list[Lease]:
 
 
 def place_of(world: World) -> str | None:
-    with world.worker.place() as owner:
+    with world.worker.place(ANA) as owner:
         return owner
 
 
@@ -48,17 +49,18 @@ async def test_a_run_whose_carrier_never_heard_of_it_is_found(begin: Begin) -> N
 
 
 async def test_a_run_that_no_worker_has_room_for_waits_until_one_has(begin: Begin) -> None:
-    world = await begin(ECHO)
+    world = await begin(held(gate := asyncio.Event()), concurrency=4)
     await eventually(lambda: place_of(world))
-    with ExitStack() as places:
-        owners = [places.enter_context(world.worker.place()) for _ in range(CONCURRENCY + 1)]
-        assert None not in owners[:-1]
-        assert owners[-1] is None
-        said = await world.say("Go.")
-        # It is looked for, but nobody has room.
-        await asyncio.sleep(0.05)
-        assert (await world.run(said)).turns == 0
+    for number in range(4):
+        await world.say("Go.", key=str(number))
+    with world.worker.place(ANA) as owner:
+        assert owner is None
+    said = await world.say("Go.")
+    # It is looked for, but nobody has room.
+    await asyncio.sleep(0.05)
+    assert (await world.run(said)).turns == 0
 
+    gate.set()
     assert (await world.ended(said)).status is RunStatus.DONE
 
 
@@ -80,4 +82,4 @@ async def test_a_caller_that_leaves_does_not_take_its_run_along(begin: Begin) ->
     assert run.status is RunStatus.DONE
     # The place that was kept for it is free again.
     with ExitStack() as places:
-        assert None not in [places.enter_context(world.worker.place()) for _ in range(CONCURRENCY)]
+        assert None not in [places.enter_context(world.worker.place(ANA)) for _ in range(CONCURRENCY)]

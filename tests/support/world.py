@@ -73,7 +73,7 @@ from palyra.sandbox.base import Sandbox
 from palyra.sandbox.egress import Egress
 from palyra.sandbox.forbidden import NOTHING, Forbidden
 from palyra.sandbox.workspace import Workspace
-from palyra.settings import ModelSettings, SpendingSettings
+from palyra.settings import ModelSettings, RunSettings, SpendingSettings
 from palyra.tools.base import NO_SANDBOX, PUBLIC
 from palyra.tools.toolbox import BUILTIN_ONLY, Toolbox
 from tests.support.books import check_books
@@ -90,6 +90,7 @@ BEN = PrincipalId("user:ben")
 CONCURRENCY = 64
 SHIPPED = Gate(combine(()))
 QUEUED_INPUTS = 16
+OPEN_RUNS = 200
 SIGNER = KeySigner(SigningKey(bytes(32)))
 ATTESTER = Attester(SIGNER)
 
@@ -216,8 +217,10 @@ class World:
         forbidden: Forbidden = NOTHING,
         toolbox: Toolbox = BUILTIN_ONLY,
         workers: int = 1,
+        concurrency: int = CONCURRENCY,
     ) -> None:
         self._workers = workers
+        self._concurrency = concurrency
         self._egress = egress
         self._sandbox = sandbox
         self._forbidden = forbidden
@@ -331,7 +334,7 @@ class World:
             stops=stops,
         )
         worker, *further = (
-            Worker(line, loop, stops=stops, clock=clock, owner=name, concurrency=CONCURRENCY)
+            Worker(line, loop, stops=stops, clock=clock, owner=name, concurrency=self._concurrency)
             for name in (owner, *(f"{self._house}:{ids.new()}" for _ in range(self._workers - 1)))
         )
         jobs = {**approvals.JOBS, **children.jobs(ATTESTER), **title.JOBS, **upkeep.JOBS, **self._jobs}
@@ -345,7 +348,7 @@ class World:
             clock=clock,
             ids=ids,
             limits=self._limits,
-            queued_inputs=QUEUED_INPUTS,
+            bounds=RunSettings(queued_inputs=QUEUED_INPUTS, open_runs=OPEN_RUNS),
             stops=stops,
             meant=roster.meant,
             glance=context.glance,
@@ -433,12 +436,20 @@ class World:
         leases.void(conn, leases.TASKS, home=self._house)
         embeddings.void(conn, home=self._house)
         for person in (ANA, BEN):
-            if agents.default(conn, person) is None:
-                agent_id = AgentId(self.ids.new())
-                agents.put(
-                    conn,
-                    Agent(agent_id=agent_id, principal=person, name="main", instructions="Be brief.", is_default=True),
-                )
+            self._know(conn, person)
+
+    def _know(self, conn: Connection, person: PrincipalId) -> None:
+        if agents.default(conn, person) is None:
+            agent_id = AgentId(self.ids.new())
+            agents.put(
+                conn,
+                Agent(agent_id=agent_id, principal=person, name="main", instructions="Be brief.", is_default=True),
+            )
+
+    async def know(self, *people: PrincipalId) -> None:
+        """Let further people talk to an agent of their own."""
+        for person in people:
+            await self.engine.write(lambda conn, person=person: self._know(conn, person))  # type: ignore[misc]
 
     async def change_agent(self, **changes: object) -> None:
         """Change Ana's agent."""
@@ -484,11 +495,11 @@ class World:
     async def cancel(self, run: Said, *, who: PrincipalId = ANA) -> Run:
         return await self.control.cancel(who, _run_id(run))
 
-    async def ended(self, run: Said, *, seconds: float = 10.0) -> Run:
+    async def ended(self, run: Said, *, seconds: float = 10.0, who: PrincipalId = ANA) -> Run:
         """Wait for the run's end, and return it."""
 
         async def look() -> Run:
-            found = await self.run(run)
+            found = await self.run(run, who=who)
             assert found.ended_at is not None, f"the run is {found.status}"
             return found
 

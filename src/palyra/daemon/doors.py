@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
 
@@ -62,7 +62,7 @@ from palyra.runs.approvals import Approvals
 from palyra.runs.control import Control
 from palyra.runs.embeddings import Embeddings
 from palyra.runs.files import Files
-from palyra.runs.intake import Glance, Intake
+from palyra.runs.intake import Glance, Intake, Place
 from palyra.runs.mcp import Mcp
 from palyra.runs.providers import Providers
 from palyra.runs.secrets import Secrets
@@ -125,7 +125,7 @@ def build(
     status: Callable[[], Awaitable[Status]],
     metrics: Callable[[], Awaitable[str]],
     ready: Callable[[], str | None],
-    place: Callable[[], AbstractContextManager[str | None]],
+    place: Place,
     stops: Stops,
     shadows: Shadows,
     watch: Watch,
@@ -142,19 +142,18 @@ def build(
     rate = Rate(clock, lambda: (settings.now.gateway.requests_per_second, settings.now.gateway.request_burst))
     auth = Auth(engine, clock=clock, rate=rate)
     streams = Streams(lambda: (settings.now.gateway.streams_per_token, settings.now.gateway.streams))
-    limits, queued = settings.now.limits, settings.now.runs.queued_inputs
     intake = Intake(
         engine,
         clock=clock,
         ids=ids,
-        limits=limits,
-        queued_inputs=queued,
+        limits=settings.now.limits,
+        bounds=settings.now.runs,
         stops=stops,
         meant=roster.meant,
         glance=glance,
         place=place,
     )
-    settings.watch(lambda new: intake.adopt(new.limits, new.runs.queued_inputs))
+    settings.watch(lambda new: intake.adopt(new.limits, new.runs))
     control = Control(engine, clock=clock, ids=ids)
 
     def patience() -> float:

@@ -36,9 +36,18 @@ class Leased:
     claimable: str
     """Which rows are work at all; matches the table's partial index."""
     order: str
+    """Which comes first: columns, of which the last is the id."""
+    shared_by: str | None = None
+    """The column that says whose work a row is, if rows are claimed in turn by it."""
 
 
-RUNS = Leased(table="runs", id_column="run_id", claimable="ready = 1", order="accepted_ms, run_id")
+RUNS = Leased(
+    table="runs",
+    id_column="run_id",
+    claimable="ready = 1",
+    order="accepted_ms, run_id",
+    shared_by="principal",
+)
 TASKS = Leased(
     table="tasks",
     id_column="task_id",
@@ -47,15 +56,46 @@ TASKS = Leased(
 )
 
 
-def claim(conn: Connection, kind: Leased, *, owner: str, now_ms: int, limit: int) -> list[Lease]:
-    """Take up to `limit` rows that nobody holds, the longest waiting first."""
+_UNHELD = "(lease_owner IS NULL OR lease_until_ms <= :now_ms)"
+
+
+def claim(conn: Connection, kind: Leased, *, owner: str, now_ms: int, limit: int, own: int = 0) -> list[Lease]:
+    """Take up to `limit` rows that nobody holds, the longest waiting first.
+
+    Rows that are shared are taken in turn: first of those for whom the owner holds the fewest. Each of them has `own`
+    rows beyond the limit, so what others have claimed never keeps anybody waiting.
+    """
+    params: dict[str, int | str] = {"now_ms": now_ms, "limit": limit}
+    if kind.shared_by is None:
+        chosen = f"ORDER BY {kind.order} LIMIT :limit"
+    else:
+        # The outer conditions are checked again on each row that is locked.
+        chosen = f"AND {kind.id_column} IN ({_in_turn(kind)}) ORDER BY {kind.order}"
+        params |= {"owner": owner, "own": own}
     rows = conn.fetch(
-        f"SELECT {kind.id_column} FROM {kind.table} WHERE {kind.claimable}"
-        " AND (lease_owner IS NULL OR lease_until_ms <= :now_ms)"
-        f" ORDER BY {kind.order} LIMIT :limit{conn.dialect.skip_locked}",
-        {"now_ms": now_ms, "limit": limit},
+        f"SELECT {kind.id_column} FROM {kind.table} WHERE {kind.claimable} AND {_UNHELD}"
+        f" {chosen}{conn.dialect.skip_locked}",
+        params,
     )
     return [_take(conn, kind, row, owner=owner, now_ms=now_ms) for row in rows]
+
+
+def _in_turn(kind: Leased) -> str:
+    """Return the query for the rows to take; the `seat` of one is how many the owner would hold for its principal."""
+    work = (
+        f"SELECT {kind.order}, {kind.shared_by} AS whose, CASE WHEN {_UNHELD} THEN 1 ELSE 0 END AS unheld,"
+        f" CASE WHEN {_UNHELD} OR lease_owner <> :owner THEN 0 ELSE 1 END AS held"
+        f" FROM {kind.table} WHERE {kind.claimable}"
+    )
+    seated = (
+        f"SELECT {kind.order}, unheld, SUM(held) OVER (PARTITION BY whose)"
+        f" + SUM(unheld) OVER (PARTITION BY whose ORDER BY {kind.order}) AS seat FROM ({work}) AS work"
+    )
+    ordered = (
+        f"SELECT {kind.id_column}, unheld, seat, ROW_NUMBER() OVER (ORDER BY unheld DESC, seat, {kind.order}) AS turn"
+        f" FROM ({seated}) AS seated"
+    )
+    return f"SELECT {kind.id_column} FROM ({ordered}) AS ordered WHERE unheld = 1 AND (turn <= :limit OR seat <= :own)"
 
 
 def _take(conn: Connection, kind: Leased, row: Row, *, owner: str, now_ms: int) -> Lease:

@@ -283,12 +283,23 @@ def held(conn: Connection) -> list[tuple[SessionId, PrincipalId]]:
     return [(SessionId(row[0]), PrincipalId(row[1])) for row in rows]
 
 
-def open_of_agent(conn: Connection, agent_id: AgentId) -> bool:
-    """Tell whether an agent has runs that have not ended."""
+def open_of_agent(conn: Connection, agent_id: AgentId, principal: PrincipalId) -> bool:
+    """Tell whether an agent of a principal has runs that have not ended."""
     row = conn.fetch_one(
-        "SELECT 1 FROM runs WHERE agent_id = :agent_id AND ended_ms IS NULL LIMIT 1", {"agent_id": agent_id}
+        "SELECT 1 FROM runs WHERE principal = :principal AND agent_id = :agent_id AND ended_ms IS NULL LIMIT 1",
+        {"principal": principal, "agent_id": agent_id},
     )
     return row is not None
+
+
+def open_of_principal(conn: Connection, principal: PrincipalId, *, limit: int) -> int:
+    """Count the runs of a principal that have not ended, up to a limit."""
+    row = conn.fetch_one(
+        "SELECT COUNT(*) FROM (SELECT 1 FROM runs WHERE principal = :principal AND ended_ms IS NULL LIMIT :limit) AS o",
+        {"principal": principal, "limit": limit},
+    )
+    assert row is not None
+    return int(row[0])
 
 
 def cancelled_of(conn: Connection, owner: str) -> list[RunId]:

@@ -130,7 +130,7 @@ class Agents:
         def unit(conn: Connection) -> None:
             if _existing(conn, wanted, principal).is_default:
                 raise AgentIsDefault
-            if runs.open_of_agent(conn, wanted):
+            if runs.open_of_agent(conn, wanted, principal):
                 raise AgentBusy
             agents.delete(conn, wanted, principal)
 

@@ -46,15 +46,17 @@ from palyra.runs.given import Along
 from palyra.runs.replay import replay
 from palyra.runs.sessions import Resolved, SessionBusy, SessionPutAway, resolve
 from palyra.runs.stops import Stopped, Stops
+from palyra.settings import RunSettings
 
 Glance = Callable[[Connection, RunState, Agent], None]
+Place = Callable[[PrincipalId], AbstractContextManager[str | None]]
 
 _encode = msgspec.json.Encoder()
 _answer = msgspec.json.Decoder(Accepted)
 
 
 class QueueFull(Unavailable):
-    """The session has as many inputs waiting as it may. Wait for its runs, or cancel one."""
+    """The session has as many inputs waiting as it may, or you have as many open runs. Wait for some, or cancel one."""
 
 
 class IdempotencyKeyInvalid(Invalid):
@@ -79,17 +81,18 @@ class Intake:
         clock: Clock,
         ids: IdSource,
         limits: Limits,
-        queued_inputs: int,
+        bounds: RunSettings,
         stops: Stops,
         meant: Callable[[str], str],
         glance: Glance,
-        place: Callable[[], AbstractContextManager[str | None]] = nullcontext,
+        place: Place = lambda principal: nullcontext(),
     ) -> None:
         """`meant` returns the whole name of a model, or raises if there is none.
 
         `glance` is called in the commit that begins a run and gives it to a carrier: what that one needs first.
 
-        `place` keeps a carrier free while a message is written down, and says who it is; None if all are busy."""
+        `place` keeps a slot for a principal while a message is written down, and says whose it is; None if all are busy.
+        """
         self._meant = meant
         self._glance = glance
         self._keep_place = place
@@ -97,12 +100,11 @@ class Intake:
         self._engine = engine
         self._clock = clock
         self._ids = ids
-        self._limits = limits
-        self._queued_inputs = queued_inputs
+        self.adopt(limits, bounds)
 
-    def adopt(self, limits: Limits, queued_inputs: int) -> None:
+    def adopt(self, limits: Limits, bounds: RunSettings) -> None:
         """Work with other limits from the next message on."""
-        self._limits, self._queued_inputs = limits, queued_inputs
+        self._limits, self._queued_inputs, self._open_runs = limits, bounds.queued_inputs, bounds.open_runs
 
     def check_open(self, principal: PrincipalId) -> None:
         """Raise while nothing is taken in from a principal."""
@@ -121,7 +123,7 @@ class Intake:
         brings = inbound.pictures or inbound.given
         along = await asyncio.to_thread(given.made_ready, inbound, at=at) if brings else Along()
         run_id = RunId(self._ids.new())
-        with self._keep_place() as carrier:
+        with self._keep_place(inbound.principal) as carrier:
 
             def unit(conn: Connection) -> Accepted:
                 return self._unit(conn, inbound, along, run_id=run_id, at=at, carrier=carrier)
@@ -149,7 +151,7 @@ class Intake:
         self.check_open(principal)
         at = self._clock.now()
         run_id = RunId(self._ids.new())
-        with self._keep_place() as carrier:
+        with self._keep_place(principal) as carrier:
             return await self._engine.write(
                 lambda conn: self._again(conn, principal, name, run_id=run_id, at=at, carrier=carrier)
             )
@@ -172,7 +174,7 @@ class Intake:
             return known
         settled = reissue.settle(conn, book, asked, at=at)
         open_runs = runs.open_in(conn, session.session_id)
-        self._check_room(len(open_runs))
+        self._check_room(conn, principal, len(open_runs))
         after_seq = book.seq
         again = reissue.prepare(conn, principal, asked, session)
         state = book.accept(run_id, again.accepted(principal, self._limits, at=at), carrier=carrier)
@@ -234,7 +236,7 @@ class Intake:
         if inbound.mode is Mode.STEER and active is not None and _takes_input(active):
             given.check_can_join(inbound)
             return self._steer(book, active, inbound, at=at), None
-        self._check_room(len(open_runs))
+        self._check_room(conn, inbound.principal, len(open_runs))
         if inbound.given and open_runs:
             # What is brought along stands before the message, and nobody can say what the active run will yet add.
             raise SessionBusy
@@ -269,11 +271,17 @@ class Intake:
         )
         return accepted, (state, agent)
 
-    def _check_room(self, open_runs: int) -> None:
-        if open_runs > self._queued_inputs:
+    def _check_room(self, conn: Connection, principal: PrincipalId, in_session: int) -> None:
+        if in_session > self._queued_inputs:
             raise QueueFull(
-                f"{open_runs - 1} inputs wait in this session already, which is as many as it may have. "
+                f"{in_session - 1} inputs wait in this session already, which is as many as it may have. "
                 "Wait for its runs to end, or cancel one.",
+                retry_after=timedelta(seconds=2),
+            )
+        if runs.open_of_principal(conn, principal, limit=self._open_runs) >= self._open_runs:
+            raise QueueFull(
+                f"{self._open_runs} of your runs have not ended, which is the maximum (runs.open_runs). "
+                "Wait for some to end, or cancel them.",
                 retry_after=timedelta(seconds=2),
             )
 

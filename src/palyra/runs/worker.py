@@ -3,10 +3,14 @@
 Most runs come to it in the commit that accepts their message: whoever takes a message in keeps a place here meanwhile,
 and the run is leased from its first moment on. All others (out of a queue, after a wait, of a daemon that died) are
 looked for when something wakes the worker, and now and then.
+
+Slots are shared between principals. Each has a few of its own, which no other principal can occupy; the rest go to
+whoever asks, and while runs wait, to the principal with the fewest running first.
 """
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -32,6 +36,9 @@ LONGEST_WAIT_SECONDS = 5.0
 STEADY_SECONDS = 6.0
 """Longer than any run waits for its next try: if none met trouble for so long, the trouble is over."""
 
+OWN_SLOTS_DIVISOR = 16
+"""A principal has this part of the slots for itself, one at the least; they come on top if the others are taken."""
+
 WAKING = frozenset({"run_started", "approval_resolved", "child_ended", "input_steered", "run_cancelled"})
 
 log = logging.getLogger(__name__)
@@ -56,7 +63,11 @@ class Worker:
         self._owner = owner
         self._concurrency = concurrency
         self._carried: dict[RunId, _Carried] = {}
+        self._own_slots = max(1, concurrency // OWN_SLOTS_DIVISOR)
         self._places_kept = 0
+        self._kept_for: Counter[PrincipalId] = Counter()
+        self._claimed = 0
+        """Runs that a commit has just leased to us and that are not begun yet."""
         self._group: asyncio.TaskGroup | None = None
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -76,6 +87,11 @@ class Worker:
         """How many runs are being carried."""
         return len(self._carried)
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether it takes up runs."""
+        return self._group is not None and not self._parking
+
     async def run(self) -> None:
         """Work until cancelled; then let go of everything, so that another may go on at once."""
         try:
@@ -93,22 +109,32 @@ class Worker:
             await self._let_go()
 
     @contextmanager
-    def place(self) -> Iterator[str | None]:
+    def place(self, principal: PrincipalId) -> Iterator[str | None]:
         """Keep a place for a run that is about to be accepted, and say who will carry it; None if there is no place."""
-        if self._group is None or self._parking or self.trouble is not None or self._free <= 0:
+        if not self.is_at_work or self.trouble is not None or not self._has_room(principal):
             yield None
             return
         self._places_kept += 1
+        self._kept_for[principal] += 1
         try:
             yield self._owner
         finally:
             self._places_kept -= 1
+            self._kept_for -= Counter({principal: 1})
             if self._more_may_wait:
                 self._wake.set()
 
     @property
     def _free(self) -> int:
-        return self._concurrency - len(self._carried) - self._places_kept
+        # Also asked by the thread that writes: each of these is read at once.
+        return max(0, self._concurrency - len(self._carried) - self._places_kept - self._claimed)
+
+    def _has_room(self, principal: PrincipalId) -> bool:
+        # While others wait, a run that comes now waits with them: a claim decides whose turn it is.
+        if self._free > 0 and not self._more_may_wait:
+            return True
+        carried = sum(carried.principal == principal for carried in self._carried.values())
+        return carried + self._kept_for[principal] < self._own_slots
 
     async def _work(self) -> None:
         while True:
@@ -131,21 +157,18 @@ class Worker:
                     await self._idle.wait()
 
     async def _take_up(self) -> None:
-        free = self._free
-        if free <= 0 or self._parking:
-            self._more_may_wait = True
+        if self._parking:
             return
         now_ms = to_ms(self._clock.now())
         overdue = bool(self._carried) and now_ms - self._renewed_ms >= leases.LENGTH_MS
         carried = {carried.lease for carried in self._carried.values()}
         try:
-            taken = await self._engine.write(
-                lambda conn: self._claim(conn, carried, now_ms=now_ms, limit=free, overdue=overdue)
-            )
+            taken = await self._engine.write(lambda conn: self._claim(conn, carried, now_ms=now_ms, overdue=overdue))
         except Unavailable as error:
             self._note_trouble(error)
             return
-        self._more_may_wait = len(taken) == free
+        finally:
+            self._claimed = 0
         for lease, state in taken:
             self._begin(lease, state)
 
@@ -158,7 +181,7 @@ class Worker:
             self._group.create_task(self._carry(run_id, carried, state))
 
     def _claim(
-        self, conn: Connection, carried: set[Lease], *, now_ms: int, limit: int, overdue: bool
+        self, conn: Connection, carried: set[Lease], *, now_ms: int, overdue: bool
     ) -> list[tuple[Lease, RunState]]:
         if overdue:
             # The machine slept, or nothing could be written for long. What nobody took meanwhile is still ours: without
@@ -167,7 +190,12 @@ class Worker:
         # What is ours but not carried came with a word that was lost.
         held = leases.held(conn, leases.RUNS, owner=self._owner, now_ms=now_ms)
         lost = [lease for lease in held if lease not in carried]
-        taken = leases.claim(conn, leases.RUNS, owner=self._owner, now_ms=now_ms, limit=limit)
+        # Counted here and not before: a message that is being accepted may have taken a slot since.
+        self._claimed = 0
+        free = self._free
+        taken = leases.claim(conn, leases.RUNS, owner=self._owner, now_ms=now_ms, limit=free, own=self._own_slots)
+        self._more_may_wait = len(taken) >= free
+        self._claimed = len(taken)
         found = ((lease, _replayed(conn, lease)) for lease in (*lost, *taken))
         return [(lease, state) for lease, state in found if state is not None]
 

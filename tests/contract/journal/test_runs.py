@@ -267,15 +267,15 @@ def test_the_open_runs_of_a_session_stand_in_the_order_of_their_places(conn: Con
 
 
 def test_an_agent_has_open_runs_until_the_last_has_ended(conn: Connection) -> None:
-    assert not runs.open_of_agent(conn, AGENT)
+    assert not runs.open_of_agent(conn, AGENT, ANA)
     for place in (1, 2):
         accept(conn, a_run_row(place, a_session_id(place)))
 
     for place in (1, 2):
-        assert runs.open_of_agent(conn, AGENT)
+        assert runs.open_of_agent(conn, AGENT, ANA)
         advance(conn, a_state(a_failure(), run_id=a_run_id(place)), ended_ms=NOW)
 
-    assert not runs.open_of_agent(conn, AGENT)
+    assert not runs.open_of_agent(conn, AGENT, ANA)
 
 
 def test_unfinished_runs_are_counted_by_status(conn: Connection) -> None:

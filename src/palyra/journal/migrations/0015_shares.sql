@@ -1,0 +1,6 @@
+-- Runs are claimed in turn by principal, and what a principal has open is counted with each message that has to wait.
+
+DROP INDEX runs_ready;
+CREATE INDEX runs_ready ON runs (principal, accepted_ms, run_id) WHERE ready = 1;
+DROP INDEX runs_by_agent;
+CREATE INDEX runs_open_by_principal ON runs (principal, agent_id) WHERE ended_ms IS NULL;

@@ -1,0 +1,100 @@
+"""One tenant that keeps everything busy, and others who want an answer meanwhile."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+
+from tests.attack.case import attack
+from tests.attack.ground import Ground
+from tests.support.daemon import Daemon, Json, until
+
+HANG_MS = 600_000
+GREETING = "hello"
+
+
+class Tenant:
+    """A person with a token of their own."""
+
+    def __init__(self, daemon: Daemon, name: str) -> None:
+        owner = {"authorization": f"Bearer {daemon.token}"}
+        asked = {"principal": f"user:{name}", "name": name}
+        made = httpx.post(f"{daemon.address}/admin/v1/tokens", headers=owner, json=asked, timeout=60)
+        assert made.is_success, made.text
+        self.headers = {"authorization": f"Bearer {made.json()['secret']}"}
+        self._http = httpx.Client(base_url=f"{daemon.address}/console/v1", headers=self.headers, timeout=60)
+
+    def post(self, path: str, body: object) -> httpx.Response:
+        return self._http.post(path, json=body)
+
+    def get(self, path: str) -> Json:
+        answer = self._http.get(path)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    def send(self, text: str, *, session: str = "") -> str:
+        """Send a message to a session of its own and return the run."""
+        answer = self.post("/runs", {"text": text, "session": {"key": session} if session else {}})
+        assert answer.is_success, answer.text
+        return str(answer.json()["run_id"])
+
+    def status(self, run_id: str) -> str:
+        return str(self.get(f"/runs/{run_id}")["status"])
+
+    def kinds(self, run_id: str) -> list[str]:
+        return [entry["event"]["kind"] for entry in self.get(f"/runs/{run_id}/tape")["entries"]]
+
+
+def script(**turns: Sequence[Json]) -> Json:
+    """Return a script in which a message that contains a name makes the model do what is said under it."""
+    rules = [
+        {"when": {"contains": name.replace("_", " "), "turn": 0}, "actions": list(actions)}
+        for name, actions in turns.items()
+    ]
+    return {"rules": rules, "default": [{"do": "text", "text": "You said: {input}"}]}
+
+
+def call(tool: str, **arguments: Any) -> Json:
+    return {"do": "call", "tool": tool, "arguments": arguments}
+
+
+def started(tenant: Tenant, runs: Sequence[str], *, kind: str) -> None:
+    """Wait until the runs have got to an event of this kind."""
+    for run in runs:
+        until(lambda run=run: kind in tenant.kinds(run), seconds=60)  # type: ignore[misc]
+
+
+def others_are_answered(daemon: Daemon, busy: Tenant, runs: Sequence[str], *, names: Sequence[str]) -> None:
+    """Check that each of the others gets an answer while none of the busy tenant's runs has ended."""
+    for name in names:
+        other = Tenant(daemon, name)
+        greeting = other.send(GREETING)
+        until(lambda other=other, run=greeting: other.status(run) == "done", seconds=30)  # type: ignore[misc]
+    ended = [run for run in runs if busy.get(f"/runs/{run}")["ended_at"]]
+    assert not ended, "the busy tenant's runs ended first, so nothing is shown"
+
+
+@attack("seventy runs of one tenant whose model hangs")
+def hanging_models(ground: Ground) -> None:
+    daemon = ground.daemon(script(hang=[{"do": "delay", "ms": HANG_MS}]))
+    busy = Tenant(daemon, "busy")
+    runs = [busy.send("hang") for _ in range(70)]
+    started(busy, runs[:60], kind="model_turn_started")
+    others_are_answered(daemon, busy, runs, names=("ana", "ben", "cid"))
+
+
+@attack("runs of one tenant that sleep in the shell")
+def sleeping_shells(ground: Ground) -> None:
+    daemon = ground.daemon(
+        script(sleep=[call("shell.run", command="sleep 600")]), sandbox_tier="off", runs_concurrency=4
+    )
+    busy = Tenant(daemon, "busy")
+    runs = [busy.send("sleep") for _ in range(4)]
+
+    def running() -> bool:
+        for one in busy.get("/approvals?open=true")["approvals"]:
+            busy.post(f"/approvals/{one['approval_id']}/resolve", {"decision": "allow"})
+        return sum("tool_started" in busy.kinds(run) for run in runs) >= 3
+
+    until(running, seconds=60)
+    others_are_answered(daemon, busy, runs, names=("ana", "ben"))
