@@ -40,6 +40,8 @@ BEFORE_THE_VAULT = frozenset({"journal.database_url", "vault.key"})
 LIVE_SECTIONS = frozenset({"limits", "gateway", "approvals", "mcp", "model", "spending"})
 LIVE_KEYS = frozenset({"runs.queued_inputs", "runs.open_runs"})
 """What a running daemon takes over; everything else needs a restart."""
+MAX_LIMIT = 2**31 - 1
+"""Of the limits of a run: in milliseconds 24 days, and as much as every clock and timer can wait."""
 OTHER_VARIABLES = frozenset({"PALYRA_HOME", "PALYRA_PROFILE", "PALYRA_DEBUG", "PALYRA_CRASH_AFTER"})
 """Variables of ours that are no settings."""
 
@@ -277,8 +279,8 @@ def _exposed(settings: Settings, path: Path) -> Iterator[Problem]:
 
 
 def _check_sign(key: str, value: Any) -> None:
-    if key.startswith("limits.") and value < 0:
-        raise SettingsInvalid("a limit can not be negative")
+    if key.startswith("limits.") and not 0 <= value <= MAX_LIMIT:
+        raise SettingsInvalid("a limit can not be negative" if value < 0 else f"the maximum of a limit is {MAX_LIMIT}")
 
 
 def _nearest(name: str, names: list[str]) -> str:

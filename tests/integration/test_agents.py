@@ -128,12 +128,28 @@ async def test_an_agent_that_can_not_work_is_refused(begin: Begin, workspace: Pa
         (an_agent("x" * 81), "1 to 80 characters"),
         (an_agent("main"), "already"),
         (an_agent(tools=("tiem.now",)), "Did you mean time.now"),
-        (an_agent(limits=Limits(tool_calls=-1)), "negative"),
+        (an_agent(limits=Limits(tool_calls=-1)), "tool_calls is -1. A limit cannot be negative"),
+        (an_agent(limits=Limits(tool_ms=30_001)), r"tool_ms is 30001, and this daemon allows 30000 \(limits.tool_ms\)"),
+        (an_agent(limits=Limits(model_turns=10**12)), "model_turns is 1000000000000, and this daemon allows 24"),
+        (an_agent(limits=Limits(children=9)), "children is 9, and this daemon allows 8"),
     ):
         with pytest.raises(AgentInvalid, match=why):
             await agents.create(ANA, bad)
     with pytest.raises(TextUnclean):
         await agents.create(ANA, an_agent("a\0b"))
+
+
+@on_sqlite
+async def test_limits_of_an_agent_are_capped_by_those_of_the_daemon(begin: Begin, workspace: Path) -> None:
+    world = await begin(ECHO, limits=Limits(model_turns=5, tool_ms=1_000))
+    # Saved while the daemon allowed more.
+    cook = await doors(world, workspace).create(ANA, an_agent(limits=Limits(model_turns=20, tool_calls=3)))
+    await doors(world, workspace).set_default(ANA, cook.agent_id)
+
+    accepted = (await world.events(await world.say("Hello.")))[0]
+
+    assert isinstance(accepted, RunAccepted)
+    assert accepted.limits == Limits(model_turns=5, tool_calls=3, tool_ms=1_000)
 
 
 @on_sqlite

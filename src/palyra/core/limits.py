@@ -33,6 +33,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     children: int = 8
     """How many runs one run may start."""
 
+    def capped(self, by: "Limits") -> "Limits":
+        """Return these limits, each no higher than the other's."""
+        return Limits(**{name: min(getattr(self, name), getattr(by, name)) for name in self.__struct_fields__})
+
     def within(self, *, model_turns: int, tool_calls: int, wall_clock_ms: int) -> "Limits":
         """Return limits for a child that never exceed what its parent has left."""
         return Limits(

@@ -161,7 +161,9 @@ def build(
 
     sessions = Sessions(engine, clock=clock, ids=ids)
     approvals = Approvals(engine, clock=clock, ids=ids, toolbox=toolbox)
-    agents = Agents(engine, clock=clock, ids=ids, workspace=workspaces, toolbox=toolbox)
+    agents = Agents(
+        engine, clock=clock, ids=ids, workspace=workspaces, toolbox=toolbox, limits=lambda: settings.now.limits
+    )
     v1 = Parts(
         engine=engine,
         tail=tail,

@@ -13,6 +13,7 @@ from palyra.core.clock import Clock
 from palyra.core.errors import Conflict, Invalid, NotFound, PalyraError
 from palyra.core.events import SessionAgentBound
 from palyra.core.ids import AgentId, IdSource, PrincipalId, SessionId, parse_ulid
+from palyra.core.limits import Limits
 from palyra.core.message import clean_text
 from palyra.core.session import Session
 from palyra.journal import agents, runs, sessions
@@ -77,8 +78,11 @@ class Agents:
         ids: IdSource,
         workspace: Callable[[PrincipalId], Workspace],
         toolbox: Toolbox = BUILTIN_ONLY,
+        limits: Callable[[], Limits] = Limits,
     ) -> None:
+        """`limits` returns those of the daemon, which no agent's exceed."""
         self._toolbox = toolbox
+        self.limits = limits
         self._engine = engine
         self._clock = clock
         self._ids = ids
@@ -205,9 +209,8 @@ class Agents:
             if name not in known:
                 close = difflib.get_close_matches(name, known, n=1)
                 raise AgentInvalid(f"There is no tool {name[:60]!r}.{f' Did you mean {close[0]}?' if close else ''}")
-        limits = agent.limits
-        if limits is not None and any(getattr(limits, name) < 0 for name in limits.__struct_fields__):
-            raise AgentInvalid("A limit can not be negative.")
+        if agent.limits is not None:
+            _check_limits(agent.limits, self.limits())
         self._check_roots(agent)
 
     def _check_roots(self, agent: Agent) -> None:
@@ -224,6 +227,18 @@ class Agents:
                 raise AgentInvalid(
                     f"A workspace root is a folder inside {allowed}, and {root[:200]!r} is not. {error.detail}"
                 ) from None
+
+
+def _check_limits(wanted: Limits, allowed: Limits) -> None:
+    # They are capped where they are used, too: the daemon's may be lowered later.
+    for name in wanted.__struct_fields__:
+        value, maximum = getattr(wanted, name), getattr(allowed, name)
+        if value < 0:
+            raise AgentInvalid(f"The limit {name} is {value}. A limit cannot be negative.")
+        if value > maximum:
+            raise AgentInvalid(
+                f"The limit {name} is {value}, and this daemon allows {maximum} (limits.{name}). Use at most that."
+            )
 
 
 def _id(agent_id: str) -> AgentId:

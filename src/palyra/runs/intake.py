@@ -91,7 +91,7 @@ class Intake:
 
         `glance` is called in the commit that begins a run and gives it to a carrier: what that one needs first.
 
-        `place` keeps a slot for a principal while a message is written down, and says whose it is; None if all are busy.
+        `place` keeps a slot for a principal while a message is written, and says whose it is; None if there is none.
         """
         self._meant = meant
         self._glance = glance
@@ -251,7 +251,7 @@ class Intake:
             principal=inbound.principal,
             agent_id=agent.agent_id,
             agent_reason=reason,
-            limits=agent.limits or self._limits,
+            limits=(agent.limits or self._limits).capped(self._limits),
             origin=inbound.origin,
             mode=inbound.mode,
             idempotency_key=inbound.idempotency_key,

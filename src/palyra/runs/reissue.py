@@ -50,7 +50,7 @@ class Again:
             principal=principal,
             agent_id=self.agent.agent_id,
             agent_reason=self.agent_reason,
-            limits=self.agent.limits or limits,
+            limits=(self.agent.limits or limits).capped(limits),
             origin=ORIGIN,
             channels=self.channels,
             reissue=Reissue(

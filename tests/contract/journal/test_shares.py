@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-from palyra.core.ids import PrincipalId
+from palyra.core.ids import PrincipalId, RunId
 from palyra.journal import leases, runs
 from palyra.journal.engine import Connection
 from palyra.journal.leases import LENGTH_MS, RUNS
-from tests.contract.journal.builders import AGENT, a_run_id, a_run_row, a_session_id, accept, later
+from tests.contract.journal.builders import a_run_id, a_run_row, a_session_id, accept, later
+from tests.support.builders import AGENT
 
 ONE = "01234567:one"
 NOW = 1_000_000
@@ -25,7 +26,7 @@ def claimed(
     """Claim runs and return which they are, by the order in which they were accepted."""
     numbers = {a_run_id(place): place for place in range(count)}
     taken = leases.claim(conn, RUNS, owner=owner, now_ms=now_ms, limit=limit, own=own)
-    return [numbers[runs.RunId(lease.item_id)] for lease in taken]
+    return [numbers[RunId(lease.item_id)] for lease in taken]
 
 
 def test_runs_are_taken_in_turn_by_principal(conn: Connection) -> None:

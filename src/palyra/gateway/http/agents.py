@@ -1,20 +1,28 @@
 """Agents over HTTP."""
 
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 from starlette.requests import Request
 from starlette.responses import Response
 
 from palyra.core.agent import Agent
 from palyra.core.ids import AgentId, PrincipalId
-from palyra.core.limits import Limits
 from palyra.core.session import Session
 from palyra.gateway.http.operation import Operation, Query
 from palyra.gateway.http.wire import body, reply
 from palyra.runs.agents import Agents
 
 
-class LimitsRequest(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits of an agent's own; what is left out has its default."""
+class LimitsRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits of an agent's own, none above the daemon's; what is left out is as the daemon has it now."""
+
+    model_turns: int | None = None
+    tool_calls: int | None = None
+    wall_clock_ms: int | None = None
+    last_turn_ms: int | None = None
+    tool_ms: int | None = None
+    depth: int | None = None
+    children: int | None = None
 
 
 class AgentRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -106,11 +114,12 @@ class AgentRoutes:
 
     async def create(self, request: Request, principal: PrincipalId) -> Response:
         asked = await body(request, AgentRequest)
-        return reply(AgentAnswer(agent=await self._agents.create(principal, _agent("", principal, asked))))
+        agent = self._agent("", principal, asked)
+        return reply(AgentAnswer(agent=await self._agents.create(principal, agent)))
 
     async def update(self, request: Request, principal: PrincipalId) -> Response:
         asked = await body(request, AgentRequest)
-        agent = _agent(request.path_params["agent_id"], principal, asked)
+        agent = self._agent(request.path_params["agent_id"], principal, asked)
         return reply(AgentAnswer(agent=await self._agents.update(principal, agent)))
 
     async def delete(self, request: Request, principal: PrincipalId) -> Response:
@@ -132,14 +141,17 @@ class AgentRoutes:
         agent, reason = await self._agents.resolve(principal, request.query_params.get("session_id"))
         return reply(ChosenAnswer(agent=agent, reason=reason))
 
-
-def _agent(agent_id: str, principal: PrincipalId, asked: AgentRequest) -> Agent:
-    return Agent(
-        agent_id=AgentId(agent_id),
-        principal=principal,
-        name=asked.name,
-        instructions=asked.instructions,
-        tools=asked.tools,
-        workspace_roots=asked.workspace_roots,
-        limits=asked.limits,
-    )
+    def _agent(self, agent_id: str, principal: PrincipalId, asked: AgentRequest) -> Agent:
+        limits = None
+        if asked.limits is not None:
+            set_here = {name: value for name, value in asdict(asked.limits).items() if value is not None}
+            limits = replace(self._agents.limits(), **set_here)
+        return Agent(
+            agent_id=AgentId(agent_id),
+            principal=principal,
+            name=asked.name,
+            instructions=asked.instructions,
+            tools=asked.tools,
+            workspace_roots=asked.workspace_roots,
+            limits=limits,
+        )

@@ -232,7 +232,8 @@ class ModelStep:
             window_tokens=can.window_tokens,
             halved=routing.narrowings(state.failures, plan.choice),
         )
-        wanted = state.brief.options.max_output_tokens or self._roster.most_output_tokens
+        most = self._roster.most_output_tokens
+        wanted = min(state.brief.options.max_output_tokens or most, most)
         room = max(1, can.window_tokens - context.estimated_tokens)
         options = msgspec.structs.replace(
             context.prompt.options, max_output_tokens=min(wanted, can.max_output_tokens, room)
