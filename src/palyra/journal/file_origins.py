@@ -3,17 +3,24 @@
 A file of the workspace is the owner's, unless a tool made it of something else. Then its content is known here by its
 digest, so that a file that is brought back has the labels of what it holds then. A content that is not known at a path
 that is was changed by somebody since: it counts as what was last written there.
+
+What a program with labels has changed is known by its path, and by its digest where that was cheap to find out. Where
+it is not known file by file, a whole folder has the labels (`WrittenFolder`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from palyra.core import labels as label
 from palyra.core.ids import PrincipalId
 from palyra.journal.engine import Connection, Row
 
 MOST_OF_A_PATH = 50
 """How many contents of one path are remembered."""
+
+FOR_GOOD = ""
+"""Stands for the program in a mark that does not go when a program has ended."""
 
 _COLUMNS = "path, digest, labels, since"
 
@@ -22,30 +29,46 @@ class FileOrigin(Struct, frozen=True):
     """A content that a path has held."""
 
     path: str
+    """One that ends in a slash stands for the entries of a folder: their names and attributes, not their contents."""
     digest: str
+    """Empty if it is not known."""
     labels: tuple[str, ...]
     since: str
-    """The checkpoint of the change; empty for what was there before the first."""
+    """The checkpoint of the change, or the program that made it; empty for what was there before the first."""
 
 
-def remember(conn: Connection, principal: PrincipalId, origin: FileOrigin) -> None:
-    """Write down what a path is about to hold."""
-    conn.execute(
-        f"INSERT INTO file_origins (principal, {_COLUMNS}) VALUES (:principal, :path, :digest, :labels, :since)"
-        " ON CONFLICT (principal, path, digest) DO UPDATE SET labels = excluded.labels, since = excluded.since",
+class WrittenFolder(Struct, frozen=True):
+    """A folder in which everything counts as written by a program."""
+
+    path: str
+    """It ends in a slash."""
+    labels: tuple[str, ...]
+    since: str
+    """The program that runs, or ran when the daemon was killed; `FOR_GOOD` for one that has ended."""
+
+
+def remember(conn: Connection, principal: PrincipalId, *origins: FileOrigin) -> None:
+    """Write down what paths are about to hold, or hold by now."""
+    rows = [
         {
             "principal": principal,
             "path": origin.path,
             "digest": origin.digest,
             "labels": ",".join(origin.labels),
             "since": origin.since,
-        },
+        }
+        for origin in origins
+    ]
+    conn.execute_many(
+        f"INSERT INTO file_origins (principal, {_COLUMNS}) VALUES (:principal, :path, :digest, :labels, :since)"
+        " ON CONFLICT (principal, path, digest) DO UPDATE SET labels = excluded.labels, since = excluded.since",
+        rows,
     )
-    conn.execute(
+    conn.execute_many(
         "DELETE FROM file_origins WHERE principal = :principal AND path = :path AND since <> '' AND since NOT IN"
         " (SELECT since FROM file_origins WHERE principal = :principal AND path = :path"
         " ORDER BY since DESC LIMIT :most)",
-        {"principal": principal, "path": origin.path, "most": MOST_OF_A_PATH},
+        [{"principal": principal, "path": origin.path, "most": MOST_OF_A_PATH} for origin in origins],
     )
 
 
@@ -78,12 +101,76 @@ def of_digest(conn: Connection, principal: PrincipalId, digest: str) -> list[Fil
     return [_origin(row) for row in rows]
 
 
-def labels_of(known: Sequence[FileOrigin], digest: str | None) -> tuple[str, ...] | None:
-    """Return the labels of a content, given what is known of its path; None if nothing is."""
-    if not known:
-        return None
-    return next((one.labels for one in known if one.digest == digest), known[-1].labels)
+def labels_of(
+    known: Sequence[FileOrigin], digest: str | None, around: Sequence[WrittenFolder] = ()
+) -> tuple[str, ...] | None:
+    """Return the labels of a content, given what is known of its path and the folders that it lies in.
+
+    None if nothing is. A content that is known has its own labels; any other counts as the latest, and as whatever
+    wrote to the folders.
+    """
+    same = [one.labels for one in known if digest and one.digest == digest]
+    if same or not (known or around):
+        return same[0] if same else None
+    return label.mixed(*(one.labels for one in known[-1:]), *(one.labels for one in around))
+
+
+def forget(conn: Connection, principal: PrincipalId, paths: Iterable[str], *, digest: str) -> None:
+    """Forget one content of each of these paths."""
+    conn.execute_many(
+        "DELETE FROM file_origins WHERE principal = :principal AND path = :path AND digest = :digest",
+        [{"principal": principal, "path": path, "digest": digest} for path in paths],
+    )
+
+
+def mark_folder(conn: Connection, principal: PrincipalId, folder: WrittenFolder) -> None:
+    """Write down that everything below a folder counts as written by a program; labels that it has already stay."""
+    marked = folders_around(conn, principal, folder.path)
+    same = (one.labels for one in marked if (one.path, one.since) == (folder.path, folder.since))
+    joined = label.join(folder.labels, *same)
+    conn.execute(
+        "INSERT INTO written_folders (principal, path, labels, since) VALUES (:principal, :path, :labels, :since)"
+        " ON CONFLICT (principal, since, path) DO UPDATE SET labels = excluded.labels",
+        {"principal": principal, "path": folder.path, "labels": ",".join(joined), "since": folder.since},
+    )
+
+
+def unmark_folders(conn: Connection, principal: PrincipalId, *, since: str) -> None:
+    """Forget what was written down of a program's folders: what it has changed is known."""
+    conn.execute(
+        "DELETE FROM written_folders WHERE principal = :principal AND since = :since",
+        {"principal": principal, "since": since},
+    )
+
+
+def folders_around(conn: Connection, principal: PrincipalId, path: str) -> list[WrittenFolder]:
+    """Return the marked folders that a path is, or lies in."""
+    rows = conn.fetch(
+        "SELECT path, labels, since FROM written_folders WHERE principal = :principal"
+        " AND substr(CAST(:path AS TEXT), 1, length(path)) = path ORDER BY since, path",
+        {"principal": principal, "path": path.rstrip("/") + "/"},
+    )
+    return [_folder(row) for row in rows]
+
+
+def folders_touching(conn: Connection, principal: PrincipalId, folder: str) -> list[WrittenFolder]:
+    """Return the marked folders that a folder is, lies in, or holds."""
+    prefix = folder.rstrip("/") + "/"
+    rows = conn.fetch(
+        "SELECT path, labels, since FROM written_folders WHERE principal = :principal"
+        " AND substr(path, 1, :length) = :prefix ORDER BY since, path",
+        {"principal": principal, "prefix": prefix, "length": len(prefix)},
+    )
+    return [*folders_around(conn, principal, folder), *map(_folder, rows)]
 
 
 def _origin(row: Row) -> FileOrigin:
-    return FileOrigin(row[0], row[1], tuple(row[2].split(",")) if row[2] else (), row[3])
+    return FileOrigin(row[0], row[1], _labels(row[2]), row[3])
+
+
+def _folder(row: Row) -> WrittenFolder:
+    return WrittenFolder(row[0], _labels(row[1]), row[2])
+
+
+def _labels(text: str) -> tuple[str, ...]:
+    return tuple(text.split(",")) if text else ()

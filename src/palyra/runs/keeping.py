@@ -103,15 +103,18 @@ class CallKeeping:
         if after is None or checkpoint.after_digest is None:
             return
         known = file_origins.of_path(conn, principal, path)
+        around = file_origins.folders_around(conn, principal, path)
+        before = checkpoint.before_digest
+        there = file_origins.labels_of(known, before, around) or (labels.OWNER,)
         origin = self._origin or (labels.UNKNOWN,)
-        if checkpoint.before_digest is not None and not _is_written_whole(after, self._call):
-            there = file_origins.labels_of(known, checkpoint.before_digest) or (labels.OWNER,)
+        if before is not None and not _is_written_whole(after, self._call):
             origin = labels.join(origin, there)
-        if not known and origin == (labels.OWNER,):
+        if not known and not around and origin == (labels.OWNER,):
             return
-        if not known and checkpoint.before_digest is not None:
-            owners = FileOrigin(path, checkpoint.before_digest, (labels.OWNER,), "")
-            file_origins.remember(conn, principal, owners)
+        if before is not None and all(one.digest != before for one in known):
+            # What is there may be brought back, and is then what it was.
+            since = known[-1].since if known else ""
+            file_origins.remember(conn, principal, FileOrigin(path, before, there, since))
         made = FileOrigin(path, checkpoint.after_digest, origin, checkpoint.checkpoint_id)
         file_origins.remember(conn, principal, made)
 

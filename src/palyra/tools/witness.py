@@ -1,17 +1,47 @@
 """Sees what a call has run, so that it can be stated afterwards. No tool needs to tell, and none can leave it out.
 
 It also notes what a call has read, since its result can be trusted no more than that. Programs and modules may have
-read whatever lies in the folders that they were given.
+read whatever lies in the folders that they were given, and written it to whatever they may change.
 """
 
 import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
 
 from palyra.core.attestation import Ran
 from palyra.core.errors import PalyraError
 from palyra.core.labels import UNKNOWN, WEB
 from palyra.sandbox.base import Bounds, Job, Outcome, Sandbox, Tier
 from palyra.sandbox.wasm import TIER, ModuleJob, ModuleOutcome, ModuleRunner
+
+
+class Writing(Protocol):
+    """Labels what the programs of one call write."""
+
+    def program(self, witness: "Witness", folders: tuple[str, ...]) -> AbstractAsyncContextManager[None]:
+        """Stand around a program that may change what lies in these folders, and has read what the witness knows.
+
+        Folders are given by where they really are.
+        """
+        ...
+
+    def met_by(self, witness: "Witness") -> tuple[str, ...]:
+        """Return the labels of programs that ran during the call and may have written what the witness has read."""
+        ...
+
+
+class _NothingKept:
+    """Labels nothing: for contexts in which nothing is carried out."""
+
+    @asynccontextmanager
+    async def program(self, witness: "Witness", folders: tuple[str, ...]) -> AsyncIterator[None]:
+        yield
+
+    def met_by(self, witness: "Witness") -> tuple[str, ...]:
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +55,7 @@ class Witness:
     """Folders of which anything may have been read."""
     labels: set[str] = field(default_factory=set)
     """Where other things came from that were read."""
+    writing: Writing = field(default_factory=_NothingKept)
 
     def note(self, ran: Ran) -> None:
         """Take down how something was held, and how it ended."""
@@ -41,6 +72,21 @@ class Witness:
     def learned(self, labels: tuple[str, ...]) -> None:
         """Take down where something came from that is part of the result."""
         self.labels.update(labels or (UNKNOWN,))
+
+    @asynccontextmanager
+    async def program(
+        self, *, reads: Iterable[Path], writes: Iterable[Path], labels: tuple[str, ...] = ()
+    ) -> AsyncIterator[None]:
+        """Stand around a program: what it may read and change, and where else its words may come from.
+
+        Folders are given by where they really are.
+        """
+        for folder in reads:
+            self.looked_into(str(folder))
+        if labels:
+            self.learned(labels)
+        async with self.writing.program(self, tuple(map(str, writes))):
+            yield
 
 
 class WatchedSandbox:
@@ -67,13 +113,14 @@ class WatchedSandbox:
 
     async def run(self, job: Job) -> Outcome:
         """Run a program, and note how it was held and how it ended."""
-        for root in job.roots:
-            self._witness.looked_into(str(await asyncio.to_thread(root.real_path)))
-        if self.tier is Tier.OFF:
-            # Nothing keeps it from the network, so what it says may come from there.
-            self._witness.learned((WEB,))
+        reads = await asyncio.to_thread(lambda: [root.real_path() for root in job.roots])
+        is_held = job.read_only and await asyncio.to_thread(lambda: self.enforces_read)
+        # Where nothing keeps it from the network, what it says and writes may come from there.
+        outside = (WEB,) if self.tier is Tier.OFF else ()
+        around = self._witness.program(reads=reads, writes=() if is_held else reads, labels=outside)
         try:
-            outcome = await self._sandbox.run(job)
+            async with around:
+                outcome = await self._sandbox.run(job)
         except PalyraError:
             raise  # nothing was run
         except BaseException:
@@ -96,10 +143,13 @@ class WatchedModules:
 
     async def run(self, job: ModuleJob) -> ModuleOutcome:
         """Run a module, and note how it was held and how it ended."""
-        for folder in job.folders:
-            self._witness.looked_into(str(folder.path))
+        around = self._witness.program(
+            reads=(folder.path for folder in job.folders),
+            writes=(folder.path for folder in job.folders if folder.writable),
+        )
         try:
-            outcome = await self._modules.run(job)
+            async with around:
+                outcome = await self._modules.run(job)
         except PalyraError:
             raise  # nothing was run
         except BaseException:

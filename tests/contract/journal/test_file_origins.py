@@ -3,7 +3,7 @@
 from palyra.core import labels
 from palyra.journal import file_origins
 from palyra.journal.engine import Connection
-from palyra.journal.file_origins import MOST_OF_A_PATH, FileOrigin, labels_of
+from palyra.journal.file_origins import FOR_GOOD, MOST_OF_A_PATH, FileOrigin, WrittenFolder, labels_of
 from tests.contract.journal.builders import BEN, an_id
 from tests.support.builders import ANA
 
@@ -57,3 +57,44 @@ def test_a_content_is_found_wherever_it_was_written(conn: Connection) -> None:
     file_origins.remember(conn, ANA, an_origin(3, path="/ws/c.txt"))
     assert [one.path for one in file_origins.of_digest(conn, ANA, "same")] == ["/ws/a.txt", "/ws/b.txt"]
     assert file_origins.of_digest(conn, BEN, "same") == []
+
+
+def test_a_marked_folder_holds_for_all_below_it_and_for_what_looks_into_it(conn: Connection) -> None:
+    marked = WrittenFolder("/ws/a_%/", WEB, an_id(1))
+    file_origins.mark_folder(conn, ANA, marked)
+    for path in ("/ws/a_%", "/ws/a_%/", "/ws/a_%/deep/er.txt"):
+        assert file_origins.folders_around(conn, ANA, path) == [marked]
+    for path in ("/ws", "/ws/a_%b", "/ws/abc/x"):
+        assert file_origins.folders_around(conn, ANA, path) == []
+    assert file_origins.folders_touching(conn, ANA, "/ws") == [marked]
+    assert file_origins.folders_touching(conn, ANA, "/ws/other") == []
+    assert file_origins.folders_around(conn, BEN, "/ws/a_%") == []
+
+
+def test_a_mark_goes_with_its_program_unless_it_is_for_good(conn: Connection) -> None:
+    for since in (an_id(1), an_id(2), FOR_GOOD):
+        file_origins.mark_folder(conn, ANA, WrittenFolder("/ws/", WEB, since))
+    file_origins.unmark_folders(conn, ANA, since=an_id(1))
+    assert [one.since for one in file_origins.folders_around(conn, ANA, "/ws/x")] == [FOR_GOOD, an_id(2)]
+
+
+def test_a_folder_that_is_marked_again_keeps_the_labels_that_it_has(conn: Connection) -> None:
+    for of in ((labels.WEB,), (labels.OTHER,)):
+        file_origins.mark_folder(conn, ANA, WrittenFolder("/ws/", of, FOR_GOOD))
+    (marked,) = file_origins.folders_around(conn, ANA, "/ws/x")
+    assert marked.labels == (labels.OTHER, labels.WEB)
+
+
+def test_a_content_that_is_known_is_trusted_by_itself_in_a_marked_folder_too() -> None:
+    around = [WrittenFolder("/ws/", (labels.WEB,), FOR_GOOD)]
+    known = [FileOrigin("/ws/a.txt", "own", (labels.OWNER,), an_id(1))]
+    assert labels_of(known, "own", around) == (labels.OWNER,)
+    assert labels_of(known, "other", around) == (labels.OWNER, labels.WEB)
+    assert labels_of([], None, around) == (labels.WEB,)
+    assert labels_of([], None) is None
+
+
+def test_one_content_of_a_path_is_forgotten(conn: Connection) -> None:
+    file_origins.remember(conn, ANA, an_origin(1), FileOrigin("/ws/a.txt", "", WEB, an_id(2)))
+    file_origins.forget(conn, ANA, ["/ws/a.txt"], digest="")
+    assert file_origins.of_path(conn, ANA, "/ws/a.txt") == [an_origin(1)]

@@ -23,6 +23,7 @@ from palyra.runs.judge import Judge
 from palyra.runs.keeping import CallKeeping
 from palyra.runs.learned import labels_of_result, scanned
 from palyra.runs.workbench import Workbench
+from palyra.runs.writing import WrittenLabels
 from palyra.tools.arguments import BadCall
 from palyra.tools.base import Delegation, Tool, ToolContext
 from palyra.tools.catalog import Catalog
@@ -63,6 +64,7 @@ class ToolsStep:
         self._attester = attester
         self._clock = clock
         self._ids = ids
+        self._written = WrittenLabels(engine, ids=ids)
 
     async def perform(self, state: RunState, step: ExecuteTools, emit: Emit) -> None:
         """Run the calls: those that only read side by side, every other one alone and in its turn."""
@@ -77,6 +79,21 @@ class ToolsStep:
     async def _run(
         self, state: RunState, call: CallState, *, catalog: Catalog, context: ToolContext, emit: Emit
     ) -> None:
+        with self._written.call(state.principal, call.labels) as writing:
+            await self._execute(
+                state, call, catalog=catalog, context=context, witness=Witness(writing=writing), emit=emit
+            )
+
+    async def _execute(
+        self,
+        state: RunState,
+        call: CallState,
+        *,
+        catalog: Catalog,
+        context: ToolContext,
+        witness: Witness,
+        emit: Emit,
+    ) -> None:
         tool = catalog.get(call.call.tool)
         repeatable = tool is not None and tool.spec.repeatable and call.attempts < MOST_ATTEMPTS
         if call.stage is Stage.INTERRUPTED and not repeatable:
@@ -85,7 +102,6 @@ class ToolsStep:
         keeping = CallKeeping(
             self._engine, clock=self._clock, ids=self._ids, state=state, call=call.call, origin=call.labels
         )
-        witness = Witness()
         context = replace(
             context,
             keeping=keeping,
@@ -98,7 +114,9 @@ class ToolsStep:
         # A call that began to change files knows from what it kept whether it may go on; by now they may be changed.
         has_begun = call.stage is Stage.INTERRUPTED and bool(await keeping.earlier())
         if not has_begun and (fault := await self._overtaken(state, call, catalog, context)):
-            await emit([self._attester.attest(state, self._finished(call.call, Outcome.DENIED, fault))])
+            learned = await labels_of_result(self._engine, state.principal, tool, witness)
+            denied = self._finished(call.call, Outcome.DENIED, fault, learned=learned)
+            await emit([self._attester.attest(state, denied)])
             return
         state = await emit([self._started(call, tool)])
         result = await execute(

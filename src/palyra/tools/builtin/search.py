@@ -1,6 +1,7 @@
 """`files.search`: find text in files, or files by their name."""
 
 import asyncio
+import os
 import threading
 from typing import Annotated
 
@@ -48,11 +49,14 @@ async def search(
 
 
 def _note(context: ToolContext, found: engine.Found) -> None:
-    """Say which files the result quotes, or names."""
+    """Say which files the result quotes, or names; the names of their folders are part of it."""
     for path in dict.fromkeys(match.path for match in found.matches):
         try:
             with context.workspace.reach(path) as at:
-                context.witness.read(at.path)
+                place, root = at.path, str(at.root.real_path())
+                while place != root:
+                    context.witness.read(place)
+                    place = os.path.dirname(place)
         except PalyraError:
             # It is gone by now, and what was read of it can not be looked up any more.
             context.witness.learned(())

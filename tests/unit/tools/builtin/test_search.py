@@ -129,7 +129,7 @@ async def test_ripgrep_helps_with_searches_that_take_long_and_changes_nothing(
         "2 matches (3 files searched)\na.txt:1: The budget\ndocs/b.md:1: a budget: high"
     )
     assert sandbox.ended == ended
-    assert context.witness.files == {str(root / "a.txt"), str(root / "docs" / "b.md")}
+    assert context.witness.files == {str(root / "a.txt"), str(root / "docs"), str(root / "docs" / "b.md")}
     assert (context.witness.folders, context.witness.ran) == (set(), [])
 
 
