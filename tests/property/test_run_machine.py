@@ -49,7 +49,7 @@ from palyra.core.limits import LimitKind, Limits
 from palyra.core.machine import begin, evolve
 from palyra.core.run import TERMINAL, CallState, IllegalTransition, RunState, RunStatus, Stage
 from palyra.core.step import (
-    LAST_TURN_TRIES,
+    MAX_INTERRUPTED_TURNS,
     AskApproval,
     CallModel,
     CheckPolicy,
@@ -460,11 +460,12 @@ def no_more_calls_run_than_the_limit_allows(life: Life) -> None:
 
 
 def the_model_is_asked_no_more_often_than_the_limit_allows(life: Life) -> None:
-    failed = {event.turn for event in life.tape if isinstance(event, ModelTurnVoided)}
-    # The run goes on as if a turn that its provider failed in had not been.
-    turns = [event for event in life.tape if isinstance(event, ModelTurnStarted) and event.turn not in failed]
+    ended = {event.turn for event in life.tape if isinstance(event, ModelTurnEnded)}
+    # The run goes on as if a turn that its provider failed in, or that a crash cut off, had not been.
+    turns = [event for event in life.tape if isinstance(event, ModelTurnStarted) and event.turn in ended]
     assert sum(not turn.last for turn in turns) <= life.limits.model_turns
-    assert sum(turn.last for turn in turns) <= 1 + LAST_TURN_TRIES
+    assert sum(turn.last for turn in turns) <= 1
+    assert life.state.interrupted_in_a_row <= MAX_INTERRUPTED_TURNS
 
 
 def no_turn_begins_when_its_time_is_up(life: Life) -> None:

@@ -162,6 +162,7 @@ def _apply(state: RunState, event: RunEvent) -> RunState:
             answered = state.said_something if state.last_turn else state.is_answered or state.is_handed_over
             _require(settled and answered, "there is no answer yet")
             _require(state.cancel is None, "the run is being cancelled")
+            _require(state.refused is None, "the run may not go beyond its budget")
             return replace(state, status=RunStatus.DONE)
         case RunFailed():
             _require(state.cancel is None, "the run is being cancelled")
@@ -180,7 +181,11 @@ def _resume(state: RunState) -> RunState:
     calls = tuple(replace(c, stage=Stage.INTERRUPTED) if c.stage is Stage.STARTED else c for c in state.calls)
     if state.turn is None:
         return replace(state, calls=calls)
-    return _void_turn(state)
+    return replace(
+        _void_turn(state),
+        interrupted_turns=state.interrupted_turns + 1,
+        interrupted_in_a_row=state.interrupted_in_a_row + 1,
+    )
 
 
 def _cut_off(state: RunState, status: RunStatus) -> RunState:
@@ -242,7 +247,6 @@ def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
                 turns=turn,
                 turn=turn,
                 last_turn=last,
-                last_turns=state.last_turns + last,
                 asked=f"{event.provider}/{event.model}",
                 reserved=event.reserved,
                 text=(),
@@ -273,14 +277,13 @@ def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
             return _propose(state, event)
         case ModelTurnEnded(stop=stop):
             answered = not state.calls or (stop is StopReason.LENGTH and state.is_bounded)
-            return replace(state, turn=None, answered=answered, failures=())
+            return replace(state, turn=None, answered=answered, failures=(), interrupted_in_a_row=0)
         case ModelTurnVoided():
             failure = Failure(state.asked, event.failure, event.retry_ms, event.reason, event.refused)
             return replace(
                 _void_turn(state),
                 failures=(*state.failures, failure),
                 failed_turns=state.failed_turns + 1,
-                last_turns=state.last_turns - state.last_turn,
             )
         case _ as never:
             assert_never(never)

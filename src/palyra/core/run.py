@@ -123,8 +123,10 @@ class RunState(Struct, frozen=True):
     """The open turn: started, neither ended nor void."""
     last_turn: bool = False
     """The last turn at a limit has begun."""
-    last_turns: int = 0
-    """How often a last turn was begun."""
+    interrupted_turns: int = 0
+    """How many turns were cut off by the end of the daemon. They do not count for the limit either."""
+    interrupted_in_a_row: int = 0
+    """How many of them since a turn last came to its end."""
     text: tuple[str, ...] = ()
     """The pieces of the present turn's answer; of a run that failed or was cancelled, what was cut off."""
     text_labels: tuple[str, ...] = ()
@@ -159,6 +161,11 @@ class RunState(Struct, frozen=True):
     cancel: str | None = None
     found: tuple[str, ...] = ()
     """The tools that searches have brought so far."""
+
+    @property
+    def counted_turns(self) -> int:
+        """The turns that count for the limit."""
+        return self.turns - self.failed_turns - self.interrupted_turns
 
     @property
     def root_run_id(self) -> RunId:

@@ -6,8 +6,11 @@ from palyra.core.limits import LimitKind
 from palyra.core.run import SETTLED, CallState, RunState, RunStatus, Stage
 from palyra.core.tool import ToolCall
 
-LAST_TURN_TRIES = 3
-"""How often a last turn that crashes is tried again: a run must end even if asking the model kills the daemon."""
+MAX_INTERRUPTED_TURNS = 10
+"""So many turns in a row may be cut off by the end of the daemon: a run must end even if its turns cause that."""
+
+TURNS_INTERRUPTED = "turns_interrupted"
+"""The code of a run that fails for that."""
 
 BUDGET_DENIED = "budget_denied"
 """What a run fails by that needs more than its budget, and may not have it."""
@@ -123,8 +126,9 @@ def next_step(state: RunState) -> Step:
         return NoteLimit(kind)
     if not settled:
         return _next_for_calls(state)
-    if state.last_turns > LAST_TURN_TRIES:
-        return Finish(RunStatus.FAILED, reason="the run reached a limit, and its last turn broke off every time")
+    if state.interrupted_in_a_row >= MAX_INTERRUPTED_TURNS:
+        reason = f"the daemon ended {MAX_INTERRUPTED_TURNS} times in a row while the model answered"
+        return Finish(RunStatus.FAILED, reason=reason, code=TURNS_INTERRUPTED)
     return CallModel(last=state.limit is not None)
 
 
@@ -136,7 +140,7 @@ def _limit_met(state: RunState, *, settled: bool) -> LimitKind | None:
         return LimitKind.TOOL_CALLS
     if settled and state.repetition.is_stuck:
         return LimitKind.REPEATED_FAILURE
-    if settled and state.turns - state.failed_turns >= state.limits.model_turns:
+    if settled and state.counted_turns >= state.limits.model_turns:
         return LimitKind.MODEL_TURNS
     return None
 

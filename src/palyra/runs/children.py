@@ -28,7 +28,7 @@ def limits_for_child(state: RunState) -> Limits:
     """Return the limits of a child: never more than its parent has left."""
     limits = state.limits
     return limits.within(
-        model_turns=limits.model_turns - state.turns + state.failed_turns,
+        model_turns=limits.model_turns - state.counted_turns,
         tool_calls=limits.tool_calls - state.executed,
         wall_clock_ms=limits.wall_clock_ms - state.carried_ms,
     )

@@ -10,7 +10,7 @@ from palyra.core.limits import LimitKind, Limits
 from palyra.core.machine import begin, evolve
 from palyra.core.run import IllegalTransition, RunState, RunStatus, Stage
 from palyra.core.step import (
-    LAST_TURN_TRIES,
+    MAX_INTERRUPTED_TURNS,
     AskApproval,
     CallModel,
     CheckPolicy,
@@ -514,11 +514,6 @@ def test_an_answer_in_the_last_of_the_turns_meets_no_limit() -> None:
     assert next_step(a_run(*a_turn(1), limits=ONE_TURN)) == Finish(RunStatus.DONE)
 
 
-def test_turns_that_were_left_open_count_towards_the_limit() -> None:
-    state = a_run(a_context(), a_turn_start(), a_resume(), limits=ONE_TURN)
-    assert next_step(state) == NoteLimit(LimitKind.MODEL_TURNS)
-
-
 def test_turns_that_a_provider_failed_in_do_not_count_towards_the_limit() -> None:
     state = a_run(a_context(), a_turn_start(), a_void(), limits=ONE_TURN)
     assert next_step(state) == CallModel()
@@ -630,12 +625,32 @@ def test_a_last_turn_that_broke_off_is_tried_again() -> None:
 
 def test_a_run_whose_last_turn_always_breaks_off_fails() -> None:
     state = at_the_last_turn()
-    for turn in range(2, 2 + 1 + LAST_TURN_TRIES):
+    for turn in range(2, 2 + MAX_INTERRUPTED_TURNS):
         assert next_step(state) == CallModel(last=True)
         state = evolve_all(state, a_context(), a_turn_start(turn, last=True), a_resume())
     step = next_step(state)
     assert isinstance(step, Finish)
-    assert (step.status, "broke off every time" in step.reason) == (RunStatus.FAILED, True)
+    assert (step.status, step.code) == (RunStatus.FAILED, "turns_interrupted")
+
+
+def test_turns_that_the_end_of_the_daemon_cut_off_do_not_count_for_the_limit() -> None:
+    state = a_run(limits=Limits(model_turns=2))
+    for ended in (10, 20):
+        for turn in range(ended - MAX_INTERRUPTED_TURNS + 1, ended):
+            state = evolve_all(state, a_context(), a_turn_start(turn), a_text(turn), a_resume())
+            assert next_step(state) == CallModel()
+        state = evolve_all(state, *a_turn(ended, C1), a_verdict(C1), a_tool_start(C1), a_result(C1))
+    assert next_step(state) == NoteLimit(LimitKind.MODEL_TURNS)
+
+
+def test_a_run_whose_turns_all_end_with_the_daemon_fails() -> None:
+    state = a_run()
+    for turn in range(1, 1 + MAX_INTERRUPTED_TURNS):
+        assert next_step(state) == CallModel()
+        state = evolve_all(state, a_context(), a_turn_start(turn), a_resume())
+    step = next_step(state)
+    assert isinstance(step, Finish)
+    assert (step.status, step.code) == (RunStatus.FAILED, "turns_interrupted")
 
 
 @pytest.mark.parametrize(("carried_ms", "step"), [(999, CallModel()), (1_000, NoteLimit(LimitKind.WALL_CLOCK))])
@@ -761,7 +776,7 @@ def test_a_child_takes_one_place_and_no_more() -> None:
 
 def test_a_last_turn_is_tried_no_more_often_when_another_limit_was_met() -> None:
     state = a_run(a_limit(LimitKind.TOOL_CALLS), limits=Limits(model_turns=24))
-    for turn in range(1, 1 + 1 + LAST_TURN_TRIES):
+    for turn in range(1, 1 + MAX_INTERRUPTED_TURNS):
         assert next_step(state) == CallModel(last=True)
         state = evolve_all(state, a_context(), a_turn_start(turn, last=True), a_resume())
     assert isinstance(next_step(state), Finish)

@@ -215,9 +215,7 @@ class ModelStep:
                 context_tokens=self._context.least_tokens(state, seen, tools),
             ),
             task=TaskClass.BACKGROUND if state.parent is not None else state.brief.task,
-            complexity=routing.complexity_of(
-                turns=state.turns - state.failed_turns, input_chars=len(said), has_code="```" in said
-            ),
+            complexity=routing.complexity_of(turns=state.counted_turns, input_chars=len(said), has_code="```" in said),
             failures=state.failures,
         )
 
