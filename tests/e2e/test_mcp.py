@@ -162,7 +162,7 @@ def test_the_agent_can_not_reach_its_own_control_plane(new_sqlite_daemon: NewDae
     configured(daemon).start()
     ready(daemon)
     palyra(daemon, "mcp", "accept", "notes", "look", "--yes")
-    assert allowed(daemon) == "It says: workspace"
+    assert allowed(daemon) == "It says: mcp, workspace"
 
 
 def test_secrets_are_given_to_the_server_and_shown_to_nobody(new_sqlite_daemon: NewDaemon) -> None:

@@ -55,6 +55,18 @@ def tools(how: str) -> list[Json]:
             return [TOOL]
 
 
+def opens(path: str) -> bool:
+    """Tell whether a file can be changed, or made; it stays as it is."""
+    is_new = not os.path.exists(path)
+    try:
+        open(path, "a").close()
+        if is_new:
+            os.unlink(path)
+    except OSError:
+        return False
+    return True
+
+
 def call(how: str, number: Json, asked: Json) -> Json:
     match how:
         case "asks":
@@ -70,6 +82,9 @@ def call(how: str, number: Json, asked: Json) -> Json:
             with open(sys.argv[2], "a") as heard:
                 heard.write(json.dumps(asked) + "\n")
             return send({"jsonrpc": "2.0", "id": number, "result": {"content": [{"type": "text", "text": ORDERS}]}})
+        case "writer":
+            told = " ".join(path for path in sys.argv[2:] if opens(path)) or "none"
+            return send({"jsonrpc": "2.0", "id": number, "result": {"content": [{"type": "text", "text": told}]}})
         case "huge":
             sys.stdout.write('{"jsonrpc": "2.0", "id": 1, "result": "')
             while True:

@@ -38,6 +38,9 @@ class McpServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sandbox: Literal["strict", "off"] = "strict"
     """`strict`: Palyra's own files and all other processes are out of the program's reach. `off`: it may do what you
     may do, and so may the agent through it."""
+    writable: tuple[str, ...] = ()
+    """Folders and files that the program may change in `strict`, besides temporary folders, the agent's workspace and
+    a cache of its own. Everything else is read-only for it."""
     network: bool = True
     """The program may use the network."""
     url: str | None = None
@@ -202,8 +205,9 @@ def place_digest(server: McpServer) -> str:
 
 def is_same_program(one: McpServer, other: McpServer) -> bool:
     """Tell whether a server need not be started again for its changed settings."""
-    named = ("command", "args", "env", "cwd", "sandbox", "network", "url", "headers", "allow_private", "enabled")
-    return all(getattr(one, key) == getattr(other, key) for key in named)
+    of_program = ("command", "args", "env", "cwd", "sandbox", "writable", "network")
+    of_url = ("url", "headers", "allow_private")
+    return all(getattr(one, key) == getattr(other, key) for key in (*of_program, *of_url, "enabled"))
 
 
 def full_name(server: str, tool: str) -> str:

@@ -30,7 +30,7 @@ def build(
     """Return the servers of the settings, not yet started; they follow the settings."""
     sandbox, family = settings.now.sandbox, home.family()
     around = Surroundings(
-        order=Orders(referred, folder=folder, own_ports=own_ports),
+        order=Orders(referred, folder=folder, caches=home.path / "mcp", own_ports=own_ports),
         hide=referred.hide,
         cover=lambda: cover(home, settings.now, family=family),
         bounds=Bounds(memory_bytes=sandbox.memory_mb * MIB, processes=sandbox.processes),

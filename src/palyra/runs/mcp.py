@@ -43,11 +43,17 @@ class Orders:
         referred: Referred,
         *,
         folder: Path,
+        caches: Path,
         own_ports: Callable[[], Iterable[int]],
     ) -> None:
-        """`folder` is where programs start if nothing else is said; `own_ports` are Palyra's, which none may reach."""
+        """Make orders.
+
+        `folder` is where programs start if nothing else is said. In `caches` each has a folder that stays. `own_ports`
+        are Palyra's, which none may reach.
+        """
         self._referred = referred
         self._folder = folder
+        self._caches = caches
         self._own_ports = own_ports
 
     async def __call__(self, server: McpServer) -> JsonObject:
@@ -60,10 +66,13 @@ class Orders:
                 "own_ports": sorted(self._own_ports()),
                 "seconds": server.timeout_seconds,
             }
+        cache = self._caches / place_digest(server)[:16]
+        await asyncio.to_thread(cache.mkdir, parents=True, exist_ok=True)
         return {
             "command": _expanded(server.command or ""),
             "args": server.args,
-            "env": {**_usual_environment(), **await self._values(server.env)},
+            "cache": str(cache),
+            "env": {**_usual_environment(), **_caching_in(cache), **await self._values(server.env)},
             "cwd": _expanded(server.cwd) if server.cwd is not None else str(self._folder),
         }
 
@@ -157,6 +166,11 @@ def _definition(known: Mapping[str, McpTool], tool: str, digest: str) -> Definit
 
 def _expanded(path: str) -> str:
     return str(Path(path).expanduser()) if path.startswith("~") else path
+
+
+def _caching_in(folder: Path) -> dict[str, str]:
+    """Return what has programs that fetch others, such as npx and uvx, keep them in a folder."""
+    return {"XDG_CACHE_HOME": str(folder), "npm_config_cache": str(folder / "npm")}
 
 
 def _usual_environment() -> dict[str, str]:

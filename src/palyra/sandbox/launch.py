@@ -146,6 +146,11 @@ def _direct(launch: Launch, tier: Tier, job: Job, mounts: tuple[Mount, ...], *, 
             f"{covered.path} holds files of Palyra itself and lies inside the workspace; the guarded tier can not"
             " cover it. Use another workspace, or the strict tier."
         )
+    if confined and not job.read_only and (fixed := next((mount for mount in mounts if mount.is_fixed), None)):
+        raise RootRefused(
+            f"Palyra itself runs from {fixed.path}, which lies inside the workspace; the guarded tier cannot keep a"
+            " program from changing it. Use another workspace, or the strict tier."
+        )
     launch.temporary = Path(tempfile.mkdtemp(prefix="palyra-job-"))
     private = str(launch.temporary)
     given = [mount.opened for mount in mounts if mount.opened is not None]

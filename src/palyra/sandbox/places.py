@@ -58,6 +58,8 @@ class Mount:
     covered: bool = False
     opened: int | None = None
     """The open folder, if it is a root."""
+    is_fixed: bool = False
+    """It can be read, and nobody changes it."""
     is_trusted: bool = True
     """Nobody who works in a root can exchange it."""
 
@@ -68,6 +70,8 @@ class Private:
 
     folders: tuple[Path, ...] = ()
     open: tuple[Path, ...] = ()
+    fixed: tuple[Path, ...] = ()
+    """What it may see and must never change: what Palyra runs from, by where it really is."""
 
 
 def system_files() -> Iterator[str]:
@@ -95,18 +99,20 @@ def arrange(roots: tuple[Root, ...], private: Private, *, keep: Callable[[int], 
         keep(descriptor)
         _check(path, hidden=hidden, opened=opened)
         _check_ways(path, links)
-        mounts[path] = Mount(path, opened=descriptor, is_trusted=root.below is None)
+        is_fixed = any(_lies_in(path, folder) for folder in private.fixed)
+        mounts[path] = Mount(path, opened=descriptor, is_fixed=is_fixed, is_trusted=root.below is None)
     given = tuple(mounts)
     for path in given:
         # One inside another is seen there. A mount inside a folder that programs change would follow their links.
         is_inside = any(path != other and _lies_in(path, other) for other in given)
         if is_inside and not any(_lies_in(path, folder) for folder in hidden):
             del mounts[path]
-    for folder in hidden:
-        if any(_lies_in(folder, root) for root in given):
-            above = (above for above in folder.parents if any(_lies_in(above, root) for root in given))
+    kept = [Mount(folder, is_fixed=True) for folder in private.fixed if folder not in given]
+    for mount in (*kept, *(Mount(folder, covered=True) for folder in hidden)):
+        if any(_lies_in(mount.path, root) for root in given):
+            above = (above for above in mount.path.parents if any(_lies_in(above, root) for root in given))
             mounts = {place: Mount(place) for place in above} | mounts
-            mounts[folder] = Mount(folder, covered=True)
+            mounts[mount.path] = mount
     return tuple(sorted(mounts.values(), key=lambda mount: len(mount.path.parts)))
 
 

@@ -16,7 +16,7 @@ from datetime import timedelta
 
 from palyra.core.tool import JsonObject
 from palyra.home import Home
-from palyra.sandbox import seccomp
+from palyra.sandbox import installation, seccomp
 from palyra.sandbox.base import (
     MIB,
     Bounds,
@@ -52,7 +52,8 @@ def build(home: Home, settings: SandboxSettings) -> "ProcessSandbox":
 def private_to(home: Home) -> Private:
     """Return what of a home is hidden from programs: all but the folders that they work in. Blocks."""
     family = home.family()
-    return Private(tuple(one.path for one in family), open=tuple(path for one in family for path in one.workspaces))
+    opened = tuple(path for one in family for path in one.workspaces)
+    return Private(tuple(one.path for one in family), open=opened, fixed=installation.folders())
 
 
 class ProcessSandbox:

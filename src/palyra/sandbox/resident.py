@@ -1,8 +1,11 @@
 """Programs that stay: started under the supervisor, spoken to over one stream, ended as a whole.
 
 Such a program is one that the owner has chosen, so it sees the machine as the owner does, with two exceptions: Palyra's
-own folders are covered, and other processes are out of its sight. That takes bubblewrap; where it is missing, nothing
-is started unless the owner has said that it may run without. If the daemon dies, the supervisor ends everything.
+own folders are covered, and other processes are out of its sight. It changes only what the owner has named, and a
+folder for temporary files: whoever may write anywhere in the owner's home can have code run outside by the next shell,
+command or timer that starts there. What Palyra runs from is not to be changed whatever is named. That takes bubblewrap;
+where it is missing, nothing is started unless the owner has said that it may run without. If the daemon dies, the
+supervisor ends everything.
 """
 
 import asyncio
@@ -15,8 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from palyra.sandbox import seccomp
-from palyra.sandbox.base import MIB, Bounds, Tier, TierUnavailable
+from palyra.sandbox import installation, seccomp
+from palyra.sandbox.base import MIB, Bounds, RootRefused, Tier, TierUnavailable
 from palyra.sandbox.capture import Capture
 from palyra.sandbox.launch import Launch, memory_file
 from palyra.sandbox.tiers import find, lack
@@ -25,6 +28,8 @@ BLOCK_BYTES = 64 * 1024
 SAID_BYTES = 4 * 1024
 """How much is kept of the end of what a program says on its standard error."""
 GLANCE_SECONDS = 0.1
+TEMPORARY = ("/tmp", "/var/tmp")
+SHARED_MEMORY_BYTES = 64 * MIB
 BOUNDS = Bounds(memory_bytes=2048 * MIB)
 
 
@@ -34,8 +39,10 @@ class Cover:
 
     folders: tuple[Path, ...] = ()
     open: tuple[Path, ...] = ()
-    """Folders below them that it sees all the same."""
+    """Folders below them that it sees and changes all the same."""
     files: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
+    """Folders and files elsewhere that it may change."""
     network: bool = True
 
 
@@ -157,20 +164,53 @@ def _covered(launch: Launch, cover: Cover, argv: tuple[str, ...]) -> list[str]:
         raise TierUnavailable(f"It can not be kept from Palyra's own files: {missing.reason}. {missing.remedy}")
     told = [find("bwrap") or "bwrap", "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--new-session"]
     told += ["--cap-drop", "ALL", *(() if cover.network else ("--unshare-net",))]
-    told += ["--dev-bind", "/", "/", "--proc", "/proc"]
-    folders = [os.path.realpath(folder) for folder in cover.folders if folder.is_dir()]
-    # What is mounted can not be renamed, so nothing can be put in the place of a covered folder.
-    above = {str(place) for folder in folders for place in Path(folder).parents if place != Path("/")}
-    for place in sorted(above, key=len):
-        told += ["--dev-bind", place, place]
-    for folder in folders:
-        told += ["--perms", "0755", "--size", "65536", "--tmpfs", folder]
-    for place in (os.path.realpath(path) for path in cover.open if path.is_dir()):
-        told += ["--bind", place, place]
-    for folder in folders:
-        told += ["--remount-ro", folder]
+    told += ["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"]
+    told += ["--size", str(SHARED_MEMORY_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm"]
+    for place in _messengers():
+        told += ["--tmpfs", place] if os.path.isdir(place) else ["--ro-bind", os.devnull, place]
+    told += _mounts(cover)
     for file in (os.path.realpath(path) for path in cover.files if path.is_file()):
         told += ["--ro-bind", os.devnull, file]
     if (program := seccomp.build(Tier.STRICT, resident=True)) is not None:
         told += ["--seccomp", str(launch.pass_on(memory_file(program)))]
     return [*told, "--", *argv]
+
+
+def _mounts(cover: Cover) -> list[str]:
+    """Return what bubblewrap is told to cover, and to leave open to change, outer ones first."""
+    hidden = {_real(folder) for folder in cover.folders if folder.is_dir()}
+    opened = {_real(folder) for folder in cover.open if folder.is_dir()}
+    named = {_real(path) for path in cover.writable}
+    for path in named:
+        installation.refuse_inside(path)
+        if path == Path("/") or path.is_relative_to("/proc") or path.is_relative_to("/sys"):
+            raise RootRefused(f"{path} belongs to the system. Name the folders that the program is to change.")
+        if any(_lies_in(path, folder) for folder in hidden):
+            raise RootRefused(f"{path} holds files of Palyra itself, which no program may change. Use another folder.")
+    free = {path for path in named | {_real(Path(name)) for name in TEMPORARY} if path.exists()} | opened
+    fixed = {folder for folder in installation.folders() if any(_lies_in(folder, place) for place in free)}
+    # What is mounted can not be renamed, so nothing can be put in the place of such a folder.
+    parents = {place for folder in hidden | fixed for place in folder.parents}
+    above = {place for place in parents if any(_lies_in(place, one) for one in free)}
+    told = []
+    for place in sorted(free | above | hidden | fixed, key=lambda path: len(path.parts)):
+        if place in hidden:
+            told += ["--perms", "0755", "--size", "65536", "--tmpfs", str(place)]
+        else:
+            told += ["--ro-bind" if place in fixed else "--bind", str(place), str(place)]
+    return told + [word for folder in sorted(hidden) for word in ("--remount-ro", str(folder))]
+
+
+def _messengers() -> list[str]:
+    """Return where programs listen that start others on request, outside of every sandbox."""
+    user = os.getuid()
+    places = [f"/run/user/{user}", *(("/run/dbus", "/run/systemd/private") if user == 0 else ())]
+    return [place for place in places if os.path.exists(place)]
+
+
+def _lies_in(path: Path, folder: Path) -> bool:
+    return path == folder or folder in path.parents
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))

@@ -100,7 +100,7 @@ def arguments(
         if mount.covered:
             told += ["--perms", "0755", "--size", "65536", "--tmpfs", str(mount.path)]
             continue
-        bind, source = ("--ro-bind" if job.read_only else "--bind"), str(mount.path)
+        bind, source = ("--ro-bind" if job.read_only or mount.is_fixed else "--bind"), str(mount.path)
         if by_descriptor and mount.opened is not None:
             # Bubblewrap compares what it has mounted with what was opened, and runs nothing if they differ.
             bind, source = f"{bind}-fd", str(mount.opened)

@@ -113,7 +113,7 @@ async def keeping(folder: Path, engine: Engine, **wanted: McpServer) -> AsyncIte
     clock, used = SystemClock(), Used()
     secrets = Secrets(engine, KeyPlace(home.vault_key, reference=None), clock=clock, used=used)
     referred = Referred(home, owner=OWNER, secrets=secrets, used=used)
-    orders = Orders(referred, folder=folder, own_ports=lambda: (PALYRAS_PORT,))
+    orders = Orders(referred, folder=folder, caches=home.path / "mcp", own_ports=lambda: (PALYRAS_PORT,))
     around = Surroundings(
         order=orders,
         hide=referred.hide,

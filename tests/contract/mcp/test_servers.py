@@ -3,11 +3,13 @@
 import asyncio
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import msgspec
 import pytest
 
+import palyra
 from palyra.core.ids import PrincipalId
 from palyra.core.mcp import ServerState, ToolState
 from palyra.core.secret import SecretScope
@@ -18,7 +20,7 @@ from palyra.runs.mcp import McpDefinitionChanged, McpToolNotFound
 from palyra.sandbox.base import Tier
 from palyra.sandbox.tiers import lack
 from palyra.tools.mcp import server as kept_server
-from tests.contract.mcp.conftest import OWNER, SUPPORT, Keep, notebook
+from tests.contract.mcp.conftest import OWNER, SUPPORT, Keep, hostile, notebook
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.timeout(60)
@@ -128,7 +130,10 @@ async def test_only_what_is_configured_is_in_the_environment(
         "C": "key-from-the-vault",
         "D": "localhost:80",
     }
-    assert set(found) - set("ABCD") <= {"PATH", "HOME", "USER", "LANG", "TMPDIR", "LC_CTYPE", "PWD"}
+    assert set(found) - set("ABCD") <= {
+        *("PATH", "HOME", "USER", "LANG", "TMPDIR", "LC_CTYPE", "PWD"),
+        *("XDG_CACHE_HOME", "npm_config_cache"),
+    }
     assert "key-from" not in hidden
 
 
@@ -163,9 +168,27 @@ async def test_palyras_own_files_and_processes_are_out_of_reach(
         token = await kept.call("mcp.s.look", {"path": str(kept.home.path / "token")})
         around = await kept.call("mcp.s.look", {"path": str(tmp_path / "beside")})
         seen = await kept.call("mcp.s.processes")
-    assert (inside.text, token.text) == ("", "FileNotFoundError")
+    assert (inside.text, token.text) == ("mcp", "FileNotFoundError"), "only the folder with its own cache is there"
     assert around.text == "the owner's own"
     assert len(seen.text.split()) < 10
+
+
+@needs_bwrap
+async def test_a_program_changes_what_the_owner_has_named_and_no_code_of_palyras(
+    sqlite: SqliteEngine, keep: Keep, tmp_path: Path
+) -> None:
+    with tempfile.TemporaryDirectory(prefix=".palyra-test-", dir=Path.home()) as name:
+        named, other = Path(name, "named"), Path(name, "other")
+        for folder in (named, other):
+            folder.mkdir()
+        code = [palyra.__file__, os.__file__, pytest.__file__, f"{sys.prefix}/bin/palyra", sys.executable]
+        tried = [*code, *(str(Path(file).parent / "was_here.pth") for file in code)]
+        tried += [str(named / "x"), str(other / "x"), str(Path.home() / ".bashrc"), str(tmp_path / "x")]
+        asked = hostile("writer", *tried, sandbox="strict", writable=(str(named), str(tmp_path)))
+        async with keep(sqlite, s=asked) as kept:
+            await kept.accepts()
+            changed = (await kept.call("mcp.s.echo")).text.split()
+    assert changed == [str(named / "x"), str(tmp_path / "x")]
 
 
 async def test_risk_is_high_unless_the_owner_says_otherwise(sqlite: SqliteEngine, keep: Keep) -> None:

@@ -1,11 +1,14 @@
 """Known ways out of a sandbox: each must fail, in every tier that confines."""
 
 import asyncio
+import os
 import platform
+import sys
 from pathlib import Path
 
 import pytest
 
+import palyra
 from palyra.home import Home
 from palyra.sandbox.base import Job, RootRefused, Tier
 from palyra.sandbox.places import Private
@@ -133,3 +136,33 @@ async def test_a_link_to_the_home_may_not_lie_in_the_workspace(tier: Tier, tmp_p
         await sandbox.run(Job(argv=("/bin/true",), roots=(Root(root),), folder=root))
     inside = Job(argv=("/bin/true",), roots=(Root(home / "workspace"),), folder=real / "workspace")
     assert (await sandbox.run(inside)).exit_code == 0
+
+
+@pytest.mark.parametrize("place", ["tools/palyra", "", "src"])
+async def test_what_palyra_runs_from_is_only_read_in_a_workspace(tier: Tier, tmp_path: Path, place: str) -> None:
+    root = tmp_path / "u"
+    (root / "src").mkdir(parents=True)
+    fixed = root / place
+    fixed.mkdir(parents=True, exist_ok=True)
+    (fixed / "module.py").write_text("as it was\n")
+    sandbox = ProcessSandbox(tier, private=Private(fixed=(fixed,)))
+    command = (
+        f"cat {fixed}/module.py; cd {fixed}; echo x >> module.py; echo x > sitecustomize.py; mkdir __pycache__;"
+        f" cd {root}; mv tools other; mv {fixed} other; rm -r {fixed}; echo y > {root}/work; true"
+    )
+    job = Job(argv=("/bin/bash", "-c", command), roots=(Root(root),), folder=root)
+    if tier is Tier.GUARDED:
+        with pytest.raises(RootRefused, match="runs from"):
+            await sandbox.run(job)
+        return
+    outcome = await sandbox.run(job)
+    assert outcome.stdout.text == "as it was\n"
+    assert (fixed / "module.py").read_text() == "as it was\n"
+    assert not (fixed / "sitecustomize.py").exists()
+    assert (root / "work").exists() is (place != ""), "around it, programs work"
+
+
+def test_the_sandbox_of_a_daemon_keeps_what_it_runs_from(tmp_path: Path) -> None:
+    kept = private_to(Home(tmp_path)).fixed
+    used = [Path(os.path.realpath(file)) for file in (palyra.__file__, os.__file__, pytest.__file__, sys.prefix)]
+    assert all(any(file.is_relative_to(folder) for folder in kept) for file in used), kept

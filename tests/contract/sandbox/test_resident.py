@@ -1,13 +1,29 @@
 """Programs that stay see the machine as its owner does, and Palyra's folders neither there nor elsewhere."""
 
 import asyncio
+import os
 import resource
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-from palyra.sandbox.base import Tier
+import pytest
+
+import palyra
+from palyra.sandbox import installation
+from palyra.sandbox.base import RootRefused, Tier
 from palyra.sandbox.descriptors import INHERITED
 from palyra.sandbox.resident import Cover, Staying, start
 from tests.contract.sandbox.conftest import SECRET, require
+
+
+@pytest.fixture
+def own_folder() -> Iterator[Path]:
+    """A folder that no program is given as one for temporary files."""
+    require(Tier.STRICT)
+    with tempfile.TemporaryDirectory(prefix=".palyra-test-", dir=Path.home()) as name:
+        yield Path(name)
 
 
 async def test_the_way_to_a_covered_folder_can_not_be_exchanged(tmp_path: Path) -> None:
@@ -46,3 +62,72 @@ async def test_a_program_begins_with_the_descriptors_that_the_daemon_was_started
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert said.read_text().split() == [str(INHERITED), str(hard)]
+
+
+async def outcome_of(command: str, cover: Cover) -> str:
+    """Run a command as a program that stays, to its end; return what it said on its standard output."""
+    resident = await start(Staying(("/bin/bash", "-c", command), cover=cover), most_bytes=1 << 20)
+    try:
+        said = await resident.reader.read()
+        await resident.ended()
+    finally:
+        resident.stop()
+    return said.decode()
+
+
+async def test_a_program_changes_only_what_was_named(own_folder: Path) -> None:
+    named, other = own_folder / "named", own_folder / "other"
+    for folder in (named, other):
+        folder.mkdir()
+    (other / ".bashrc").write_text("as it was\n")
+    command = (
+        f"cd {own_folder}; echo x >> other/.bashrc; mkdir other/bin; mv other another; ln other/.bashrc named/l;"
+        " echo done > named/work; echo x > /dev/shm/x && echo shared; mktemp -d >/dev/null && echo temporary"
+    )
+    said = await outcome_of(command, Cover(writable=(named,)))
+    assert said == "shared\ntemporary\n"
+    assert (named / "work").read_text() == "done\n"
+    assert (other / ".bashrc").read_text() == "as it was\n"
+    assert [path.name for path in other.iterdir()] == [".bashrc"]
+
+
+async def test_what_palyra_runs_from_is_never_changed(
+    own_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither where the owner lets a program write around it, nor in a folder for temporary files."""
+    places = [own_folder / "tools/palyra", tmp_path / "venv"]
+    for place in places:
+        place.mkdir(parents=True)
+        (place / "module.py").write_text("as it was\n")
+    monkeypatch.setattr(installation, "folders", lambda: tuple(places))
+    tries = [
+        f"echo x >> {place}/module.py; echo x > {place}/sitecustomize.py; mv {place} {place}-old; mv {place.parent}"
+        f" {place.parent}-old; rm -r {place}; chmod 777 {place}; mkdir -p {place}/__pycache__"
+        for place in places
+    ]
+    await outcome_of("; ".join(tries) + f"; echo done > {own_folder}/work", Cover(writable=(own_folder,)))
+    assert (own_folder / "work").read_text() == "done\n"
+    for place in places:
+        assert [path.name for path in place.iterdir()] == ["module.py"]
+        assert (place / "module.py").read_text() == "as it was\n"
+    with pytest.raises(RootRefused, match="runs from"):
+        await outcome_of("true", Cover(writable=(places[0],)))
+
+
+@pytest.mark.parametrize("name", ["/", "/proc", "/sys/fs/cgroup"])
+async def test_the_system_is_not_named(own_folder: Path, name: str) -> None:
+    with pytest.raises(RootRefused):
+        await outcome_of("true", Cover(writable=(Path(name),)))
+
+
+async def test_no_folder_of_palyras_is_named(own_folder: Path) -> None:
+    with pytest.raises(RootRefused):
+        await outcome_of("true", Cover(folders=(own_folder,), writable=(own_folder / "policy",)))
+
+
+async def test_this_test_runs_from_folders_that_no_program_changes(own_folder: Path) -> None:
+    files = [palyra.__file__, sys.executable, os.__file__, f"{sys.prefix}/bin/palyra"]
+    folders = await asyncio.to_thread(installation.folders)
+    tries = [f"echo >> {file} && echo changed {file}" for file in files]
+    tries += [f"echo > {folder}/was-here && echo changed {folder}" for folder in folders]
+    assert await outcome_of("; ".join(tries), Cover()) == ""

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from pathlib import Path
 
 import msgspec
 
@@ -199,6 +200,16 @@ class Server:
     def _is_covered(self) -> bool:
         return self.settings.command is not None and self.settings.sandbox == "strict"
 
+    def _cover(self, order: JsonObject) -> Cover:
+        """Return what its program does not see, and what it may change. Blocks."""
+        cover = self._around.cover()
+        return replace(
+            cover,
+            network=self.settings.network,
+            open=(*cover.open, Path(order["cache"])),
+            writable=tuple(Path(path).expanduser() for path in self.settings.writable),
+        )
+
     async def _connected(self) -> Connection:
         try:
             async with asyncio.timeout(READY_SECONDS if self._state is ServerState.STARTING else 0.01):
@@ -217,7 +228,7 @@ class Server:
         covered = self._is_covered
         staying = Staying(
             argv=(sys.executable, *WORKER),
-            cover=replace(self._around.cover(), network=self.settings.network) if covered else None,
+            cover=await asyncio.to_thread(self._cover, order) if covered else None,
             bounds=self._around.bounds,
         )
         resident = await start(staying, most_bytes=MOST_LINE_BYTES)

@@ -17,6 +17,7 @@ from palyra.core.effect import Effect
 from palyra.core.errors import Denied, Unavailable
 from palyra.core.manifest import Manifest
 from palyra.core.tool import JsonObject, Runtime, ToolSpec
+from palyra.sandbox import installation
 from palyra.sandbox.places import links_on_the_way
 from palyra.sandbox.wasm import COMPILE_SECONDS, GivenFolder, ModuleJob, ModuleOutcome
 from palyra.tools.base import Tool, ToolContext
@@ -156,6 +157,9 @@ def _folders(plugin: Plugin, entry: PluginTool, context: ToolContext) -> tuple[G
             if any(_holds(root, own) for own in context.workspace.forbidden.folders):
                 raise WorkspaceTooWide
             found.append(GivenFolder(root, folder.seen_as if place == 1 else f"{folder.seen_as}-{place}", writable))
+    for given in found:
+        if given.writable:
+            installation.refuse_around(given.path.resolve())
     return tuple(found)
 
 
