@@ -204,7 +204,7 @@ class Agents:
             raise AgentInvalid(f"An agent's name has 1 to {MAX_NAME_CHARS} characters; this one has {len(agent.name)}.")
         if len(agent.instructions.encode()) > MAX_INSTRUCTIONS_BYTES:
             raise AgentInvalid("An agent's instructions have at most 32 KiB. Put long material into the workspace.")
-        known = self._toolbox.catalog(None).names()
+        known = self._toolbox.catalog(None, who=agent.principal).names()
         for name in agent.tools or ():
             if name not in known:
                 close = difflib.get_close_matches(name, known, n=1)

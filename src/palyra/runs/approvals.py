@@ -131,7 +131,7 @@ class Approvals:
 
     def _check_fit(self, asked: Approval, arguments: JsonObject) -> None:
         """Refuse arguments that the tool can not be called with: they would use the question up for nothing."""
-        tools = self._toolbox.catalog(None)
+        tools = self._toolbox.catalog(None, who=asked.principal)
         if tools.get(asked.tool) is None:
             return  # its server may be away; when the call is due, that is looked at again
         fit = check(tools, ToolCall(call_id=asked.call_id, tool=asked.tool, arguments=arguments))

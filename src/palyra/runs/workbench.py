@@ -43,7 +43,7 @@ class Workbench:
     def catalog(self, state: RunState, agent: Agent | None) -> Catalog:
         """Return the tools that a run of this agent may use now; none if the agent is gone, or the model is alone."""
         allowed = agent.tools if agent is not None and not state.brief.plain else ()
-        return self._toolbox.offer(allowed, state.found)
+        return self._toolbox.offer(allowed, state.found, who=state.principal)
 
     def context(self, state: RunState, agent: Agent | None) -> ToolContext:
         """Return what the tools of a run may reach: the agent's own folders, or the principal's."""

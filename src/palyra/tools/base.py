@@ -93,6 +93,8 @@ class Tool:
     """What carries it out."""
     manifest: Callable[[ToolContext], Manifest] | None = None
     """Returns what its calls in a run are bounded by; None for a tool that is no plugin's. Blocks."""
+    is_for: Callable[[PrincipalId | None], bool] | None = None
+    """Tells whether a principal may know of it and use it; None for a tool that is for everybody."""
 
     async def effect(self, context: ToolContext, given: msgspec.Struct) -> Effect:
         """Return what the call would do."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
+from palyra.core.ids import PrincipalId
 from palyra.tools import catalog, search
 from palyra.tools.base import Tool
 from palyra.tools.catalog import Catalog
@@ -25,18 +26,27 @@ class Toolbox:
         self._plain: dict[tuple[str, ...] | None, tuple[tuple[Tool, ...], Catalog]] = {}
         """What was offered last where nothing is added, for each list of tools, and what it was chosen from."""
 
-    def catalog(self, allowed: tuple[str, ...] | None) -> Catalog:
-        """Return the tools of these names, all for None. A name that is not there now is passed over."""
-        added = [tool for source in self._sources for tool in source()]
-        return Catalog(tool for tool in (*added, *catalog.BUILTIN) if allowed is None or tool.spec.name in allowed)
+    def catalog(self, allowed: tuple[str, ...] | None, *, who: PrincipalId | None = None) -> Catalog:
+        """Return the tools of these names, all for None. A name that is not there now is passed over.
 
-    def offer(self, allowed: tuple[str, ...] | None, found: tuple[str, ...] = ()) -> Catalog:
+        `who` is the principal they are shown to: without one, only those that are for everybody.
+        """
+        every = (*self._added(who), *catalog.BUILTIN)
+        return Catalog(tool for tool in every if allowed is None or tool.spec.name in allowed)
+
+    def _added(self, who: PrincipalId | None) -> list[Tool]:
+        every = (tool for source in self._sources for tool in source())
+        return [tool for tool in every if tool.is_for is None or tool.is_for(who)]
+
+    def offer(
+        self, allowed: tuple[str, ...] | None, found: tuple[str, ...] = (), *, who: PrincipalId | None = None
+    ) -> Catalog:
         """Return the tools of a run as its model sees them; `found` are those that searches have brought so far.
 
         The built-in ones are always there. The others are as long as they are few. If they are many, there is a tool to
         find them with instead, also for an agent whose list does not name it.
         """
-        every = [tool for source in self._sources for tool in source()]
+        every = self._added(who)
         if not every:
             return self._offer_builtin(allowed)
         builtin = [tool for tool in catalog.BUILTIN if allowed is None or tool.spec.name in allowed]
@@ -64,9 +74,9 @@ class Toolbox:
         self._plain[allowed] = catalog.BUILTIN, chosen
         return chosen
 
-    def is_searched(self, allowed: tuple[str, ...] | None) -> bool:
+    def is_searched(self, allowed: tuple[str, ...] | None, *, who: PrincipalId | None = None) -> bool:
         """Tell whether there are so many tools that some are found by search only."""
-        return bool(self.offer(allowed).hidden)
+        return bool(self.offer(allowed, who=who).hidden)
 
 
 def _are_few(tools: Iterable[Tool]) -> bool:

@@ -89,13 +89,14 @@ class Keeping:
     def tool(self, tool: str, name: str = "s") -> McpTool:
         return next(one for one in self.servers.get(name).in_full().tools if one.tool == tool)
 
-    def names(self) -> list[str]:
+    def names(self, who: PrincipalId = OWNER) -> list[str]:
         """The tools of servers that agents are offered."""
-        return [name for name in Toolbox(self.servers.tools).catalog(None).names() if name.startswith("mcp.")]
+        every = Toolbox(self.servers.tools).catalog(None, who=who).names()
+        return [name for name in every if name.startswith("mcp.")]
 
     async def call(self, tool: str, arguments: JsonObject | None = None, **context: Any) -> Finished:
         """Call a tool as a run does."""
-        catalog = Toolbox(self.servers.tools).catalog(None)
+        catalog = Toolbox(self.servers.tools).catalog(None, who=context.pop("who", OWNER))
         call = ToolCall(call_id=CallId("c1"), tool=tool, arguments=arguments or {})
         done = await execute(call, catalog=catalog, context=context.get("context", self.context), timeout_ms=10_000)
         assert isinstance(done, Finished)

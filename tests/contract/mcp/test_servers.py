@@ -23,6 +23,8 @@ from palyra.tools.mcp import server as kept_server
 from tests.contract.mcp.conftest import OWNER, SUPPORT, Keep, hostile, notebook
 from tests.support.eventually import eventually
 
+BEN, CID = PrincipalId("user:ben"), PrincipalId("user:cid")
+
 pytestmark = pytest.mark.timeout(60)
 
 # In CI it may not be missing: there the test runs, and fails.
@@ -210,11 +212,15 @@ async def test_others_may_use_a_server_only_if_the_owner_says_so(sqlite: SqliteE
         await kept.accepts("note")
         await kept.accepts("note", name="t")
         theirs = {**{name: getattr(kept.context, name) for name in kept.context.__slots__}}
-        ben = type(kept.context)(**{**theirs, "principal": PrincipalId("user:ben")})
+        ben = type(kept.context)(**{**theirs, "principal": BEN})
         refused = await kept.call("mcp.s.note", {"text": "a"}, context=ben)
         allowed = await kept.call("mcp.t.note", {"text": "a"}, context=ben)
+        unseen = await kept.call("mcp.s.note", {"text": "a"}, context=ben, who=BEN)
+        assert [kept.names(who) for who in (OWNER, BEN, CID)] == [["mcp.s.note", "mcp.t.note"], ["mcp.t.note"], []]
     assert (refused.outcome, allowed.outcome) == (Outcome.ERROR, Outcome.OK)
     assert "is the owner's" in refused.text
+    assert unseen.text.startswith("There is no tool 'mcp.s.note'. Did you mean mcp.t.note")
+    assert "mcp.s" not in unseen.text.partition(". ")[2]
 
 
 async def test_the_configuration_narrows_what_may_be_used(sqlite: SqliteEngine, keep: Keep) -> None:

@@ -202,7 +202,7 @@ class ModelStep:
         return broken
 
     def _tools(self, state: RunState, seen: Seen, brought: tuple[str, ...]) -> tuple[ToolSpec, ...]:
-        own = () if state.brief.plain else self._toolbox.offer(seen.agent.tools, brought).specs()
+        own = () if state.brief.plain else self._toolbox.offer(seen.agent.tools, brought, who=state.principal).specs()
         # The same value as before where nothing is added: what was measured of it still holds.
         return (*own, *(tool.spec() for tool in state.brief.tools)) if state.brief.tools else own
 
@@ -248,7 +248,7 @@ class ModelStep:
 
     async def _found(self, state: RunState, allowed: tuple[str, ...] | None) -> tuple[str, ...]:
         """Return the tools that searches have brought: in the run, and before its first turn those of the session."""
-        if state.brief.plain or state.turns > 0 or not self._toolbox.is_searched(allowed):
+        if state.brief.plain or state.turns > 0 or not self._toolbox.is_searched(allowed, who=state.principal):
             return state.found
 
         def query(conn: Connection) -> list[Entry]:

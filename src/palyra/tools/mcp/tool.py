@@ -32,8 +32,12 @@ def make(tool: McpTool, server: McpServer, *, owner: PrincipalId, call: Call) ->
     """Return what agents are offered of a tool that was accepted."""
     spec = ToolSpec(name=tool.name, description=tool.description, parameters=tool.parameters, risk=tool.risk)
 
+    def is_for(principal: PrincipalId | None) -> bool:
+        return principal == owner or bool({"*", principal} & set(server.principals))
+
     def check(context: ToolContext) -> None:
-        if context.principal != owner and not {"*", context.principal} & set(server.principals):
+        # Nobody else is shown the tool; a call that was judged before the settings changed comes here.
+        if not is_for(context.principal):
             raise McpNotYours
 
     async def preview(context: ToolContext, given: Any) -> Effect:
@@ -58,6 +62,7 @@ def make(tool: McpTool, server: McpServer, *, owner: PrincipalId, call: Call) ->
         preview=preview,
         label=labels.WEB,
         runtime=Runtime.MCP,
+        is_for=is_for,
     )
 
 

@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from palyra.core.brief import NO_BRIEF, Brief, ClientTool
+from palyra.core.ids import PrincipalId
 from palyra.gateway.http.openai import tools
 from palyra.gateway.http.openai.models import Target
 from palyra.gateway.http.openai.options import Schema, options_of
@@ -26,9 +27,9 @@ class Wanted(Struct, frozen=True, kw_only=True):
     stop: str | list[str] | None = None
 
 
-def brief_of(wanted: Wanted, target: Target, *, toolbox: Toolbox) -> Brief:
+def brief_of(wanted: Wanted, target: Target, *, toolbox: Toolbox, who: PrincipalId) -> Brief:
     """Return how the caller is to be answered, or raise `ParameterRefused`."""
-    tools.check(wanted.tools, taken=lambda: () if target.plain else toolbox.catalog(None).names())
+    tools.check(wanted.tools, taken=lambda: () if target.plain else toolbox.catalog(None, who=who).names())
     offered = tools.offer(wanted.tools, choice=wanted.choice, named=wanted.named, plain=target.plain)
     brief = Brief(
         model=target.model,

@@ -55,6 +55,8 @@ class Chat:
             said,
             manner,
             agent=target.agent,
-            brief=brief_of(wanted_of(asked, system=talk.instructions()), target, toolbox=self._parts.toolbox),
+            brief=brief_of(
+                wanted_of(asked, system=talk.instructions()), target, toolbox=self._parts.toolbox, who=principal
+            ),
             pictures=pictures.found,
         )

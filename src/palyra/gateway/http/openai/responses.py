@@ -121,7 +121,9 @@ class Responses:
             said,
             manner,
             agent=target.agent,
-            brief=brief_of(wanted_of(asked, system=talk.instructions()), target, toolbox=self._parts.toolbox),
+            brief=brief_of(
+                wanted_of(asked, system=talk.instructions()), target, toolbox=self._parts.toolbox, who=principal
+            ),
             pictures=pictures.found,
         )
 

@@ -21,6 +21,7 @@ from palyra.gateway.http.openai.pictures import MOST_PICTURES, Pictures
 from palyra.gateway.http.openai.request import MOST_VALUES, parse, read_json
 from palyra.gateway.status import RequestTooLarge
 from palyra.tools.toolbox import BUILTIN_ONLY
+from tests.support.builders import ANA
 
 PLAIN, AGENT = Target(model="acme/large"), Target()
 WEATHER = {"type": "function", "function": {"name": "weather"}}
@@ -42,7 +43,7 @@ def response(body: dict[str, Any], *, target: Target = AGENT, named: bool = Fals
 
 def _understood(talk: Conversation, wanted: Wanted, target: Target, *, named: bool) -> tuple[Asked, Wanted, Any]:
     said = talk.end(param="m") if named else talk.whole(param="m")
-    return said, wanted, brief_of(wanted, target, toolbox=BUILTIN_ONLY)
+    return said, wanted, brief_of(wanted, target, toolbox=BUILTIN_ONLY, who=ANA)
 
 
 def a_chat(**more: Any) -> dict[str, Any]:
