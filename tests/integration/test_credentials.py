@@ -5,6 +5,7 @@ import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from palyra.core.agent import Agent
@@ -32,6 +33,11 @@ pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="there i
 VALUE = "ghp-hunter2/hunter2+hunter2"
 HOST = "api.example.org"
 SENT = SecretScope(hosts=(HOST,), header="X-Key", format="token {}")
+
+
+def at_port(scope: SecretScope, port: int) -> SecretScope:
+    """Return the scope with its hosts at a port, where the site of a test is."""
+    return msgspec.structs.replace(scope, hosts=tuple(f"{host}:{port}" for host in scope.hosts))
 
 
 @pytest.fixture
@@ -95,7 +101,7 @@ async def kept_text(world: World) -> str:
 @pytest.mark.parametrize("path", ["/", "/long"])
 async def test_the_host_gets_it_and_nobody_sees_it(begin: Begin, site: Site, egress: Egress, path: str) -> None:
     world = await begin(fetches(site, path), egress=egress)
-    await world.secrets.set(ANA, "github", VALUE.encode(), SENT)
+    await world.secrets.set(ANA, "github", VALUE.encode(), at_port(SENT, site.port))
     said = await world.say("Look.")
     asked = await question(world, said)
     assert asked.effect is not None
@@ -122,7 +128,7 @@ async def test_one_that_was_changed_after_the_question_is_asked_about_anew(
     asked = await question(world, said)
     assert asked.effect is not None
     assert asked.effect.credentials == ()
-    await world.secrets.set(ANA, "github", VALUE.encode(), SENT)
+    await world.secrets.set(ANA, "github", VALUE.encode(), at_port(SENT, site.port))
     finished = await allowed(world, said)
     assert finished.outcome is Outcome.DENIED
     assert site.asked == []
@@ -140,7 +146,7 @@ async def test_one_that_was_set_after_the_call_was_allowed_stays_at_home(
         nonlocal set_meanwhile
         if not set_meanwhile and any(["policy_decided" in await world.kinds(run) for run in await world.runs()]):
             set_meanwhile = True
-            await world.secrets.set(ANA, "github", VALUE.encode(), SENT)
+            await world.secrets.set(ANA, "github", VALUE.encode(), at_port(SENT, site.port))
 
     world.line.before_write = before_write
     said = await world.say("Look.")
@@ -158,7 +164,7 @@ async def test_what_was_allowed_without_it_is_not_allowed_with_it(begin: Begin, 
     assert without.effect.kind == f"host:https://{HOST}:{site.port}"
     await world.approvals.resolve(ANA, without.approval_id, allow=True)
     await world.ended(first)
-    await world.secrets.set(ANA, "github", VALUE.encode(), SENT)
+    await world.secrets.set(ANA, "github", VALUE.encode(), at_port(SENT, site.port))
     second = await world.say("Look again.")
     with_it = await question(world, second)
     assert with_it.effect is not None
@@ -170,7 +176,7 @@ async def test_changing_something_with_it_is_of_high_risk(
     begin: Begin, site: Site, egress: Egress, method: str
 ) -> None:
     world = await begin(fetches(site, method=method), egress=egress)
-    await world.secrets.set(ANA, "github", VALUE.encode(), SENT)
+    await world.secrets.set(ANA, "github", VALUE.encode(), at_port(SENT, site.port))
     world.inbox = True
     asked = await question(world, await world.say("Do it."))
     assert asked.effect is not None
@@ -189,7 +195,7 @@ async def test_a_policy_can_speak_of_it(begin: Begin, site: Site, egress: Egress
             )
         )
     )
-    await world.secrets.set(ANA, "github", VALUE.encode(), SENT)
+    await world.secrets.set(ANA, "github", VALUE.encode(), at_port(SENT, site.port))
     said = await world.say("Look.")
     await world.ended(said)
     (decided,) = [event for event in await world.events(said) if isinstance(event, PolicyDecided)]
@@ -205,8 +211,9 @@ async def test_a_policy_can_speak_of_it(begin: Begin, site: Site, egress: Egress
         (SecretScope(hosts=(HOST,), agents=(AgentId("01JGKK8F5E000000000000000A"),)), ANA),
         (SecretScope(hosts=()), ANA),
         (SENT, BEN),
+        (SENT, "another port"),
     ],
-    ids=["another host", "another tool", "another agent", "no host", "another person's"],
+    ids=["another host", "another tool", "another agent", "no host", "another person's", "another port"],
 )
 async def test_one_that_is_not_meant_for_the_request_stays_at_home(
     begin: Begin, site: Site, egress: Egress, *, scope: SecretScope, whose: str
@@ -214,6 +221,7 @@ async def test_one_that_is_not_meant_for_the_request_stays_at_home(
     world = await begin(fetches(site), egress=egress)
     other = Agent(agent_id=AgentId("01JGKK8F5E000000000000000A"), principal=ANA, name="other", instructions="")
     await world.engine.write(lambda conn: agents.put(conn, other))
+    scope = scope if whose == "another port" else at_port(scope, site.port)
     await world.secrets.set(BEN if whose == BEN else ANA, "github", VALUE.encode(), scope)
     finished = await allowed(world, await world.say("Look."))
     assert finished.outcome is Outcome.OK
@@ -229,7 +237,7 @@ async def test_without_tls_it_stays_at_home_and_is_not_spoken_of(begin: Begin, e
         world = await begin(
             first_calls(Call(tool="http.fetch", arguments={"url": f"http://{HOST}:{port}/"})), egress=egress
         )
-        await world.secrets.set(ANA, "github", VALUE.encode(), SENT)
+        await world.secrets.set(ANA, "github", VALUE.encode(), at_port(SENT, port))
         said = await world.say("Look.")
         asked = await question(world, said)
         assert asked.effect is not None
@@ -242,7 +250,7 @@ async def test_a_vault_whose_key_is_gone_sends_nothing_and_says_why(
     begin: Begin, site: Site, egress: Egress, workspace: Path
 ) -> None:
     world = await begin(fetches(site), egress=egress)
-    await world.secrets.set(ANA, "github", VALUE.encode(), SENT)
+    await world.secrets.set(ANA, "github", VALUE.encode(), at_port(SENT, site.port))
     (workspace.parent / "vault.key").unlink()
     finished = await allowed(world, await world.say("Look."))
     assert finished.outcome is Outcome.ERROR
@@ -252,7 +260,7 @@ async def test_a_vault_whose_key_is_gone_sends_nothing_and_says_why(
 
 async def test_a_short_value_is_hidden_with_its_header(begin: Begin, site: Site, egress: Egress) -> None:
     world = await begin(fetches(site), egress=egress)
-    await world.secrets.set(ANA, "door", b"4711", SecretScope(hosts=(HOST,)))
+    await world.secrets.set(ANA, "door", b"4711", at_port(SecretScope(hosts=(HOST,)), site.port))
     finished = await allowed(world, await world.say("Look."))
     assert b"Authorization: Bearer 4711\r\n" in site.asked[0]
     assert "Authorization: [secret door]" in finished.text

@@ -12,11 +12,13 @@ MAX_VALUE_BYTES = 64 * 1024
 MAX_HEADER_BYTES = 8 * 1024
 MAX_ENTRIES = 50
 """How many hosts, agents or tools one secret may name."""
+MAX_PORT = 65535
 PLACE = "{}"
 """Stands for the value in a format."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _HOST = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
+_PORT = re.compile(r"[1-9][0-9]{0,4}", re.ASCII)
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 _TOOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}")
 _PRINTABLE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
@@ -43,7 +45,7 @@ class SecretScope(Struct, frozen=True, kw_only=True):
     """What a secret may be used for. Without a host no tool ever gets it: only the configuration can name it."""
 
     hosts: tuple[str, ...] = ()
-    """The hosts to which a tool may send it, each by its full name."""
+    """The hosts to which a tool may send it, each by its full name, and with its port if that is not 443."""
     header: str = "Authorization"
     """The header in which it is sent."""
     format: str = "Bearer {}"
@@ -130,16 +132,22 @@ def check_value(value: bytes, scope: SecretScope) -> bytes:
 
 
 def host_name(host: str) -> str:
-    """Return a host's name in its one form: small letters, no dot at its end, beyond ASCII as in the DNS."""
+    """Return a host's name in its one form: small letters, no dot at its end, beyond ASCII as in the DNS.
+
+    With a port, as in `api.example.org:8443`, it is another service; without one the port is 443.
+    """
+    whole, colon, port = host.partition(":")
     try:
-        name = host.rstrip(".").encode("idna").decode("ascii").lower()
+        name = whole.rstrip(".").encode("idna").decode("ascii").lower()
     except UnicodeError:
         name = ""
-    if not _HOST.fullmatch(name):
+    has_port = _PORT.fullmatch(port) and int(port) <= MAX_PORT and port != "443"
+    if not _HOST.fullmatch(name) or (colon and not has_port):
         raise SecretScopeInvalid(
-            f"{host[:80]!r} is no host: give its full name alone, as in api.example.org, without scheme, port or path."
+            f"{host[:80]!r} is no host: give its full name alone, as in api.example.org, without scheme or path, and"
+            " with a port only if that is not 443, as in api.example.org:8443."
         )
-    return name
+    return name + colon + port
 
 
 def may_use(scope: SecretScope, *, host: str, agent_id: AgentId, tool: str) -> bool:

@@ -2,8 +2,9 @@
 
 A URL is taken apart in one way, its host is resolved once, every answer is judged, and the connection goes to one of
 the addresses that were judged, with the name in `Host` and in the TLS handshake. If one answer of several is refused,
-all are: a name that leads inside and outside is a trick. A redirect is a new request, checked from the start. Proxies
-that the environment names are not used.
+all are: a name that leads inside and outside is a trick. A redirect is followed within its origin (scheme, host and
+port) only, and checked from the start; what was allowed is that origin, and nothing that was sent goes to another.
+Proxies that the environment names are not used.
 """
 
 import asyncio
@@ -41,8 +42,6 @@ _OURS = frozenset(
     " proxy-authorization proxy-connection".split()
 )
 """Headers that belong to the connection, which no caller sets."""
-_PERSONAL = frozenset({"authorization", "cookie"})
-"""Headers that stay with the host that they were meant for."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -97,8 +96,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     credentials: Mapping[str, str] = field(default_factory=dict)
-    """Headers that prove who asks, in the place of others of these names. They are sent over TLS only, and only to the
-    very host and port of the URL, wherever it redirects to."""
+    """Headers that prove who asks, in the place of others of these names. They are sent over TLS only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +114,7 @@ class Answer:
     url: str
     response: Response
     leads_to: str = ""
-    """Where a redirect goes that was not followed: its host is not among those allowed, or TLS would be given up."""
+    """Where a redirect goes that was not followed, since it leaves the origin."""
 
 
 async def look_up(host: str, port: int) -> list[str]:
@@ -173,28 +171,23 @@ class Egress:
         return Pinned(target, tuple(found[:MOST_ADDRESSES]))
 
     async def send(self, request: Request, *, allowed: frozenset[str] | None = None) -> Answer:
-        """Send a request and follow where it leads, as long as every hop may be reached."""
-        target, headers = parse(request.url), _checked(request.headers)
-        method, body = request.method, request.body
-        proven, credentials = target, _checked(request.credentials)
+        """Send a request and follow redirects within its origin."""
+        target, credentials = parse(request.url), _checked(request.credentials)
         if credentials and target.scheme != "https":
             raise CredentialsRefused
+        headers = _with(_checked(request.headers), credentials)
+        method, body = request.method, request.body
         try:
             async with asyncio.timeout(self._reach.seconds):
                 for _ in range(self._reach.redirects + 1):
                     pinned = await self.pin(target, allowed=allowed)
-                    is_proven = (target.scheme, target.host, target.port) == ("https", proven.host, proven.port)
-                    sent = _with(headers, credentials) if is_proven else headers
-                    response = await self._ask(pinned, method, sent, body)
+                    response = await self._ask(pinned, method, headers, body)
                     location = response.header("location")
                     if response.status not in _REDIRECTS or not location:
                         return Answer(target.url, response)
                     onward = follow(target, location)
-                    is_weaker = target.scheme == "https" and onward.scheme == "http"
-                    if is_weaker or (allowed is not None and onward.host not in allowed):
+                    if onward.origin != target.origin:
                         return Answer(target.url, response, leads_to=onward.url)
-                    if (onward.scheme, onward.host, onward.port) != (target.scheme, target.host, target.port):
-                        headers = {name: value for name, value in headers.items() if name.lower() not in _PERSONAL}
                     if response.status == 303 or (response.status in (301, 302) and method == "POST"):
                         method, body = "HEAD" if method == "HEAD" else "GET", b""
                         headers = {name: value for name, value in headers.items() if name.lower() != "content-type"}

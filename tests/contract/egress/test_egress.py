@@ -138,11 +138,6 @@ async def test_a_redirect_is_followed(site: Site, egress: Egress, status: int) -
 @pytest.mark.parametrize(
     ("location", "error"),
     [
-        ("http://127.0.0.1/", AddressRefused),
-        ("http://127.0.0.1:7717/console/v1/status", AddressRefused),
-        ("http://169.254.169.254/latest/meta-data/", AddressRefused),
-        ("http://[::1]/", AddressRefused),
-        ("http://inside.example/", AddressRefused),
         ("http://localhost/", HostInside),
         ("http://2130706433/", UrlRefused),
         ("http://0x7f.1/", UrlRefused),
@@ -152,9 +147,8 @@ async def test_a_redirect_is_followed(site: Site, egress: Egress, status: int) -
     ],
 )
 async def test_a_redirect_is_checked_from_the_start(
-    site: Site, names: Names, egress: Egress, *, location: str, error: type[Exception]
+    site: Site, egress: Egress, *, location: str, error: type[Exception]
 ) -> None:
-    names.answers["inside.example"] = [["10.0.0.1"]]
     site.redirect("/", location)
     with pytest.raises(error):
         await egress.send(at(site))
@@ -174,28 +168,39 @@ async def test_only_allowed_hosts_are_asked(site: Site, names: Names, egress: Eg
     assert names.asked == []
 
 
-async def test_a_redirect_to_a_host_that_is_not_allowed_is_told_and_not_followed(
-    site: Site, names: Names, egress: Egress
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize(
+    "location",
+    [
+        "http://other.example:{port}/page?x=1",
+        "http://site.example:{other}/",
+        "http://site.example/",
+        "https://site.example:{port}/",
+        "//other.example:{port}/",
+        "http://127.0.0.1/",
+        "http://127.0.0.1:7717/console/v1/status",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://[::1]/",
+        "http://inside.example/",
+    ],
+)
+async def test_a_redirect_to_another_origin_is_told_and_not_followed(
+    site: Site, names: Names, egress: Egress, *, location: str, status: int
 ) -> None:
-    site.redirect("/", "http://other.example/page?x=1")
-    answer = await egress.send(at(site), allowed=frozenset({"site.example"}))
-    assert answer.leads_to == "http://other.example/page?x=1"
-    assert answer.response.status == 302
-    assert names.asked == ["site.example"]
-
-
-async def test_credentials_stay_with_their_host(site: Site, names: Names, egress: Egress) -> None:
     names.answers["other.example"] = [["127.0.0.1"]]
-    site.redirect("/", f"http://other.example:{site.port}/next")
-    site.replies["/next"] = HELLO
-    headers = {"Authorization": "Bearer abc", "Cookie": "a=b", "X-Kept": "yes"}
-    await egress.send(Request(at(site).url, headers=headers))
-    first, second = site.asked
-    assert b"Bearer abc" in first
-    assert b"a=b" in first
-    assert b"Bearer abc" not in second
-    assert b"a=b" not in second
-    assert b"X-Kept: yes" in second
+    names.answers["inside.example"] = [["10.0.0.1"]]
+    other = Site()
+    async with await asyncio.start_server(other.serve, "127.0.0.1", 0) as server:
+        there = location.format(port=site.port, other=server.sockets[0].getsockname()[1])
+        site.redirect("/", there, status=status)
+        for allowed in (None, frozenset({"site.example"})):
+            request = Request(at(site).url, "POST", {"Authorization": "Bearer abc"}, b"payload")
+            answer = await egress.send(request, allowed=allowed)
+            assert answer.leads_to == (f"http:{there}" if there.startswith("//") else there)
+            assert answer.response.status == status
+        assert other.asked == []
+    assert len(site.asked) == 2
+    assert set(names.asked) == {"site.example"}
 
 
 async def test_what_was_sent_is_not_sent_again_unless_the_redirect_says_so(site: Site, egress: Egress) -> None:

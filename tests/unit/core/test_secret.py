@@ -54,7 +54,12 @@ def test_a_value_that_breaks_a_header_is_refused_where_it_would_be_sent(value: b
 
 @pytest.mark.parametrize(
     ("given", "kept"),
-    [("API.Example.org", "api.example.org"), ("example.org.", "example.org"), ("bücher.de", "xn--bcher-kva.de")],
+    [
+        ("API.Example.org", "api.example.org"),
+        ("example.org.", "example.org"),
+        ("bücher.de", "xn--bcher-kva.de"),
+        ("Example.org:8443", "example.org:8443"),
+    ],
 )
 def test_a_host_has_one_form(given: str, kept: str) -> None:
     assert host_name(given) == kept
@@ -69,6 +74,12 @@ def test_a_host_has_one_form(given: str, kept: str) -> None:
         "https://example.org",
         "example.org/x",
         "example.org:443",
+        "example.org:",
+        "example.org:0",
+        "example.org:08443",
+        "example.org:65536",
+        "example.org:8443:1",
+        "example.org:8443/x",
         "*.example.org",
         "a b",
         "[::1]",

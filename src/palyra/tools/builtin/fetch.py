@@ -43,10 +43,10 @@ async def _preview(context: ToolContext, given: Any) -> Effect:
     target = parse(given.url)
     writing = _sends(given)
     at_least = Risk.HIGH if writing else Risk.MEDIUM
-    names = await context.credentials.names(target.host, tool=NAME) if _proves(target) else ()
+    names = await context.credentials.names(_place(target), tool=NAME) if _proves(target) else ()
     credential = f" with your credential {', '.join(names)}" if names else ""
     # Leave to read from a host is no leave to send something to it, nor to do so in the person's name.
-    kind = f"host:{_place(target)} {given.method}" if writing else f"host:{_place(target)}"
+    kind = f"host:{_service(target)} {given.method}" if writing else f"host:{_service(target)}"
     return Effect(
         risk=highest([of_host(target.host, writing=writing)], at_least=at_least),
         summary=f"{given.method} {escape_start(target.url, SUMMARY_CHARS)}{credential}",
@@ -68,9 +68,8 @@ async def fetch(
 ) -> str:
     """Fetch a public web page or call a web API."""
     target = parse(url)
-    credentials = await context.credentials.headers(target.host, tool=NAME) if _proves(target) else {}
+    credentials = await context.credentials.headers(_place(target), tool=NAME) if _proves(target) else {}
     request = Request(target.url, method, headers, body.encode(), credentials)
-    # What was allowed is this host. Where it redirects elsewhere, that is a call of its own.
     answer = await context.egress.send(request, allowed=frozenset({target.host}))
     return await asyncio.to_thread(_told, answer, target)
 
@@ -80,9 +79,14 @@ def _sends(given: Any) -> bool:
     return given.method not in ("GET", "HEAD") or bool(given.body) or any(map(_OVERRIDES.fullmatch, given.headers))
 
 
-def _place(target: Target) -> str:
+def _service(target: Target) -> str:
     """Return what an answer is bound to: another port is another service, and without TLS anybody may be the host."""
     return target.host if target.scheme == "https" and target.port == PORTS["https"] else target.origin
+
+
+def _place(target: Target) -> str:
+    """Return what a credential is bound to: the host, and its port if that is not the usual one."""
+    return target.host if target.port == PORTS["https"] else f"{target.host}:{target.port}"
 
 
 def _proves(target: Target) -> bool:

@@ -96,6 +96,7 @@ async def test_credentials_go_with_the_request_over_tls_only() -> None:
     for url, sent in (
         ("https://example.org/", {"X-Key": "hunter2"}),
         ("http://example.org/", {}),
+        ("https://example.org:8443/", {}),
         ("https://other.org/", {}),
     ):
         egress = Canned(b"hello")
