@@ -116,7 +116,7 @@ class Agents:
     async def update(self, principal: PrincipalId, agent: Agent) -> Agent:
         """Replace an agent; runs that are under way go on with what they have from their next turn."""
         wanted = _id(agent.agent_id)
-        await asyncio.to_thread(self._check, agent)
+        await asyncio.to_thread(self._check, msgspec.structs.replace(agent, principal=principal))
 
         def unit(conn: Connection) -> Agent:
             before = _existing(conn, wanted, principal)

@@ -17,23 +17,20 @@ import stat
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from io import BytesIO
-from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from palyra.core.errors import Denied, Invalid, NotFound, Unavailable
 from palyra.sandbox.forbidden import NOTHING, Forbidden, Mark, mark_of
+from palyra.sandbox.listing import Kind, Listing, entries_of
 from palyra.sandbox.root import FOLDER_FLAGS, LINK_ERRORS, FilesUnavailable, PathUnreadable, Root, WorkspaceMissing
 
 MAX_PATH_BYTES = 4096
 MAX_DEPTH = 64
 """How deep folders are followed. Each level holds a file descriptor while a path is walked."""
 MAX_LINKS = 40
-MAX_ENTRIES = 10_000
-"""How many entries of one folder are looked at."""
 
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -60,34 +57,6 @@ class NotAFile(Invalid):
 
 class NotAFolder(Invalid):
     """This is no folder. Name a folder."""
-
-
-class Kind(StrEnum):
-    """What an entry of a folder is."""
-
-    FILE = "file"
-    FOLDER = "folder"
-    LINK = "link"
-    OTHER = "other"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One entry of a folder; size in bytes, for files."""
-
-    name: str
-    kind: Kind
-    size: int = 0
-    inode: int = field(default=0, compare=False)
-    """For files."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """The entries of a folder by name; `complete` is false if there are more than were looked at."""
-
-    entries: tuple[Entry, ...]
-    complete: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +104,7 @@ class Workspace:
             if at.name is not None:
                 raise NotAFolder(f"{_shown(path)} is a file. Name a folder.")
             with _told(path):
-                return _entries(at.folder)
+                return entries_of(at.folder)
 
     def walk(
         self,
@@ -323,28 +292,6 @@ def _check_depth(trail: list[int], path: str) -> None:
         raise PathMalformed(f"{_shown(path)} is more than {MAX_DEPTH} folders deep.")
 
 
-def _entries(folder: int) -> Listing:
-    with os.scandir(folder) as scan:
-        found = [_entry(entry) for entry in islice(scan, MAX_ENTRIES)]
-        complete = next(scan, None) is None
-    return Listing(tuple(sorted(found, key=lambda entry: entry.name)), complete)
-
-
-def _entry(entry: os.DirEntry[str]) -> Entry:
-    if entry.is_symlink():
-        return Entry(entry.name, Kind.LINK)
-    if entry.is_dir(follow_symlinks=False):
-        return Entry(entry.name, Kind.FOLDER)
-    if not entry.is_file(follow_symlinks=False):
-        return Entry(entry.name, Kind.OTHER)
-    try:
-        found = entry.stat(follow_symlinks=False)
-        return Entry(entry.name, Kind.FILE, found.st_size, found.st_ino)
-    except OSError:
-        # Gone since it was listed.
-        return Entry(entry.name, Kind.FILE)
-
-
 @dataclass(frozen=True, slots=True)
 class _Choice:
     """What of the files below a folder is opened."""
@@ -359,7 +306,7 @@ class _Choice:
 
 def _walk_below(folder: int, prefix: str, *, choice: _Choice, depth: int) -> Iterator[tuple[str, BinaryIO]]:
     try:
-        entries = _entries(folder).entries
+        entries = entries_of(folder).entries
     except OSError:
         return
     for entry in entries:

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from palyra.core.errors import Denied, Invalid, NotFound, PalyraError
+from palyra.sandbox.listing import Entry, Kind
 from palyra.sandbox.root import FilesUnavailable, PathUnreadable, WorkspaceMissing
 from palyra.sandbox.workspace import (
     MAX_DEPTH,
-    Entry,
-    Kind,
     NotAFile,
     NotAFolder,
     OutsideWorkspace,
@@ -220,7 +219,7 @@ def test_a_file_can_not_be_listed(root: Path) -> None:
 
 
 def test_a_large_folder_is_listed_in_part(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palyra.sandbox.workspace.MAX_ENTRIES", 1)
+    monkeypatch.setattr("palyra.sandbox.listing.MAX_ENTRIES", 1)
     listing = Workspace((root,)).list_dir(".")
     assert len(listing.entries) == 1
     assert not listing.complete

@@ -12,7 +12,8 @@ from palyra.core.display import escape_line
 from palyra.core.errors import Invalid
 from palyra.core.tool import Risk
 from palyra.sandbox.content import SNIFFED_BYTES, binary_kind
-from palyra.sandbox.workspace import Entry, Kind, Workspace
+from palyra.sandbox.listing import Entry, Kind
+from palyra.sandbox.workspace import Workspace
 from palyra.tools.base import ToolContext, tool
 
 SLICE_BYTES = 15 * 1024
