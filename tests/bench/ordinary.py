@@ -53,8 +53,12 @@ def post(url: str, body: str) -> Call:
     return Call(tool="http.fetch", arguments={"url": url, "method": "POST", "body": body})
 
 
-def sh(command: str) -> Call:
-    return Call(tool="shell.run", arguments={"command": command})
+def sh(command: str, access: str = "read") -> Call:
+    return Call(tool="shell.run", arguments={"command": command, "access": access})
+
+
+def change(command: str) -> Call:
+    return sh(command, "write")
 
 
 def hand(task: str) -> Call:
@@ -93,8 +97,8 @@ TASKS = (
     task("Run the tests.", sh("pytest -q")),
     task("Run the tests until they pass.", sh("pytest -q"), write("src/main.py", "x = 1\n"), sh("pytest -q")),
     task("What changed since yesterday?", sh("git log --oneline"), sh("git diff")),
-    task("Commit what I have.", sh("git status"), sh("git add ."), sh("git commit -m work")),
-    task("Format the code and test it.", sh("ruff format"), sh("pytest -q"), sh("git diff")),
+    task("Commit what I have.", sh("git status"), change("git add ."), change("git commit -m work")),
+    task("Format the code and test it.", change("ruff format"), sh("pytest -q"), sh("git diff")),
     task("How large is the project?", sh("wc -l src/main.py"), look("src")),
     task(
         "Rename the function and see that all is well.",
@@ -153,10 +157,16 @@ TASKS = (
         sh("git log --oneline"),
         page(f"{DOCS}/style"),
         write("changelog.md", "- changes\n"),
-        sh("git add ."),
-        sh("git commit -m log"),
+        change("git add ."),
+        change("git commit -m log"),
     ),
-    task("Check the guide and format.", sh("ruff format"), page(f"{DOCS}/ruff"), sh("ruff format"), sh("git diff")),
+    task(
+        "Check the guide and format.",
+        change("ruff format"),
+        page(f"{DOCS}/ruff"),
+        change("ruff format"),
+        sh("git diff"),
+    ),
     # What an earlier task left behind.
     task("What did I note about the intro?", read("intro.md")),
     task("Shorten my notes on the intro.", read("intro.md"), write("intro.md", "shorter")),
@@ -194,10 +204,10 @@ USUAL = (
     page(f"{DOCS}/usual"),
     page(f"{NEWS}/usual"),
     sh("pytest -q"),
-    sh("ruff format"),
+    change("ruff format"),
     sh("git diff"),
-    sh("git add ."),
-    sh("git commit -m usual"),
+    change("git add ."),
+    change("git commit -m usual"),
     sh("git log --oneline"),
     sh("git status"),
 )

@@ -3,7 +3,8 @@
 The tasks go through the real loop with the shipped policies, each in a session of its own, over one workspace. The
 person says yes to everything, for the session where that can be said. The same is done again with every text taken for
 the owner's; what is asked more with labels than without is their price. `standing_` is the same for somebody who has
-allowed for good, in his own words, what he does every day.
+allowed for good, in his own words, what he does every day. `shell_questions` are those about commands. `unseen_effects`
+are calls that could have changed something outside their sandbox, and that nobody was asked about or had allowed.
 
 Fakes stand at ports: a model by script, pages of a server of ours, and a sandbox that runs nothing.
 """
@@ -11,19 +12,22 @@ Fakes stand at ports: a model by script, pages of a server of ours, and a sandbo
 import asyncio
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
 from palyra.core import labels
 from palyra.core.approval import Grant, Scope
+from palyra.core.events import ApprovalRequested, PolicyDecided, TapeEvent, ToolProposed
 from palyra.core.message import Accepted
 from palyra.core.run import RunStatus
+from palyra.core.tool import Access, Runtime
 from palyra.policy.gate import Gate, Judgement, Question
 from palyra.policy.load import combine
 from palyra.providers.scripted import Call, Rule, Script, Text, When
 from palyra.sandbox.base import Bounds, Job, Outcome, Output, Tier
 from palyra.sandbox.egress import Egress
+from palyra.tools.toolbox import BUILTIN_ONLY
 from tests.bench.figures import Bar, Figures
 from tests.bench.ground import Ground, Measurement
 from tests.bench.ordinary import FILES, PORT, TASKS, USUAL, Task
@@ -51,7 +55,12 @@ class Still:
     enforces_read = True
     bounds = Bounds()
 
+    def __init__(self) -> None:
+        self.writing = 0
+        """How many programs could have changed the workspace."""
+
     async def run(self, job: Job) -> Outcome:
+        self.writing += not job.read_only
         return Outcome(self.tier, 0, Output(b"ok\n"), Output(), timedelta(0))
 
 
@@ -63,25 +72,42 @@ def rounds(ground: Ground) -> Iterator[Figures]:
 
 async def measure(tasks: Sequence[Task]) -> Figures:
     """Return the figures of one round."""
-    fresh = await asked(tasks, careful=True), await asked(tasks, careful=False)
-    standing = await asked(tasks, careful=True, usual=USUAL), await asked(tasks, careful=False, usual=USUAL)
-    extra = [with_labels - without for with_labels, without in zip(*fresh, strict=True)]
-    standing_extra = [with_labels - without for with_labels, without in zip(*standing, strict=True)]
+    fresh, credulous = await asked(tasks, careful=True), await asked(tasks, careful=False)
+    used, used_credulous = [await asked(tasks, careful=careful, usual=USUAL) for careful in (True, False)]
+    extra = _more(fresh, credulous)
+    standing_extra = _more(used, used_credulous)
     return {
         "tasks": len(tasks),
-        "questions": sum(fresh[0]),
+        "questions": sum(fresh.questions),
+        "shell_questions": fresh.about_commands,
+        "unseen_effects": fresh.unseen + used.unseen,
         "extra": sum(extra),
         "extra_per_task_max": max(extra),
         "extra_per_task_mean": sum(extra) / len(extra),
-        "standing_questions": sum(standing[0]),
+        "standing_questions": sum(used.questions),
         "standing_extra": sum(standing_extra),
         "standing_extra_per_task_max": max(standing_extra),
         "standing_extra_per_task_mean": sum(standing_extra) / len(standing_extra),
     }
 
 
-async def asked(tasks: Sequence[Task], *, careful: bool, usual: Sequence[Call] = ()) -> list[int]:
-    """Return how many questions each task took; `careful` looks at labels."""
+@dataclass(slots=True)
+class Asked:
+    """What a person was asked over all tasks, and what he was not."""
+
+    questions: list[int] = field(default_factory=list)
+    """How many each task took."""
+    about_commands: int = 0
+    unseen: int = 0
+
+
+def _more(careful: Asked, credulous: Asked) -> list[int]:
+    pairs = zip(careful.questions, credulous.questions, strict=True)
+    return [with_labels - without for with_labels, without in pairs]
+
+
+async def asked(tasks: Sequence[Task], *, careful: bool, usual: Sequence[Call] = ()) -> Asked:
+    """Return what all tasks took; `careful` looks at labels."""
     with tempfile.TemporaryDirectory(prefix="palyra-questions-") as name:
         folder = Path(name) / "workspace"
         for path, text in FILES.items():
@@ -89,13 +115,14 @@ async def asked(tasks: Sequence[Task], *, careful: bool, usual: Sequence[Call] =
             (folder / path).write_text(text)
         server = await asyncio.start_server(_serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
+        still, found = Still(), Asked()
         egress = Egress(resolve=_here, judge=lambda address, port: "")
         world = World(
             Path(name) / "journal.db",
             model=_script(tasks, usual, port=port),
             folder=folder,
             egress=egress,
-            sandbox=Still(),
+            sandbox=still,
         )
         world.gate = (Gate if careful else Credulous)(combine(()))
         world.inbox = True
@@ -104,10 +131,14 @@ async def asked(tasks: Sequence[Task], *, careful: bool, usual: Sequence[Call] =
             try:
                 for number in range(len(usual)):
                     await _answered(world, await world.say(f"usual {number}", key=f"usual {number}"), Scope.ALWAYS)
-                return [
-                    await _answered(world, await world.say(_placed(task.message, port), key=f"task {number}"))
-                    for number, task in enumerate(tasks)
-                ]
+                still.writing = 0
+                for number, task in enumerate(tasks):
+                    said = await world.say(_placed(task.message, port), key=f"task {number}")
+                    found.questions.append(await _answered(world, said))
+                    await _look(world, said, found)
+                # What was run so that it could write, and was neither asked about nor allowed.
+                found.unseen += still.writing
+                return found
             finally:
                 await world.stop()
 
@@ -135,6 +166,28 @@ async def _answered(world: World, said: Accepted, scope: Scope = Scope.SESSION) 
             count += 1
     assert (await world.run(said)).status is RunStatus.DONE
     return count
+
+
+async def _look(world: World, said: Accepted, found: Asked) -> None:
+    """Take in what was asked in a run, and what was not."""
+    events = await world.events(said)
+    questions = {event.call_id for event in events if isinstance(event, ApprovalRequested)}
+    for event in events:
+        if not isinstance(event, PolicyDecided) or event.effect is None:
+            continue
+        tool = BUILTIN_ONLY.catalog(None).get(_tool_of(events, event.call_id))
+        assert tool is not None
+        seen = event.call_id in questions or event.grant_id is not None
+        if tool.runtime is Runtime.SHELL:
+            found.about_commands += event.call_id in questions
+            found.unseen -= seen and event.effect.access is Access.WRITE
+        elif not (seen or tool.spec.read_only or tool.spec.name == "agent.delegate"):
+            # What a child does is judged call by call.
+            found.unseen += 1
+
+
+def _tool_of(events: Sequence[TapeEvent], call_id: str) -> str:
+    return next(event.tool for event in events if isinstance(event, ToolProposed) and event.call_id == call_id)
 
 
 def _script(tasks: Sequence[Task], usual: Sequence[Call], *, port: int) -> Script:
@@ -176,6 +229,6 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 MEASUREMENT = Measurement(
     about="how many questions fifty ordinary tasks take, and how many of them are there for labels alone",
     rounds=rounds,
-    bars={"extra_per_task_max": Bar(1), "standing_extra_per_task_mean": Bar(1)},
+    bars={"unseen_effects": Bar(0), "extra_per_task_max": Bar(1), "standing_extra_per_task_mean": Bar(1)},
     repeat=1,
 )

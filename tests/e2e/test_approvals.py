@@ -260,7 +260,7 @@ def test_what_nobody_answered_is_asked_once_more_through_every_door_and_over_a_k
 )
 def test_a_command_runs_in_the_strict_sandbox_once_it_is_allowed(new_sqlite_daemon: NewDaemon) -> None:
     line = "echo from inside > made.txt; cat made.txt; ls /home /root 2>/dev/null; cat /proc/1/comm; exit 3"
-    call = {"do": "call", "tool": "shell.run", "arguments": {"command": line}}
+    call = {"do": "call", "tool": "shell.run", "arguments": {"command": line, "access": "write"}}
     turns = [[call], [{"do": "text", "text": "{result}"}]]
     daemon = new_sqlite_daemon({"rules": [{"when": {"tools": True}, "turns": turns}]}).start(sandbox_tier="strict")
     (daemon.home.path / "private.txt").write_text("mine")

@@ -24,7 +24,14 @@ SCRIPT = {
         {
             "when": {"tools": True},
             "turns": [
-                [{"do": "call", "tool": "shell.run", "arguments": {"command": "{input}", "seconds": 20}}],
+                [
+                    {"do": "call", "tool": "shell.run", "arguments": {"command": "{input}", "seconds": 20}},
+                    {
+                        "do": "call",
+                        "tool": "shell.run",
+                        "arguments": {"command": "{input}", "access": "write", "seconds": 20},
+                    },
+                ],
                 [{"do": "text", "text": "Done."}],
             ],
         },

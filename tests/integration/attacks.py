@@ -174,7 +174,8 @@ ATTACKS: Mapping[str, list[JsonObject]] = {
     ]
     + [{"patch": replacing("link-token"), "dry_run": True}],
     "files.delete": _at((*OWN, "notes.txt", "link-out/secret.txt", "{outside}/secret.txt")),
-    "shell.run": [{"command": command} for command in _COMMANDS]
+    "shell.run": [{"command": command, "access": "write"} for command in _COMMANDS]
+    + [{"command": command, "access": "read"} for command in _COMMANDS[::2]]
     + [{"command": "pwd", "folder": folder} for folder in ("..", "{home}", "link-home", "link-out", "/")],
     "http.fetch": [{"url": url} for url in _LOOPBACK]
     + _sent("http://public.example:{public}")

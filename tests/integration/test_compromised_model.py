@@ -386,7 +386,13 @@ async def test_a_workspace_that_palyra_lies_in_does_not_open_it(ground: Ground, 
         ("files.search", {"text": "TOKEN-MARK"}),
         ("files.list", {"folder": os.path.dirname(path)}),
         ("wasm.run", {"module": path}),
-        ("shell.run", {"command": f"cat {path}; echo evil > {path}; rm -rf home/policy; cat home/*"}),
+        *(
+            (
+                "shell.run",
+                {"command": f"cat {path}; echo evil > {path}; rm -rf home/policy; cat home/*", "access": access},
+            )
+            for access in ("read", "write")
+        ),
     ]
     before = await asyncio.to_thread(ground.seen, workspace=False)
     async with taken_over(ground, [ground.call(*one) for one in tried], root=ground.folder) as world:

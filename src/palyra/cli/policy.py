@@ -15,7 +15,7 @@ from palyra.cli.printable import printable, printable_line
 from palyra.core.errors import NotFound
 from palyra.policy import cedar
 from palyra.policy.load import SHIPPED, Policies, examine, load, shipped, user_files
-from palyra.policy.source import Policy
+from palyra.policy.source import Policy, permits_by_words
 
 
 class NoPolicy(NotFound):
@@ -37,6 +37,17 @@ policy.add_command(simulate)
 policy.add_command(shadow)
 
 
+def _notes(invocation: Invocation, policies: list[Policy]) -> list[tuple[str, str]]:
+    """Return what is not wrong with policies, but hardly meant, and where."""
+    notes = [
+        (where, f"{what} What is said of it never holds.")
+        for where, what in misnamed_tools(policies, tools_of(invocation))
+    ]
+    for found in permits_by_words(policies):
+        notes.append((f"{found.file}:{found.line}:{found.column}", f"{found.what} {found.remedy}"))
+    return notes
+
+
 @policy.command("check")
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.pass_obj
@@ -48,7 +59,7 @@ def check_policy(invocation: Invocation, files: tuple[Path, ...]) -> Exit:
     """
     paths = files or user_files(invocation.home)
     policies, problems = examine(paths)
-    notes = list(misnamed_tools(policies, tools_of(invocation))) if not problems else []
+    notes = _notes(invocation, policies) if not problems else []
     if invocation.json:
         told = [{"where": where, "what": what} for where, what in notes]
         named = [str(path) for path in paths]
@@ -62,7 +73,7 @@ def check_policy(invocation: Invocation, files: tuple[Path, ...]) -> Exit:
     elif paths:
         print(f"Nothing is wrong (files: {len(paths)}, policies: {len(policies)}).")
         for where, what in notes:
-            print(f"{paint(printable_line(where), 'yellow')}: {printable_line(what)} What is said of it never holds.")
+            print(f"{paint(printable_line(where), 'yellow')}: {printable_line(what)}")
     else:
         print(f"Nothing is wrong: there is no file in {invocation.home.policy}, so the shipped policies count.")
     return Exit.FAILED if problems else Exit.DONE

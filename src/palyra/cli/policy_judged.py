@@ -24,7 +24,7 @@ from palyra.core.effect import Effect
 from palyra.core.errors import Invalid, NotFound
 from palyra.core.ids import CallId, RunId, SessionId
 from palyra.core.manifest import Manifest
-from palyra.core.tool import Risk, ToolCall, ToolSpec, Verdict
+from palyra.core.tool import Access, Risk, ToolCall, ToolSpec, Verdict
 from palyra.policy.gate import Gate, Judgement
 from palyra.policy.load import load, load_files
 from palyra.policy.replay import IMAGINED, OWNER, Imagined, judge_again, judge_imagined
@@ -54,6 +54,9 @@ class CallUnfit(Invalid):
 @click.option("--host", "hosts", multiple=True, metavar="HOST", help="A host that it reaches; may be repeated.")
 @click.option("--credential", "credentials", multiple=True, metavar="NAME", help="A secret that it sends along.")
 @click.option("--command", metavar="LINE", help="The command line that it runs.")
+@click.option(
+    "--access", type=click.Choice([one.value for one in Access]), help="What the command may do; write if not given."
+)
 @click.option("--label", type=click.Choice(LABELS), default=labels.OWNER, help="Where its arguments come from.")
 @click.option("--agent", metavar="ID", help="Who makes it.")
 @click.option("--principal", metavar="ID", help="On whose behalf; else user:owner.")
@@ -73,6 +76,7 @@ def explain(
     hosts: tuple[str, ...],
     credentials: tuple[str, ...],
     command: str | None,
+    access: str | None,
     label: str,
     agent: str | None,
     principal: str | None,
@@ -108,6 +112,7 @@ def explain(
         hosts=hosts or None,
         credentials=credentials or None,
         command=command,
+        access=Access(access) if access is not None else None,
         label=label,
         channel=channel or UNKNOWN,
         has_channel=not no_channel,
@@ -221,6 +226,7 @@ def _preview(
 ) -> tuple[Effect | None, Manifest | None]:
     """Return what a tool that is here says that it would do in the home's workspace, and what bounds it."""
     from palyra.daemon.system import SystemClock
+    from palyra.sandbox import process
     from palyra.sandbox.workspace import Workspace
     from palyra.tools.arguments import BadCall, check
     from palyra.tools.base import ToolContext
@@ -235,7 +241,8 @@ def _preview(
         return None, None
     root = invocation.settings.workspace.root
     folder = Path(os.path.expanduser(root)) if root is not None else invocation.home.workspace
-    context = ToolContext(workspace=Workspace((folder,)), clock=SystemClock())
+    sandbox = process.build(invocation.home, invocation.settings.sandbox)
+    context = ToolContext(workspace=Workspace((folder,)), clock=SystemClock(), sandbox=sandbox)
     manifest = found.manifest(context) if found.manifest is not None else None
     return asyncio.run(found.effect(context, given)), manifest
 

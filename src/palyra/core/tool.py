@@ -40,6 +40,13 @@ class Outcome(StrEnum):
     SKIPPED = "skipped"
 
 
+class Access(StrEnum):
+    """What may be done in a folder."""
+
+    READ = "read"
+    WRITE = "write"
+
+
 class Runtime(StrEnum):
     """What carries a call out."""
 

@@ -14,8 +14,8 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from palyra.core.effect import Effect
-from palyra.core.tool import JsonObject, ToolSpec
-from palyra.policy.risk import class_of_command, highest, of_command, of_host, of_path
+from palyra.core.tool import JsonObject, Risk, ToolSpec
+from palyra.policy.risk import highest, of_command, of_host, of_path
 
 _COMMANDS = frozenset({"command", "commands", "cmd", "cmdline", "commandline", "script", "shell", "argv"})
 _ARGUMENTS = frozenset({"args", "argv", "arguments", "params", "parameters"})
@@ -57,17 +57,18 @@ def of_call(spec: ToolSpec, arguments: JsonObject) -> Effect:
 
 
 def _kind(arguments: JsonObject, commands: list[str], urls: list[str], hosts: list[str]) -> str:
-    """Return the class of a call: that of its one command or its one host, with all else that is said."""
+    """Return the class of a call: exactly its one command or its one host, with all else that is said."""
     if len(commands) > 1 or (commands and hosts) or len(set(hosts)) > 1:
         return ""
     if commands:
-        kind, left_out = class_of_command(commands[0]), _COMMANDS | _ARGUMENTS
+        # Told by all arguments: how a server makes a command line of them is not known.
+        kind = "exact command" if of_command(commands[0]) is not Risk.CRITICAL else ""
     elif hosts:
         places = {_place(url) for url in urls} or {hosts[0]}
-        kind, left_out = f"host:{places.pop()}" if len(places) == 1 else "", frozenset[str]()
+        kind = f"host:{places.pop()}" if len(places) == 1 else ""
     else:
         return ""
-    rest = {name: part for name, part in arguments.items() if _key(name) not in left_out and _tells(part)}
+    rest = {name: part for name, part in arguments.items() if commands or _tells(part)}
     said = msgspec.json.encode(rest, order="sorted").decode() if rest else ""
     if len(said) > _LONGEST_REST:
         return ""

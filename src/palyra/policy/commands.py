@@ -1,8 +1,8 @@
 """A command line as far as it can be understood without running it.
 
 Two readings are needed. To forbid, everything that might be run counts, also behind `sudo` or inside `sh -c`. To
-permit, only what is certain counts: a line with a substitution, a variable, a redirection or a subshell is not plain,
-and no prefix of it permits anything.
+permit, only a line counts whose arguments are certain: one simple command, in which no shell finds anything to do but
+to cut it into words.
 """
 
 import re
@@ -24,6 +24,8 @@ _SEPARATORS = frozenset({";", "&&", "||", "|", "|&", "&", "\n"})
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _OPTION = re.compile(r"^(--[\w-]+=|-\w)")
 _RAW = re.compile(r"[;&|\n(){}`]")
+_SIMPLE = re.compile(r"""([A-Za-z0-9_./:@%+,= -]|'[^'\x00-\x1f\x7f]*'|"[^"$`\\!\x00-\x1f\x7f]*")+""")
+"""Characters that no shell does anything with, and quotes in which none does."""
 _SHELLS = frozenset({"sh", "bash", "rbash", "dash", "zsh", "ksh", "mksh", "fish", "ash"})
 _CARRIERS = frozenset(
     "sudo doas su runuser setpriv pkexec env nohup nice ionice chrt taskset time timeout stdbuf setsid chroot xargs"
@@ -81,11 +83,12 @@ def any_prefix(line: Line) -> set[str]:
     return found
 
 
-def common_prefixes(line: Line) -> set[str]:
-    """Return the first words that all commands of a plain line share, as written."""
-    if not line.is_plain or not line.commands:
-        return set()
-    return set.intersection(*(set(_prefixes(words)) for words in line.commands))
+def simple(text: str) -> Words | None:
+    """Return the arguments of a line that is one simple command; None if it is more, or a shell might change them."""
+    line = read(text)
+    if not (line.is_plain and len(line.commands) == 1 and not line.separators and _SIMPLE.fullmatch(text)):
+        return None
+    return line.commands[0]
 
 
 def program(words: Words) -> str:

@@ -1,8 +1,13 @@
 """The policies in force: one frozen set at a time, exchanged as a whole."""
 
+import logging
+
 from palyra.home import Home
 from palyra.policy.gate import Gate
 from palyra.policy.load import Policies, combine, load, user_files
+from palyra.policy.source import permits_by_words
+
+_log = logging.getLogger(__name__)
 
 
 class CurrentPolicies:
@@ -23,6 +28,8 @@ class CurrentPolicies:
 
     def adopt(self, policies: Policies) -> None:
         """Let these policies be in force. A judgement under way is not changed by it."""
+        for problem in permits_by_words(policies.items):
+            _log.warning("%s", problem)
         self.now = policies
         self.gate = Gate(policies)
 

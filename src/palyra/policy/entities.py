@@ -10,7 +10,7 @@ from palyra.core import labels
 from palyra.core.channel import families
 from palyra.core.effect import Effect
 from palyra.core.tool import Risk, ToolSpec
-from palyra.policy.commands import any_prefix, common_prefixes, read
+from palyra.policy.commands import any_prefix, read
 
 RISK_LEVELS = {risk: level for level, risk in enumerate(Risk)}
 
@@ -64,9 +64,11 @@ def request(
             "credentials": sorted(set(effect.credentials)),
             "carries_secret": effect.carries_secret,
             "signals": sorted(set(signals)),
+            "access": effect.access.value if effect.access is not None else "",
             "command": effect.command,
             "commands": sorted(any_prefix(line)),
-            "common_commands": sorted(common_prefixes(line)),
+            # Empty for ever: options of a harmless command run other programs, so no prefix permits anything.
+            "common_commands": [],
         },
         entities=_entities(principal, agent_id, tool.name, tool.read_only, channel),
     )

@@ -19,7 +19,7 @@ from palyra.core.effect import Effect
 from palyra.core.ids import AgentId, PrincipalId, SessionId
 from palyra.core.manifest import Manifest
 from palyra.core.tool import Risk, ToolSpec, Verdict
-from palyra.policy import entities
+from palyra.policy import entities, patterns
 from palyra.policy.cedar import Answer, Engine
 from palyra.policy.load import Policies
 
@@ -153,7 +153,7 @@ def covers(grant: Grant, question: Question, *, policy_hash: str) -> bool:
         grant.principal == question.principal
         and grant.agent_id == question.agent_id
         and grant.tool == question.tool.name
-        and grant.kind == question.effect.kind != ""
+        and patterns.covers(grant.kind, question.effect)
         and grant.policy_hash == policy_hash
     )
     if not same or _is_over(grant, question.now):

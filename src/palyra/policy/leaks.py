@@ -13,7 +13,7 @@ import msgspec
 from palyra.core.display import escape_line, escape_start, visible, visible_line
 from palyra.core.effect import Effect
 from palyra.core.errors import Invalid
-from palyra.core.tool import JsonObject, Risk, Runtime
+from palyra.core.tool import Access, JsonObject, Risk, Runtime
 from palyra.policy.risk import highest
 
 MAX_DETAIL_CHARS = 8 * 1024 * 1024
@@ -30,7 +30,8 @@ class EffectTooLarge(Invalid):
 def guard(effect: Effect, arguments: JsonObject, *, runtime: Runtime = Runtime.INTERNAL) -> Effect:
     """Return the effect of a call as it is judged and shown, with what looks like a secret in mind.
 
-    A file that holds a secret stays where it is; what goes to a host, to a server or onto a command line does not.
+    A file that holds a secret stays where it is; what goes to a host, to a server or onto a command line does not. A
+    command that the sandbox keeps to reading has no way out.
     """
     if len(effect.detail) > MAX_DETAIL_CHARS:
         raise EffectTooLarge(
@@ -38,7 +39,7 @@ def guard(effect: Effect, arguments: JsonObject, *, runtime: Runtime = Runtime.I
             " maximum. Do it in several smaller calls."
         )
     effect = msgspec.structs.replace(effect, summary=visible_line(effect.summary), detail=visible(effect.detail))
-    leaves = effect.hosts or effect.command or runtime is Runtime.MCP
+    leaves = effect.hosts or (effect.command and effect.access is not Access.READ) or runtime is Runtime.MCP
     if not leaves or not _carries_secret(arguments):
         return effect
     return msgspec.structs.replace(

@@ -13,7 +13,7 @@ from palyra.core.channel import UNKNOWN
 from palyra.core.effect import Effect
 from palyra.core.ids import AgentId, PrincipalId, SessionId
 from palyra.core.manifest import Manifest
-from palyra.core.tool import JsonObject, Risk, ToolSpec
+from palyra.core.tool import Access, JsonObject, Risk, ToolSpec
 from palyra.policy import risk
 from palyra.policy.calls import of_call
 from palyra.policy.gate import MANIFEST, Gate, Judgement, Question
@@ -37,6 +37,8 @@ class Imagined(Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] | None = None
     credentials: tuple[str, ...] | None = None
     command: str | None = None
+    access: Access | None = None
+    """What the command may do; `write` if nothing is said."""
     label: str = labels.OWNER
     signals: tuple[str, ...] = ()
     channel: str = UNKNOWN
@@ -81,10 +83,13 @@ def judge_imagined(
 ) -> Judgement:
     """Judge a call that somebody thinks of; `effect` is what the tool itself says that it would do."""
     found = guard(effect or of_call(spec, call.arguments), call.arguments)
-    said = {name: getattr(call, name) for name in ("risk", "paths", "hosts", "credentials", "command")}
+    said = {name: getattr(call, name) for name in ("risk", "paths", "hosts", "credentials", "command", "access")}
     found = msgspec.structs.replace(found, **{name: value for name, value in said.items() if value is not None})
+    if found.command and found.access is None:
+        found = msgspec.structs.replace(found, access=Access.WRITE)
     if call.command is not None and call.risk is None:
-        found = msgspec.structs.replace(found, risk=risk.highest([risk.of_command(call.command)], at_least=found.risk))
+        lowest = risk.highest([risk.of_command(call.command)], at_least=found.risk)
+        found = msgspec.structs.replace(found, risk=Risk.LOW if found.access is Access.READ else lowest)
     question = Question(
         principal=PrincipalId(call.principal),
         agent_id=AgentId(call.agent),

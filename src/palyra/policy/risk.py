@@ -1,17 +1,16 @@
 """How much harm a call can do, judged by what it names: a command line, a host, a path.
 
 None of this is a defence: a program can do harm whatever it is called. Sandbox and egress guard are the defence. The
-risk decides how loudly a person is asked, and whether an answer may stand for more than one call.
+risk decides how loudly a person is asked, and whether an answer may cover more than one call.
 """
 
 import ipaddress
 import posixpath
 import re
-import shlex
 from collections.abc import Callable, Iterable
 
 from palyra.core.tool import Risk
-from palyra.policy.commands import Line, Words, base, launched, program, read
+from palyra.policy.commands import Line, Words, base, program, read
 from palyra.policy.entities import RISK_LEVELS
 
 _AS_ROOT = frozenset({"sudo", "doas", "su", "pkexec"})
@@ -21,11 +20,6 @@ _RISKY = frozenset(
     " useradd userdel usermod passwd visudo ssh scp sftp rsync nc ncat netcat socat telnet curl wget ftp eval source ."
     " alias bind enable xargs parallel batch docker podman kubectl terraform insmod modprobe sysctl gpg".split()
 )
-_TAKING_ORDERS = frozenset(
-    "awk gawk mawk nawk sed ed ex vi vim view nvim emacs gdb sqlite sqlite3 psql mysql m4 bc dc expect tmux screen tar"
-    " bsdtar zip man less more git-shell openssl ld.so make just".split()
-)
-"""Programs that run others, or write where they like, if their arguments say so: no two calls of them are alike."""
 _WRITERS = frozenset("cp mv ln install tee touch truncate split csplit unzip patch".split())
 """Programs that write what they name."""
 _ORDERING = re.compile(
@@ -35,7 +29,7 @@ _ORDERING = re.compile(
 )
 """Variables by which a program is made to run another one; those that only look like it are everyday ones."""
 _FETCHERS = frozenset({"curl", "wget"})
-_INTERPRETERS = frozenset(
+INTERPRETERS = frozenset(
     "sh bash rbash dash zsh ksh mksh fish ash python pypy perl ruby node nodejs deno bun php lua luajit tclsh wish"
     " guile Rscript julia osascript pwsh".split()
 )
@@ -46,16 +40,6 @@ _INSTALLERS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("cargo", "go", "gem", "apk"), frozenset({"install", "get", "add", "publish"})),
 }
 _INSTALLING = frozenset({"npx", "uvx", "dpkg", "rpm", "pacman", "snap", "flatpak"})
-_WITH_SUBCOMMANDS = frozenset(
-    "git npm pnpm yarn cargo go docker podman kubectl apt apt-get brew pip pip3 uv poetry systemctl gh make just"
-    " terraform helm aws gcloud az dotnet mvn gradle rustup conda pdm pipenv bundle hg svn deno bun".split()
-)
-_OF_TWO_WORDS = frozenset(
-    "run exec script x tool stash remote worktree bisect notes lfs flow cache config workspace compose".split()
-)
-"""Subcommands that have subcommands of their own."""
-_WITH_GROUPS = frozenset({"gh", "aws", "gcloud", "az", "helm"})
-"""Programs whose first word only says what the second is about."""
 _SYSTEM = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/root", "/sbin", "/sys", "/usr", "/var")
 _HARMLESS_DEVICES = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 _SECRET = re.compile(
@@ -110,38 +94,6 @@ def of_command(text: str) -> Risk:
     return highest(risks, at_least=Risk.MEDIUM)
 
 
-def class_of_command(text: str) -> str:
-    """Return the class of calls that an answer about this command line may stand for; empty for this very call only.
-
-    An ordinary command stands for the program and its subcommand. What is risky, or not plain, stands for itself word
-    for word, and what is critical for nothing: it is asked about each time.
-    """
-    risk, line = of_command(text), read(text)
-    if risk is Risk.CRITICAL or not line.commands:
-        return ""
-    if risk is Risk.HIGH or not line.is_plain or len(line.commands) > 1:
-        return f"command:{text.strip()}"
-    count = _telling(line.commands[0])
-    return f"command:{shlex.join(line.commands[0][:count])}" if count else f"command:{text.strip()}"
-
-
-def _telling(words: Words) -> int:
-    """Return how many words tell what a command does, whatever follows; 0 if only all of them do."""
-    if inner := launched(words):
-        count = 1 if base(words) in _INTERPRETERS else _telling(inner)
-        return 2 + count if count and inner[0][:1] != "-" else 0
-    name = program(words)
-    if len(words) == 1:
-        return 1
-    if name in _TAKING_ORDERS:
-        return 0
-    if base(words) not in _INTERPRETERS and name not in _WITH_SUBCOMMANDS:
-        return 1
-    # Options before the subcommand, or before the script, can change what it does.
-    count = 3 if name in _WITH_GROUPS or (name in _WITH_SUBCOMMANDS and words[1] in _OF_TWO_WORDS) else 2
-    return 0 if any(word[:1] == "-" for word in words[1:count]) else min(count, len(words))
-
-
 def of_host(host: str, *, writing: bool = False) -> Risk:
     """Return the risk of talking to a host; `writing` if more is sent than a question."""
     name = host.lower().strip("[]").rstrip(".")
@@ -177,7 +129,7 @@ def _of_words(words: Words) -> Risk:
         return Risk.CRITICAL
     if name in _RISKY or name in _INSTALLING or _INSTALLERS.get(plain, frozenset()).intersection(rest):
         risks.append(Risk.HIGH)
-    if plain in _INTERPRETERS and (not rest or any(_is_inline(word) for word in rest) or _INLINE.match(rest[0])):
+    if plain in INTERPRETERS and (not rest or any(_is_inline(word) for word in rest) or _INLINE.match(rest[0])):
         risks.append(Risk.HIGH)
     if any(map(_ORDERING.match, rest)):
         risks.append(Risk.HIGH)
@@ -292,5 +244,5 @@ def _pipes_the_net_into_a_shell(line: Line) -> bool:
     if fetched is None:
         return False
     substituted = "<(" in line.text or "$(" in line.text or "`" in line.text
-    piped = bool({"|", "|&"} & set(line.separators)) and any(name in _INTERPRETERS for name in names[fetched:])
-    return piped or (substituted and any(name in _INTERPRETERS or name in ("eval", "source", ".") for name in names))
+    piped = bool({"|", "|&"} & set(line.separators)) and any(name in INTERPRETERS for name in names[fetched:])
+    return piped or (substituted and any(name in INTERPRETERS or name in ("eval", "source", ".") for name in names))

@@ -5,7 +5,7 @@ fault is found by asking the engine again about texts that differ in one word.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 _TOKEN = re.compile(
@@ -21,6 +21,11 @@ _ESCAPE = re.compile(r"\\(?:u\{([0-9A-Fa-f]{1,6})\}|(.))", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 # A word of the language that can not stand where another token stands.
 _MISFIT = "else"
+_WORDS = frozenset({"commands", "common_commands"})
+_PERMIT_EXACTLY = (
+    "Options can have a harmless command run any other program, and common_commands is always empty."
+    ' Permit by context.access == "read" or by the exact context.command.'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +135,21 @@ def too_deep(text: str, *, most: int) -> int | None:
         if depth > most:
             return token.start
     return None
+
+
+def permits_by_words(policies: Iterable[Policy]) -> Iterator[Problem]:
+    """Yield where a policy permits a command to run by some of its words: options can have it run other programs."""
+    for policy in policies:
+        tokens = list(tokenise(policy.text)) if policy.permits else []
+        texts = [token.text for token in tokens]
+        if "".join(texts).find('action==Action::"ask"') >= 0:
+            continue
+        for before, token, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
+            name = token.text.strip('"')
+            if before.text in (".", "[") and (name in _WORDS or (name == "command" and after.text == "like")):
+                what = f"This permits commands by context.{name}."
+                yield policy.problem(what, _PERMIT_EXACTLY, offset=token.start)
+                break
 
 
 def unquote(literal: str) -> str:

@@ -168,6 +168,8 @@ def _schema_of(arguments: type[msgspec.Struct]) -> JsonObject:
     _, definitions = msgspec.json.schema_components([arguments])
     schema: JsonObject = definitions.pop(arguments.__name__)
     del schema["title"]
+    if not schema["required"]:
+        del schema["required"]
     if definitions:
         schema["$defs"] = definitions
     return schema

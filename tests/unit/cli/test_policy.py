@@ -60,6 +60,27 @@ def test_a_tool_that_is_not_there_is_told_of_and_may_come_later(cli: Cli, home: 
     assert json.loads(cli("policy", "check", "--json").out)["notes"] == []
 
 
+@pytest.mark.parametrize(
+    ("policy", "column"),
+    [
+        ('permit (principal, action, resource) when { context.common_commands.contains("ls") };', 53),
+        ('permit (principal, action, resource) when { context.commands.contains("ls") };', 53),
+        ('permit (principal, action, resource) when { context["commands"].contains("ls") };', 53),
+        ('permit (principal, action, resource) when { context.command like "ls*" };', 53),
+        ('permit (principal, action, resource) when { context.command == "ls" };', None),
+        ('permit (principal, action == Action::"ask", resource) when { context.commands.contains("ls") };', None),
+        ('forbid (principal, action, resource) when { context.commands.contains("ls") };', None),
+    ],
+)
+def test_a_policy_that_permits_by_words_of_a_command_is_told_of(
+    cli: Cli, home: Path, policy: str, column: int | None
+) -> None:
+    own = write_policy(Home(home), f'@id("a") @reason("commands")\n{policy}\n')
+    result = cli("policy", "check")
+    assert result.code == 0
+    assert (f"{own}:2:{column}: This permits commands by" in result.out) is (column is not None)
+
+
 def test_a_call_of_a_tool_that_is_not_there_is_explained_as_a_guess(cli: Cli) -> None:
     assert "did you mean 'files.read'?" in cli("policy", "explain", "--tool", "file.read").err
     assert cli("policy", "explain", "--tool", "files.read").err == ""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.policy.commands import any_prefix, common_prefixes, read
+from palyra.policy.commands import any_prefix, read, simple
 
 
 def test_the_words_of_each_command_are_found() -> None:
@@ -32,14 +32,14 @@ def test_the_words_of_each_command_are_found() -> None:
         "",
     ],
 )
-def test_what_is_not_plain_shares_no_prefix(text: str) -> None:
-    assert common_prefixes(read(text)) == set()
+def test_what_is_not_plain_is_not_simple(text: str) -> None:
+    assert simple(text) is None
 
 
-def test_a_plain_line_shares_what_its_commands_share() -> None:
-    assert common_prefixes(read("git add a")) == {"git", "git add", "git add a"}
-    assert common_prefixes(read("git add a && git add b")) == {"git", "git add"}
-    assert common_prefixes(read("git add a && rm b")) == set()
+def test_one_simple_command_has_certain_arguments() -> None:
+    assert simple("git add a 'b c' \"d\"") == ("git", "add", "a", "b c", "d")
+    assert simple("git add a && git add b") is None
+    assert simple("git add *") is None
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_what_might_be_run_is_found(text: str, prefix: str) -> None:
 @given(st.text(alphabet=" \t\nabc'\"\\;|&<>()$`{}#=-/", max_size=40))
 def test_any_line_can_be_read(text: str) -> None:
     line = read(text)
-    assert common_prefixes(line) <= any_prefix(line)
+    assert simple(text) in (None, *line.commands)
 
 
 @given(
@@ -76,4 +76,4 @@ def test_any_line_can_be_read(text: str) -> None:
 def test_nothing_hides_behind_a_permitted_prefix(words: list[str], behind: str) -> None:
     import shlex
 
-    assert common_prefixes(read(shlex.join(words) + behind)) <= {"rm"}
+    assert simple(shlex.join(words) + behind) is None

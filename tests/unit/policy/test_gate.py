@@ -13,7 +13,7 @@ from palyra.core import labels
 from palyra.core.approval import Scope
 from palyra.core.ids import AgentId, PrincipalId, SessionId
 from palyra.core.manifest import Manifest
-from palyra.core.tool import Risk, Verdict
+from palyra.core.tool import Access, Risk, Verdict
 from palyra.policy.gate import Gate, covers
 from tests.unit.policy.asking import NOW, SESSION, a_gate, a_grant, a_question
 
@@ -78,19 +78,41 @@ def test_an_earlier_answer_lets_a_call_run() -> None:
 # -- policies of the person
 
 
-def test_a_command_prefix_is_allowed() -> None:
+def test_a_command_is_allowed_by_its_exact_words() -> None:
     gate = a_gate(
-        '@id("git-status") permit (principal, action == Action::"run", resource == Tool::"shell.run")'
-        ' when { context.common_commands.contains("git status") };'
+        '@id("push") permit (principal, action == Action::"run", resource == Tool::"shell.run")'
+        ' when { context.command == "git push" };'
     )
 
     def verdict(command: str) -> Verdict:
         return gate.judge(a_question(tool="shell.run", command=command), ()).verdict
 
-    assert verdict("git status -s") is Verdict.ALLOW
-    assert verdict("git status; git status -s") is Verdict.ALLOW
-    for command in ("git push", "git status; rm x", "git status > /etc/x", "git status $(rm x)", "/tmp/git status"):
+    assert verdict("git push") is Verdict.ALLOW
+    for command in ("git push -f", "git push ", "git -c a=b push", "git push; rm x", "/tmp/git push"):
         assert verdict(command) is Verdict.ASK, command
+
+
+def test_no_prefix_of_a_command_permits_it() -> None:
+    gate = a_gate(
+        '@id("git-status") permit (principal, action == Action::"run", resource == Tool::"shell.run")'
+        ' when { context.common_commands.contains("git status") };'
+    )
+    for command in ("git status", "git status -s", "git status --output=x"):
+        assert gate.judge(a_question(tool="shell.run", command=command), ()).verdict is Verdict.ASK
+
+
+def test_policies_can_speak_of_the_access() -> None:
+    gate = a_gate(
+        '@id("ask-about-reading") forbid (principal, action == Action::"run", resource == Tool::"shell.run")'
+        ' when { context.access == "read" };'
+    )
+
+    def verdict(access: Access) -> Verdict:
+        question = a_question(Risk.LOW, tool="shell.run", command="ls")
+        return gate.judge(replace(question, effect=msgspec.structs.replace(question.effect, access=access)), ()).verdict
+
+    assert verdict(Access.READ) is Verdict.ASK
+    assert verdict(Access.WRITE) is Verdict.ALLOW
 
 
 def test_a_folder_is_forbidden_with_all_that_is_in_it() -> None:

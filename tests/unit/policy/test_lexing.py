@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from palyra.policy import risk
-from palyra.policy.commands import any_prefix, common_prefixes, read
+from palyra.policy.commands import any_prefix, read, simple
 from palyra.policy.lexing import cut
 
 BASH = shutil.which("bash")
@@ -72,7 +72,7 @@ def test_words_are_cut_as_bash_cuts_them(text: str, expected: list[str]) -> None
 )
 def test_a_rule_that_forbids_a_program_is_not_evaded(text: str) -> None:
     assert "rm x" in any_prefix(read(text))
-    assert "git status" not in common_prefixes(read(text))
+    assert (simple(text) or ())[:2] != ("git", "status")
 
 
 _PIECES = st.sampled_from([" ", " ", "\t", "\n", "a", "b", "'", '"', "\\", "#", ";", "&&", "\\\n", "$'", "a b", " #"])

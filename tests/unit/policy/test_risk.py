@@ -140,39 +140,6 @@ def test_what_can_ruin_things_is_critical(command: str) -> None:
     assert risk.of_command(command) is Risk.CRITICAL
 
 
-@pytest.mark.parametrize(
-    ("command", "kind"),
-    [
-        ("ls -la /tmp", "command:ls"),
-        ("git push origin main", "command:git push"),
-        ("git -C /x status", "command:git -C /x status"),
-        ("python build.py --all", "command:python build.py"),
-        ("rm -rf build", "command:rm -rf build"),
-        ("git push && ls", "command:git push && ls"),
-        ("echo $HOME", "command:echo $HOME"),
-        ("git status #'\nls #'", "command:git status #'\nls #'"),
-        ("python3.11 build.py --all", "command:python3.11 build.py"),
-        ("python -m pytest -x", "command:python -m pytest"),
-        ("python -u build.py", "command:python -u build.py"),
-        ("bash -x a.sh", "command:bash -x a.sh"),
-        ("npm run test -- x", "command:npm run test"),
-        ("npm run --silent test", "command:npm run --silent test"),
-        ("uv run pytest -x", "command:uv run pytest"),
-        ("uv run python a.py b", "command:uv run python a.py"),
-        ("uv run --with x pytest", "command:uv run --with x pytest"),
-        ("gh repo view a/b", "command:gh repo view"),
-        ("git stash list", "command:git stash list"),
-        ("awk '{print $1}' a", "command:awk '{print $1}' a"),
-        ("tar xf a.tar", "command:tar xf a.tar"),
-        ("make test deploy", "command:make test deploy"),
-        ("sudo ls", ""),
-        ("", ""),
-    ],
-)
-def test_an_answer_stands_for_no_more_than_the_risk_allows(command: str, kind: str) -> None:
-    assert risk.class_of_command(command) == kind
-
-
 def test_hosts() -> None:
     assert risk.of_host("example.org") is Risk.MEDIUM
     assert risk.of_host("example.org", writing=True) is Risk.HIGH

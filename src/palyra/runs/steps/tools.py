@@ -146,7 +146,10 @@ class ToolsStep:
         """Return why a call may not run after all, though it was allowed: an earlier one may have taken long."""
         if call.approval_id is not None:
             return await self._changed(state, call, catalog, context)
-        if call.grant_id is None and call.policy_hash in ("", self._judge.policy_hash):
+        tool = catalog.get(call.call.tool)
+        # How a program is held may have changed since: a daemon that started again has the sandbox of its settings now.
+        held_otherwise = tool is not None and tool.runtime is Runtime.SHELL
+        if call.grant_id is None and call.policy_hash in ("", self._judge.policy_hash) and not held_otherwise:
             return ""
         now = to_ms(self._clock.now())
         held = await self._engine.read(lambda conn: grants.valid(conn, state.principal, state.agent_id, now_ms=now))

@@ -6,15 +6,15 @@ import re
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
 from palyra.core.display import escape_line, escape_start, quote
-from palyra.core.effect import Effect
-from palyra.core.tool import Risk, Runtime
-from palyra.policy.risk import class_of_command, highest, of_command
-from palyra.sandbox.base import Job, Outcome, Output, Tier
+from palyra.core.effect import Effect, class_of_command
+from palyra.core.tool import Access, Risk, Runtime
+from palyra.policy.risk import highest, of_command
+from palyra.sandbox.base import Job, Outcome, Output, Sandbox, Tier
 from palyra.sandbox.workspace import NotAFolder, Workspace
 from palyra.tools.base import ToolContext, tool
 
@@ -26,6 +26,12 @@ NO_NETWORK = (
     "[Programs have no network here: what needs one fails, or waits for it. http.fetch reaches the web; what is to be"
     " installed, the person must install.]"
 )
+READ_ONLY = (
+    "[This command had access=read, so that it could write to /tmp only. If it must change files of the workspace,"
+    " propose it again with access=write.]"
+)
+READ_ENVIRONMENT = {"GIT_OPTIONAL_LOCKS": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+"""Has programs leave out what they write although they only read."""
 LOOKED_AT = 16 * 1024
 
 _WANTED_NETWORK = re.compile(
@@ -35,22 +41,25 @@ _WANTED_NETWORK = re.compile(
     re.IGNORECASE,
 )
 """How programs say that there is no network."""
+_WANTED_TO_WRITE = re.compile(rb"read-?only (file ?system|database)|EROFS", re.IGNORECASE)
+"""How programs say that a file cannot be changed."""
 
 
 async def _preview(context: ToolContext, given: Any) -> Effect:
     folder = await asyncio.to_thread(_folder, context.workspace, given.folder)
-    # Off the event loop: a line that is made to hurt takes a second.
-    risk, kind = await asyncio.to_thread(_judged, given.command, folder, context.workspace)
     tier = context.sandbox.tier
+    # Off the event loop: a line that is made to hurt takes a second.
+    access, risk = await asyncio.to_thread(_judged, given, context.sandbox)
+    where = f"in {escape_line(str(folder))}, {_text_of_access(given.access, access)}, {given.seconds} s at most"
     return Effect(
-        # Nothing holds the program back, so that nothing about it is ordinary.
-        risk=highest([risk], at_least=Risk.HIGH if tier is Tier.OFF else Risk.MEDIUM),
+        risk=risk,
         summary=f"run {escape_start(given.command, SUMMARY_CHARS)}",
-        detail=f"{quote(given.command)}\n\n"
-        f"in {escape_line(str(folder))}, {given.seconds} s at most, sandbox: {_said_of(tier)}",
+        detail=f"{quote(given.command)}\n\n{where}, sandbox: {_said_of(tier)}",
         paths=(str(folder),),
         command=given.command,
-        kind=kind,
+        access=access,
+        # The same words run another program, or on other files, elsewhere. What is critical is asked about each time.
+        kind=class_of_command(given.command, folder=str(folder), access=access) if risk is not Risk.CRITICAL else "",
     )
 
 
@@ -65,29 +74,31 @@ async def run(
     context: ToolContext,
     *,
     command: Annotated[str, Meta(min_length=1)],
+    access: Literal["read", "write"] = "read",
     folder: str = ".",
     seconds: Annotated[int, Meta(ge=1, le=MOST_SECONDS)] = USUAL_SECONDS,
 ) -> str:
-    """Run a shell command in the workspace, without network."""
+    """Run a shell command, offline. read writes to /tmp only; write changes files."""
     at = await asyncio.to_thread(_folder, context.workspace, folder)
     shell = await asyncio.to_thread(_shell)
     job = Job(
         argv=(shell, "-c", command),
         roots=context.workspace.roots,
         folder=at,
+        read_only=access == "read",
         bounds=replace(context.sandbox.bounds, wall=timedelta(seconds=seconds)),
+        environment=READ_ENVIRONMENT if access == "read" else {},
     )
-    return _told(await context.sandbox.run(job))
+    return _told(await context.sandbox.run(job), read_only=job.read_only)
 
 
-def _judged(command: str, folder: Path, workspace: Workspace) -> tuple[Risk, str]:
-    """Return the risk and the class of a command line.
-
-    The class is bound to the folder too: the same words run another program, or on other files, elsewhere.
-    """
-    kind = class_of_command(command)
-    elsewhere = bool(kind) and folder != _folder(workspace, ".")
-    return of_command(command), f"{kind} (in {folder})" if elsewhere else kind
+def _judged(given: Any, sandbox: Sandbox) -> tuple[Access, Risk]:
+    """Return the access that counts, and the risk: low if the kernel keeps the command to reading, whatever it runs."""
+    if given.access == Access.READ and sandbox.enforces_read:
+        return Access.READ, Risk.LOW
+    # With no sandbox at all nothing about a command is ordinary.
+    lowest = Risk.HIGH if sandbox.tier is Tier.OFF else Risk.MEDIUM
+    return Access.WRITE, highest([of_command(given.command)], at_least=lowest)
 
 
 def _folder(workspace: Workspace, folder: str) -> Path:
@@ -102,7 +113,7 @@ def _shell() -> str:
     return next((shell for shell in SHELLS if os.access(shell, os.X_OK)), SHELLS[-1])
 
 
-def _told(outcome: Outcome) -> str:
+def _told(outcome: Outcome, *, read_only: bool) -> str:
     how = f"exit code {outcome.exit_code}"
     if outcome.stopped:
         how = f"stopped: {outcome.stopped} ({how})"
@@ -110,6 +121,8 @@ def _told(outcome: Outcome) -> str:
     parts += [f"{name}:\n{_shown(output)}" for name, output in (("stdout", outcome.stdout), ("stderr", outcome.stderr))]
     if _lacked_network(outcome):
         parts.append(NO_NETWORK)
+    if read_only and outcome.exit_code and _says(_WANTED_TO_WRITE, outcome.stderr, outcome.stdout):
+        parts.append(READ_ONLY)
     return "\n".join(parts)
 
 
@@ -118,11 +131,21 @@ def _lacked_network(outcome: Outcome) -> bool:
     if outcome.tier is Tier.OFF or outcome.timed_out:
         return outcome.tier is not Tier.OFF
     looked_into = (outcome.stderr, outcome.stdout) if outcome.exit_code else (outcome.stderr,)
-    return any(_WANTED_NETWORK.search((output.head + output.tail)[-LOOKED_AT:]) for output in looked_into)
+    return _says(_WANTED_NETWORK, *looked_into)
+
+
+def _says(wanted: re.Pattern[bytes], *outputs: Output) -> bool:
+    return any(wanted.search((output.head + output.tail)[-LOOKED_AT:]) for output in outputs)
 
 
 def _shown(output: Output) -> str:
     return output.text.rstrip("\n") or "(empty)"
+
+
+def _text_of_access(proposed: str, counted: Access) -> str:
+    if proposed == counted:
+        return f"access: {proposed}"
+    return f"access: {proposed}, which this sandbox does not enforce, so that it counts as {counted}"
 
 
 def _said_of(tier: Tier) -> str:

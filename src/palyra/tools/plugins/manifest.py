@@ -5,14 +5,13 @@ import re
 import tomllib
 from collections.abc import Iterator
 from datetime import timedelta
-from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
 from palyra.core.errors import Denied, Invalid
-from palyra.core.tool import JsonObject, Risk
+from palyra.core.tool import Access, JsonObject, Risk
 from palyra.policy.risk import highest
 from palyra.sandbox.base import MIB
 from palyra.sandbox.wasm import ModuleBounds
@@ -41,13 +40,6 @@ class PluginInvalid(Invalid):
 
 class PluginWantsNetwork(Denied):
     """The plugin asks for hosts, and modules have no network."""
-
-
-class Access(StrEnum):
-    """What may be done in a folder."""
-
-    READ = "read"
-    WRITE = "write"
 
 
 class PluginFolder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from palyra.core.tool import Access
 from palyra.tools.plugins.installed import Plugin
-from palyra.tools.plugins.manifest import WORKSPACE, Access, PluginManifest
+from palyra.tools.plugins.manifest import WORKSPACE, PluginManifest
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,13 @@ from palyra.core.display import escape_line, escape_start, quote
 from palyra.core.effect import Effect
 from palyra.core.errors import Denied, Unavailable
 from palyra.core.manifest import Manifest
-from palyra.core.tool import JsonObject, Runtime, ToolSpec
+from palyra.core.tool import Access, JsonObject, Runtime, ToolSpec
 from palyra.sandbox import installation
 from palyra.sandbox.places import links_on_the_way
 from palyra.sandbox.wasm import COMPILE_SECONDS, GivenFolder, ModuleJob, ModuleOutcome
 from palyra.tools.base import Tool, ToolContext
 from palyra.tools.plugins.installed import Plugin
-from palyra.tools.plugins.manifest import WORKSPACE, Access, PluginTool
+from palyra.tools.plugins.manifest import WORKSPACE, PluginTool
 from palyra.tools.schema import Given, Schema
 
 MOST_KIND_CHARS = 200

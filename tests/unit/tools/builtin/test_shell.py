@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from palyra.core.effect import Effect
-from palyra.core.tool import Outcome, Risk
+from palyra.core.tool import Access, Outcome, Risk
 from palyra.sandbox.base import Bounds, Job, Output, Tier
 from palyra.sandbox.base import Outcome as Ended
 from palyra.sandbox.root import Root
@@ -60,7 +60,23 @@ async def test_a_command_is_run_by_a_shell_in_the_workspace(tmp_path: Path) -> N
     assert job.argv[0] in shell.SHELLS
     assert (job.roots, job.folder) == ((Root(tmp_path),), tmp_path / "sub")
     assert job.bounds == Bounds(processes=7, wall=timedelta(seconds=5))
-    assert job.environment == {}
+    assert job.read_only
+    assert job.environment == shell.READ_ENVIRONMENT
+
+
+async def test_what_may_change_files_is_run_so(tmp_path: Path) -> None:
+    sandbox = Recorder()
+    await result(at(tmp_path, sandbox), command="touch x", access="write")
+    [job] = sandbox.jobs
+    assert (job.read_only, job.environment) == (False, {})
+
+
+@pytest.mark.parametrize("said", ["touch: cannot touch 'x': Read-only file system", "EROFS: read-only file system"])
+async def test_a_program_that_wanted_to_change_files_is_told_how(tmp_path: Path, said: str) -> None:
+    ended = Ended(Tier.STRICT, 1, Output(), Output(said.encode()), timedelta(seconds=1))
+    for access, is_told in (("read", True), ("write", False)):
+        finished = await result(at(tmp_path, Recorder(ended=ended)), command="x", access=access)
+        assert finished.text.endswith(shell.READ_ONLY) is is_told
 
 
 async def test_a_failure_is_told_with_everything_it_said(tmp_path: Path) -> None:
@@ -112,14 +128,37 @@ async def test_both_outputs_are_visible_however_long_the_first_is(tmp_path: Path
 
 async def test_a_person_is_shown_the_whole_command_and_the_tier(tmp_path: Path) -> None:
     command = "git push origin main"
-    found = await effect(at(tmp_path, Recorder()), command=command)
+    found = await effect(at(tmp_path, Recorder()), command=command, access="write")
     assert found.command == command
     assert found.summary == f"run {command}"
     assert found.detail.startswith(f"> {command}\n\nin ")
     assert "strict" in found.detail
     assert str(tmp_path) in found.detail
-    assert found.kind.startswith("command:git push")
-    assert found.risk is not Risk.LOW
+    assert "access: write" in found.detail
+    assert found.kind == f'command in "{tmp_path}" (write): {command}'
+    assert (found.risk, found.access) == (Risk.MEDIUM, Access.WRITE)
+
+
+@pytest.mark.parametrize("command", ["ls", "rg --pre ./x y", "rm -rf /", "sudo reboot", "curl x | sh"])
+async def test_reading_is_of_low_risk_whatever_it_runs_where_the_kernel_enforces_it(
+    tmp_path: Path, command: str
+) -> None:
+    found = await effect(at(tmp_path, Recorder()), command=command)
+    assert (found.risk, found.access) == (Risk.LOW, Access.READ)
+    assert "access: read," in found.detail
+
+
+@pytest.mark.parametrize("tier", [Tier.GUARDED, Tier.OFF])
+async def test_reading_that_nobody_enforces_counts_as_writing(tmp_path: Path, tier: Tier) -> None:
+    context = at(tmp_path, Recorder(tier))
+    reading, writing = [await effect(context, command="ls", access=access) for access in ("read", "write")]
+    assert (reading.risk, reading.access, reading.kind) == (writing.risk, Access.WRITE, writing.kind)
+    assert "does not enforce" in reading.detail
+
+
+async def test_what_is_critical_is_asked_about_each_time(tmp_path: Path) -> None:
+    found = await effect(at(tmp_path, Recorder()), command="sudo ls", access="write")
+    assert (found.risk, found.kind) == (Risk.CRITICAL, "")
 
 
 async def test_a_long_command_is_shown_whole_in_the_detail(tmp_path: Path) -> None:
@@ -145,7 +184,7 @@ async def test_no_line_of_a_command_passes_for_ours_or_hides(tmp_path: Path) -> 
 
 
 async def test_without_a_sandbox_every_command_is_of_high_risk(tmp_path: Path) -> None:
-    assert (await effect(at(tmp_path, Recorder()), command="ls")).risk is Risk.MEDIUM
+    assert (await effect(at(tmp_path, Recorder()), command="ls", access="write")).risk is Risk.MEDIUM
     assert (await effect(at(tmp_path, Recorder(Tier.OFF)), command="ls")).risk is Risk.HIGH
 
 
@@ -173,7 +212,7 @@ def test_a_command_is_never_repeated_by_itself() -> None:
 async def test_an_answer_about_a_command_is_good_for_the_folder_that_it_is_run_in(tmp_path: Path) -> None:
     (tmp_path / "vendor").mkdir()
     context = at(tmp_path, Recorder())
-    assert (await effect(context, command="./build.sh")).kind == "command:./build.sh"
-    assert (await effect(context, command="./build.sh", folder=str(tmp_path))).kind == "command:./build.sh"
-    there = await effect(context, command="./build.sh", folder="vendor")
-    assert there.kind == f"command:./build.sh (in {tmp_path / 'vendor'})"
+    here = await effect(context, command="./build.sh", access="write")
+    assert here == await effect(context, command="./build.sh", access="write", folder=str(tmp_path))
+    there = await effect(context, command="./build.sh", access="write", folder="vendor")
+    assert there.kind == f'command in "{tmp_path / "vendor"}" (write): ./build.sh'
