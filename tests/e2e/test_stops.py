@@ -22,7 +22,7 @@ Json = Any
 
 NAP = "sleep 61.7"
 """A length that no other program on this machine sleeps for."""
-CALL = {"do": "call", "tool": "shell.run", "arguments": {"command": NAP, "seconds": 90}}
+CALL = {"do": "call", "tool": "shell.run", "arguments": {"command": NAP, "access": "write", "seconds": 90}}
 SCRIPT = {
     "rules": [
         {"when": {"contains": "endless"}, "actions": [{"do": "endless", "text": "la ", "delay_ms": 5}]},
