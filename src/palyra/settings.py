@@ -18,6 +18,8 @@ MAX_RULES = 64
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 Rate = Annotated[int, Meta(ge=1, le=10_000_000)]
+HostName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]+$", max_length=253)]
+Origin = Annotated[str, Meta(pattern=r"^https?://[^/\s]+$", max_length=300)]
 
 
 class SettingsInvalid(Invalid):
@@ -41,6 +43,11 @@ class HttpSettings(Section, frozen=True, kw_only=True):
     """The file with the certificate's key."""
     allow_remote: bool = False
     """Other machines may connect. Said once by the host, and once more here."""
+    names: tuple[HostName, ...] = ()
+    """Further names and addresses by which clients reach the daemon, over HTTP and gRPC. Its own addresses and
+    `localhost` need not be named; a request for any other host is refused."""
+    origins: tuple[Origin, ...] = ()
+    """Web pages that may send requests, as `https://app.example.com`; those of every other origin are refused."""
 
 
 class GrpcSettings(Section, frozen=True, kw_only=True):

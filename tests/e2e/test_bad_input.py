@@ -588,7 +588,7 @@ def connection_to(door: Door) -> socket.socket:
 
 
 def request_of(door: Door, method: str, path: str, body: bytes = b"") -> bytes:
-    head = f"{method} /console/v1{path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {door.daemon.token}\r\n"
+    head = f"{method} /console/v1{path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {door.daemon.token}\r\n"
     return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 

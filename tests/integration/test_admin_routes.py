@@ -11,6 +11,7 @@ from palyra.config import Reloaded, settings_hash
 from palyra.core.clock import to_ms
 from palyra.core.ids import PrincipalId, TokenId
 from palyra.gateway.auth import Auth
+from palyra.gateway.hosts import Hosts
 from palyra.gateway.http import app
 from palyra.gateway.http.config import ConfigRoutes
 from palyra.gateway.http.tokens import TokenRoutes
@@ -41,7 +42,7 @@ class Door:
             *TokenRoutes(auth, Tokens(engine, clock=clock, ids=ids)).operations(),
             *ConfigRoutes(lambda: self.settings, self._reload).operations(),
         ]
-        transport = httpx.ASGITransport(app.build(operations, auth=auth, ready=lambda: None))
+        transport = httpx.ASGITransport(app.build(operations, auth=auth, hosts=Hosts(["door"]), ready=lambda: None))
         self.client = httpx.AsyncClient(transport=transport, base_url="http://door")
         self.ids = ids
 

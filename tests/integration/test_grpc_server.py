@@ -23,6 +23,7 @@ from palyra.gateway.connections import Connections
 from palyra.gateway.grpc import connection, serving
 from palyra.gateway.grpc.call import Call
 from palyra.gateway.grpc.server import GrpcServer
+from palyra.gateway.hosts import Hosts
 from palyra.gateway.status import GrpcStatus
 from tests.support.connections import a_budget
 from tests.support.eventually import eventually
@@ -88,7 +89,7 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run[Any]]:
 async def serving_at(
     service: Service, *, tls: ssl.SSLContext | None = None, budget: Connections | None = None
 ) -> AsyncIterator[tuple[GrpcServer, str]]:
-    server = GrpcServer({"t.T": service.handlers()}, budget or a_budget())
+    server = GrpcServer({"t.T": service.handlers()}, budget or a_budget(), Hosts())
     port = await server.start("127.0.0.1", 0, tls=tls)
     try:
         yield server, f"127.0.0.1:{port}"
@@ -288,7 +289,7 @@ def test_over_tls_calls_are_served_and_what_is_no_tls_leaves_nothing_behind(run:
 @pytest.mark.skipif(not socket.has_ipv6, reason="there is no IPv6")
 def test_ipv6_is_served(run: Run[Any]) -> None:
     async def tried() -> None:
-        server = GrpcServer({"t.T": Service().handlers()}, a_budget())
+        server = GrpcServer({"t.T": Service().handlers()}, a_budget(), Hosts())
         port = await server.start("::1", 0)
         with await asyncio.to_thread(Wire, f"[::1]:{port}") as wire:
             answer = await asyncio.to_thread(lambda: wire.answer(wire.call("/t.T/Echo", EMPTY)))

@@ -28,6 +28,7 @@ from palyra.gateway.grpc.serving import Methods
 from palyra.gateway.grpc.sessions import SessionMethods
 from palyra.gateway.grpc.stops import SERVICE as STOP_SERVICE
 from palyra.gateway.grpc.stops import StopMethods
+from palyra.gateway.hosts import Hosts
 from palyra.gateway.http import app
 from palyra.gateway.http.admin import AdminRoutes
 from palyra.gateway.http.agents import AgentRoutes
@@ -199,11 +200,13 @@ def build(
         *TokenRoutes(auth, Tokens(engine, clock=clock, ids=ids)).operations(),
     ]
     methods = Methods(auth, streams)
+    http, grpc = settings.now.http, settings.now.grpc
+    hosts = Hosts((*http.names, http.host, grpc.host), origins=http.origins)
     certificate, key = tls_files(settings.now.http) or (None, None)
     return Doors(
         http=HttpServer(
             uvicorn.Config(
-                app.build(operations, auth=auth, ready=ready, stopped=lambda: stops.everything),
+                app.build(operations, auth=auth, hosts=hosts, ready=ready, stopped=lambda: stops.everything),
                 loop="none",
                 http=bounded(patience),
                 ws="none",
@@ -233,5 +236,6 @@ def build(
                 STOP_SERVICE: StopMethods(stops).handlers(methods),
             },
             connections,
+            hosts,
         ),
     )

@@ -69,11 +69,15 @@ class Peer(Protocol):
 class Slot:
     """One connection's share of the budget."""
 
-    __slots__ = ("_connections", "address", "leaving", "peer", "principal", "since")
+    __slots__ = ("_connections", "address", "leaving", "local", "peer", "principal", "since")
 
-    def __init__(self, connections: "Connections", address: str, peer: Peer, since: float) -> None:
+    def __init__(
+        self, connections: "Connections", address: str, peer: Peer, *, since: float, local: str | None
+    ) -> None:
         self._connections = connections
         self.address = address
+        self.local = local
+        """The address that it came in at."""
         self.peer = peer
         self.since = since
         """Since when it is new."""
@@ -123,9 +127,9 @@ class Connections:
         """Take over new limits; connections that are there stay."""
         self.limits = limits
 
-    def admit(self, host: str, peer: Peer) -> Slot:
+    def admit(self, host: str, peer: Peer, *, local: str | None = None) -> Slot:
         """Take in a new connection from an address; others make room for it if need be."""
-        slot = Slot(self, _group(host), peer, self._clock.monotonic())
+        slot = Slot(self, _group(host), peer, since=self._clock.monotonic(), local=local)
         self._add(slot)
         return slot
 

@@ -72,10 +72,12 @@ class Listener:
                 self._make_room(error)
                 return
             accepted.setblocking(False)
+            local = None
             with suppress(OSError):  # it may be gone already
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                local = accepted.getsockname()[0]
             arrival = _Arrival(accepted)
-            slot = self._connections.admit(address[0], arrival)
+            slot = self._connections.admit(address[0], arrival, local=local)
             arrival.task = self._group.create_task(self._connect(arrival, slot))
             self._arriving.add(arrival)
             arrival.task.add_done_callback(partial(self._arrived, arrival, slot))

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from palyra.core.errors import Broken, Conflict, Denied, Invalid, NotFound, PalyraError, Unavailable
 from palyra.core.message import MessageTooLong
+from palyra.gateway.hosts import HostNotServed
 from palyra.gateway.rate import TooManyRequests
 from palyra.gateway.streams import TooManyStreams
 from palyra.runs.intake import QueueFull
@@ -68,6 +69,7 @@ class MethodNotAllowed(Invalid):
 
 HTTP_STATUS: dict[type[PalyraError], int] = {
     Unauthenticated: 401,
+    HostNotServed: 421,
     MethodNotAllowed: 405,
     RequestTimeout: 408,
     RequestTooLarge: 413,

@@ -165,7 +165,12 @@ def _open(target: Target, *, seconds: float, keepalive: float = KEEPALIVE_SECOND
             credentials = grpc.ssl_channel_credentials(file.read())
     except OSError as error:
         raise unreachable(target.grpc, reason_of(error)) from error
-    return grpc.secure_channel(target.grpc, credentials, [*options, ("grpc.ssl_target_name_override", name)])
+    options += [
+        ("grpc.ssl_target_name_override", name),
+        # The daemon need not serve the name in its certificate, but it serves its own address.
+        ("grpc.default_authority", urlsplit(f"//{target.grpc}").hostname or ""),
+    ]
+    return grpc.secure_channel(target.grpc, credentials, options)
 
 
 def _name_shown(target: Target, seconds: float) -> str:

@@ -14,6 +14,7 @@ from palyra.gateway.grpc.call import Call
 from palyra.gateway.grpc.connection import Connection
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
 from palyra.gateway.grpc.serving import Handler, refusal
+from palyra.gateway.hosts import Asked, Hosts
 from palyra.gateway.listener import Listener
 from palyra.gateway.status import GrpcStatus
 
@@ -32,7 +33,7 @@ class GrpcPortTaken(Unavailable):
 class GrpcServer:
     """Serves services on one address, with the standard health service and reflection beside them."""
 
-    def __init__(self, services: Mapping[str, dict[str, Handler]], connections: Connections) -> None:
+    def __init__(self, services: Mapping[str, dict[str, Handler]], connections: Connections, hosts: Hosts) -> None:
         """`services` has the handlers of each service, by its full name."""
         self._health = standard.Health(tuple(services))
         offered = {**services, **self._health.services()}
@@ -41,6 +42,7 @@ class GrpcServer:
             f"/{service}/{name}": handler for service, handlers in offered.items() for name, handler in handlers.items()
         }
         self._budget = connections
+        self._hosts = hosts
         self._connections: set[Connection] = set()
         self._left = asyncio.Event()
         self._stopping = False
@@ -111,6 +113,7 @@ class GrpcServer:
         serve = self._methods.get(call.path)
         try:
             async with asyncio.timeout(call.seconds):
+                self._hosts.check(_asked(call))
                 if serve is None:
                     call.leave(GrpcStatus.UNIMPLEMENTED, "There is no such method.")
                 else:
@@ -123,3 +126,9 @@ class GrpcServer:
             call.leave(GrpcStatus.UNAVAILABLE, "The daemon stops.")
         except Exception as error:
             call.leave(*refusal(error))
+
+
+def _asked(call: Call) -> Asked:
+    said = call.metadata
+    host = said.get(":authority") or said.get("host")
+    return Asked(host, said.get("origin"), said.get("sec-fetch-site"), said.get(":scheme", ""), call.slot.local)

@@ -14,6 +14,8 @@ from palyra.core.errors import Invalid, NotFound, PalyraError
 from palyra.core.stop import Stop
 from palyra.core.version import VERSION
 from palyra.gateway.auth import Auth
+from palyra.gateway.hosts import Hosts
+from palyra.gateway.http.cors import asked_of, is_preflight, permit, preflight
 from palyra.gateway.http.openai.errors import failure
 from palyra.gateway.http.openapi import document
 from palyra.gateway.http.operation import Operation
@@ -35,6 +37,7 @@ def build(
     operations: Sequence[Operation],
     *,
     auth: Auth,
+    hosts: Hosts,
     ready: Callable[[], str | None],
     stopped: Callable[[], Stop | None] = lambda: None,
 ) -> ASGIApp:
@@ -60,7 +63,8 @@ def build(
             Route("/readyz", readyz, methods=["GET"]),
             Route("/openapi.json", openapi, methods=["GET"]),
             *(Route(o.path, _authorised(o, auth), methods=[o.method]) for o in operations),
-        ]
+        ],
+        hosts,
     )
 
 
@@ -79,8 +83,9 @@ class Guard:
     An answer that has begun can not be turned any more.
     """
 
-    def __init__(self, routes: list[Route]) -> None:
+    def __init__(self, routes: list[Route], hosts: Hosts) -> None:
         self._routes = routes
+        self._hosts = hosts
         self._router = Router(routes, redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -89,13 +94,20 @@ class Guard:
         # Starlette raises instead of answering by itself when it finds an application here.
         scope["app"] = self
         begun = False
+        origin: bytes | None = None
 
         async def watched(message: Message) -> None:
             nonlocal begun
             begun = True
-            await send(message)
+            await send(message if origin is None else permit(message, origin))
 
         try:
+            asked = asked_of(scope)
+            if self._hosts.check(asked) and asked.origin is not None:
+                origin = asked.origin.encode()
+                if is_preflight(scope):
+                    await preflight(scope)(scope, receive, watched)
+                    return
             await self._router(scope, receive, watched)
         except ClientDisconnect:
             pass  # in the middle of its request: nobody is left to be answered
@@ -106,7 +118,7 @@ class Guard:
             if begun:
                 raise
             shape = failure if scope["path"].startswith(V1) else problem
-            await shape(known)(scope, receive, send)
+            await shape(known)(scope, receive, watched)
 
     def _known(self, error: Exception, scope: Scope) -> PalyraError:
         match error:

@@ -1,0 +1,58 @@
+"""Requests of web pages: what a browser says of them, and what it wants to hear before a page may read the answer."""
+
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+from starlette.types import Message, Scope
+
+from palyra.gateway.hosts import Asked
+from palyra.gateway.status import RequestMalformed
+
+PREFLIGHT_SECONDS = 600
+_EXPOSED = b"retry-after, x-palyra-run-id, x-palyra-session-id, x-request-id"
+
+
+def asked_of(scope: Scope) -> Asked:
+    """Return which host a request names, and which page sent it."""
+    said: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        if name in (b"host", b"origin", b"sec-fetch-site"):
+            if name in said:
+                raise RequestMalformed(f"The request has more than one header {name.decode()!r}.")
+            said[name] = value
+    host, origin, fetch_site = (
+        said[name].decode("latin-1") if name in said else None for name in (b"host", b"origin", b"sec-fetch-site")
+    )
+    if host is None and scope.get("http_version") != "1.0":
+        raise RequestMalformed("The request has no header 'host'.")
+    local = scope.get("server") or (None,)
+    return Asked(host, origin, fetch_site, scope["scheme"], local[0])
+
+
+def is_preflight(scope: Scope) -> bool:
+    """Tell whether a browser asks what a page may send, before it sends it."""
+    return scope["method"] == "OPTIONS" and "access-control-request-method" in HTTPConnection(scope).headers
+
+
+def preflight(scope: Scope) -> Response:
+    """Say that an allowed page may send anything: the token decides what it may do."""
+    asked = HTTPConnection(scope).headers
+    headers = {
+        "access-control-allow-methods": asked["access-control-request-method"],
+        "access-control-allow-headers": asked.get("access-control-request-headers", ""),
+        "access-control-max-age": str(PREFLIGHT_SECONDS),
+    }
+    if asked.get("access-control-request-private-network") == "true":
+        headers["access-control-allow-private-network"] = "true"
+    return Response(status_code=204, headers=headers)
+
+
+def permit(message: Message, origin: bytes) -> Message:
+    """Let pages of an allowed origin read an answer."""
+    if message["type"] != "http.response.start":
+        return message
+    more = [
+        (b"access-control-allow-origin", origin),
+        (b"access-control-expose-headers", _EXPOSED),
+        (b"vary", b"origin"),
+    ]
+    return {**message, "headers": [*message.get("headers", ()), *more]}
