@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -109,6 +110,9 @@ class Stage:
             "provider_name": "crown-provider",
         }
         self.document: Json = httpx.get(daemon.address + "/openapi.json").json()
+        self.home = daemon.home.path
+        self.own = [str(daemon.home.path), f'"pid":{daemon.pid}', "workspaces/", "descriptor"]
+        """What only those may know who look after the daemon: where its files are, and how its process is."""
 
     def _write_a_note(self) -> tuple[str, str, str]:
         """Let ana's agent write a note, with her yes for the session; return question, grant and checkpoint."""
@@ -147,9 +151,15 @@ class Stage:
             )
         ]
 
+    def bens_folder(self) -> Path:
+        """The folder in which ben's agents work; it is made when it is first needed."""
+        self.ben.http.post("/console/v1/agents", json={"name": "first", "workspace_roots": ["."]})
+        (folder,) = (self.home / "workspaces").glob("*ben")
+        return folder
+
     def assert_silent(self, text: str, where: str) -> None:
-        """Nothing of ana's may stand in an answer to ben."""
-        for hidden in (*self.ids.values(), SECRET, "user:ana"):
+        """Nothing of ana's, and nothing of the daemon's own, may be in an answer to ben."""
+        for hidden in (*self.ids.values(), SECRET, "user:ana", *self.own):
             assert hidden not in text, f"{where} tells of {hidden}"
 
 
@@ -199,6 +209,70 @@ def test_no_method_tells_a_stranger_anything(stage: Stage) -> None:
             # An id that a method does not look at (making an agent) changes nothing, and then neither does hers.
             assert (status, detail) == stage.ben.call(method, nowhere)[:2], method.name
     assert stage.hers() == before
+
+
+@pytest.mark.parametrize("root", ["/etc", "../..", "missing", "linked", "a-file", "a-file/below", "/"])
+def test_a_root_that_is_refused_is_named_relative_to_the_workspace(stage: Stage, root: str) -> None:
+    folder = stage.bens_folder()
+    (folder / "linked").symlink_to("/")
+    (folder / "a-file").write_text("")
+    agent = {"name": "curious", "workspace_roots": [root]}
+    answer = stage.ben.http.post("/console/v1/agents", json=agent)
+    assert (answer.status_code, answer.json()["code"]) == (400, "agent_invalid")
+    stage.assert_silent(answer.text, root)
+    assert root in answer.json()["detail"]
+    absolute = {"name": "curious", "workspace_roots": [str(folder / "missing"), str(stage.home)]}
+    status, detail, _ = stage.ben.call(METHODS["CreateAgent"], gateway_pb2.CreateAgentRequest(agent=absolute))
+    assert status == "INVALID_ARGUMENT"
+    stage.assert_silent(detail, "CreateAgent")
+
+
+def test_a_root_may_be_named_relative_to_the_workspace(stage: Stage) -> None:
+    folder = stage.bens_folder()
+    (folder / "sub").mkdir()
+    made = stage.ben.http.post("/console/v1/agents", json={"name": "below", "workspace_roots": ["sub"]})
+    assert made.status_code == 200, made.text
+
+
+def test_errors_of_the_daemons_own_files_do_not_say_where_they_are(stage: Stage) -> None:
+    (stage.home / "vault.key").rename(stage.home / "elsewhere")
+    try:
+        answer = stage.ben.http.post("/console/v1/secrets", json={"name": "mine", "value": "x"})
+        assert answer.status_code >= 400
+        stage.assert_silent(answer.text, "the vault")
+        assert "PALYRA_HOME" in answer.json()["detail"]
+        status, detail, _ = stage.ben.call(METHODS["SetSecret"], vault_pb2.SetSecretRequest(name="mine", value=b"x"))
+        assert status != "OK"
+        stage.assert_silent(detail, "the vault")
+    finally:
+        (stage.home / "elsewhere").rename(stage.home / "vault.key")
+
+
+def test_a_tenant_sees_of_the_status_what_its_work_depends_on(stage: Stage) -> None:
+    status: Json = stage.ben.http.get("/console/v1/status").json()
+    assert status["version"]
+    assert status["storage"] == "ok"
+    assert {part["name"] for part in status["parts"]} == {"journal", "provider", "stop"}
+    assert not any(part["detail"] for part in status["parts"])
+    empty = ("pid", "home", "started_at", "engine", "schema", "workspace", "settings_hash", "grpc")
+    assert [status[name] for name in empty] == [None] * len(empty)
+    assert status["runs"] == status["tasks"] == status["counters"] == status["connections"] == {}
+    for path in ("/admin/v1/status", "/metrics"):
+        assert stage.ben.http.get(path).status_code == 403
+
+
+def test_who_shows_no_token_learns_whether_it_works_and_nothing_else(stage: Stage) -> None:
+    at = str(stage.ben.http.base_url).rstrip("/")
+    assert httpx.get(f"{at}/healthz").json() == {"status": "ok"}
+    assert httpx.get(f"{at}/readyz").json() == {"status": "ready"}
+    health = stage.ben.channel.unary_unary(
+        "/palyra.v1.GatewayService/GetHealth",
+        request_serializer=gateway_pb2.GetHealthRequest.SerializeToString,
+        response_deserializer=gateway_pb2.GetHealthResponse.FromString,
+    )
+    assert health(gateway_pb2.GetHealthRequest(), timeout=5) == gateway_pb2.GetHealthResponse(
+        status="ok", protocol_version=1
+    )
 
 
 def test_the_owner_of_a_thing_gets_in(stage: Stage) -> None:

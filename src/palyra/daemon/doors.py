@@ -141,7 +141,7 @@ def build(
 ) -> Doors:
     """Put both doors together."""
     rate = Rate(clock, lambda: (settings.now.gateway.requests_per_second, settings.now.gateway.request_burst))
-    auth = Auth(engine, clock=clock, rate=rate)
+    auth = Auth(engine, clock=clock, rate=rate, conceal=workspaces.conceal)
     streams = Streams(lambda: (settings.now.gateway.streams_per_token, settings.now.gateway.streams))
     intake = Intake(
         engine,
@@ -191,7 +191,7 @@ def build(
         *ShadowRoutes(shadows).operations(),
         *WhyRoutes(engine, workspace=workspaces).operations(),
         *UsageRoutes(engine, lambda: settings.now.spending, clock=clock).operations(),
-        *AdminRoutes(status, metrics).operations(),
+        *AdminRoutes(auth, status, metrics).operations(),
         *ConfigRoutes(lambda: settings.now, settings.reload).operations(),
         *JournalRoutes(engine, inspection).operations(),
         *SecretRoutes(secrets).operations(),
@@ -224,7 +224,7 @@ def build(
         grpc=GrpcServer(
             {
                 SERVICE: {
-                    **HealthMethods(auth, status).handlers(),
+                    **HealthMethods(auth, status, ready=ready).handlers(),
                     **RunMethods(engine, tail, intake=intake, control=control, patience=patience).handlers(methods),
                     **SessionMethods(engine, doors=sessions).handlers(methods),
                     **AgentMethods(agents).handlers(methods),

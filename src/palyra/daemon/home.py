@@ -4,6 +4,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -58,6 +59,15 @@ class Workspaces:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             known = self._known[principal] = Workspace((folder,), forbidden=Forbidden(self._homes, (folder,)))
         return known
+
+    def conceal(self, text: str, principal: PrincipalId) -> str:
+        """Return a text without the home's path: what is in the principal's own folder is named relative to that."""
+        for home in sorted({str(self._home.path), os.path.realpath(self._home.path)}, key=len, reverse=True):
+            own = re.escape(f"{home}/workspaces/{quote(principal, safe='')}")
+            text = re.sub(rf"{own}/", "", text)
+            text = re.sub(rf"{own}(?![\w%.@+-])", "the workspace", text)
+            text = text.replace(home, "PALYRA_HOME")
+        return text
 
 
 def _owners_folder(home: Home, settings: Settings) -> Path:

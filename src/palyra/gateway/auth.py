@@ -1,13 +1,17 @@
 """From a token to the principal that it proves, and to what it allows: one place for every door."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 from palyra.core.clock import Clock, to_ms
+from palyra.core.errors import PalyraError
 from palyra.core.ids import PrincipalId
 from palyra.gateway.connections import Slot
 from palyra.gateway.rate import Rate
 from palyra.gateway.status import Unauthenticated
 from palyra.journal import tokens
 from palyra.journal.engine import Engine
-from palyra.journal.tokens import Holder
+from palyra.journal.tokens import Holder, Scope
 from palyra.runs.tokens import ScopeMissing
 
 REMEMBERED_SECONDS = 2.0
@@ -17,16 +21,23 @@ MOST_REMEMBERED = 1024
 class Auth:
     """Looks tokens up. What it found holds for two seconds at the most, here and on every other replica."""
 
-    def __init__(self, engine: Engine, *, clock: Clock, rate: Rate | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        clock: Clock,
+        rate: Rate | None = None,
+        conceal: Callable[[str, PrincipalId], str] = lambda text, principal: text,
+    ) -> None:
+        """`conceal` takes from a text what a principal that does not look after the daemon has no business with."""
+        self._conceal = conceal
         self._engine = engine
         self._clock = clock
         self._rate = rate
         self._known: dict[str, tuple[float, Holder]] = {}
 
-    async def principal(
-        self, authorization: str | None, need: str = "read", *, slot: Slot | None = None
-    ) -> PrincipalId:
-        """Return whose request this is, if its token allows what the request needs; count it as one request.
+    async def admit(self, authorization: str | None, need: str = "read", *, slot: Slot | None = None) -> Holder:
+        """Return what the token of a request proves, if it allows what the request needs; count it as one request.
 
         `slot` is the share of the connection that the request came on: a valid token keeps it.
         """
@@ -42,7 +53,20 @@ class Auth:
             self._rate.take(holder.principal)
         if need not in holder.scopes:
             raise ScopeMissing(need)
-        return holder.principal
+        return holder
+
+    @contextmanager
+    def concealing(self, holder: Holder) -> Iterator[None]:
+        """Take from errors what is only for those who look after the daemon: where its files are."""
+        try:
+            yield
+        except Exception as raised:
+            error = raised
+            while isinstance(error, ExceptionGroup):
+                error = error.exceptions[0]
+            if isinstance(error, PalyraError) and Scope.ADMIN not in holder.scopes:
+                error.detail = self._conceal(error.detail, holder.principal)
+            raise
 
     async def holder(self, authorization: str | None) -> Holder:
         """Return what the token in an authorization header proves."""

@@ -21,26 +21,27 @@ class Status(Struct, frozen=True, kw_only=True):
     """How the daemon is."""
 
     version: str
-    pid: int
-    home: str
-    started_at: datetime
-    engine: str
-    schema: int
     provider: str
     model: str
-    workspace: str
     storage: str
     """`ok`, or the code of what keeps the journal from being written."""
-    settings_hash: str
-    grpc: str
-    """Where the gRPC door is."""
-    runs: dict[str, int]
-    """Unfinished runs by status."""
-    tasks: dict[str, int]
-    """Unfinished tasks by status."""
-    counters: dict[str, int]
-    """What happened since the start, by kind of event."""
     parts: list[Part]
+    pid: int | None = None
+    """None or empty, like everything below, without the scope `admin`."""
+    home: str | None = None
+    started_at: datetime | None = None
+    engine: str | None = None
+    schema: int | None = None
+    workspace: str | None = None
+    settings_hash: str | None = None
+    grpc: str | None = None
+    """Where the gRPC API is."""
+    runs: dict[str, int] = {}
+    """Unfinished runs by status."""
+    tasks: dict[str, int] = {}
+    """Unfinished tasks by status."""
+    counters: dict[str, int] = {}
+    """What happened since the start, by kind of event."""
     connections: dict[str, int] = {}
     """Connections to both APIs and file descriptors: how many there are and may be, and how many were closed."""
 

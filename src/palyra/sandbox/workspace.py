@@ -83,9 +83,12 @@ class Workspace:
         self.forbidden = forbidden
 
     def within(self, roots: tuple[Path, ...]) -> "Workspace":
-        """Return the workspace of folders below its first trusted one, with the same things out of reach."""
+        """Return the workspace of folders below its first trusted one, with the same things out of reach.
+
+        A root is an absolute path, or one relative to the trusted folder: not everyone knows where that is.
+        """
         trusted = self.roots[0].trusted
-        return Workspace(tuple(Root(trusted, root) for root in roots), forbidden=self.forbidden)
+        return Workspace(tuple(Root(trusted, trusted / root) for root in roots), forbidden=self.forbidden)
 
     def places(self) -> tuple[Path, ...]:
         """Return where the roots are; raise if one of them cannot be used."""

@@ -123,7 +123,7 @@ def test_what_was_revoked_stays_revoked_since_then(conn: Connection) -> None:
 async def test_a_new_token_proves_its_principal(doors: Tokens, auth: Auth) -> None:
     record, secret = await doors.create(ROOT, BEN, name="phone")
 
-    assert await auth.principal(f"Bearer {secret}") == BEN
+    assert (await auth.admit(f"Bearer {secret}")).principal == BEN
     assert (record.principal, record.name, record.expires_ms) == (BEN, "phone", None)
     assert record.scopes == {READ, WRITE}
 
@@ -255,7 +255,7 @@ async def test_without_admin_the_token_of_another_is_as_if_it_were_not_there(doo
         refusals.append(refused.value.detail)
 
     assert len(set(refusals)) == 1
-    assert await auth.principal(f"Bearer {secret}") == BEN
+    assert (await auth.admit(f"Bearer {secret}")).principal == BEN
 
 
 # -- what a token is good for
@@ -263,35 +263,35 @@ async def test_without_admin_the_token_of_another_is_as_if_it_were_not_there(doo
 
 async def test_a_revoked_token_is_good_for_nothing(doors: Tokens, auth: Auth, clock: FakeClock) -> None:
     record, secret = await doors.create(ROOT, BEN, name="x")
-    await auth.principal(f"Bearer {secret}")
+    await auth.admit(f"Bearer {secret}")
 
     revoked = await doors.revoke(holder(BEN, READ, WRITE), record.token_id)
 
     assert revoked.revoked_ms == to_ms(clock.now())
     clock.advance(timedelta(seconds=REMEMBERED_SECONDS))
     with pytest.raises(Unauthenticated):
-        await auth.principal(f"Bearer {secret}")
+        await auth.admit(f"Bearer {secret}")
 
 
 async def test_what_was_forgotten_is_looked_up_at_once(doors: Tokens, auth: Auth) -> None:
     record, secret = await doors.create(ROOT, BEN, name="x")
-    await auth.principal(f"Bearer {secret}")
+    await auth.admit(f"Bearer {secret}")
     await doors.revoke(ROOT, record.token_id)
 
     auth.forget()
 
     with pytest.raises(Unauthenticated):
-        await auth.principal(f"Bearer {secret}")
+        await auth.admit(f"Bearer {secret}")
 
 
 async def test_a_token_ends_on_time_even_if_it_was_just_looked_up(doors: Tokens, auth: Auth, clock: FakeClock) -> None:
     _, secret = await doors.create(ROOT, BEN, name="x", ttl=timedelta(seconds=1))
-    assert await auth.principal(f"Bearer {secret}") == BEN
+    assert (await auth.admit(f"Bearer {secret}")).principal == BEN
 
     clock.advance(timedelta(seconds=1))
 
     with pytest.raises(Unauthenticated, match="expired"):
-        await auth.principal(f"Bearer {secret}")
+        await auth.admit(f"Bearer {secret}")
 
 
 @pytest.mark.parametrize("scopes", [{READ}, {WRITE}, {READ, WRITE}, {ADMIN}])
@@ -299,28 +299,28 @@ async def test_a_token_is_good_for_its_scopes_only(doors: Tokens, auth: Auth, sc
     record, secret = await doors.create(ROOT, BEN, name="x", scopes=scopes)
 
     for need in record.scopes:
-        assert await auth.principal(f"Bearer {secret}", need=need) == BEN
+        assert (await auth.admit(f"Bearer {secret}", need=need)).principal == BEN
     for need in ALL - record.scopes:
         with pytest.raises(ScopeMissing, match=f"lacks the scope '{need}'"):
-            await auth.principal(f"Bearer {secret}", need=need)
+            await auth.admit(f"Bearer {secret}", need=need)
 
 
 @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Basic x", "Bearer palyra_x", "palyra_x"])
 async def test_what_is_no_token_is_good_for_nothing(auth: Auth, header: str | None) -> None:
     with pytest.raises(Unauthenticated):
-        await auth.principal(header)
+        await auth.admit(header)
 
 
 async def test_requests_are_counted_for_each_principal(engine: Engine, doors: Tokens, clock: FakeClock) -> None:
     auth = Auth(engine, clock=clock, rate=Rate(clock, lambda: (1, 2)))
     ana, also_ana, ben = [(await doors.create(ROOT, whose, name="x"))[1] for whose in (ANA, ANA, BEN)]
-    await auth.principal(f"Bearer {ana}")
+    await auth.admit(f"Bearer {ana}")
     # What is refused for want of a scope was a request too.
     with pytest.raises(ScopeMissing):
-        await auth.principal(f"Bearer {also_ana}", need="admin")
+        await auth.admit(f"Bearer {also_ana}", need="admin")
 
     for secret in (ana, also_ana):
         with pytest.raises(TooManyRequests) as refused:
-            await auth.principal(f"Bearer {secret}")
+            await auth.admit(f"Bearer {secret}")
         assert isinstance(refused.value, PalyraError)
-    assert await auth.principal(f"Bearer {ben}") == BEN
+    assert (await auth.admit(f"Bearer {ben}")).principal == BEN

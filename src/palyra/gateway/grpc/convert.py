@@ -233,6 +233,7 @@ def to_agent(agent: pb.Agent, principal: PrincipalId, *, is_default: bool = Fals
 
 def from_status(status: records.Status) -> pb.GetHealthResponse:
     return pb.GetHealthResponse(
+        version=status.version,
         pid=status.pid,
         home=status.home,
         started_at=_timestamp(status.started_at),
@@ -255,17 +256,17 @@ def from_status(status: records.Status) -> pb.GetHealthResponse:
 def to_status(health: pb.GetHealthResponse) -> records.Status:
     return records.Status(
         version=health.version,
-        pid=health.pid,
-        home=health.home,
-        started_at=_moment(health.started_at),
-        engine=health.engine,
-        schema=health.schema,
+        pid=health.pid or None,
+        home=health.home or None,
+        started_at=_moment(health.started_at) if health.HasField("started_at") else None,
+        engine=health.engine or None,
+        schema=health.schema or None,
         provider=health.provider,
         model=health.model,
-        workspace=health.workspace,
+        workspace=health.workspace or None,
         storage=health.storage,
-        settings_hash=health.settings_hash,
-        grpc=health.grpc,
+        settings_hash=health.settings_hash or None,
+        grpc=health.grpc or None,
         runs=dict(sorted(health.runs.items())),
         tasks=dict(sorted(health.tasks.items())),
         counters=dict(sorted(health.counters.items())),

@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable
 
-from palyra.core.version import VERSION
 from palyra.gateway.auth import Auth
 from palyra.gateway.grpc import convert
 from palyra.gateway.grpc.call import Call
@@ -10,14 +9,16 @@ from palyra.gateway.grpc.pb import gateway_pb2 as pb
 from palyra.gateway.grpc.runs import PROTOCOL_VERSION
 from palyra.gateway.grpc.serving import ANYBODYS_BYTES, Handler, authorization, open_to_anybody, read, reply
 from palyra.gateway.records import Status
+from palyra.gateway.visibility import visible
 
 
 class HealthMethods:
     """GetHealth: the overall state for anybody, each part for those with a token."""
 
-    def __init__(self, auth: Auth, status: Callable[[], Awaitable[Status]]) -> None:
+    def __init__(self, auth: Auth, status: Callable[[], Awaitable[Status]], *, ready: Callable[[], str | None]) -> None:
         self._auth = auth
         self._status = status
+        self._ready = ready
 
     def handlers(self) -> dict[str, Handler]:
         return {"GetHealth": open_to_anybody(self.get_health)}
@@ -26,10 +27,11 @@ class HealthMethods:
         """Say how each part is."""
         asked = await read(call, pb.GetHealthRequest, most=ANYBODYS_BYTES)
         if asked.parts:
-            await self._auth.principal(authorization(call), slot=call.slot)
-        status = await self._status()
-        health = convert.from_status(status) if asked.parts else pb.GetHealthResponse()
-        health.status = next((part.status for part in status.parts if part.status != "ok"), "ok")
-        health.version = VERSION
+            holder = await self._auth.admit(authorization(call), slot=call.slot)
+            status = visible(await self._status(), holder)
+            health = convert.from_status(status)
+            health.status = next((part.status for part in status.parts if part.status != "ok"), "ok")
+        else:
+            health = pb.GetHealthResponse(status="ok" if self._ready() is None else "not_ready")
         health.protocol_version = PROTOCOL_VERSION
         await reply(call, health)

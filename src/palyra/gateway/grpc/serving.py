@@ -56,8 +56,9 @@ class Methods:
         """Serve a method that takes one message and gives one."""
 
         async def serve(call: Call) -> None:
-            principal = await self._auth.principal(authorization(call), need, slot=call.slot)
-            await reply(call, await method(await read(call, request), principal))
+            holder = await self._auth.admit(authorization(call), need, slot=call.slot)
+            with self._auth.concealing(holder):
+                await reply(call, await method(await read(call, request), holder.principal))
 
         return serve
 
@@ -83,9 +84,10 @@ class Methods:
             # was last written waits with it. It keeps its place until it is read or dropped: there are only so many.
             with ExitStack() as place:
                 try:
-                    principal = await self._auth.principal(authorization(call), need, slot=call.slot)
-                    place.enter_context(self._streams.place(principal))
-                    await method(call, principal)
+                    holder = await self._auth.admit(authorization(call), need, slot=call.slot)
+                    place.enter_context(self._streams.place(holder.principal))
+                    with self._auth.concealing(holder):
+                        await method(call, holder.principal)
                     ending = Refusal(GrpcStatus.OK, "", ())
                 except Exception as error:
                     ending = refusal(error)

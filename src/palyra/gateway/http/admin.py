@@ -6,15 +6,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from palyra.core.ids import PrincipalId
+from palyra.gateway.auth import Auth
 from palyra.gateway.http.operation import Operation
 from palyra.gateway.http.wire import reply
 from palyra.gateway.records import Status
+from palyra.gateway.visibility import visible
 
 
 class AdminRoutes:
     """The operations of an operator."""
 
-    def __init__(self, status: Callable[[], Awaitable[Status]], metrics: Callable[[], Awaitable[str]]) -> None:
+    def __init__(
+        self, auth: Auth, status: Callable[[], Awaitable[Status]], metrics: Callable[[], Awaitable[str]]
+    ) -> None:
+        self._auth = auth
         self._status = status
         self._metrics = metrics
 
@@ -26,8 +31,9 @@ class AdminRoutes:
         ]
 
     async def status(self, request: Request, principal: PrincipalId) -> Response:
-        """Say how each part is."""
-        return reply(await self._status())
+        """Say how each part is, as far as the caller may know."""
+        holder = await self._auth.holder(request.headers.get("authorization"))
+        return reply(visible(await self._status(), holder))
 
     async def metrics(self, request: Request, principal: PrincipalId) -> Response:
         """Give the figures."""

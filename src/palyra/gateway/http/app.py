@@ -12,7 +12,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palyra.core.errors import Invalid, NotFound, PalyraError
 from palyra.core.stop import Stop
-from palyra.core.version import VERSION
 from palyra.gateway.auth import Auth
 from palyra.gateway.hosts import Hosts
 from palyra.gateway.http.cors import asked_of, is_preflight, permit, preflight
@@ -43,15 +42,12 @@ def build(
 ) -> ASGIApp:
     """Put the application together. `ready` says what is missing, `stopped` what stops everything; None if nothing."""
 
+    # Anyone may ask these two. Everything else about the daemon is for those with a token.
     async def healthz(request: Request) -> Response:
-        stop = stopped()
-        # Anybody may ask: who stopped it and why is for those with a token.
-        halt = {} if stop is None else {"stopped_since": stop.at}
-        return reply({"status": "ok" if stop is None else "stopped", "version": VERSION, **halt})
+        return reply({"status": "ok" if stopped() is None else "stopped"})
 
     async def readyz(request: Request) -> Response:
-        missing = ready()
-        return reply({"status": "ready" if missing is None else missing}, status=200 if missing is None else 503)
+        return reply({"status": "ready"}) if ready() is None else reply({"status": "not_ready"}, status=503)
 
     async def openapi(request: Request) -> Response:
         # Some types are loaded when they are first described.
@@ -71,8 +67,9 @@ def build(
 def _authorised(operation: Operation, auth: Auth) -> Callable[[Request], Awaitable[ASGIApp]]:
     async def endpoint(request: Request) -> ASGIApp:
         slot = request.scope.get("state", {}).get(SLOT)
-        principal = await auth.principal(request.headers.get("authorization"), need=operation.need, slot=slot)
-        return await operation.handler(request, principal)
+        holder = await auth.admit(request.headers.get("authorization"), need=operation.need, slot=slot)
+        with auth.concealing(holder):
+            return await operation.handler(request, holder.principal)
 
     return endpoint
 
