@@ -8,12 +8,24 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
+from palyra.gateway.grpc.serving import ANYBODYS_CALLS
 from tests.attack.case import Unsupported, attack
 from tests.attack.ground import Ground, play, results
 from tests.support.command import palyra
 from tests.support.daemon import Daemon, until
-from tests.support.silent import GRPC, HTTP, addresses, answers, closed, crowd, figures
+from tests.support.silent import (
+    GRPC,
+    HTTP,
+    addresses,
+    answers,
+    closed,
+    crowd,
+    figures,
+    grpc_address,
+    many_descriptors,
+)
 from tests.support.site import certificate
+from tests.support.wire import Wire, framed
 
 CROWD = 1_500
 
@@ -81,10 +93,27 @@ def tls_crowd(ground: Ground) -> None:
 
 @attack("clients that connect, are evicted and connect again, as fast as they can")
 def reconnecting(ground: Ground) -> None:
-    daemon = ground.daemon(gateway_connections=64)
-    with _hammering(addresses(daemon)[0], HTTP["half a head"]), _hammering(addresses(daemon)[1], GRPC["settings"]):
+    daemon = ground.daemon()
+    with (
+        many_descriptors(8_192),
+        _hammering(addresses(daemon)[0], HTTP["half a head"]),
+        _hammering(addresses(daemon)[1], GRPC["settings"]),
+    ):
         until(lambda: figures(daemon)["evicted"] > 100, seconds=30)
         for _ in range(ground.rounds):
+            _reachable(daemon)
+
+
+@attack("calls that need no token and never end, on every place that there is, while others connect")
+def lasting_calls(ground: Ground) -> None:
+    daemon = ground.daemon()
+    with ExitStack() as stack:
+        stack.enter_context(many_descriptors(4_096))
+        for path in ("/grpc.health.v1.Health/Watch", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"):
+            for _ in range(ANYBODYS_CALLS):
+                stack.enter_context(Wire(grpc_address(daemon))).call(path, framed(b""), end=False)
+        stack.enter_context(_hammering(addresses(daemon)[1], GRPC["settings"]))
+        for _ in range(3 * ground.rounds):
             _reachable(daemon)
 
 
@@ -121,7 +150,7 @@ def _hammering(address: tuple[str, int], sends: bytes) -> Iterator[None]:
             with suppress(OSError):
                 held.append(client := socket.create_connection(address, timeout=5))
                 client.sendall(sends)
-            if len(held) > 100:
+            if len(held) > 600:
                 held.pop(0).close()
             time.sleep(0.001)
         for client in held:

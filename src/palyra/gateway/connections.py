@@ -2,8 +2,9 @@
 
 Anyone can connect, so a connection that has not shown a valid token must not cost those that have. It is *new* until a
 request on it was authenticated, and then *authenticated*. New connections have a quarter of the budget, and of that one
-address has at most half; whoever comes when that is used up takes the place of the oldest one without a request under
-way. A new connection has a few seconds to authenticate, and is then closed as soon as no request of it is under way.
+address has at most half; whoever comes when that is used up takes the place of the oldest one, whatever it does: so
+nobody can hold a place, and a client that shows its token at once has shown it long before its turn comes. A new
+connection has a few seconds to authenticate, and is then closed as soon as no request of it is under way.
 
 The rest of the budget is for authenticated connections. When it is used up, the principal with the most connections
 gives up the protection of its oldest one, which counts as new again. So a client with a token always gets in, whatever
@@ -43,6 +44,11 @@ class Limits(NamedTuple):
     def authenticated(self) -> int:
         """How many may be authenticated."""
         return max(1, self.connections - self.new)
+
+    @property
+    def accepted_at_once(self) -> int:
+        """How many may come in before those that are here have their turn: each must have some before it is evicted."""
+        return max(1, min(32, self.new_per_address // 8))
 
 
 class Peer(Protocol):
@@ -171,17 +177,13 @@ class Connections:
         slot.principal = None
         return True
 
-    def evict(self, address: str | None = None) -> bool:
-        """Close the oldest new connection, of an address if one is named; one with a request under way only if all
-        have one. Tell whether there was one."""
-        candidates = [slot for slot in self._new if address is None or slot.address == address]
-        if not candidates:
-            return False
-        chosen = next((slot for slot in candidates if not slot.peer.busy), candidates[0])
-        self.evicted += 1
-        self.release(chosen)
-        chosen.peer.abort()
-        return True
+    def evict(self, address: str | None = None) -> None:
+        """Close the oldest new connection, if there is one; of an address if one is named."""
+        oldest = next((slot for slot in self._new if address is None or slot.address == address), None)
+        if oldest is not None:
+            self.evicted += 1
+            self.release(oldest)
+            oldest.peer.abort()
 
     async def watch(self) -> None:
         """For as long as the daemon lives: close what keeps us waiting."""

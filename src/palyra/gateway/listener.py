@@ -13,8 +13,8 @@ from palyra.gateway.connections import Connections, Slot
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-BATCH = 32
-"""How many connections are accepted before requests have their turn."""
+EVICTED_AT_ONCE = 32
+"""How many connections are closed when there are no descriptors left."""
 PAUSE_SECONDS = 0.2
 TLS_CLOSE_SECONDS = 2.0
 """How long a client has to answer the end of a TLS connection."""
@@ -63,7 +63,7 @@ class Listener:
         await self._group.__aexit__(None, None, None)
 
     def _accept(self) -> None:
-        for _ in range(BATCH):
+        for _ in range(self._connections.limits.accepted_at_once):
             try:
                 accepted, address = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -85,7 +85,7 @@ class Listener:
     def _make_room(self, error: OSError) -> None:
         """Free some descriptors and pause: the kernel would report the connection that waits again and again."""
         log.warning("no connection can be accepted for %g s: %s", PAUSE_SECONDS, error.strerror)
-        for _ in range(BATCH):
+        for _ in range(EVICTED_AT_ONCE):
             self._connections.evict()
         self._loop.remove_reader(self._listening)
         self._pause = self._loop.call_later(PAUSE_SECONDS, self._loop.add_reader, self._listening, self._accept)
