@@ -9,9 +9,9 @@ import msgspec
 
 from palyra.cli.named import EndingUnknown, by_ending, is_ending
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.output import date_time, facts, show, show_json, show_json_line, table
-from palyra.cli.printable import printable, printable_line
-from palyra.cli.question import CODE_CHARS, read_scope
+from palyra.cli.output import date_time, facts, say, screen_width, show, show_json, show_json_line, table
+from palyra.cli.printable import printable_line
+from palyra.cli.question import CODE_CHARS, detail_rows, read_scope
 from palyra.cli.reissue import reissue
 from palyra.core.approval import Approval, Grant
 
@@ -56,6 +56,7 @@ def list_approvals(invocation: Invocation, *, everything: bool = False) -> None:
         (one.approval_id[-CODE_CHARS:], _stands(one), one.effect.risk, one.effect.summary) for one in found.approvals
     ]
     show(table(("CODE", "STATE", "RISK", "WHAT"), rows))
+    say("`palyra approvals show CODE` shows all that would happen.")
 
 
 @approvals.command("show")
@@ -130,7 +131,7 @@ def revoke(invocation: Invocation, grant: str) -> None:
 @click.pass_obj
 def export(invocation: Invocation) -> None:
     """Print every question and answer as lines of JSON, each chained to the one before it."""
-    for line in invocation.client.download("/approvals/export").decode().splitlines():
+    for line in invocation.client.download("/approvals/export").decode().rstrip("\n").split("\n"):
         show_json_line(line)
     sys.stdout.flush()
 
@@ -160,7 +161,7 @@ def _show(invocation: Invocation, one: Approval) -> None:
     show(facts(told))
     if one.effect.detail:
         show(["(what was proposed, and not called:)"] if one.given is not None else [])
-        show(printable(one.effect.detail).splitlines())
+        show(detail_rows(one.effect.detail, width=screen_width()))
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -143,7 +143,7 @@ class LiveChat:
             return [sign]
         fragments: StyleAndTextTuples = []
         for row in self._scroll.alive():
-            fragments.append((DIM if row.dim else "", f"{row.text}\n"))
+            fragments.append((DIM if row.dim else "bold" if row.asks else "", f"{row.text}\n"))
         return [*fragments, sign]
 
     def _keys(self) -> KeyBindings:

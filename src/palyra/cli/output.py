@@ -19,6 +19,8 @@ NARROWEST = 12
 FIRST_SIGN_SECONDS = 0.6
 """A wait that is over sooner is not worth a word."""
 
+WIDEST = 10_000
+
 NO_COLOURS: Mapping[str, str] = {}
 
 _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -44,9 +46,25 @@ def width_of(text: str) -> int:
     return sum(_columns(char) for char in text)
 
 
-def screen_width() -> int:
-    """Return the columns of the terminal; no limit to speak of where the output is no terminal."""
-    return shutil.get_terminal_size((FALLBACK_WIDTH, 24)).columns if sys.stdout.isatty() else 10_000
+def screen_width(stream: TextIO | None = None) -> int:
+    """Return the columns of the terminal; no limit to speak of where the output (stdout) is no terminal."""
+    is_terminal = (stream or sys.stdout).isatty()
+    return shutil.get_terminal_size((FALLBACK_WIDTH, 24)).columns if is_terminal else WIDEST
+
+
+def fold(text: str, width: int, *, first: str = "", rest: str = "") -> list[str]:
+    """Break a text into rows that fit, wherever that is: `first` stands before the first, `rest` before the others.
+
+    A row that the terminal had to break itself would go on at its left edge, where only our own words stand.
+    """
+    rows, row, room = list[str](), first, width - width_of(first)
+    for char in text:
+        taken = _most_columns(char)
+        if taken > room and len(row) > len(rest):
+            rows.append(row)
+            row, room = rest, width - width_of(rest)
+        row, room = row + char, room - taken
+    return [*rows, row]
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, stretch: int = -1) -> list[str]:
@@ -73,10 +91,15 @@ def facts(pairs: Iterable[tuple[str, str | None]], *, colours: Mapping[str, str]
     """Return aligned lines of names and values, some in colour; those without a value are left out."""
     given = [(name, printable_line(value)) for name, value in pairs if value]
     longest = max((len(name) for name, _ in given), default=0)
-    return [
-        f"{paint(name.ljust(longest), 'dim')}{GAP}{paint(value, colours[name]) if name in colours else value}"
-        for name, value in given
-    ]
+    room = max(NARROWEST, screen_width() - longest - len(GAP))
+    lines: list[str] = []
+    for name, value in given:
+        for place, row in enumerate(fold(value, room)):
+            head = "" if place else name
+            lines.append(
+                f"{paint(head.ljust(longest), 'dim')}{GAP}{paint(row, colours[name]) if name in colours else row}"
+            )
+    return lines
 
 
 def show(lines: Iterable[str]) -> None:
@@ -174,6 +197,11 @@ def _pad(cell: str, width: int) -> str:
     while width_of(cell) > width - 1:
         cell = cell[:-1]
     return f"{cell}…" + " " * (width - 1 - width_of(cell))
+
+
+def _most_columns(char: str) -> int:
+    """Return how many columns a character may take: terminals know characters that we do not."""
+    return 2 if char >= "\U0001f000" else max(1, _columns(char))
 
 
 def _columns(char: str) -> int:

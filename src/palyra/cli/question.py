@@ -1,18 +1,20 @@
 """A question about a call: how it is put to a person, and how the answer is read."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from palyra.cli.output import date_time
+from palyra.cli.output import date_time, fold, plural
 from palyra.cli.printable import printable_line, printable_row
-from palyra.core.approval import Scope
+from palyra.core.approval import Approval, Scope
 
 CODE_CHARS = 6
-MOST_LINES = 40
-WIDTH = 200
-LINE_CHARS = 2000
-"""More of one line is not shown: it would fill the screen. That it goes on is said."""
+MAX_ROWS = 40
+MAX_COLUMNS = 2000
+EDGE = "  │ "
+"""What stands before each row that others wrote."""
+NOT_SHOWN = "  NOT SHOWN: "
 ONCE = "yes · no · /deny WHY"
 LONGER = "yes · no · /allow session · /allow 30m · /allow always · /deny WHY"
 
@@ -44,6 +46,21 @@ class Question:
         return self.approval_id[-CODE_CHARS:]
 
 
+def question_of(one: Approval) -> Question:
+    """Return the question that an approval is."""
+    return Question(
+        approval_id=one.approval_id,
+        summary=one.effect.summary,
+        detail=one.effect.detail,
+        risk=one.effect.risk.value,
+        reason=one.reason,
+        policies=one.policies,
+        expires_at=one.expires_at,
+        lasting=one.effect.kind,
+        of_budget=not one.tool,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What the person said."""
@@ -54,27 +71,45 @@ class Answer:
     reason: str = ""
 
 
-def question_lines(question: Question) -> list[str]:
-    """Return the question as lines: what would happen, all of it, why it is asked, and what each answer means."""
-    risk = "" if question.of_budget else f"   ({question.risk} risk)"
-    lines = [f"? {printable_line(question.summary, width=WIDTH)}{risk}"]
-    shown = [_row(line, question.code) for line in question.detail.splitlines()]
-    lines += [f"    {line}" for line in shown[:MOST_LINES]]
-    if len(shown) > MOST_LINES:
-        lines.append(f"    … {len(shown) - MOST_LINES} more lines: palyra approvals show {question.code}")
+def question_lines(question: Question, *, width: int = MAX_COLUMNS) -> list[str]:
+    """Return the question as rows of a width: what would happen, all of it, why it is asked, what each answer means.
+
+    Only what we say ourselves stands at the left edge. Of what others wrote, each row has a margin.
+    """
+    width = min(width, MAX_COLUMNS)
+    risk = "" if question.of_budget else f"({question.risk} risk) "
+    lines = fold(f"{risk}{printable_row(question.summary)}", width, first="? ", rest=EDGE)
+    shown, left_lines, left_chars = _shown(question.detail.removesuffix("\n"), width)
+    lines += shown
+    if left_lines:
+        left = f"{plural(left_lines, 'line')} with {plural(left_chars, 'character')}"
+        lines += fold(f"{left}. All of it: palyra approvals show {question.code}", width, first=NOT_SHOWN, rest="    ")
     policies = f" (policy {', '.join(question.policies)})" if question.policies else ""
-    lines.append(f"  Asked because: {printable_line(question.reason)}{policies}")
-    lasting = f", a longer answer covers {printable_line(question.lasting)}" if question.lasting else ""
+    lines += fold(f"{printable_line(question.reason)}{policies}", width, first="  Asked because: ", rest="    ")
+    lasting = f", a longer answer covers {printable_row(question.lasting)}" if question.lasting else ""
     yes = "lets this run go on beyond it, no ends the run" if question.of_budget else f"allows this once{lasting}"
-    lines.append(f"  Yes {yes}. Open until {date_time(question.expires_at)}, code {question.code}.")
-    return lines
+    until = f"Open until {date_time(question.expires_at)}, code {question.code}."
+    return [*lines, *fold(f"{yes}. {until}", width, first="  Yes ", rest="    ")]
 
 
-def _row(line: str, code: str) -> str:
-    """Return a line of what would happen, whole: what is cut off unseen could be what matters."""
-    row = printable_row(line)
-    more = len(row) - LINE_CHARS
-    return row if more <= 0 else f"{row[:LINE_CHARS]}… {more} more characters: palyra approvals show {code}"
+def detail_rows(detail: str, *, width: int) -> Iterator[str]:
+    """Yield all of what would happen as rows of a width, each with a margin."""
+    for line in detail.removesuffix("\n").split("\n"):
+        yield from fold(printable_row(line), width, first=EDGE, rest=EDGE)
+
+
+def _shown(detail: str, width: int) -> tuple[list[str], int, int]:
+    """Return as many rows as a person can be expected to read, and how many lines and characters are left."""
+    rows, lines, chars = list[str](), 0, 0
+    for line in detail.split("\n") if detail else ():
+        room = MAX_ROWS - len(rows)
+        row = printable_row(line) if room else line
+        taken = fold(row[: room * width], width, first=EDGE, rest=EDGE)[:room]
+        left = len(row) - sum(len(part) - len(EDGE) for part in taken)
+        rows += taken
+        if left or not taken:
+            lines, chars = lines + 1, chars + left
+    return rows, lines, chars
 
 
 def answers(question: Question) -> str:

@@ -15,7 +15,7 @@ from palyra.cli.narration import (
     TurnEnded,
     Voided,
 )
-from palyra.cli.output import paint
+from palyra.cli.output import paint, screen_width
 from palyra.cli.printable import printable, printable_line
 from palyra.cli.question import Question, question_lines
 
@@ -103,7 +103,8 @@ class TerminalScreen:
                 self._aside(printable_line(text))
             case Question():
                 self._break_line()
-                _write(self._err, "".join(f"{line}\n" for line in question_lines(piece)))
+                rows = question_lines(piece, width=screen_width(self._err))
+                _write(self._err, "".join(f"{paint(row, 'bold', stream=self._err)}\n" for row in rows))
             case Settled():
                 pass
             case Ended():

@@ -36,6 +36,8 @@ class Row:
 
     text: str
     dim: bool = False
+    asks: bool = False
+    """It is part of a question: what no answer of a model looks like where a terminal has bold letters."""
 
 
 class Scroll:
@@ -139,8 +141,8 @@ class Scroll:
             case Question():
                 self._break_off()
                 self._asked = True
-                for line in (*question_lines(piece), f"  {answers(piece)}"):
-                    self._rows.extend(Row(part) for part in wrap(line, self._columns()))
+                rows = question_lines(piece, width=self._columns())
+                self._rows.extend(Row(row, asks=True) for row in (*rows, *wrap(f"  {answers(piece)}", self._columns())))
             case Settled():
                 self._asked = False
             case Ended():
@@ -163,7 +165,8 @@ class Scroll:
 def print_rows(rows: Iterable[Row]) -> None:
     """Print rows for good."""
     for row in rows:
-        sys.stdout.write((paint(row.text, "dim") if row.dim else row.text) + "\n")
+        colour = "dim" if row.dim else "bold" if row.asks else ""
+        sys.stdout.write((paint(row.text, colour) if colour else row.text) + "\n")
     sys.stdout.flush()
 
 

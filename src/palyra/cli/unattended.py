@@ -1,5 +1,6 @@
 """A run while nobody is there to answer its questions: wait for somebody elsewhere, leave it waiting, or say no."""
 
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,9 +14,9 @@ from palyra.cli.borrow import has_person
 from palyra.cli.exits import Exit
 from palyra.cli.narration import Ended
 from palyra.cli.options import Invocation
-from palyra.cli.output import say
+from palyra.cli.output import say, screen_width
 from palyra.cli.printable import printable_line
-from palyra.cli.question import CODE_CHARS
+from palyra.cli.question import CODE_CHARS, question_lines, question_of
 from palyra.cli.watch import Audience, Person, exit_after, watch
 from palyra.core.approval import Approval
 from palyra.core.errors import PalyraError
@@ -79,7 +80,7 @@ def watch_unattended(
     # Only a daemon that runs can take the answer, whoever had started it.
     if (daemon := find_daemon(invocation.home)) is not None:
         process.keep(invocation.home, daemon)
-    _tell_of_leaving(accepted.run_id, unattended.left)
+    _tell_of_leaving(accepted.run_id, unattended.left, told=isinstance(audience, Person))
     return Exit.WAITING
 
 
@@ -151,7 +152,9 @@ class Unattended:
                 if any(one.approval_id == approval_id for one in asked):
                     self._leave(asked)
             case OnQuestion.WAIT if not told:
-                say(f"palyra: waiting for your word: {_ways(approval_id)}.")
+                for one in self._open():
+                    if one.approval_id == approval_id:
+                        _put(one)
             case OnQuestion.WAIT:
                 pass
 
@@ -209,16 +212,27 @@ class Unattended:
                 hear(line)
 
 
-def _tell_of_leaving(run_id: str, asked: list[Approval]) -> None:
+def _tell_of_leaving(run_id: str, asked: list[Approval], *, told: bool) -> None:
+    """Say what is waited for; `told` if the questions of the run itself were shown already."""
     if all(one.run_id != run_id for one in asked):
         others = ", ".join(sorted({one.run_id for one in asked}))
         say(f"palyra: run {run_id} waits for run {others}, which waits for your word, and nobody is here to give it:")
     else:
         say(f"palyra: run {run_id} waits for your word, and nobody is here to give it:")
     for one in asked:
-        say(f"- {_named(one)}")
-        say(f"  {_ways(one.approval_id)}")
+        if told and one.run_id == run_id:
+            say(f"- {_named(one)}")
+            say(f"  {_ways(one.approval_id)}")
+        else:
+            _put(one)
     say(f"palyra: it goes on when you have answered; `palyra runs attach {run_id}` shows the rest.")
+
+
+def _put(one: Approval) -> None:
+    """Show a question with all that would happen, and how to answer it."""
+    for row in question_lines(question_of(one), width=screen_width(sys.stderr)):
+        say(row)
+    say(f"  Answer with {_ways(one.approval_id)}.")
 
 
 def _ways(approval_id: str) -> str:
