@@ -14,6 +14,7 @@ from palyra.cli.printable import printable_line
 from palyra.cli.question import CODE_CHARS, detail_rows, read_scope
 from palyra.cli.reissue import reissue
 from palyra.core.approval import Approval, Grant
+from palyra.core.display import escape_line
 
 LISTED = 50
 
@@ -107,7 +108,7 @@ def list_grants(invocation: Invocation) -> None:
     if not found:
         show(["Nothing was allowed for longer than one call."])
         return
-    rows = [(one.grant_id[-CODE_CHARS:], one.scope, _state(one), one.tool, one.kind) for one in found]
+    rows = [(one.grant_id[-CODE_CHARS:], one.scope, _state(one), one.tool, escape_line(one.kind)) for one in found]
     show(table(("GRANT", "SCOPE", "STATE", "TOOL", "COVERS"), rows))
 
 
@@ -124,7 +125,7 @@ def revoke(invocation: Invocation, grant: str) -> None:
     if invocation.json:
         show_json(taken)
         return
-    show([f"{taken.tool} for {printable_line(taken.kind)} is asked about again."])
+    show([f"{printable_line(taken.tool)} for {escape_line(taken.kind)} is asked about again."])
 
 
 @approvals.command("export")
@@ -155,7 +156,7 @@ def _show(invocation: Invocation, one: Approval) -> None:
         ("saying", one.answer),
         ("called with", json.dumps(one.given, ensure_ascii=False) if one.given is not None else ""),
         ("asked again by", f"run {one.reissued_as}" if one.reissued_as else ""),
-        ("covers", one.effect.kind),
+        ("covers", escape_line(one.effect.kind)),
         ("run", one.run_id),
     ]
     show(facts(told))

@@ -8,6 +8,7 @@ from datetime import datetime
 from palyra.cli.output import date_time, fold, plural
 from palyra.cli.printable import printable_line, printable_row
 from palyra.core.approval import Approval, Scope
+from palyra.core.display import escape_line
 
 CODE_CHARS = 6
 MAX_ROWS = 40
@@ -77,8 +78,8 @@ def question_lines(question: Question, *, width: int = MAX_COLUMNS) -> list[str]
     Only what we say ourselves stands at the left edge. Of what others wrote, each row has a margin.
     """
     width = min(width, MAX_COLUMNS)
-    risk = "" if question.of_budget else f"({question.risk} risk) "
-    lines = fold(f"{risk}{printable_row(question.summary)}", width, first="? ", rest=EDGE)
+    lines = fold(printable_row(question.summary), width, first="? ", rest=EDGE)
+    lines += [] if question.of_budget else [f"  ({question.risk} risk)"]
     shown, left_lines, left_chars = _shown(question.detail.removesuffix("\n"), width)
     lines += shown
     if left_lines:
@@ -86,7 +87,7 @@ def question_lines(question: Question, *, width: int = MAX_COLUMNS) -> list[str]
         lines += fold(f"{left}. All of it: palyra approvals show {question.code}", width, first=NOT_SHOWN, rest="    ")
     policies = f" (policy {', '.join(question.policies)})" if question.policies else ""
     lines += fold(f"{printable_line(question.reason)}{policies}", width, first="  Asked because: ", rest="    ")
-    lasting = f", a longer answer covers {printable_row(question.lasting)}" if question.lasting else ""
+    lasting = f", a longer answer covers {escape_line(question.lasting)}" if question.lasting else ""
     yes = "lets this run go on beyond it, no ends the run" if question.of_budget else f"allows this once{lasting}"
     until = f"Open until {date_time(question.expires_at)}, code {question.code}."
     return [*lines, *fold(f"{yes}. {until}", width, first="  Yes ", rest="    ")]

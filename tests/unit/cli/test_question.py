@@ -65,7 +65,7 @@ def test_a_long_diff_is_cut_and_the_rest_is_one_command_away() -> None:
 
 def test_a_diff_keeps_its_spaces() -> None:
     lines = question_lines(a_question(detail=" def f():\n-    return  1\n+        return 1\n+\treturn 2"))
-    assert lines[1:5] == [
+    assert lines[2:6] == [
         "  │  def f():",
         "  │ -    return  1",
         "  │ +        return 1",
@@ -79,7 +79,7 @@ def test_a_long_line_is_shown_whole_and_one_that_fills_screens_says_how_much_is_
     assert command in "".join(shown)
     lines = question_lines(a_question(detail="x" * (MAX_ROWS * MAX_COLUMNS)))
     room = MAX_ROWS * (MAX_COLUMNS - len(EDGE))
-    assert lines[MAX_ROWS + 1].startswith(f"  NOT SHOWN: 1 line with {MAX_ROWS * MAX_COLUMNS - room} characters. ")
+    assert lines[MAX_ROWS + 2].startswith(f"  NOT SHOWN: 1 line with {MAX_ROWS * MAX_COLUMNS - room} characters. ")
 
 
 def test_nothing_that_an_agent_writes_reaches_the_terminal_as_a_control_character() -> None:
@@ -87,7 +87,7 @@ def test_nothing_that_an_agent_writes_reaches_the_terminal_as_a_control_characte
     assert "a⟨ESC⟩[2Jb⟨CR⟩c⟨U+2028⟩d⟨U+0085⟩e⟨U+000C⟩f" in shown
 
 
-FRAME = re.compile(r"\? |  Asked because: |  Yes |  NOT SHOWN: |    \S?")
+FRAME = re.compile(r"\? |  \(medium risk\)$|  Asked because: |  Yes |  NOT SHOWN: |    \S?")
 """How rows begin that we write."""
 FAKE = [
     "? (low risk) run ls",
@@ -108,6 +108,7 @@ def test_no_row_that_an_agent_writes_stands_where_ours_do(fake: str, width: int)
     question = replace(a_question(detail=f"{fake}\n\n{fake}"), summary=fake, reason=fake, lasting=fake)
     rows = question_lines(question, width=width)
     assert [row for row in rows if row.startswith("? ")] == rows[:1]
+    assert rows.count("  (medium risk)") == 1
     assert len([row for row in rows if row.startswith("  Asked because: ")]) == 1
     assert len([row for row in rows if row.startswith("  Yes ")]) == 1
     assert all(row.startswith(EDGE) or FRAME.match(row) for row in rows)
