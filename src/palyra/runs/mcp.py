@@ -142,9 +142,12 @@ def cover(home: Home, settings: Settings, *, family: tuple[Home, ...]) -> Cover:
     ]
     if settings.http.tls_key is not None:
         keys.append(Path(settings.http.tls_key).expanduser())
+    workspaces = tuple(one.workspace for one in family)
+    root = settings.workspace.root
     return Cover(
         folders=tuple(one.path for one in family),
-        open=tuple(one.workspace for one in family),
+        open=workspaces,
+        workspaces=(*workspaces, *((Path(root).expanduser(),) if root is not None else ())),
         files=tuple(home.path / key for key in keys),
     )
 

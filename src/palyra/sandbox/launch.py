@@ -20,7 +20,7 @@ from palyra.sandbox.base import Job, RootRefused, Tier
 from palyra.sandbox.descriptors import INHERITED
 from palyra.sandbox.places import SYSTEM, Mount, Private, arrange, system_files
 from palyra.sandbox.root import descend
-from palyra.sandbox.tiers import binds_by_descriptor, find
+from palyra.sandbox.tiers import NO_BIND_FD, binds_by_descriptor, find
 
 SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
 """Started as a program of its own and not imported here: it holds what the daemon never needs."""
@@ -121,8 +121,7 @@ def _strict(launch: Launch, job: Job, mounts: tuple[Mount, ...]) -> JsonObject:
     by_descriptor = binds_by_descriptor(bwrap)
     if not by_descriptor and (risky := next((mount for mount in mounts if not mount.is_trusted), None)):
         raise RootRefused(
-            f"{risky.path} lies inside the workspace, and this bubblewrap cannot mount a folder by its descriptor"
-            " (--bind-fd). Install one from August 2024 or later, or give the agent the whole workspace."
+            f"{risky.path} lies inside the workspace. {NO_BIND_FD} Or let the agent have the whole workspace."
         )
     argv = strict.arguments(
         job,

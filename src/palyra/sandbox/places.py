@@ -135,21 +135,30 @@ def _check_ways(root: Path, links: tuple[Path, ...]) -> None:
             )
 
 
-def links_on_the_way(path: Path) -> Iterator[Path]:
+def links_on_the_way(path: Path) -> tuple[Path, ...]:
     """Return the links that a path leads through, each by where it really is. Blocks."""
+    return followed(path)[1]
+
+
+def followed(path: Path) -> tuple[Path, tuple[Path, ...]]:
+    """Return where a path leads, and the links on the way, each by where it really is. Blocks."""
+    links: list[Path] = []
     here, names, left = Path("/"), list(reversed(Path(os.path.abspath(path)).parts[1:])), MOST_LINKS
     while names and left:
         place = here / names.pop()
         if place.name == "..":
             here = here.parent
-        elif place.is_symlink():
-            yield place
-            left -= 1
-            target = place.readlink()
-            here = Path("/") if target.is_absolute() else here
-            names += reversed(target.parts[1:] if target.is_absolute() else target.parts)
-        else:
-            here = place
+            continue
+        try:
+            target = Path(os.readlink(place))
+        except OSError:
+            here = place  # not a link
+            continue
+        links.append(place)
+        left -= 1
+        here = Path("/") if target.is_absolute() else here
+        names += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+    return here.joinpath(*reversed(names)), tuple(links)
 
 
 def _lies_in(path: Path, folder: Path) -> bool:

@@ -22,7 +22,9 @@ from palyra.sandbox import installation, seccomp
 from palyra.sandbox.base import MIB, Bounds, RootRefused, Tier, TierUnavailable
 from palyra.sandbox.capture import Capture
 from palyra.sandbox.launch import Launch, memory_file
-from palyra.sandbox.tiers import find, lack
+from palyra.sandbox.places import followed
+from palyra.sandbox.root import RootIsLink, open_path
+from palyra.sandbox.tiers import NO_BIND_FD, binds_by_descriptor, find, lack
 
 BLOCK_BYTES = 64 * 1024
 SAID_BYTES = 4 * 1024
@@ -43,6 +45,8 @@ class Cover:
     files: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
     """Folders and files elsewhere that it may change."""
+    workspaces: tuple[Path, ...] = ()
+    """Folders that agents change: a link that lies in one does not lead to what is writable."""
     network: bool = True
 
 
@@ -168,7 +172,7 @@ def _covered(launch: Launch, cover: Cover, argv: tuple[str, ...]) -> list[str]:
     told += ["--size", str(SHARED_MEMORY_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm"]
     for place in _messengers():
         told += ["--tmpfs", place] if os.path.isdir(place) else ["--ro-bind", os.devnull, place]
-    told += _mounts(cover)
+    told += _mounts(launch, cover, by_descriptor=binds_by_descriptor(told[0]))
     for file in (os.path.realpath(path) for path in cover.files if path.is_file()):
         told += ["--ro-bind", os.devnull, file]
     if (program := seccomp.build(Tier.STRICT, resident=True)) is not None:
@@ -176,18 +180,18 @@ def _covered(launch: Launch, cover: Cover, argv: tuple[str, ...]) -> list[str]:
     return [*told, "--", *argv]
 
 
-def _mounts(cover: Cover) -> list[str]:
+def _mounts(launch: Launch, cover: Cover, *, by_descriptor: bool) -> list[str]:
     """Return what bubblewrap is told to cover, and to leave open to change, outer ones first."""
     hidden = {_real(folder) for folder in cover.folders if folder.is_dir()}
     opened = {_real(folder) for folder in cover.open if folder.is_dir()}
-    named = {_real(path) for path in cover.writable}
+    named = dict(_opened(launch, path, cover.workspaces) for path in cover.writable)
     for path in named:
         installation.refuse_inside(path)
         if path == Path("/") or path.is_relative_to("/proc") or path.is_relative_to("/sys"):
             raise RootRefused(f"{path} belongs to the system. Name the folders that the program is to change.")
         if any(_lies_in(path, folder) for folder in hidden):
             raise RootRefused(f"{path} holds files of Palyra itself, which no program may change. Use another folder.")
-    free = {path for path in named | {_real(Path(name)) for name in TEMPORARY} if path.exists()} | opened
+    free = {path for path in {*named, *(_real(Path(name)) for name in TEMPORARY)} if path.exists()} | opened
     fixed = {folder for folder in installation.folders() if any(_lies_in(folder, place) for place in free)}
     # What is mounted can not be renamed, so nothing can be put in the place of such a folder.
     parents = {place for folder in hidden | fixed for place in folder.parents}
@@ -196,9 +200,33 @@ def _mounts(cover: Cover) -> list[str]:
     for place in sorted(free | above | hidden | fixed, key=lambda path: len(path.parts)):
         if place in hidden:
             told += ["--perms", "0755", "--size", "65536", "--tmpfs", str(place)]
+        elif place not in fixed and (descriptor := named.get(place)) is not None:
+            if not by_descriptor:
+                raise RootRefused(f"{place} lies in a workspace. {NO_BIND_FD}")
+            told += ["--bind-fd", str(descriptor), str(place)]
         else:
             told += ["--ro-bind" if place in fixed else "--bind", str(place), str(place)]
     return told + [word for folder in sorted(hidden) for word in ("--remount-ro", str(folder))]
+
+
+def _opened(launch: Launch, path: Path, workspaces: tuple[Path, ...]) -> tuple[Path, int | None]:
+    """Return where a path leads; if agents could put a link there meanwhile, open it so that none is followed."""
+    place, links = followed(path)
+    around = [_real(folder) for folder in workspaces]
+    if link := next((link for link in links if any(_lies_in(link, folder) for folder in around)), None):
+        raise RootIsLink(
+            f"{link} is a link inside a workspace, and what the program is to change lies behind it. Name the folder"
+            " itself."
+        )
+    if place in around or not any(_lies_in(place, folder) for folder in around):
+        return place, None
+    try:
+        descriptor = open_path(place)
+    except (FileNotFoundError, NotADirectoryError):
+        return place, None
+    except OSError as error:
+        raise RootRefused(f"{place} cannot be opened: {error.strerror}.") from None
+    return place, launch.pass_on(descriptor)
 
 
 def _messengers() -> list[str]:

@@ -9,7 +9,8 @@ Everything here blocks.
 
 import errno
 import os
-from collections.abc import Iterable
+import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from palyra.core.errors import Denied, NotFound, Unavailable
 MAX_ROOTS = 16
 """How many roots an agent has. Each of them takes a file descriptor while a program is started."""
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Opens a file or folder that may not be read, to name it or to go on from there."""
+_ON_THE_WAY = _PATH_ONLY | os.O_DIRECTORY
 LINK_ERRORS = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK)
 """What systems say when a link is opened as a folder. A file gives one of them too."""
 
@@ -91,16 +95,16 @@ class Root:
         return names
 
 
-def descend(folder: int, names: Iterable[str]) -> int:
+def descend(folder: int, names: Sequence[str], *, flags: int = FOLDER_FLAGS) -> int:
     """Return the folder that these names lead to, through no link. The first folder is closed, the caller closes this.
 
     Raises `RootIsLink` for a link, `RootOutside` for a way back, and `OSError` for what is not a folder.
     """
-    for name in names:
+    for place, name in enumerate(names, 1):
         try:
             if name == "..":
                 raise RootOutside
-            below = os.open(name, FOLDER_FLAGS, dir_fd=folder)
+            below = os.open(name, flags if place == len(names) else _ON_THE_WAY, dir_fd=folder)
         except OSError as error:
             if error.errno in LINK_ERRORS and _is_link(folder, name):
                 raise RootIsLink(
@@ -112,6 +116,18 @@ def descend(folder: int, names: Iterable[str]) -> int:
             os.close(folder)
         folder = below
     return folder
+
+
+def open_path(path: Path) -> int:
+    """Return a descriptor that stands for a file or folder, by its absolute path and through no link.
+
+    Raises as `descend` does.
+    """
+    descriptor = descend(os.open("/", _ON_THE_WAY), path.parts[1:], flags=_PATH_ONLY)
+    if stat.S_ISLNK(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise RootIsLink
+    return descriptor
 
 
 def _is_link(folder: int, name: str) -> bool:

@@ -15,6 +15,11 @@ SEARCHED = "/usr/local/bin:/usr/bin:/bin"
 NEEDED_LANDLOCK = 6
 """The version that also keeps a program from signalling others, the daemon among them: Linux 6.12."""
 
+NO_BIND_FD = (
+    "This bubblewrap cannot mount it by its descriptor (--bind-fd), so it could be exchanged for another. Install"
+    " bubblewrap 0.10, or a security update from August 2024 or later."
+)
+
 _LANDLOCK_CREATE, _ASK_VERSION = 444, 1
 
 

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 import palyra
-from palyra.sandbox import installation
+from palyra.sandbox import installation, places, resident
 from palyra.sandbox.base import RootRefused, Tier
 from palyra.sandbox.descriptors import INHERITED
 from palyra.sandbox.resident import Cover, Staying, start
+from palyra.sandbox.root import RootIsLink
 from tests.contract.sandbox.conftest import SECRET, require
 
 
@@ -123,6 +124,47 @@ async def test_the_system_is_not_named(own_folder: Path, name: str) -> None:
 async def test_no_folder_of_palyras_is_named(own_folder: Path) -> None:
     with pytest.raises(RootRefused):
         await outcome_of("true", Cover(folders=(own_folder,), writable=(own_folder / "policy",)))
+
+
+async def test_what_may_be_changed_is_reached_through_no_link_of_an_agent(own_folder: Path) -> None:
+    workspace, outside = own_folder / "workspace", own_folder / "outside"
+    for folder in (workspace / "data", outside):
+        folder.mkdir(parents=True)
+    (workspace / "data" / "file").touch()
+    (own_folder / "alias").symlink_to(workspace / "data")
+    for path in (workspace / "data", own_folder / "alias", workspace / "data" / "file"):
+        cover = Cover(writable=(path,), workspaces=(workspace,))
+        await outcome_of(f"echo done > {workspace}/data/file; echo x > {outside}/made", cover)
+        assert (workspace / "data" / "file").read_text() == "done\n"
+        (workspace / "data" / "file").write_text("")
+    (workspace / "data").rename(workspace / "before")
+    for target in (outside, Path("before"), Path("data")):
+        (workspace / "data").symlink_to(target)
+        for path in (workspace / "data", own_folder / "alias", workspace / "data" / "file"):
+            with pytest.raises(RootIsLink):
+                await outcome_of("true", Cover(writable=(path,), workspaces=(workspace,)))
+        (workspace / "data").unlink()
+    assert list(outside.iterdir()) == []
+
+
+async def test_what_may_be_changed_is_what_was_opened(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace, outside = own_folder / "workspace", own_folder / "outside"
+    data = workspace / "data"
+    for folder in (data, outside):
+        folder.mkdir(parents=True)
+
+    real = places.followed
+
+    def followed(path: Path) -> tuple[Path, tuple[Path, ...]]:
+        found = real(path)
+        data.rename(workspace / "before")
+        data.symlink_to(outside)
+        return found
+
+    monkeypatch.setattr(resident, "followed", followed)
+    with pytest.raises(RootIsLink):
+        await outcome_of(f"echo x > {data}/made", Cover(writable=(data,), workspaces=(workspace,)))
+    assert list(outside.iterdir()) == []
 
 
 async def test_this_test_runs_from_folders_that_no_program_changes(own_folder: Path) -> None:

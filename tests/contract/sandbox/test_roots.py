@@ -152,7 +152,7 @@ async def test_without_mounts_by_descriptor_a_root_below_the_workspace_is_refuse
     ground: Ground, strict: Tier, sub: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch, "binds_by_descriptor", lambda bwrap: False)
-    with pytest.raises(RootRefused, match="bubblewrap cannot mount"):
+    with pytest.raises(RootRefused, match="bubblewrap cannot mount it by its descriptor"):
         await run(ground, strict, "touch ran", sub)
     outcome = await ground.run(strict, "cat sub/diary.txt")
     assert outcome.stdout.text == "mine\n"
