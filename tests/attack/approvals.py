@@ -4,7 +4,6 @@ import re
 from typing import Any
 
 from palyra.core.display import MARGIN
-from palyra.tools.builtin import shell
 from tests.attack.case import attack
 from tests.attack.ground import Ground, play, proposing
 from tests.support.command import palyra
@@ -12,7 +11,6 @@ from tests.support.daemon import Daemon, Json, until
 
 MARK = "hidden-mark"
 DO = f"touch {MARK}"
-WRITES = {"access": "write"} if "access" in shell.run.spec.parameters["properties"] else {}
 _NAMES = {"NUL": "\0", "BEL": "\a", "BS": "\b", "TAB": "\t", "LF": "\n", "CR": "\r", "ESC": "\x1b", "DEL": "\x7f"}
 _STRANGE = [chr(code) for code in (*range(1, 32), 127, 0x85, 0x9B, 0xA0, 0xAD, 0x200B, 0x200D, 0x200E, 0x2028, 0x2029)]
 _STRANGE += [chr(code) for code in (0x202E, 0x2060, 0x2066, 0x2069, 0x3164, 0xFE0F, 0xFEFF, 0xE0041, 0xE0101)]
@@ -57,14 +55,14 @@ def _assert_shown(daemon: Daemon, approval: Json, command: str) -> None:
 @attack("a command behind the beginning of a private key")
 def behind_a_key(ground: Ground) -> None:
     command = f"echo -----BEGIN PRIVATE KEY-----\n{DO}"
-    daemon, approval = _proposing(ground, "shell.run", {"command": command, **WRITES})
+    daemon, approval = _proposing(ground, "shell.run", {"command": command, "access": "write"})
     _assert_shown(daemon, approval, command)
 
 
 @attack("a command within the password of an address")
 def within_an_address(ground: Ground) -> None:
     command = f"echo https://x:a;{DO.replace(' ', '${IFS}')};@\necho https://x:b\n{DO}\n@"
-    daemon, approval = _proposing(ground, "shell.run", {"command": command, **WRITES})
+    daemon, approval = _proposing(ground, "shell.run", {"command": command, "access": "write"})
     _assert_shown(daemon, approval, command)
 
 
@@ -74,7 +72,9 @@ def strange_commands(ground: Ground) -> None:
         choices = [*_STRANGE, *_WORDS, "\n", " ", "a" * 90]
         parts = [ground.random.choices(choices, k=ground.random.randint(5, 60)) for _ in range(4)]
         commands = [f"true {''.join(some)}\n{DO}" for some in parts]
-        daemon = ground.daemon(proposing(*(("shell.run", {"command": command, **WRITES}) for command in commands)))
+        daemon = ground.daemon(
+            proposing(*(("shell.run", {"command": command, "access": "write"}) for command in commands))
+        )
         daemon.send("go")
         for command in commands:
             approval = _open(daemon)

@@ -9,7 +9,6 @@ import pytest
 
 from palyra.core.display import MARGIN, escape
 from palyra.gateway.grpc.pb import approvals_pb2 as pb
-from palyra.tools.builtin import shell
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.test_approvals import asked, service
 from tests.e2e.test_cli_terminal import ENTER, PROMPT, plain, terminal
@@ -18,7 +17,6 @@ from tests.support.daemon import Daemon, until
 
 SECONDS = 30.0
 LEFT = 5
-WRITES = {"access": "write"} if "access" in shell.run.spec.parameters["properties"] else {}
 
 COMMANDS = {
     "behind the beginning of a key": "echo -----BEGIN PRIVATE KEY-----\ntouch hidden",
@@ -36,7 +34,7 @@ COMMANDS = {
 
 
 def calling(line: str) -> dict[str, Any]:
-    call = {"do": "call", "tool": "shell.run", "arguments": {"command": line, **WRITES}}
+    call = {"do": "call", "tool": "shell.run", "arguments": {"command": line, "access": "write"}}
     return {"rules": [{"when": {"tools": True}, "turns": [[call], [{"do": "text", "text": "Done."}]]}]}
 
 

@@ -150,6 +150,6 @@ def _happened(checkpoint: Checkpoint) -> str:
 
 
 def _show_diff(diff: str) -> None:
-    for line in printable(diff).splitlines():
+    for line in printable(diff).removesuffix("\n").split("\n"):
         colour = MARKS.get(line[:1])
         print(paint(line, colour) if colour else line)

@@ -7,8 +7,10 @@ import time
 import click
 
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.output import facts, paint, show, show_json, table
-from palyra.cli.printable import printable, printable_line, printable_row
+from palyra.cli.output import facts, paint, screen_width, show, show_json, table
+from palyra.cli.printable import printable_line
+from palyra.cli.question import detail_rows
+from palyra.core.display import escape, escape_line
 from palyra.core.errors import Invalid
 from palyra.core.mcp import McpStanding, McpTool, ServerState, ToolState
 from palyra.gateway.client import ADMIN_ROOT, Client
@@ -197,16 +199,17 @@ def _show_tool(tool: McpTool) -> None:
     print(f"{printable_line(tool.name)}  {state}  risk {tool.risk}")
     if tool.reason:
         print(f"  {printable_line(tool.reason)}")
-    for line in printable(tool.description).splitlines():
-        print(f"  {line}")
+    width = screen_width()
+    show(detail_rows(escape(tool.description), width=width))
     if tool.diff:
         print("  what has changed since it was accepted:")
         for line in tool.diff:
             colour = "green" if line.startswith("+") else "red" if line.startswith("-") else "dim"
-            print(f"    {paint(printable_row(line), colour)}")
-    elif tool.parameters:
-        for line in json.dumps(tool.parameters.get("properties", {}), indent=2, ensure_ascii=False).splitlines():
-            print(f"  {printable_row(line)}")
+            show(paint(row, colour) for row in detail_rows(escape_line(line), width=width))
+    if tool.parameters:
+        # All of it: models are told every part, and not only what the arguments are called.
+        print("  its arguments:")
+        show(detail_rows(escape(json.dumps(tool.parameters, indent=2, ensure_ascii=False)), width=width))
 
 
 def _state(one: McpStanding) -> str:

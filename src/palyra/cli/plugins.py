@@ -9,8 +9,9 @@ import click
 
 from palyra.cli.exits import Exit
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.output import date_time, facts, paint, plural, show, show_json, table
+from palyra.cli.output import date_time, facts, fold, paint, plural, screen_width, show, show_json, table
 from palyra.cli.printable import printable_line
+from palyra.core.display import escape_line
 from palyra.core.errors import Invalid, PalyraError
 from palyra.tools.plugins import installed
 from palyra.tools.plugins.installed import Faulty, Plugin, PluginChanged, PluginNotFound, Source
@@ -176,7 +177,7 @@ def _given(pairs: tuple[str, ...]) -> dict[str, str]:
 
 def _tell_powers(source: Source, before: Plugin | None, changes: Difference) -> None:
     manifest = source.manifest
-    print(f"{manifest.name} {manifest.version}: {printable_line(manifest.description)}")
+    show(_rows(f"{manifest.name} {manifest.version}: {manifest.description}", ""))
     if before is not None:
         print(f"It takes the place of {before.manifest.name} {before.manifest.version}.")
     print("\nIt may do:" if before is None else "\nWhat it may do, next to before:")
@@ -186,10 +187,15 @@ def _tell_powers(source: Source, before: Plugin | None, changes: Difference) -> 
 
 def _lines(changes: Difference, *, is_new: bool) -> list[str]:
     if is_new:
-        return [f"  {printable_line(line)}" for line in changes.added]
-    lines = [paint(f"  + {printable_line(line)}", "yellow") for line in changes.added]
-    lines += [paint(f"  - {printable_line(line)}", "dim") for line in changes.removed]
-    return [*lines, *(f"    {printable_line(line)}" for line in changes.kept)]
+        return [row for line in changes.added for row in _rows(line, "  ")]
+    lines = [paint(row, "yellow") for line in changes.added for row in _rows(line, "  + ")]
+    lines += [paint(row, "dim") for line in changes.removed for row in _rows(line, "  - ")]
+    return [*lines, *(row for line in changes.kept for row in _rows(line, "    "))]
+
+
+def _rows(line: str, sign: str) -> list[str]:
+    """Return a line of what a plugin may do, of which it wrote some words itself: none of them begins a row."""
+    return fold(escape_line(line), screen_width(), first=sign, rest="        ")
 
 
 def _examined(one: Plugin | Faulty) -> Plugin | Faulty:

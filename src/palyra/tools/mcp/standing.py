@@ -66,14 +66,15 @@ def difference(before: Definition, now: Definition | McpTool) -> tuple[str, ...]
     if not lines:
         return ("(what differs is not shown to models: a title, a hint, or characters that nobody sees, or far down)",)
     left = len(lines) - MOST_DIFF_LINES
-    return (*lines[:MOST_DIFF_LINES], f"… {left} lines more") if left > 0 else tuple(lines)
+    more = [f"… the whole tool is shown below; of what has changed, {left} lines more"] if left > 0 else []
+    return (*lines[:MOST_DIFF_LINES], *more)
 
 
 def _lines(definition: Definition | McpTool) -> list[str]:
     parameters = json.dumps(definition.parameters, indent=2, ensure_ascii=False, sort_keys=True)
     hint = ["reads only"] if definition.reads_only else []
     # Comparing takes the square of their number, if somebody wants it to.
-    return [*definition.description.splitlines(), *hint, *parameters.splitlines()][:MOST_LINES]
+    return [*definition.description.split("\n"), *hint, *parameters.split("\n")][:MOST_LINES]
 
 
 def _tool(name: str, server: McpServer, definition: Definition, state: ToolState) -> McpTool:
