@@ -4,7 +4,7 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +18,10 @@ _PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 class HomeForeign(Denied):
     """The home, or something in it, is not for this user of the machine."""
+
+
+class HomeOpen(Denied):
+    """The home, or something in it, can be changed by other users of this machine, or a secret in it can be read."""
 
 
 class Home(Struct, frozen=True):
@@ -119,13 +123,36 @@ def _is_home(home: Home) -> bool:
 def find_home(*, home: str | None = None, profile: str | None = None, environ: Mapping[str, str] = os.environ) -> Home:
     """Return the home folder: as given, or PALYRA_HOME, or ~/.palyra; a profile is a home beside it.
 
-    One that this user may not use is refused: what can not be read in it would seem not to be there.
+    One that this user may not use is refused: what can not be read in it would seem not to be there. So is one that
+    others can change: whoever writes the settings or the policies decides what the daemon runs.
     """
     found = choose_home(home=home, profile=profile, environ=environ)[0]
     for path in _needed(found):
         if not _is_ours(path):
             raise foreign(found, path)
+    for path in (*_needed(found), *_below(found.policy), *_below(found.plugins)):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            _check_private(found, path)
     return found
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for place, folders, files in os.walk(folder):
+        yield from (Path(place, name) for name in (*folders, *files))
+
+
+def _check_private(home: Home, path: Path) -> None:
+    found, me = path.stat(), os.geteuid()
+    mode, place = stat.S_IMODE(found.st_mode), shlex.quote(str(path))
+    # Root looks after the homes of others, and only its daemon must not run in one.
+    if me and found.st_uid not in (me, 0):
+        raise foreign(home, path)
+    if mode & 0o022:
+        raise HomeOpen(f"{path} can be changed by other users (mode {mode:04o}). Close it: `chmod go-w {place}`.")
+    if mode & 0o077 and path in (home.token, home.key, home.vault_key):
+        raise HomeOpen(
+            f"{path} is a secret that other users can read (mode {mode:04o}). Close it: `chmod 600 {place}`."
+        )
 
 
 def _needed(home: Home) -> tuple[Path, ...]:

@@ -164,6 +164,7 @@ def test_a_lost_signing_key_is_not_replaced(new_daemon: NewDaemon) -> None:
         daemon.start()
     check_failure(refused.value, "journal_key_missing", "backup")
     assert not daemon.home.key.exists()
+    daemon.home.key.touch(mode=0o600)
     daemon.home.key.write_text(os.urandom(32).hex())
     with pytest.raises(NotServing) as refused:
         daemon.start()

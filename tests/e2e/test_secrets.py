@@ -142,6 +142,7 @@ def test_a_restored_vault_says_that_it_lacks_its_key_and_works_with_it(
     assert lost.returncode == 1
     assert b"Put it back" in lost.stderr
     assert b"[vault_key_missing]" in lost.stderr
+    again.home.vault_key.touch(mode=0o600)
     again.home.vault_key.write_text(daemon.home.vault_key.read_text())
     assert keep(again.home.path, "another").returncode == 0
 
@@ -275,7 +276,7 @@ def test_the_doctor_says_whether_secrets_can_be_opened(new_sqlite_daemon: NewDae
     assert found() == ("fail", "1 of 2 were sealed with another key than the vault's")
     daemon.home.vault_key.unlink()
     assert "is gone" in found()[1]
-    os.mkfifo(daemon.home.vault_key)
+    os.mkfifo(daemon.home.vault_key, 0o600)
     assert "is no file" in found()[1]
     assert b"[vault_key_unreadable]" in keep(home, "three").stderr
 

@@ -109,6 +109,8 @@ def main(args: Sequence[str] | None = None) -> None:
         from palyra.cli.completion import answer
 
         sys.exit(answer(palyra, asked))
+    # What a command puts into the home must not be open to others, whatever the shell's habit is.
+    os.umask(os.umask(0o077) | 0o022)
     sys.exit(run(palyra, args, prog="palyra"))
 
 

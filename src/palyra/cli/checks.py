@@ -23,7 +23,7 @@ from palyra.core.provider import ProviderStanding
 from palyra.core.version import VERSION
 from palyra.gateway.client import ADMIN_ROOT, Client
 from palyra.gateway.target import find_daemon, find_target, is_held
-from palyra.home import Home, HomeForeign
+from palyra.home import Home, HomeForeign, HomeOpen
 from palyra.journal import migrate, secrets, verify
 from palyra.journal.sealing import KeyPlace
 from palyra.sandbox.base import Tier
@@ -59,7 +59,7 @@ def check_all(invocation: Invocation) -> list[Check]:
     """Look at everything. What depends on something that failed is left out."""
     try:
         home = invocation.home
-    except HomeForeign as error:
+    except (HomeForeign, HomeOpen) as error:
         return [check_python(), Check("home", FAIL, error.detail)]
     checks = [check_python(), check_clock(home), *check_home(home)]
     checks.append(check_space(invocation.home))

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from palyra.core.errors import Conflict
 from palyra.core.ids import PrincipalId
 from palyra.core.version import VERSION
-from palyra.home import Home
+from palyra.home import Home, foreign
 from palyra.journal.engine import StorageFull, StorageReadOnly
 from palyra.sandbox.forbidden import Forbidden
 from palyra.sandbox.workspace import Workspace
@@ -33,9 +33,13 @@ class AlreadyRunning(Conflict):
 
 
 def prepare(home: Home) -> None:
-    """Make the folder, for its owner only."""
+    """Make the folder, for its owner only; refuse one of another user, who could tell a daemon of root what to run."""
     with writing(home):
         home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for path in (home.path, home.config, home.policy, home.plugins):
+        with suppress(FileNotFoundError):
+            if path.stat().st_uid not in (os.geteuid(), 0):
+                raise foreign(home, path)
 
 
 class Workspaces:
