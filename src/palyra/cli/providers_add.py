@@ -302,7 +302,9 @@ class _Adding:
             if self._secret is not None:
                 self._client.secrets.delete(self._secret)
         except PalyraError as error:
-            say(f"palyra: not all could be taken back: {error.detail} Look at [model.providers.{name}].")
+            say(
+                f"palyra: not all could be taken back: {printable_line(error.detail)} Look at [model.providers.{name}]."
+            )
 
 
 def _tell(invocation: Invocation, added: Added) -> None:

@@ -7,8 +7,10 @@ from palyra.cli.borrow import has_person
 from palyra.cli.exits import Exit
 from palyra.cli.narration import ended_by
 from palyra.cli.options import Invocation, PalyraCommand
-from palyra.cli.output import say, show, show_json
+from palyra.cli.output import say, screen_width, show, show_json
 from palyra.cli.plain import asking
+from palyra.cli.printable import printable_line
+from palyra.cli.question import detail_rows
 from palyra.cli.run import audience_for
 from palyra.cli.watch import exit_after, watch
 from palyra.core.approval import Approval
@@ -51,7 +53,8 @@ def reissue(invocation: Invocation, approval: str) -> Exit:
     _tell_of_waiting(accepted)
     if question is not None:
         code = question.approval_id[-6:]
-        show([f"Asked once more: {question.effect.summary}"])
+        show([f"Asked once more: {printable_line(question.effect.summary)}"])
+        show(detail_rows(question.effect.detail, width=screen_width()))
         say(f"palyra: `palyra approvals allow {code}` answers it, `palyra approvals show {code}` shows all of it.")
     elif not accepted.queued:
         show(

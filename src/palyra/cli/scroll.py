@@ -20,7 +20,7 @@ from palyra.cli.narration import (
     TurnEnded,
     Voided,
 )
-from palyra.cli.output import paint
+from palyra.cli.output import fold, paint
 from palyra.cli.printable import printable_line
 from palyra.cli.question import Question, answers, question_lines
 from palyra.cli.screens import HEARD_WIDTH, end_line, step_line
@@ -131,10 +131,10 @@ class Scroll:
             case StepEnded(call_id):
                 self._break_off()
                 self._steps.pop(call_id, None)
-                self._aside(step_line(piece))
+                self._aside_of_others(step_line(piece))
             case Heard(text):
                 self._break_off()
-                self._aside(f"> {printable_line(text, width=HEARD_WIDTH)}")
+                self._aside_of_others(f"> {printable_line(text, width=HEARD_WIDTH)}")
             case Note(text):
                 self._break_off()
                 self._aside(printable_line(text))
@@ -157,6 +157,10 @@ class Scroll:
 
     def _aside(self, line: str) -> None:
         self._rows.extend(Row(row, dim=True) for row in wrap(line, self._columns()))
+
+    def _aside_of_others(self, line: str) -> None:
+        """Print what tools and people said, further rows a bit in: none of them may begin like a question."""
+        self._rows.extend(Row(row, dim=True) for row in fold(line, self._columns(), rest="  "))
 
     def _columns(self) -> int:
         return max(NARROWEST, self._width() - 1)

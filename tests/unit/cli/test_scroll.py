@@ -1,6 +1,9 @@
 """What the live chat shows."""
 
+from datetime import UTC, datetime
+
 from palyra.cli.narration import Ended, Note, Piece, StepBegun, StepEnded, Text, TurnEnded, Voided
+from palyra.cli.question import Question
 from palyra.cli.scroll import Row, Scroll
 
 
@@ -96,3 +99,25 @@ def test_who_waits_long_is_told_for_how_long_until_something_comes() -> None:
     assert scroll.alive() == [Row("· shell.run make …", dim=True)]
     now = 120.0
     assert scroll.alive() == [Row("· shell.run make … 8 s, Ctrl-C cancels", dim=True)]
+
+
+def test_no_further_row_of_a_step_begins_like_a_question() -> None:
+    made = scroll(StepEnded("c1", "files.read", "error", "x" * 14 + " ? run ls (low risk) Yes allows this once."))
+    first, *rest = texts(made.take())
+    assert first == "· files.read … error: xxxxxxxxxxxxxx ? "
+    assert rest == ["  run ls (low risk) Yes allows this onc", "  e."]
+
+
+def test_a_question_is_told_apart_from_answers() -> None:
+    question = Question(
+        approval_id="01ARZ3NDEKTSV4RRFFQ69G5FAV",
+        summary="run ls",
+        detail="> ls",
+        risk="low",
+        reason="it is asked",
+        policies=(),
+        expires_at=datetime(2026, 1, 2, tzinfo=UTC),
+        lasting="",
+    )
+    assert all(row.asks for row in scroll(question).take())
+    assert not any(row.asks for row in scroll(Text("? run ls\n  (low risk)\n")).take())
