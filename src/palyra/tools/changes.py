@@ -8,6 +8,7 @@ all. If a file is neither what it was nor what it was to become, somebody else c
 import asyncio
 import hashlib
 import os
+import re
 from collections.abc import Sequence
 
 from palyra.core.display import escape, escape_line
@@ -21,6 +22,8 @@ from palyra.tools.base import ToolContext
 from palyra.tools.diff import counted, unified
 from palyra.tools.keeping import Earlier
 
+_LIKE_A_HEAD = re.compile(r"^[+-](?=[+-] (?:[ab]/|/dev/null))", re.MULTILINE)
+"""How a line begins that a diff would show as the head of another file."""
 MAX_DIFF_CHARS = 1024 * 1024
 """Of a longer diff, what goes is told by its size and digest."""
 RUN_BY_OTHERS = frozenset(
@@ -73,14 +76,14 @@ def described(found: Found, after: bytes | None) -> str:
     if is_text and len(diff := unified(old, new, name=name)) <= MAX_DIFF_CHARS:
         return diff
     if before is not None and after is not None and after.startswith(before) and (more := _shown(after[len(before) :])):
-        return f"{name}: {_sized(before)} stay, and this comes behind them:\n{unified(None, more, name=name)}"
-    return f"{name}: {_sized(before)} would become {_sized(after)}\n" + unified(None, new, name=name)
+        return f"file {name}: {_sized(before)} stay, and this comes behind them:\n{unified(None, more, name=name)}"
+    return f"file {name}: {_sized(before)} would become {_sized(after)}\n" + unified(None, new, name=name)
 
 
 def _shown(data: bytes | None) -> str | None:
     """Return the text that the bytes are, as it is shown; None if they are not text."""
     text = text_of(data)
-    return escape(text) if text is not None else None
+    return _LIKE_A_HEAD.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", escape(text)) if text is not None else None
 
 
 def _sized(data: bytes | None) -> str:

@@ -149,7 +149,7 @@ async def test_what_comes_in_place_of_a_binary_file_is_shown_whole(root: Path) -
     (root / "image").write_bytes(b"\x89PNG\0")
     effect = await foresee(root, "files.write", path="image", text="text", mode="replace")
     first, *diff = effect.detail.split("\n")
-    assert first.startswith("image: 5 bytes (sha256 ad91235e")
+    assert first.startswith("file image: 5 bytes (sha256 ad91235e")
     assert " would become 4 bytes (sha256 " in first
     assert "+text" in diff
 
@@ -157,7 +157,7 @@ async def test_what_comes_in_place_of_a_binary_file_is_shown_whole(root: Path) -
 async def test_what_is_added_to_a_binary_file_is_shown_whole(root: Path) -> None:
     (root / "image").write_bytes(b"\x89PNG\0")
     effect = await foresee(root, "files.write", path="image", text="rm -rf x\n", mode="append")
-    assert effect.detail.startswith("image: 5 bytes (sha256 ad91235e")
+    assert effect.detail.startswith("file image: 5 bytes (sha256 ad91235e")
     assert effect.detail.endswith(
         " stay, and this comes behind them:\n--- /dev/null\n+++ b/image\n@@ -0,0 +1,1 @@\n+rm -rf x\n"
     )
@@ -166,14 +166,14 @@ async def test_what_is_added_to_a_binary_file_is_shown_whole(root: Path) -> None
 async def test_a_binary_file_that_is_deleted_is_told_by_size_and_digest(root: Path) -> None:
     (root / "image").write_bytes(b"\x89PNG\0")
     effect = await foresee(root, "files.delete", path="image")
-    assert effect.detail.startswith("image: 5 bytes (sha256 ad91235e")
+    assert effect.detail.startswith("file image: 5 bytes (sha256 ad91235e")
     assert effect.detail.endswith(") would become nothing\n")
 
 
 async def test_of_a_large_file_that_goes_only_size_and_digest_are_told_and_all_that_comes(root: Path) -> None:
     (root / "large.txt").write_bytes(b"old line\n" * (MAX_DIFF_CHARS // 8))
     effect = await foresee(root, "files.write", path="large.txt", text="new\n" * 300_000, mode="replace")
-    assert effect.detail.startswith(f"large.txt: {9 * (MAX_DIFF_CHARS // 8)} bytes (sha256 ")
+    assert effect.detail.startswith(f"file large.txt: {9 * (MAX_DIFF_CHARS // 8)} bytes (sha256 ")
     assert effect.detail.count("\n+new") == 300_000
     assert "-old line" not in effect.detail
     assert len((await foresee(root, "files.delete", path="large.txt")).detail) < 1000
@@ -190,6 +190,14 @@ async def test_no_character_of_a_text_makes_a_line_of_the_diff(root: Path) -> No
         "",
     ]
     assert effect.summary == "write x⟨LF⟩+++ b/y (1 line, new)"
+
+
+async def test_a_line_can_not_pass_for_the_head_of_another_file(root: Path) -> None:
+    (root / "run.sh").write_bytes(b"-- a/run.sh\n-- a comment\n")
+    effect = await foresee(root, "files.write", path="run.sh", text="++ b/notes.txt\n-- a comment\n", mode="replace")
+    assert effect.detail == (
+        "--- a/run.sh\n+++ b/run.sh\n@@ -1,2 +1,2 @@\n-⟨U+002D⟩- a/run.sh\n+⟨U+002B⟩+ b/notes.txt\n -- a comment\n"
+    )
 
 
 async def test_a_change_of_line_ends_alone_is_seen(root: Path) -> None:
