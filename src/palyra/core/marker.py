@@ -1,0 +1,55 @@
+"""Markers: what stands in a text in place of a secret that the vault holds.
+
+A marker names its value and tells nothing about it. It means something only for the principal whose value it is: to
+everybody else, and with an id that the vault does not know, it is plain text.
+"""
+
+import re
+from collections.abc import Callable
+
+from palyra.core.tool import JsonObject
+
+ID_CHARS = 16
+REMOVED = "[secret removed]"
+"""Stands for a secret that the vault could not keep. Nothing brings it back."""
+
+_MARKER = re.compile(rf"\[sealed:([a-z2-7]{{{ID_CHARS}}})\]")
+
+
+def marker(sealed_id: str) -> str:
+    """Return the marker of a sealed value."""
+    return f"[sealed:{sealed_id}]"
+
+
+def markers_in(value: object) -> set[str]:
+    """Return the ids of all markers in a text, or in any text of a JSON value."""
+    if isinstance(value, str):
+        return set(_MARKER.findall(value)) if "[sealed:" in value else set()
+    if isinstance(value, dict):
+        return {found for name, part in value.items() for found in (*markers_in(name), *markers_in(part))}
+    if isinstance(value, list | tuple):
+        return {found for part in value for found in markers_in(part)}
+    return set()
+
+
+def resolved(text: str, value_of: Callable[[str], str | None]) -> str:
+    """Return the text with values in place of markers; a marker without a value stays as it is."""
+    if "[sealed:" not in text:
+        return text
+    return _MARKER.sub(lambda found: found[0] if (value := value_of(found[1])) is None else value, text)
+
+
+def in_texts(value: object, change: Callable[[str], str]) -> object:
+    """Return a JSON value with every text in it changed, the names within it too."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {change(name): in_texts(part, change) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [in_texts(part, change) for part in value]
+    return value
+
+
+def in_arguments(arguments: JsonObject, change: Callable[[str], str]) -> JsonObject:
+    """Return arguments with every text in them changed; their own names are the tool's."""
+    return {name: in_texts(value, change) for name, value in arguments.items()}
