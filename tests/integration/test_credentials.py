@@ -20,8 +20,8 @@ from palyra.policy.gate import Gate
 from palyra.policy.load import combine
 from palyra.policy.source import split
 from palyra.providers.scripted import Call, Script
+from palyra.runs.seals import LONG_CHARS
 from palyra.sandbox.egress import Egress, Reach
-from palyra.tools.execute import LONG_CHARS
 from tests.integration.cast import first_calls, results
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA

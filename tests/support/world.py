@@ -59,6 +59,7 @@ from palyra.runs.judge import Judge
 from palyra.runs.loop import Loop
 from palyra.runs.overdraft import Overdraft
 from palyra.runs.replay import replay
+from palyra.runs.seals import Seals
 from palyra.runs.secrets import Secrets, Used
 from palyra.runs.sessions import Sessions
 from palyra.runs.shadow import Shadows
@@ -288,7 +289,9 @@ class World:
         self.shadows = Shadows(line, clock=clock, ids=ids)
         await self.shadows.load()
         used = Used()
-        self.secrets = Secrets(line, KeyPlace(self._folder.parent / "vault.key"), clock=clock, used=used)
+        key = KeyPlace(self._folder.parent / "vault.key")
+        self.secrets = Secrets(line, key, clock=clock, used=used)
+        self.seals = Seals(line, key, clock=clock, used=used)
         workbench = Workbench(
             workspace=lambda _: Workspace((self._folder,), forbidden=self._forbidden),
             clock=clock,
@@ -317,9 +320,12 @@ class World:
                 overdraft=Overdraft(channels, expires=lambda: self.expires, clock=clock, ids=ids),
                 clock=clock,
                 ids=ids,
+                seals=self.seals,
                 toolbox=self._toolbox,
             ),
-            policy=PolicyStep(line, judge=judge, workbench=workbench, clock=clock, shadows=self.shadows),
+            policy=PolicyStep(
+                line, judge=judge, workbench=workbench, seals=self.seals, clock=clock, shadows=self.shadows
+            ),
             approval=ApprovalStep(line, expires=lambda: self.expires, clock=clock, ids=ids),
             tools=ToolsStep(
                 line,
@@ -328,7 +334,7 @@ class World:
                 attester=ATTESTER,
                 clock=clock,
                 ids=ids,
-                hide=used.hide_for,
+                seals=self.seals,
             ),
             attester=ATTESTER,
             stops=stops,
@@ -352,11 +358,12 @@ class World:
             stops=stops,
             meant=roster.meant,
             glance=context.glance,
+            seals=self.seals,
             place=worker.place,
         )
         self.stops = stops
         self.control = Control(engine, clock=clock, ids=ids)
-        self.approvals = Approvals(engine, clock=clock, ids=ids, toolbox=self._toolbox)
+        self.approvals = Approvals(engine, clock=clock, ids=ids, seals=self.seals, toolbox=self._toolbox)
         self.sessions = Sessions(engine, clock=clock, ids=ids)
         return self
 

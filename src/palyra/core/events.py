@@ -112,6 +112,10 @@ class RunAccepted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run
     """How the caller wants it to be answered."""
     channels: tuple[str, ...] = ()
     """Of a run that another one led to: by which channels the words came in that are behind it. Else `origin` is it."""
+    sealed: int = 0
+    """How many secrets in it the vault took: markers stand for them."""
+    removed: int = 0
+    """How many it could not take: they are lost."""
 
 
 class MessageGiven(Event, frozen=True, kw_only=True, omit_defaults=True, tag="message_given"):
@@ -144,6 +148,10 @@ class InputSteered(Event, frozen=True, kw_only=True, omit_defaults=True, tag="in
     text: str
     idempotency_key: str | None = None
     origin: str = channel.UNKNOWN
+    sealed: int = 0
+    """How many secrets in it the vault took: markers stand for them."""
+    removed: int = 0
+    """How many it could not take: they are lost."""
 
 
 class ContextAssembled(Event, frozen=True, kw_only=True, omit_defaults=True, tag="context_assembled"):
@@ -300,6 +308,10 @@ class ApprovalResolved(Event, frozen=True, kw_only=True, omit_defaults=True, tag
     """The allowance that this answer leaves behind."""
     until: datetime | None = None
     """When that allowance ends."""
+    sealed: int = 0
+    """How many secrets in it the vault took: markers stand for them."""
+    removed: int = 0
+    """How many it could not take: they are lost."""
 
 
 class ToolStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tool_started"):
@@ -327,6 +339,10 @@ class ToolFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="to
     """What scanners found in the text, as `core/scan.py` names it."""
     found: tuple[str, ...] = ()
     """The tools that a search has brought: they are offered from now on."""
+    sealed: int = 0
+    """How many secrets in it the vault took: markers stand for them."""
+    removed: int = 0
+    """How many it could not take: they are lost."""
 
 
 class CallHandedOver(Event, frozen=True, kw_only=True, omit_defaults=True, tag="call_handed_over"):

@@ -67,6 +67,10 @@ class Accepted(Struct, frozen=True, kw_only=True):
     """What the active run waits for, if the message is queued behind one that waits."""
     repeated: bool = False
     """The idempotency key was seen before; this is the run of then."""
+    sealed: int = 0
+    """How many secrets in the message the vault took: what is recorded, and what the model sees, has markers."""
+    removed: int = 0
+    """How many it could not take: they are lost."""
 
 
 def clean_text(text: str, *, what: str = "text") -> str:

@@ -80,6 +80,14 @@ def hide_values(text: str, known: Iterable[tuple[bytes, str]]) -> str:
     return text
 
 
+def replaced(text: str, instead: Mapping[str, str]) -> str:
+    """Return the text with something else in the place of each value."""
+    # The longest first: one value may stand within another, and what is left of the other would be seen.
+    for value in sorted(instead, key=len, reverse=True):
+        text = text.replace(value, instead[value])
+    return text
+
+
 def _forms(known: Iterable[tuple[bytes, str]]) -> Iterable[tuple[str, str]]:
     """Yield each value as it may stand in a text: as it is, within JSON, within an address."""
     for value, name in known:

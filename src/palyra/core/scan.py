@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from urllib.parse import unquote_plus
 
 from palyra.core.redact import has_secret
-from palyra.core.signal import ENCODED, HIDDEN, INSTRUCTIONS, MARKUP, MEANINGS, SECRET
+from palyra.core.signal import ENCODED, HIDDEN, INSTRUCTIONS, MARKUP, SECRET, in_order
 
 MOST_CHARS = 64 * 1024
 """How much of a text is looked at."""
@@ -94,7 +94,7 @@ def signals_of(text: str) -> tuple[str, ...]:
         found.add(HIDDEN)
     if has_secret(text):
         found.add(SECRET)
-    return tuple(name for name in MEANINGS if name in found)
+    return in_order(found)
 
 
 def is_hidden(text: str) -> bool:

@@ -69,6 +69,15 @@ class SecretRecord(Struct, frozen=True, kw_only=True):
     last_used_at: datetime | None = None
 
 
+class SealedRecord(Struct, frozen=True, kw_only=True):
+    """A secret that was found in a text, without its value."""
+
+    sealed_id: str
+    origins: tuple[str, ...]
+    """Where it came from: `message`, `file:PATH`, `tool:NAME`, or a call that brought it itself."""
+    created_at: datetime
+
+
 class SecretValue:
     """A value that shows its name instead of itself."""
 

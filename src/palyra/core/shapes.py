@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from palyra.core.private_key import private_keys
 
@@ -128,7 +129,7 @@ _NOT_A_LITERAL = re.compile(
 )
 _PART = re.compile(r"[^A-Za-z0-9]+")
 _WORD = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)*\d{0,4}")
-_KNOWN_EMPTY = frozenset({"password", "pass", "secret", "token", "user", "username", "admin", "root", "postgres", "guest"})
+_KNOWN_EMPTY = frozenset("password pass passwd secret token user username admin root postgres guest".split())
 
 
 def spans(text: str) -> list[Span]:
@@ -261,7 +262,7 @@ def _is_random(value: str) -> bool:
 
 def _is_mixed(part: str) -> bool:
     """Tell whether small and capital letters alternate more often than in a name of several words."""
-    turns = sum(one.islower() != other.islower() for one, other in zip(part, part[1:], strict=False))
+    turns = sum(one.islower() != other.islower() for one, other in pairwise(part))
     return len(part) >= 8 and turns * 5 > len(part) * 2
 
 

@@ -1,5 +1,7 @@
 """What scanners may find in a text, by the names that the tape keeps and policies use."""
 
+from collections.abc import Collection
+
 INSTRUCTIONS = "instructions"
 """Words that tell an agent to act otherwise than it was told."""
 MARKUP = "markup"
@@ -18,6 +20,11 @@ MEANINGS = {
     ENCODED: "instructions to the agent in an encoded form",
     SECRET: "what looks like a secret",
 }
+
+
+def in_order(signals: Collection[str]) -> tuple[str, ...]:
+    """Return signals in their fixed order."""
+    return tuple(name for name in MEANINGS if name in signals)
 
 
 def told(signals: tuple[str, ...]) -> str:

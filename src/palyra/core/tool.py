@@ -73,6 +73,17 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
     """Changes nothing, so several may run at once."""
 
 
+class Markers(StrEnum):
+    """What a tool makes of markers in its arguments, whose values did not come with the call itself."""
+
+    REFUSED = "refused"
+    """A call with one is refused: its value would get somewhere else."""
+    FILE = "file"
+    """The tool puts the values of a file back into that file, and refuses others."""
+    TEXT = "text"
+    """They stay markers: what the tool makes of them is recorded."""
+
+
 class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A call as the model proposed it."""
 

@@ -16,7 +16,8 @@ from palyra.runs.channels import Channels
 from palyra.runs.judge import Judge
 from palyra.runs.loop import Loop
 from palyra.runs.overdraft import Overdraft
-from palyra.runs.secrets import Secrets, Used
+from palyra.runs.seals import Seals
+from palyra.runs.secrets import Secrets
 from palyra.runs.shadow import Shadows
 from palyra.runs.steps.approval import ApprovalStep
 from palyra.runs.steps.model import ModelStep
@@ -41,7 +42,7 @@ def build(
     sandbox: Sandbox,
     modules: Modules,
     secrets: Secrets,
-    used: Used,
+    seals: Seals,
     toolbox: Toolbox,
     policies: CurrentPolicies,
     shadows: Shadows,
@@ -74,9 +75,10 @@ def build(
             clock=clock,
             ids=ids,
             settings_hash=lambda: settings.hash,
+            seals=seals,
             toolbox=toolbox,
         ),
-        policy=PolicyStep(engine, judge=judge, workbench=workbench, clock=clock, shadows=shadows),
+        policy=PolicyStep(engine, judge=judge, workbench=workbench, seals=seals, clock=clock, shadows=shadows),
         approval=ApprovalStep(
             engine,
             expires=expires,
@@ -90,7 +92,7 @@ def build(
             attester=attester,
             clock=clock,
             ids=ids,
-            hide=used.hide_for,
+            seals=seals,
         ),
         attester=attester,
         stops=stops,

@@ -66,6 +66,7 @@ from palyra.runs.files import Files
 from palyra.runs.intake import Glance, Intake, Place
 from palyra.runs.mcp import Mcp
 from palyra.runs.providers import Providers
+from palyra.runs.seals import Seals
 from palyra.runs.secrets import Secrets
 from palyra.runs.sessions import Sessions
 from palyra.runs.shadow import Shadows
@@ -123,6 +124,7 @@ def build(
     workspaces: Workspaces,
     inspection: Inspection,
     secrets: Secrets,
+    seals: Seals,
     status: Callable[[], Awaitable[Status]],
     metrics: Callable[[], Awaitable[str]],
     ready: Callable[[], str | None],
@@ -152,6 +154,7 @@ def build(
         stops=stops,
         meant=roster.meant,
         glance=glance,
+        seals=seals,
         place=place,
     )
     settings.watch(lambda new: intake.adopt(new.limits, new.runs))
@@ -161,7 +164,7 @@ def build(
         return settings.now.gateway.slow_reader_seconds
 
     sessions = Sessions(engine, clock=clock, ids=ids)
-    approvals = Approvals(engine, clock=clock, ids=ids, toolbox=toolbox)
+    approvals = Approvals(engine, clock=clock, ids=ids, seals=seals, toolbox=toolbox)
     agents = Agents(
         engine, clock=clock, ids=ids, workspace=workspaces, toolbox=toolbox, limits=lambda: settings.now.limits
     )

@@ -44,6 +44,7 @@ from palyra.runs.embeddings import Embeddings
 from palyra.runs.mcp import Mcp
 from palyra.runs.providers import Providers
 from palyra.runs.references import Referred
+from palyra.runs.seals import Seals
 from palyra.runs.secrets import Secrets, Used
 from palyra.runs.shadow import Shadows
 from palyra.runs.stops import Stops
@@ -95,6 +96,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         watch = Watch(engine, channels)
         vault_key = KeyPlace(home.vault_key, reference=config.references(settings).get("vault.key"))
         secrets = Secrets(engine, vault_key, clock=clock, used=used)
+        seals = Seals(engine, vault_key, clock=clock, used=used)
         referred = Referred(home, owner=journal.OWNER, secrets=secrets, used=used)
         outward = Http()
         stack.push_async_callback(outward.close)
@@ -146,7 +148,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             sandbox=sandbox.build(home, settings.sandbox),
             modules=modules,
             secrets=secrets,
-            used=used,
+            seals=seals,
             toolbox=toolbox,
             policies=policies,
             shadows=shadows,
@@ -221,6 +223,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             workspaces=workspaces,
             inspection=inspection,
             secrets=secrets,
+            seals=seals,
             status=status,
             metrics=figures,
             ready=lambda: worker.trouble,

@@ -14,7 +14,7 @@ from pathlib import Path
 from palyra.core.clock import to_ms
 from palyra.core.errors import Broken
 from palyra.core.ids import SessionId
-from palyra.journal import artifacts, checkpoints, export, pictures, rotated, tape
+from palyra.journal import artifacts, checkpoints, export, pictures, rotated, sealed, tape
 from palyra.journal.backup import digest_of
 from palyra.journal.engine import Connection
 from palyra.journal.exported import verify_file
@@ -115,7 +115,7 @@ def remove_slice(conn: Connection, session_id: SessionId, words: Sequence[Word])
     if top is not None and top[0] is not None:
         _remove_messages(conn, session_id, words, above=top[0] - SLICE)
         return True
-    if any(noun.remove(conn, session_id, limit=SLICE) for noun in (artifacts, checkpoints, pictures)):
+    if any(noun.remove(conn, session_id, limit=SLICE) for noun in (artifacts, checkpoints, pictures, sealed)):
         return True
     if conn.execute(
         "DELETE FROM runs WHERE run_id IN (SELECT run_id FROM runs WHERE session_id = :session_id LIMIT :slice)", params

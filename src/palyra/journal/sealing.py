@@ -70,6 +70,23 @@ class VaultKey:
         """What tells this key from others, and helps nobody to find it."""
         return hashlib.blake2b(b"vault key id", key=self.raw, digest_size=8).hexdigest()
 
+    def marker_id(self, principal: PrincipalId, value: bytes) -> str:
+        """Return the id under which a value found in a text is kept: always the same one for one principal.
+
+        It tells nothing about the value to whoever has no key.
+        """
+        return base64.b32encode(self._keyed(b"sealed id", principal.encode(), value)[:10]).decode().lower()
+
+    def proof(self, principal: PrincipalId, sealed_id: str, origin: str) -> str:
+        """Return what proves that this key has recorded where a value came from."""
+        return self._keyed(b"sealed origin", principal.encode(), sealed_id.encode(), origin.encode()).hex()
+
+    def _keyed(self, purpose: bytes, *parts: bytes) -> bytes:
+        digest = hashlib.blake2b(key=self.raw, digest_size=16, person=purpose)
+        for part in parts:
+            digest.update(len(part).to_bytes(8, "big") + part)
+        return digest.digest()
+
     def seal(self, value: bytes, bond: Bond) -> str:
         """Return the value as nobody without the key can read or change it."""
         return base64.b64encode(Aead(self.raw).encrypt(value, bond.to_bytes())).decode()

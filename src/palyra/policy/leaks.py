@@ -13,6 +13,7 @@ import msgspec
 from palyra.core.display import escape_line, escape_start, visible, visible_line
 from palyra.core.effect import Effect
 from palyra.core.errors import Invalid
+from palyra.core.marker import marker, markers_in
 from palyra.core.tool import Access, JsonObject, Risk, Runtime
 from palyra.policy.risk import highest
 
@@ -27,11 +28,14 @@ class EffectTooLarge(Invalid):
     """What the call would do is too long to be shown to a person. Do it in several smaller calls."""
 
 
-def guard(effect: Effect, arguments: JsonObject, *, runtime: Runtime = Runtime.INTERNAL) -> Effect:
+def guard(
+    effect: Effect, arguments: JsonObject, *, recorded: JsonObject | None = None, runtime: Runtime = Runtime.INTERNAL
+) -> Effect:
     """Return the effect of a call as it is judged and shown, with what looks like a secret in mind.
 
     A file that holds a secret stays where it is; what goes to a host, to a server or onto a command line does not. A
-    command that the sandbox keeps to reading has no way out.
+    command that the sandbox keeps to reading has no way out. `recorded` are the arguments with markers for what is
+    sealed: what points at a secret must not begin to tell it.
     """
     if len(effect.detail) > MAX_DETAIL_CHARS:
         raise EffectTooLarge(
@@ -45,7 +49,7 @@ def guard(effect: Effect, arguments: JsonObject, *, runtime: Runtime = Runtime.I
     return msgspec.structs.replace(
         effect,
         risk=highest([Risk.HIGH], at_least=effect.risk),
-        detail="\n".join([*_marks(arguments), "", effect.detail]),
+        detail="\n".join([*_marks(arguments if recorded is None else recorded), "", effect.detail]),
         carries_secret=True,
         # Nobody allows for longer what he must look at each time.
         kind="",
@@ -73,12 +77,14 @@ def _found(value: object, name: str) -> Iterator[str]:
 
     where = f"{escape_start(name, NAME_CHARS)}, " if name else ""
     if isinstance(value, str):
+        sealed = sorted(markers_in(value))
+        yield from (f"{where}{marker(name)}" for name in sealed)
         spans = find_secrets(value[:MOST_CHARS])
         for start, end in spans:
             line, column = value.count("\n", 0, start) + 1, start - value.rfind("\n", 0, start)
             begins = escape_line(value[start : min(end, start + MARK_CHARS)])
             yield f"{where}line {line}, column {column}, {end - start} characters that begin with {begins}"
-        if not spans and carries_secret(value):
+        if not spans and not sealed and carries_secret(value):
             yield f"{where}in an encoded form"
     elif isinstance(value, dict):
         for key, part in value.items():

@@ -16,6 +16,7 @@ from palyra.journal.asked import given_in
 from palyra.journal.engine import Connection, Engine
 from palyra.runs.book import Book
 from palyra.runs.record import intrude
+from palyra.runs.seals import MESSAGE, Seals
 from palyra.tools.arguments import BadCall, check
 from palyra.tools.toolbox import BUILTIN_ONLY, Toolbox
 
@@ -61,8 +62,11 @@ class GrantNotFound(NotFound):
 class Approvals:
     """Lists questions, takes answers, and takes allowances back."""
 
-    def __init__(self, engine: Engine, *, clock: Clock, ids: IdSource, toolbox: Toolbox = BUILTIN_ONLY) -> None:
+    def __init__(
+        self, engine: Engine, *, clock: Clock, ids: IdSource, seals: Seals, toolbox: Toolbox = BUILTIN_ONLY
+    ) -> None:
         self._engine = engine
+        self._seals = seals
         self._clock = clock
         self._ids = ids
         self._toolbox = toolbox
@@ -96,8 +100,12 @@ class Approvals:
         """Answer a question. The first answer counts; the run goes on with it, also after a restart."""
         clean_text(reason, what="reason")
         _check(allow=allow, scope=scope, ttl=ttl, arguments=arguments)
+        sealing = self._seals.sealing(principal)
+        reason = await sealing.seal(reason[:MAX_REASON_CHARS], MESSAGE)
         if arguments is not None:
-            self._check_fit(await self.get(principal, approval_id), arguments)
+            asked = await self.get(principal, approval_id)
+            self._check_fit(asked, arguments)
+            arguments = await sealing.seal_arguments(asked.tool, arguments, only_inert=False)
         at, grant_id = self._clock.now(), self._ids.new()
 
         def unit(conn: Connection) -> Approval:
@@ -118,13 +126,16 @@ class Approvals:
                 call_id=asked.call_id,
                 approval_id=asked.approval_id,
                 decision=Decision.ALLOWED if allow else Decision.DENIED,
-                reason=reason[:MAX_REASON_CHARS] or ("" if allow else "denied by the owner"),
+                reason=reason or ("" if allow else "denied by the owner"),
                 scope=scope,
                 arguments=arguments,
                 grant_id=grant_id if lasting else None,
                 until=at + ttl if ttl is not None else None,
+                sealed=sealing.sealed,
+                removed=sealing.removed,
             )
             settle(conn, asked.run_id, answer, ids=self._ids, at=at)
+            sealing.keep(conn, asked.session_id)
             return _in_full(conn, principal, asked.approval_id)
 
         return await self._engine.write(unit)

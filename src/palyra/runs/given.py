@@ -1,5 +1,6 @@
 """What a caller brings along with a message: the conversation so far, or results of tools of its own."""
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +13,7 @@ from palyra.core.errors import Conflict, Invalid
 from palyra.core.events import MessageGiven
 from palyra.core.ids import PrincipalId
 from palyra.core.message import MAX_MESSAGE_BYTES, Inbound, MessageTooLong, clean_text
-from palyra.core.prompt import Role
+from palyra.core.prompt import Message, Role
 from palyra.core.run import Stage
 from palyra.core.session import Session
 from palyra.journal import blobs, runs
@@ -20,6 +21,7 @@ from palyra.journal.blobs import Packed
 from palyra.journal.engine import Connection
 from palyra.runs.learned import scanned
 from palyra.runs.replay import replay
+from palyra.runs.seals import MESSAGE, Sealing
 
 _encode = msgspec.json.Encoder().encode
 
@@ -83,6 +85,29 @@ def _events(inbound: Inbound, *, at: datetime) -> Iterator[MessageGiven]:
             images=message.images,
             signals=scanned(message.text) if message.role is Role.TOOL else (),
         )
+
+
+async def sealed(inbound: Inbound, sealing: Sealing) -> Inbound:
+    """Return a message, and what comes along with it, with markers for secrets: from here on nobody has seen them."""
+    brief = inbound.brief
+    if brief.system:
+        brief = msgspec.structs.replace(brief, system=await sealing.seal(brief.system, MESSAGE))
+    text = await sealing.seal(inbound.text, MESSAGE)
+    messages = tuple([await _sealed(message, sealing) for message in inbound.given])
+    return msgspec.structs.replace(inbound, text=text, brief=brief, given=messages)
+
+
+async def _sealed(message: Message, sealing: Sealing) -> Message:
+    await asyncio.sleep(0)  # there may be many, and others want to go on
+    calls = [
+        msgspec.structs.replace(
+            call,
+            arguments=await sealing.seal_arguments(call.tool, call.arguments, only_inert=False),
+            malformed=await sealing.seal(call.malformed, MESSAGE),
+        )
+        for call in message.calls
+    ]
+    return msgspec.structs.replace(message, text=await sealing.seal(message.text, MESSAGE), calls=tuple(calls))
 
 
 def match(conn: Connection, principal: PrincipalId, session: Session, inbound: Inbound) -> None:

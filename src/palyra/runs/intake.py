@@ -44,6 +44,7 @@ from palyra.runs.agents import choose
 from palyra.runs.book import Book
 from palyra.runs.given import Along
 from palyra.runs.replay import replay
+from palyra.runs.seals import Sealing, Seals
 from palyra.runs.sessions import Resolved, SessionBusy, SessionPutAway, resolve
 from palyra.runs.stops import Stopped, Stops
 from palyra.settings import RunSettings
@@ -85,9 +86,12 @@ class Intake:
         stops: Stops,
         meant: Callable[[str], str],
         glance: Glance,
+        seals: Seals,
         place: Place = lambda principal: nullcontext(),
     ) -> None:
         """`meant` returns the whole name of a model, or raises if there is none.
+
+        `seals` takes the secrets out of a message before anything is made of it.
 
         `glance` is called in the commit that begins a run and gives it to a carrier: what that one needs first.
 
@@ -95,6 +99,7 @@ class Intake:
         """
         self._meant = meant
         self._glance = glance
+        self._seals = seals
         self._keep_place = place
         self._stops = stops
         self._engine = engine
@@ -117,6 +122,8 @@ class Intake:
         if inbound.brief.model:
             brief = replace(inbound.brief, model=self._meant(inbound.brief.model))
             inbound = replace(inbound, brief=brief)
+        sealing = self._seals.sealing(inbound.principal)
+        inbound = await given.sealed(inbound, sealing)
         if (stop := self._stops.stopped(inbound.principal)) is not None:
             return await self._refuse(inbound, stop)
         at = self._clock.now()
@@ -126,7 +133,7 @@ class Intake:
         with self._keep_place(inbound.principal) as carrier:
 
             def unit(conn: Connection) -> Accepted:
-                return self._unit(conn, inbound, along, run_id=run_id, at=at, carrier=carrier)
+                return self._unit(conn, inbound, along, sealing, run_id=run_id, at=at, carrier=carrier)
 
             try:
                 return await self._engine.write(unit)
@@ -195,6 +202,7 @@ class Intake:
         conn: Connection,
         inbound: Inbound,
         along: Along,
+        sealing: Sealing,
         *,
         run_id: RunId,
         at: datetime,
@@ -208,8 +216,9 @@ class Intake:
             raise SessionPutAway
         if inbound.after is not None and not _is_last(conn, inbound.principal, inbound.after, resolved):
             raise RunOvertaken
-        accepted, begun = self._place(conn, inbound, along, resolved, run_id=run_id, at=at, carrier=carrier)
+        accepted, begun = self._place(conn, inbound, along, resolved, sealing, run_id=run_id, at=at, carrier=carrier)
         resolved.book.close()
+        sealing.keep(conn, accepted.session_id)
         if begun is not None and begun[0].started and carrier is not None:
             self._glance(conn, *begun)
         pictures.add(conn, accepted.session_id, along.pictures, now_ms=to_ms(at))
@@ -223,6 +232,7 @@ class Intake:
         inbound: Inbound,
         along: Along,
         resolved: Resolved,
+        sealing: Sealing,
         *,
         run_id: RunId,
         at: datetime,
@@ -235,7 +245,7 @@ class Intake:
         # A run at its limit has had its last look at the conversation; the message gets a run of its own.
         if inbound.mode is Mode.STEER and active is not None and _takes_input(active):
             given.check_can_join(inbound)
-            return self._steer(book, active, inbound, at=at), None
+            return self._steer(book, active, inbound, sealing, at=at), None
         self._check_room(conn, inbound.principal, len(open_runs))
         if inbound.given and open_runs:
             # What is brought along stands before the message, and nobody can say what the active run will yet add.
@@ -257,6 +267,8 @@ class Intake:
             idempotency_key=inbound.idempotency_key,
             images=inbound.images,
             brief=inbound.brief,
+            sealed=sealing.sealed,
+            removed=sealing.removed,
         )
         interrupts = inbound.mode is Mode.INTERRUPT and active is not None
         state = book.accept(run_id, event, given=along.messages, first=interrupts, carrier=carrier)
@@ -268,6 +280,8 @@ class Intake:
             after_seq=after_seq,
             queued=not state.started,
             waiting_for=_waits_for(active) if active is not None and not state.started else None,
+            sealed=sealing.sealed,
+            removed=sealing.removed,
         )
         return accepted, (state, agent)
 
@@ -285,7 +299,7 @@ class Intake:
                 retry_after=timedelta(seconds=2),
             )
 
-    def _steer(self, book: Book, active: RunState, inbound: Inbound, *, at: datetime) -> Accepted:
+    def _steer(self, book: Book, active: RunState, inbound: Inbound, sealing: Sealing, *, at: datetime) -> Accepted:
         after_seq = book.seq
         state = active
         for call_id, approval_id in active.open_questions:
@@ -309,9 +323,18 @@ class Intake:
             text=inbound.text,
             idempotency_key=inbound.idempotency_key,
             origin=inbound.origin,
+            sealed=sealing.sealed,
+            removed=sealing.removed,
         )
         book.add(state, event)
-        return Accepted(run_id=active.run_id, session_id=active.session_id, after_seq=after_seq, steered=True)
+        return Accepted(
+            run_id=active.run_id,
+            session_id=active.session_id,
+            after_seq=after_seq,
+            steered=True,
+            sealed=sealing.sealed,
+            removed=sealing.removed,
+        )
 
     def _interrupt(
         self, conn: Connection, book: Book, active: RunState, fresh: RunState, inbound: Inbound, *, at: datetime

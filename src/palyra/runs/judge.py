@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -20,9 +20,11 @@ from palyra.core.tool import ToolCall, Verdict
 from palyra.policy.gate import Gate, Judgement, Question
 from palyra.policy.leaks import guard
 from palyra.runs.channels import Channels
+from palyra.runs.dispatch import CallSeals
 from palyra.tools.arguments import BadCall, check
 from palyra.tools.base import Tool, ToolContext
 from palyra.tools.catalog import Catalog
+from palyra.tools.sealed import SealedElsewhere
 
 SHORTEST_SAID = 3
 _CLINGS = re.compile(r"[\w./\\~@:$%#=&?+*-]")
@@ -65,6 +67,7 @@ class Judge:
         *,
         catalog: Catalog,
         context: ToolContext,
+        seals: CallSeals,
         grants: Sequence[Grant],
         origin: tuple[str, ...],
         answered: bool = False,
@@ -73,21 +76,31 @@ class Judge:
     ) -> Judged | BadCall:
         """Return what may be done about the call; `origin` says where its arguments come from.
 
+        A call with a marker that cannot go where the call would take it is refused before anything else.
+
         One that a person has `answered` about needs nobody who could be asked. Whoever is not `patient` does not wait
         for somebody who may be on the way.
         """
-        arguments = check(catalog, call)
-        if isinstance(arguments, BadCall):
-            return arguments
+        if isinstance(fit := check(catalog, call), BadCall):
+            return fit
         tool = catalog.get(call.tool)
         assert tool is not None
         try:
-            effect = await tool.effect(context, arguments)
+            opened = await seals.opened(tool)
+            arguments = check(catalog, opened)
+            if isinstance(arguments, BadCall):
+                return arguments
+            effect = await tool.effect(replace(context, sealed=seals), arguments)
             manifest = await asyncio.to_thread(tool.manifest, context) if tool.manifest is not None else None
-            effect = await asyncio.to_thread(guard, effect, call.arguments, runtime=tool.runtime)
+            effect = await asyncio.to_thread(
+                guard, effect, opened.arguments, recorded=call.arguments, runtime=tool.runtime
+            )
+        except SealedElsewhere as error:
+            return BadCall(error.detail, rule=error.code)
         except PalyraError as error:
-            # What can not even be looked at can not be carried out either.
-            return BadCall(error.detail)
+            # What can not even be looked at can not be carried out either. It may quote what is there.
+            return BadCall(await seals.shown(error.detail))
+        effect = await seals.marked(effect)
         has_channel = answered or self._channels.reachable(state.principal, state.session_id)
 
         def ask(has_channel: bool) -> Awaitable[Judgement]:

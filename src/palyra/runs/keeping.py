@@ -15,6 +15,7 @@ from palyra.journal import artifacts, blobs, checkpoints, file_origins, tape
 from palyra.journal.blobs import Packed
 from palyra.journal.engine import Connection, Engine
 from palyra.journal.file_origins import FileOrigin
+from palyra.runs.seals import Sealing
 from palyra.sandbox.writing import Change
 from palyra.tools.keeping import Earlier, Slice
 
@@ -30,10 +31,12 @@ class CallKeeping:
         ids: IdSource,
         state: RunState,
         call: ToolCall,
+        sealing: Sealing,
         origin: tuple[str, ...] = (),
     ) -> None:
-        """`origin` says where the arguments of the call come from."""
+        """`origin` says where the arguments of the call come from; `sealing` takes the secrets out of its result."""
         self._origin = origin
+        self._sealing = sealing
         self._engine = engine
         self._clock = clock
         self._ids = ids
@@ -54,7 +57,12 @@ class CallKeeping:
             size=packed.size,
             made_at=self._clock.now(),
         )
-        await self._engine.write(lambda conn: artifacts.add(conn, artifact, packed))
+
+        def unit(conn: Connection) -> None:
+            artifacts.add(conn, artifact, packed)
+            self._sealing.keep(conn, artifact.session_id)
+
+        await self._engine.write(unit)
         return Whole(artifact_id=artifact.artifact_id, digest=packed.digest, size=packed.size)
 
     async def read(self, artifact_id: str, *, start: int, length: int) -> Slice:

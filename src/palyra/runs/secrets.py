@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import Conflict, NotFound
 from palyra.core.ids import AgentId, PrincipalId
-from palyra.core.redact import hide_values
+from palyra.core.marker import marker
+from palyra.core.redact import SHORTEST_VALUE, hide_values, replaced
 from palyra.core.secret import (
     SecretRecord,
     SecretScope,
@@ -25,7 +26,7 @@ from palyra.core.secret import (
     host_name,
     may_use,
 )
-from palyra.journal import agents, secrets
+from palyra.journal import agents, sealed, secrets
 from palyra.journal.engine import Connection, Engine
 from palyra.journal.sealing import Bond, KeyPlace, VaultKey
 from palyra.journal.secrets import Sealed
@@ -33,6 +34,7 @@ from palyra.runs.agents import AgentNotFound
 
 MAX_SECRETS = 200
 MOST_KNOWN = 1000
+MAX_SEALED_KNOWN = 500
 USE_NOTED_MS = 60_000
 """Uses within a minute are noted once: a busy agent would write a row for every request."""
 FETCH = "http.fetch"
@@ -56,6 +58,7 @@ class Used:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._names: dict[tuple[PrincipalId, bytes], str] = {}
+        self._sealed: dict[tuple[PrincipalId, str], str] = {}
 
     def add(self, principal: PrincipalId, value: SecretValue) -> None:
         """Hide this value from now on."""
@@ -68,11 +71,33 @@ class Used:
 
     def hide(self, text: str) -> str:
         """Return a text of the daemon's own with `[secret NAME]` in the place of everybody's values."""
-        return hide_values(text, self._known(None)) if self._names else text
+        text = hide_values(text, self._known(None)) if self._names else text
+        return replaced(text, {value: marker(name) for value, name in self.sealed(None).items()})
 
     def hide_for(self, principal: PrincipalId, text: str) -> str:
         """Return a text of a principal's run without the principal's values. Others' must not change what it sees."""
         return hide_values(text, self._known(principal)) if self._names else text
+
+    def sealed(self, principal: PrincipalId | None) -> dict[str, str]:
+        """Return a principal's values that were sealed or opened lately, with their ids; everybody's for None."""
+        with self._lock:
+            return {value: name for (whose, value), name in self._sealed.items() if principal in (None, whose)}
+
+    def add_sealed(self, principal: PrincipalId, value: str, sealed_id: str) -> None:
+        """Recognise a sealed value from now on, wherever it stands."""
+        if len(value) < SHORTEST_VALUE:
+            return
+        with self._lock:
+            self._sealed.pop((principal, value), None)
+            self._sealed[principal, value] = sealed_id
+            if len(self._sealed) > MAX_SEALED_KNOWN:
+                del self._sealed[next(iter(self._sealed))]
+
+    def forget_sealed(self, principal: PrincipalId, sealed_id: str) -> None:
+        """Recognise a sealed value no longer."""
+        with self._lock:
+            for known in [known for known, name in self._sealed.items() if (known[0], name) == (principal, sealed_id)]:
+                del self._sealed[known]
 
     def _known(self, principal: PrincipalId | None) -> list[tuple[bytes, str]]:
         with self._lock:
@@ -113,8 +138,8 @@ class Secrets:
                 created_at=before.created_at if before is not None else now,
                 updated_at=now,
             )
-            sealed = key.seal(kept.reveal(), Bond(principal, name, record.version, text))
-            secrets.put(conn, Sealed(record, text, key.key_id, sealed))
+            closed = key.seal(kept.reveal(), Bond(principal, name, record.version, text))
+            secrets.put(conn, Sealed(record, text, key.key_id, closed))
             return record
 
         record = await self._engine.write(unit)
@@ -203,7 +228,7 @@ class Secrets:
         key = await asyncio.to_thread(self._key.load)
         if key is not None:
             return key
-        if await self._engine.read(secrets.exist):
+        if await self._engine.read(lambda conn: secrets.exist(conn) or sealed.exist(conn)):
             # A new key would make it seem that all is well, and stand in the way of the one that opens the others.
             raise self._key.missing()
         return await asyncio.to_thread(self._key.load_or_create)

@@ -11,6 +11,7 @@ from palyra.tools.catalog import Catalog
 from palyra.tools.schema import Schema
 
 NEAREST = 3
+ARGUMENTS_RULE = "arguments"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,8 @@ class BadCall:
     """Why a call can not be made."""
 
     reason: str
+    rule: str = ARGUMENTS_RULE
+    """What refuses it, as the tape names it."""
 
 
 def check(catalog: Catalog, call: ToolCall) -> msgspec.Struct | BadCall:

@@ -13,7 +13,7 @@ from palyra.core.display import quote
 from palyra.core.effect import Effect
 from palyra.core.ids import PrincipalId
 from palyra.core.manifest import Manifest
-from palyra.core.tool import JsonObject, Risk, Runtime, ToolSpec
+from palyra.core.tool import JsonObject, Markers, Risk, Runtime, ToolSpec
 from palyra.sandbox.base import Nowhere, Sandbox
 from palyra.sandbox.egress import Egress
 from palyra.sandbox.wasm import ModuleRunner, Modules
@@ -21,6 +21,7 @@ from palyra.sandbox.workspace import Workspace
 from palyra.tools.credentials import NO_CREDENTIALS, Credentials
 from palyra.tools.keeping import NOWHERE, Keeping
 from palyra.tools.schema import Schema
+from palyra.tools.sealed import NOTHING_SEALED, Sealed
 from palyra.tools.witness import Witness
 
 P = ParamSpec("P")
@@ -51,6 +52,8 @@ class ToolContext:
     """Sees what the call runs."""
     principal: PrincipalId | None = None
     """Whose run it is."""
+    sealed: Sealed = NOTHING_SEALED
+    """Puts sealed secrets back into the files that they came from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,8 @@ class Tool:
     """Where its results come from."""
     runtime: Runtime = Runtime.INTERNAL
     """What carries it out."""
+    markers: Markers = Markers.REFUSED
+    """What it makes of markers of sealed values in its arguments."""
     manifest: Callable[[ToolContext], Manifest] | None = None
     """Returns what its calls in a run are bounded by; None for a tool that is no plugin's. Blocks."""
     is_for: Callable[[PrincipalId | None], bool] | None = None
@@ -114,6 +119,7 @@ def tool(
     preview: Preview | None = None,
     label: str = labels.TOOL,
     runtime: Runtime = Runtime.INTERNAL,
+    markers: Markers = Markers.REFUSED,
 ) -> Callable[[Callable[Concatenate[ToolContext, P], Awaitable[Result]]], Tool]:
     """Make a tool of `async def f(context, *, …)`.
 
@@ -144,6 +150,7 @@ def tool(
             preview=preview,
             label=label,
             runtime=runtime,
+            markers=markers,
         )
 
     return make

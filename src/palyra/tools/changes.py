@@ -11,6 +11,8 @@ import os
 import re
 from collections.abc import Sequence
 
+import msgspec
+
 from palyra.core.display import escape, escape_line
 from palyra.core.effect import Effect
 from palyra.core.tool import Risk
@@ -47,8 +49,16 @@ async def apply(context: ToolContext, changes: Sequence[Change]) -> None:
         await asyncio.to_thread(carry_out, context.workspace, changes)
 
 
-def effect_of(verb: str, changes: Sequence[Change]) -> Effect:
-    """Return what the changes do: the diff against what is there now."""
+async def effect_of(context: ToolContext, verb: str, changes: Sequence[Change]) -> Effect:
+    """Return what the changes do: the diff against what is there now, with markers for the secrets in it."""
+    effect = await asyncio.to_thread(_effect, verb, changes)
+    found = [change.found for change in changes]
+    contents = {one.path: text_of(one.content.data) for one in found if one.content is not None}
+    there = {path: content for path, content in contents.items() if content is not None}
+    return msgspec.structs.replace(effect, detail=await context.sealed.shown(effect.detail, there))
+
+
+def _effect(verb: str, changes: Sequence[Change]) -> Effect:
     paths = tuple(change.found.path for change in changes)
     risk = highest(map(_risk_of, changes), at_least=Risk.MEDIUM)
     folders = {os.path.dirname(path) for path in paths}
@@ -57,7 +67,7 @@ def effect_of(verb: str, changes: Sequence[Change]) -> Effect:
     lasting = len(folders) == 1 and (risk is Risk.MEDIUM or all(change.after is None for change in changes))
     return Effect(
         risk=risk,
-        summary=f"{verb} {_summed_up(changes)}",
+        summary=f"{verb} {summed_up(changes)}",
         detail="".join(described(change.found, change.after) for change in changes),
         paths=paths,
         kind=f"folder:{min(folders)}" if lasting else "",
@@ -98,7 +108,8 @@ def text_of(data: bytes | None) -> str | None:
         return None
 
 
-def _summed_up(changes: Sequence[Change]) -> str:
+def summed_up(changes: Sequence[Change]) -> str:
+    """Return what the changes do in one line."""
     told = [_named(change) for change in changes[:3]]
     if len(changes) > len(told):
         told.append(f"{len(changes) - len(told)} more")

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from palyra.core.artifact import MAX_KEPT_BYTES
@@ -14,10 +14,7 @@ from palyra.tools.arguments import BadCall, check
 from palyra.tools.base import Delegation, Found, ToolContext
 from palyra.tools.catalog import Catalog
 
-LONG_CHARS = 64 * 1024
-"""A longer result is not searched on the event loop."""
-
-Hide = Callable[[str], str]
+Hide = Callable[[str], Awaitable[str]]
 """Returns a text without secrets."""
 
 _log = logging.getLogger(__name__)
@@ -41,7 +38,7 @@ class Finished:
 
 
 async def execute(
-    call: ToolCall, *, catalog: Catalog, context: ToolContext, timeout_ms: int, hide: Hide = str
+    call: ToolCall, *, catalog: Catalog, context: ToolContext, timeout_ms: int, hide: Hide | None = None
 ) -> Finished | Delegation:
     """Run the call to its end, whatever that is; only a cancellation gets out of here.
 
@@ -51,11 +48,9 @@ async def execute(
     result = await _run(call, catalog=catalog, context=context, timeout_ms=timeout_ms)
     if isinstance(result, Delegation):
         return result
-    if isinstance(result, Found):
-        return replace(await _finished(Outcome.OK, hide(result.text), context), found=result.tools)
-    outcome, text = result
-    hidden = hide(text) if len(text) <= LONG_CHARS else await asyncio.to_thread(hide, text)
-    return await _finished(outcome, hidden, context)
+    outcome, text = (Outcome.OK, result.text) if isinstance(result, Found) else result
+    finished = await _finished(outcome, await hide(text) if hide is not None else text, context)
+    return replace(finished, found=result.tools) if isinstance(result, Found) else finished
 
 
 async def _run(

@@ -16,9 +16,12 @@ from palyra.journal import approvals, asked, grants, integrity
 from palyra.journal.integrity import Examined
 from palyra.journal.postgres import PostgresEngine
 from palyra.journal.rebuild import Rebuilt, rebuild
+from palyra.journal.sealing import KeyPlace
 from palyra.journal.sqlite import SqliteEngine
 from palyra.runs.approvals import Approvals
 from palyra.runs.record import intrude
+from palyra.runs.seals import Seals
+from palyra.runs.secrets import Used
 from palyra.runs.transcript import message_of
 from tests.contract.journal.builders import a_session_id, an_id
 from tests.contract.journal.homes import KeptHome
@@ -197,7 +200,8 @@ def take_back(kept: KeptHome, *grant_ids: str) -> None:
 
     async def revoke() -> None:
         engine = PostgresEngine(kept.url) if kept.url is not None else SqliteEngine(kept.home.journal)
-        doors = Approvals(engine, clock=MovableClock(), ids=kept.ids)
+        seals = Seals(engine, KeyPlace(kept.home.vault_key), clock=MovableClock(), used=Used())
+        doors = Approvals(engine, clock=MovableClock(), ids=kept.ids, seals=seals)
         try:
             for grant_id in grant_ids:
                 await doors.revoke(ANA, grant_id)

@@ -42,6 +42,7 @@ from palyra.runs.agents import NoAgent
 from palyra.runs.budgets import BudgetRefused, Budgets
 from palyra.runs.emit import Emit
 from palyra.runs.overdraft import Overdraft
+from palyra.runs.seals import Seals
 from palyra.runs.steps.turn import Broken, Turn, WouldNotStop
 from palyra.tools.toolbox import BUILTIN_ONLY, Toolbox
 
@@ -70,8 +71,10 @@ class ModelStep:
         clock: Clock,
         ids: IdSource,
         settings_hash: Callable[[], str] = lambda: "",
+        seals: Seals,
         toolbox: Toolbox = BUILTIN_ONLY,
     ) -> None:
+        self._seals = seals
         self._toolbox = toolbox
         self._settings_hash = settings_hash
         self._engine = engine
@@ -116,7 +119,8 @@ class ModelStep:
             if broken is not None:
                 # What the owner may yet be asked about is no end.
                 final = {name: one.detail for name, one in refusals.items() if not one.may_be_asked}
-                await emit(self._broken(state, seen, replace(asked, refused=final), provider, broken))
+                events = self._broken(state, seen, replace(asked, refused=final), provider, broken)
+                await emit(events, also=broken.also)
             return
         if refusals:
             await emit([await self._overdraft.of(state, list(refusals.values()))])
@@ -190,6 +194,10 @@ class ModelStep:
             reserved=reserved,
             cost=partial(self._budgets.cost, full_name(provider)),
             must_speak=must_speak,
+            sealing=self._seals.sealing(state.principal),
+            session_id=state.session_id,
+            # The caller carries those out, and would be given a marker.
+            unsealed=frozenset(tool.name for tool in state.brief.tools),
             clock=self._clock,
             ids=self._ids,
         )

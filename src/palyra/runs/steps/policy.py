@@ -14,14 +14,15 @@ from palyra.core.tool import ToolCall, Verdict
 from palyra.journal import agents, grants, sessions, signals, tape
 from palyra.journal.engine import Connection, Engine
 from palyra.journal.signals import Warned
+from palyra.runs.dispatch import CallSeals
 from palyra.runs.emit import Emit
 from palyra.runs.judge import Judge, Judged, origins
+from palyra.runs.seals import Seals
 from palyra.runs.shadow import Asked, Shadows
 from palyra.runs.workbench import Workbench
 from palyra.tools.arguments import BadCall
 from palyra.tools.catalog import Catalog
 
-ARGUMENTS_RULE = "arguments"
 OWN_WORDS = "a person wrote these arguments"
 
 
@@ -29,11 +30,19 @@ class PolicyStep:
     """Carries out `CheckPolicy`."""
 
     def __init__(
-        self, engine: Engine, *, judge: Judge, workbench: Workbench, clock: Clock, shadows: Shadows | None = None
+        self,
+        engine: Engine,
+        *,
+        judge: Judge,
+        workbench: Workbench,
+        seals: Seals,
+        clock: Clock,
+        shadows: Shadows | None = None,
     ) -> None:
         """`shadows` has a candidate judge beside the policies in force, if there is one."""
         self._shadows = shadows
         self._engine = engine
+        self._seals = seals
         self._judge = judge
         self._workbench = workbench
         self._clock = clock
@@ -45,6 +54,7 @@ class PolicyStep:
         context = self._workbench.context(state, agent)
         origin = origins(entries, (call.call_id for call in step.calls))
         decided: list[RunEvent] = []
+        sealing = self._seals.sealing(state.principal)
         patient = True
         for call in step.calls:
             judged = await self._judge.judge(
@@ -52,6 +62,7 @@ class PolicyStep:
                 call,
                 catalog=catalog,
                 context=context,
+                seals=CallSeals(self._seals, sealing, state, call),
                 grants=allowed,
                 origin=origin.get(call.call_id, ()),
                 # Whoever wrote the arguments has answered, be he gone by now.
@@ -62,7 +73,7 @@ class PolicyStep:
             )
             patient = patient and not (isinstance(judged, Judged) and judged.nobody_came)
             decided.append(self._decided(state, call, judged, origin.get(call.call_id, ()), warned))
-        await emit(decided)
+        await emit(decided, also=sealing.guard(state.session_id))
         if self._shadows is not None and self._shadows.active:
             await self._shadows.compare(_both(state, entries, decided, catalog))
 
@@ -89,7 +100,7 @@ class PolicyStep:
                 verdict=Verdict.DENY,
                 risk=None,
                 reason=judged.reason,
-                policies=(ARGUMENTS_RULE,),
+                policies=(judged.rule,),
             )
         judgement = judged.judgement
         verdict, reason = judgement.verdict, judgement.reason

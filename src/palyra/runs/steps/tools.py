@@ -1,16 +1,17 @@
 """Run the calls that are allowed, and record each result when it is there."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 
 from palyra.core import labels
 from palyra.core.attestation import digest_of_json
 from palyra.core.clock import Clock, to_ms
+from palyra.core.errors import PalyraError
 from palyra.core.events import ChildStarted, RunEvent, ToolFinished, ToolStarted
-from palyra.core.ids import IdSource, PrincipalId, RunId, SessionId
+from palyra.core.ids import IdSource, RunId, SessionId
 from palyra.core.message import mend_text
 from palyra.core.run import CallState, RunState, Stage
+from palyra.core.signal import SECRET, in_order
 from palyra.core.step import ExecuteTools
 from palyra.core.tool import Outcome, Runtime, ToolCall, Verdict
 from palyra.journal import agents, approvals, grants, sessions, signals
@@ -18,10 +19,12 @@ from palyra.journal.engine import Connection, Engine
 from palyra.journal.signals import Warned
 from palyra.runs.attestations import Attester
 from palyra.runs.children import limits_for_child, refusal
+from palyra.runs.dispatch import CallSeals
 from palyra.runs.emit import Emit
 from palyra.runs.judge import Judge
 from palyra.runs.keeping import CallKeeping
 from palyra.runs.learned import labels_of_result, scanned
+from palyra.runs.seals import Sealing, Seals
 from palyra.runs.workbench import Workbench
 from palyra.runs.writing import WrittenLabels
 from palyra.tools.arguments import BadCall
@@ -54,10 +57,10 @@ class ToolsStep:
         attester: Attester,
         clock: Clock,
         ids: IdSource,
-        hide: Callable[[PrincipalId, str], str] = lambda principal, text: text,
+        seals: Seals,
     ) -> None:
-        """`hide` takes secrets of a principal's out of a text."""
-        self._hide = hide
+        """`seals` takes the secrets out of a result."""
+        self._seals = seals
         self._engine = engine
         self._judge = judge
         self._workbench = workbench
@@ -99,8 +102,16 @@ class ToolsStep:
         if call.stage is Stage.INTERRUPTED and not repeatable:
             await emit([self._attester.attest(state, self._finished(call.call, Outcome.INTERRUPTED, INTERRUPTED))])
             return
+        sealing = self._seals.sealing(state.principal)
+        seals = CallSeals(self._seals, sealing, state, call.call)
         keeping = CallKeeping(
-            self._engine, clock=self._clock, ids=self._ids, state=state, call=call.call, origin=call.labels
+            self._engine,
+            clock=self._clock,
+            ids=self._ids,
+            state=state,
+            call=call.call,
+            sealing=sealing,
+            origin=call.labels,
         )
         context = replace(
             context,
@@ -110,27 +121,36 @@ class ToolsStep:
             modules=WatchedModules(context.modules, witness),
             # One that was set since the call was judged stays at home.
             credentials=context.credentials.only(call.credentials),
+            sealed=seals,
         )
         # A call that began to change files knows from what it kept whether it may go on; by now they may be changed.
         has_begun = call.stage is Stage.INTERRUPTED and bool(await keeping.earlier())
-        if not has_begun and (fault := await self._overtaken(state, call, catalog, context)):
+        if not has_begun and (fault := await self._overtaken(state, call, catalog, context, seals)):
             learned = await labels_of_result(self._engine, state.principal, tool, witness)
             denied = self._finished(call.call, Outcome.DENIED, fault, learned=learned)
-            await emit([self._attester.attest(state, denied)])
+            await emit([self._attester.attest(state, denied)], also=sealing.guard(state.session_id))
             return
         state = await emit([self._started(call, tool)])
+        try:
+            opened = await seals.opened(tool) if tool is not None else call.call
+        except PalyraError as error:
+            # The vault's key has gone since the call was judged.
+            await emit([self._attester.attest(state, self._finished(call.call, Outcome.ERROR, error.detail))])
+            return
         result = await execute(
-            call.call,
+            opened,
             catalog=catalog,
             context=context,
             timeout_ms=state.limits.tool_ms,
-            hide=lambda text: self._hide(state.principal, text),
+            hide=lambda text: sealing.seal(text, _origin(call.call, witness)),
         )
         if isinstance(result, Delegation):
             await emit([self._delegated(state, call, result)])
         else:
             learned = await labels_of_result(self._engine, state.principal, tool, witness)
             found_in_it = await asyncio.to_thread(scanned, result.text)
+            if sealing.sealed or sealing.removed:
+                found_in_it = in_order({*found_in_it, SECRET})
             finished = self._finished(
                 call.call,
                 result.outcome,
@@ -139,13 +159,17 @@ class ToolsStep:
                 found=result.found,
                 learned=learned,
                 signals=found_in_it,
+                sealing=sealing,
             )
-            await emit([self._attester.attest(state, finished, ran=witness.ran, whole=result.whole)])
+            attested = self._attester.attest(state, finished, ran=witness.ran, whole=result.whole)
+            await emit([attested], also=sealing.guard(state.session_id))
 
-    async def _overtaken(self, state: RunState, call: CallState, catalog: Catalog, context: ToolContext) -> str:
+    async def _overtaken(
+        self, state: RunState, call: CallState, catalog: Catalog, context: ToolContext, seals: CallSeals
+    ) -> str:
         """Return why a call may not run after all, though it was allowed: an earlier one may have taken long."""
         if call.approval_id is not None:
-            return await self._changed(state, call, catalog, context)
+            return await self._changed(state, call, catalog, context, seals)
         tool = catalog.get(call.call.tool)
         # How a program is held may have changed since: a daemon that started again has the sandbox of its settings now.
         held_otherwise = tool is not None and tool.runtime is Runtime.SHELL
@@ -160,6 +184,7 @@ class ToolsStep:
             call.call,
             catalog=catalog,
             context=context,
+            seals=seals,
             grants=held,
             origin=call.labels,
             answered=call.edited,
@@ -178,7 +203,9 @@ class ToolsStep:
 
         return (await self._engine.read(query)).signals
 
-    async def _changed(self, state: RunState, call: CallState, catalog: Catalog, context: ToolContext) -> str:
+    async def _changed(
+        self, state: RunState, call: CallState, catalog: Catalog, context: ToolContext, seals: CallSeals
+    ) -> str:
         """Return why an approved call may not run after all: what was approved is this effect and no other."""
         approval_id = call.approval_id or ""
         asked = await self._engine.read(lambda conn: approvals.get(conn, approval_id, state.principal))
@@ -187,6 +214,7 @@ class ToolsStep:
             call.call,
             catalog=catalog,
             context=context,
+            seals=seals,
             grants=(),
             origin=asked.labels if asked is not None else (),
             answered=True,
@@ -235,6 +263,7 @@ class ToolsStep:
         found: tuple[str, ...] = (),
         learned: tuple[str, ...] = (labels.TOOL,),
         signals: tuple[str, ...] = (),
+        sealing: Sealing | None = None,
     ) -> ToolFinished:
         return ToolFinished(
             at=self._clock.now(),
@@ -246,7 +275,16 @@ class ToolsStep:
             artifact=artifact,
             signals=signals,
             found=found,
+            sealed=sealing.sealed if sealing is not None else 0,
+            removed=sealing.removed if sealing is not None else 0,
         )
+
+
+def _origin(call: ToolCall, witness: Witness) -> str:
+    """Return where the secrets of a result came from: the file that was read, if it was one."""
+    if len(witness.files) == 1 and not witness.folders:
+        return f"file:{next(iter(witness.files))}"
+    return f"tool:{call.tool}"
 
 
 def _groups(calls: tuple[CallState, ...], catalog: Catalog) -> list[list[CallState]]:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from palyra.core.budget import Reserved
 from palyra.core.clock import Clock
 from palyra.core.events import ModelReasoning, ModelText, ModelTurnEnded, RunEvent, ToolProposed
-from palyra.core.ids import CallId, IdSource
+from palyra.core.ids import CallId, IdSource, SessionId
 from palyra.core.message import mend_text
 from palyra.core.prompt import (
     CallProposed,
@@ -30,7 +30,8 @@ from palyra.core.spending import left_open
 from palyra.core.tokens import most_tokens
 from palyra.core.usage import Usage
 from palyra.providers.base import FailureKind, Provider, ProviderFailed
-from palyra.runs.emit import Emit
+from palyra.runs.emit import Emit, Guard
+from palyra.runs.seals import Sealing
 
 FLUSH_SECONDS = 0.05
 FLUSH_BYTES = 1024
@@ -56,7 +57,9 @@ class Broken:
     micros: int | None
     """What that cost; None if the model has no price."""
     said: tuple[RunEvent, ...]
-    """What came in with the failure, and is not recorded yet."""
+    """What came in with the failure, and is not recorded yet,"""
+    also: Guard | None
+    """and what writes the secrets that were sealed in it."""
 
 
 class Turn:
@@ -71,10 +74,19 @@ class Turn:
         reserved: Reserved,
         cost: Callable[[Usage], int | None],
         must_speak: bool,
+        sealing: Sealing,
+        session_id: SessionId,
+        unsealed: frozenset[str],
         clock: Clock,
         ids: IdSource,
     ) -> None:
-        """A turn that `must_speak` has failed if it ends as if all were well, without a word and without a call."""
+        """A turn that `must_speak` has failed if it ends as if all were well, without a word and without a call.
+
+        `sealing` takes the secrets out of calls, but for those of the tools that are `unsealed`.
+        """
+        self._sealing = sealing
+        self._session_id = session_id
+        self._unsealed = unsealed
         self._provider = provider
         self._number = number
         self._labels = labels
@@ -98,7 +110,8 @@ class Turn:
         if failed is None:
             return None
         error, said = failed
-        return Broken(error, *self._taken(refused=error.refused), tuple(said))
+        also = self._sealing.guard(self._session_id)
+        return Broken(error, *self._taken(refused=error.refused), tuple(said), also)
 
     def _taken(self, *, refused: bool) -> tuple[Usage, int | None]:
         """Return what a turn that broke is taken to have used: all that was set aside for it, unless it was refused.
@@ -137,17 +150,27 @@ class Turn:
                 self._count(item)
                 if self._text_bytes > MOST_TEXT_BYTES or self._calls > MOST_CALLS:
                     return WouldNotStop(kind=FailureKind.MALFORMED), []
-                events.append(self._event(item))
+                events.append(self._event(await self._sealed(item)))
             if not events:
                 continue  # nothing but empty pieces
             ended = events[-1]
             if isinstance(ended, ModelTurnEnded) and self._is_silent(ended):
                 self._told = (ended.usage, ended.micros)
                 return self._no_answer(), events[:-1]
-            await emit(events)
+            await emit(events, also=self._sealing.guard(self._session_id))
             first = False
             if isinstance(ended, ModelTurnEnded):
                 return None
+
+    async def _sealed(self, item: ModelEvent) -> ModelEvent:
+        """Return what the model said without the secrets that it put into a call."""
+        if not isinstance(item, CallProposed) or item.tool in self._unsealed:
+            return item
+        return replace(
+            item,
+            arguments=await self._sealing.seal_arguments(item.tool, item.arguments, only_inert=True),
+            malformed=await self._sealing.seal(item.malformed, f"tool:{item.tool}"),
+        )
 
     def _is_silent(self, ended: ModelTurnEnded) -> bool:
         return self._must_speak and not self._spoke and ended.stop is StopReason.END

@@ -4,11 +4,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from palyra.core.tool import Risk
+from palyra.core.tool import Markers, Risk
 from palyra.tools.base import Delegation, ToolContext, tool
 
 
-@tool(name="agent.delegate", risk=Risk.LOW, repeatable=True)
+@tool(name="agent.delegate", risk=Risk.LOW, repeatable=True, markers=Markers.TEXT)
 async def delegate(
     context: ToolContext,
     *,

@@ -8,13 +8,13 @@ from msgspec import Meta
 from palyra.core.display import escape_line
 from palyra.core.effect import Effect
 from palyra.core.errors import Invalid
+from palyra.core.marker import markers_in
 from palyra.core.message import clean_text
-from palyra.core.tool import Risk
-from palyra.sandbox.workspace import Workspace
+from palyra.core.tool import Markers, Risk
 from palyra.sandbox.writing import MAX_CHANGES, Change, look
 from palyra.tools import patch as patches
 from palyra.tools.base import ToolContext, tool
-from palyra.tools.changes import apply, effect_of, finished_before, text_of
+from palyra.tools.changes import apply, effect_of, finished_before, summed_up, text_of
 
 MOST_BYTES = 64 * 1024 * 1024
 """Of all files that are changed together, before and after: as much is held in memory."""
@@ -36,14 +36,14 @@ class PatchedTwice(Invalid):
 
 
 async def _preview(context: ToolContext, given: Any) -> Effect:
-    changes = await asyncio.to_thread(_planned, context.workspace, given.patch)
-    effect = await asyncio.to_thread(effect_of, "try to patch" if given.dry_run else "patch", changes)
+    changes = await _planned(context, given.patch)
+    effect = await effect_of(context, "try to patch" if given.dry_run else "patch", changes)
     if not given.dry_run:
         return effect
     return Effect(risk=Risk.LOW, summary=effect.summary, detail=effect.detail, paths=effect.paths)
 
 
-@tool(name="files.patch", risk=Risk.MEDIUM, repeatable=True, preview=_preview)
+@tool(name="files.patch", risk=Risk.MEDIUM, repeatable=True, preview=_preview, markers=Markers.FILE)
 async def patch(
     context: ToolContext,
     *,
@@ -53,21 +53,21 @@ async def patch(
     """Change workspace files by a diff: all of it is applied, or nothing."""
     if not dry_run and await finished_before(context):
         return "The patch is applied."
-    changes = await asyncio.to_thread(_planned, context.workspace, patch)
+    changes = await _planned(context, patch)
     if not dry_run:
         await apply(context, changes)
-    told = await asyncio.to_thread(effect_of, "The patch fits:" if dry_run else "Patched", changes)
-    return f"{told.summary}."
+    told = await asyncio.to_thread(summed_up, changes)
+    return f"{'The patch fits:' if dry_run else 'Patched'} {told}."
 
 
-def _planned(workspace: Workspace, text: str) -> list[Change]:
-    asked = patches.parse(clean_text(text, what="patch"))
+async def _planned(context: ToolContext, text: str) -> list[Change]:
+    asked = await asyncio.to_thread(patches.parse, clean_text(text, what="patch"))
     if len(asked) > MAX_CHANGES:
         raise PatchTooLarge(f"The patch names {len(asked)} files; {MAX_CHANGES} are the most. Make several of it.")
     changes: list[Change] = []
     held = 0
     for one in asked:
-        change = _change(workspace, one)
+        change = await _change(context, one)
         changes.append(change)
         held += len(change.after or b"") + (len(change.found.content.data) if change.found.content is not None else 0)
         if held > MOST_BYTES:
@@ -77,12 +77,19 @@ def _planned(workspace: Workspace, text: str) -> list[Change]:
     return changes
 
 
-def _change(workspace: Workspace, one: patches.FilePatch) -> Change:
-    found = look(workspace, one.path)
+async def _change(context: ToolContext, one: patches.FilePatch) -> Change:
+    found = await asyncio.to_thread(look, context.workspace, one.path)
     before = text_of(found.content.data) if found.content is not None else None
     if found.content is not None and before is None:
         raise NotText(f"{escape_line(one.path)} is no text in UTF-8, so it can not be patched.")
-    after = _applied(one, before)
+    if markers_in([line for hunk in one.hunks for line in (*hunk.old, *hunk.new)]):
+        # Whoever made the patch has seen markers, on lines that may be counted otherwise.
+        shown = await context.sealed.view(before, path=found.path) if before is not None else None
+        after = await asyncio.to_thread(_applied, one, shown)
+        if after is not None:
+            after = await context.sealed.restore(after, path=found.path, there=before)
+    else:
+        after = await asyncio.to_thread(_applied, one, before)
     return Change(found, None if after is None else after.encode())
 
 

@@ -9,11 +9,11 @@ from palyra.core.display import escape_line
 from palyra.core.effect import Effect
 from palyra.core.errors import Conflict
 from palyra.core.message import clean_text
-from palyra.core.tool import Risk
+from palyra.core.tool import Markers, Risk
 from palyra.sandbox.workspace import PathNotFound, Workspace
 from palyra.sandbox.writing import Change, look
 from palyra.tools.base import ToolContext, tool
-from palyra.tools.changes import apply, effect_of, finished_before
+from palyra.tools.changes import apply, effect_of, finished_before, text_of
 
 Mode = Literal["create", "replace", "append"]
 
@@ -23,16 +23,16 @@ class FileExistsAlready(Conflict):
 
 
 async def _preview_write(context: ToolContext, given: Any) -> Effect:
-    change = await asyncio.to_thread(_planned, context.workspace, given.path, text=given.text, mode=given.mode)
-    return await asyncio.to_thread(effect_of, "append to" if given.mode == "append" else "write", [change])
+    change = await _planned(context, given.path, text=given.text, mode=given.mode)
+    return await effect_of(context, "append to" if given.mode == "append" else "write", [change])
 
 
 async def _preview_delete(context: ToolContext, given: Any) -> Effect:
     change = await asyncio.to_thread(_removal, context.workspace, given.path)
-    return await asyncio.to_thread(effect_of, "delete", [change])
+    return await effect_of(context, "delete", [change])
 
 
-@tool(name="files.write", risk=Risk.MEDIUM, repeatable=True, preview=_preview_write)
+@tool(name="files.write", risk=Risk.MEDIUM, repeatable=True, preview=_preview_write, markers=Markers.FILE)
 async def write(
     context: ToolContext,
     *,
@@ -43,7 +43,7 @@ async def write(
     """Write a text file of the workspace."""
     if await finished_before(context):
         return f"{escape_line(path)} is written."
-    change = await asyncio.to_thread(_planned, context.workspace, path, text=text, mode=mode)
+    change = await _planned(context, path, text=text, mode=mode)
     if _is_idle(change):
         return f"{escape_line(path)} holds this already; nothing was changed."
     await apply(context, [change])
@@ -59,9 +59,11 @@ async def delete(context: ToolContext, *, path: str) -> str:
     return f"{escape_line(path)} is deleted."
 
 
-def _planned(workspace: Workspace, path: str, *, text: str, mode: Mode) -> Change:
-    data = clean_text(text, what="text").encode()
-    found = look(workspace, path)
+async def _planned(context: ToolContext, path: str, *, text: str, mode: Mode) -> Change:
+    clean_text(text, what="text")
+    found = await asyncio.to_thread(look, context.workspace, path)
+    there = text_of(found.content.data) if found.content is not None else None
+    data = (await context.sealed.restore(text, path=found.path, there=there)).encode()
     if found.content is None:
         return Change(found, data)
     if mode == "append":
