@@ -217,6 +217,7 @@ class Intake:
         if inbound.after is not None and not _is_last(conn, inbound.principal, inbound.after, resolved):
             raise RunOvertaken
         accepted, begun = self._place(conn, inbound, along, resolved, sealing, run_id=run_id, at=at, carrier=carrier)
+        accepted = replace(accepted, sealed=sealing.sealed, removed=sealing.removed)
         resolved.book.close()
         sealing.keep(conn, accepted.session_id)
         if begun is not None and begun[0].started and carrier is not None:
@@ -280,8 +281,6 @@ class Intake:
             after_seq=after_seq,
             queued=not state.started,
             waiting_for=_waits_for(active) if active is not None and not state.started else None,
-            sealed=sealing.sealed,
-            removed=sealing.removed,
         )
         return accepted, (state, agent)
 
@@ -327,14 +326,7 @@ class Intake:
             removed=sealing.removed,
         )
         book.add(state, event)
-        return Accepted(
-            run_id=active.run_id,
-            session_id=active.session_id,
-            after_seq=after_seq,
-            steered=True,
-            sealed=sealing.sealed,
-            removed=sealing.removed,
-        )
+        return Accepted(run_id=active.run_id, session_id=active.session_id, after_seq=after_seq, steered=True)
 
     def _interrupt(
         self, conn: Connection, book: Book, active: RunState, fresh: RunState, inbound: Inbound, *, at: datetime
