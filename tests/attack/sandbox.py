@@ -104,3 +104,43 @@ def guarded_reaches_outside(ground: Ground) -> None:
     assert "WATCHED" not in said, said
     assert "LEASED" not in said, said
     assert after == before, "the file outside was changed"
+
+
+FILL = """
+import mmap, time
+from socket import *
+kept = []
+def fill(one):
+    one.setblocking(False)
+    try:
+        while True: one.send(bytes(65536))
+    except BlockingIOError: pass
+"""
+WAYS = {
+    "pairs of sockets": "for _ in range(500):\n pair = socketpair(); kept.append(pair)\n [fill(one) for one in pair]",
+    "unaccepted connections": (
+        "l = socket(AF_UNIX); l.bind('/tmp/l'); l.listen(4096)\n"
+        "for _ in range(2000):\n s = socket(AF_UNIX); s.connect('/tmp/l'); fill(s); s.close()"
+    ),
+    "shared memory": (
+        "m = mmap.mmap(-1, 600 << 20)\n"
+        "for at in range(0, 600 << 20, 1 << 20):\n"
+        " m[at:at + (1 << 20)] = bytes(1 << 20); m.madvise(mmap.MADV_DONTNEED, at, 1 << 20)"
+    ),
+    "files in memory": (
+        "for n in range(3):\n"
+        " open(f'/tmp/{n}', 'wb').write(bytes(40 << 20)); open(f'/dev/shm/{n}', 'wb').write(bytes(20 << 20))"
+    ),
+}
+
+
+@attack("a program that has the kernel keep memory that belongs to none of its processes")
+def memory_of_nobody(ground: Ground) -> None:
+    for what in ground.random.sample(sorted(WAYS), k=min(len(WAYS), 1 + ground.rounds)):
+        said = run(
+            ground,
+            f"/usr/bin/python3 - <<'END'\n{FILL}{WAYS[what]}\nprint('KEPT', flush=True)\ntime.sleep(20)\nEND",
+            tier=Tier.STRICT,
+            sandbox_memory_mb=150,
+        )
+        assert "150 MiB of memory" in said, f"{what}: {said}"

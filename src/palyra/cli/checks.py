@@ -15,7 +15,7 @@ from pathlib import Path
 from palyra.cli.failure import describe
 from palyra.cli.journal import walk
 from palyra.cli.options import STATUS_SECONDS, Invocation
-from palyra.cli.sandbox import try_out, try_search
+from palyra.cli.sandbox import look_at_counting, try_out, try_search
 from palyra.config import references
 from palyra.core.errors import PalyraError
 from palyra.core.model import Dialect, ModelProvider, split
@@ -225,7 +225,8 @@ def check_sandbox(settings: Settings, home: Home | None = None) -> Check:
         return Check("sandbox", WARN, f"{tier} does not work: {found.what}", found.remedy)
     if tier is Tier.OFF:
         return Check("sandbox", WARN, "off: programs may do what you may do", "Set sandbox.tier to strict.")
-    return Check("sandbox", OK, f"{tier}: {found.what}")
+    counted = look_at_counting(home).what if home is not None else ""
+    return Check("sandbox", OK, f"{tier}: {found.what}" + (f"; memory is counted {counted}" if counted else ""))
 
 
 def check_search(settings: Settings) -> Check:

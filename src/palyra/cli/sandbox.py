@@ -3,6 +3,7 @@
 import asyncio
 import os
 import platform
+import sys
 import tempfile
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,8 +17,9 @@ from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.output import paint, show_json
 from palyra.cli.printable import printable_line
 from palyra.core.errors import PalyraError
+from palyra.gateway.target import find_daemon
 from palyra.home import Home
-from palyra.sandbox import seccomp
+from palyra.sandbox import groups, seccomp
 from palyra.sandbox.base import Bounds, Job, Outcome, Tier
 from palyra.sandbox.places import Private
 from palyra.sandbox.process import ProcessSandbox, private_to
@@ -58,6 +60,15 @@ class Searching:
     remedy: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """How the memory of programs is counted."""
+
+    by_group: bool
+    what: str
+    remedy: str = ""
+
+
 @click.group(cls=PalyraGroup)
 def sandbox() -> None:
     """What the programs that an agent runs are kept from."""
@@ -66,7 +77,7 @@ def sandbox() -> None:
 @sandbox.command()
 @click.pass_obj
 def check(invocation: Invocation) -> Exit:
-    """Try every tier on this machine, say what the others lack, and whether ripgrep helps to search files.
+    """Try every tier on this machine, say what the others lack, how memory is counted, and whether ripgrep is used.
 
     \b
     Exit codes: 0 the tier that is set works, 1 it does not.
@@ -74,10 +85,13 @@ def check(invocation: Invocation) -> Exit:
     wanted = Tier(invocation.settings.sandbox.tier)
     found = [try_out(tier, wanted=wanted, home=invocation.home, settings=invocation.settings) for tier in Tier]
     searching = try_search(wanted)
+    counting = look_at_counting(invocation.home)
     if invocation.json:
-        show_json({"tier": wanted, "ok": _works(found), "tiers": found, "search": searching})
+        answer = {"tier": wanted, "ok": _works(found), "tiers": found, "search": searching, "memory": counting}
+        show_json(answer)
     else:
         _tell(found)
+        print("\n" + hang(f"Memory is counted {counting.what}. {counting.remedy}".rstrip(), indent=0))
         print("\n" + hang(f"Searches of files {searching.what}. {searching.remedy}".rstrip(), indent=0))
     return Exit.DONE if _works(found) else Exit.FAILED
 
@@ -114,6 +128,16 @@ def _judged(tier: Tier, outcome: Outcome, *, is_set: bool) -> Found:
     unfiltered = tier is Tier.STRICT and seccomp.build(tier) is None
     more = f"; no filter on system calls, since those of {platform.machine()} are not known here" if unfiltered else ""
     return Found(tier, True, is_set, SAID[tier] + more)
+
+
+def look_at_counting(home: Home) -> Counting:
+    """Say how a running daemon counts the memory of programs, or one that is started here would."""
+    daemon = find_daemon(home)
+    found = groups.find(daemon.pid if daemon is not None else None)
+    if found.base is not None:
+        return Counting(True, f"by the kernel, in control groups below {found.base}")
+    remedy = "With systemd, `palyra service install` gives the daemon one." if sys.platform == "linux" else ""
+    return Counting(False, f"by the supervisor, and what it cannot count is denied: {found.reason}", remedy)
 
 
 def try_search(wanted: Tier) -> Searching:

@@ -23,6 +23,7 @@ from palyra.config import Source, read, variable_of
 from palyra.core.errors import Conflict, Denied
 from palyra.gateway.target import is_held
 from palyra.home import Home, expanded
+from palyra.sandbox.groups import CONTROLLERS
 
 MARK = "Written by `palyra service install`; the next one overwrites it."
 STOP_SECONDS = 30
@@ -234,6 +235,8 @@ def _unit(home: Home, *, system: bool, wanted_by: str) -> str:
         f"TimeoutStopSec={STOP_SECONDS}",
         "UMask=0077",
         "LimitNOFILE=65536",
+        # In groups below its own the kernel counts what programs take.
+        f"Delegate={' '.join(CONTROLLERS)}",
         "NoNewPrivileges=yes",
         "ProtectSystem=strict",
         f"ReadWritePaths={' '.join(map(_quoted, places))}",
@@ -253,7 +256,6 @@ def _unit(home: Home, *, system: bool, wanted_by: str) -> str:
 # nobody but root mount another, and the strict sandbox needs one. Whoever has no capabilities changes nothing there.
 _FOR_ROOT = (
     "ProtectKernelModules=yes",
-    "ProtectControlGroups=yes",
     "ProtectClock=yes",
     "PrivateDevices=yes",
     "RestrictRealtime=yes",

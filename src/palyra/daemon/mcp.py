@@ -25,14 +25,19 @@ def build(
     referred: Referred,
     clock: Clock,
     folder: Path,
+    base: Path | None,
     own_ports: Callable[[], Iterable[int]],
 ) -> Servers:
-    """Return the servers of the settings, not yet started; they follow the settings."""
+    """Return the servers of the settings, not yet started; they follow the settings.
+
+    `base` is a control group that those of their programs are made in.
+    """
     sandbox, family = settings.now.sandbox, home.family()
     around = Surroundings(
         order=Orders(referred, folder=folder, caches=home.path / "mcp", own_ports=own_ports),
         hide=referred.hide,
         cover=lambda: cover(home, settings.now, family=family),
+        base=base,
         bounds=Bounds(memory_bytes=sandbox.memory_mb * MIB, processes=sandbox.processes),
         clock=clock,
     )

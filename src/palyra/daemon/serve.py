@@ -49,6 +49,7 @@ from palyra.runs.secrets import Secrets, Used
 from palyra.runs.shadow import Shadows
 from palyra.runs.stops import Stops
 from palyra.runs.watch import Watch
+from palyra.sandbox import groups
 from palyra.sandbox import process as sandbox
 from palyra.sandbox.wasm import KEPT, Modules
 from palyra.settings import DEFAULT_PORT, Settings, SettingsInvalid
@@ -109,6 +110,8 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         roster = models.build(current, connect=connect, clock=clock)
         remote = models.passer_on(current, referred=referred, http=outward)
         grpc_at = ""
+        control = await asyncio.to_thread(groups.take)
+        log.info("memory of programs is counted by %s", control.base or f"the supervisor: {control.reason}")
         mcp_servers = mcp.build(
             engine,
             home,
@@ -116,6 +119,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             referred=referred,
             clock=clock,
             folder=workspaces(journal.OWNER).roots[0].trusted,
+            base=control.base,
             own_ports=lambda: (listener.getsockname()[1], int(grpc_at.rpartition(":")[2] or 0)),
         )
         toolbox = Toolbox(plugins.tools, mcp_servers.tools)
@@ -145,7 +149,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             roster=roster,
             budgets=budgets,
             workspaces=workspaces,
-            sandbox=sandbox.build(home, settings.sandbox),
+            sandbox=sandbox.build(home, settings.sandbox, base=control.base),
             modules=modules,
             secrets=secrets,
             seals=seals,

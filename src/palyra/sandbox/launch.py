@@ -15,24 +15,28 @@ from pathlib import Path
 import msgspec
 
 from palyra.core.tool import JsonObject
-from palyra.sandbox import seccomp, strict
-from palyra.sandbox.base import Job, RootRefused, Tier
+from palyra.sandbox import groups, seccomp, strict
+from palyra.sandbox.base import Bounds, Job, RootRefused, Tier
 from palyra.sandbox.descriptors import INHERITED
 from palyra.sandbox.places import SYSTEM, Mount, Private, arrange, system_files
 from palyra.sandbox.root import descend
 from palyra.sandbox.tiers import NO_BIND_FD, binds_by_descriptor, find
 
-SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
+SUPERVISOR, COUNTING = (str(Path(__file__).with_name(name)) for name in ("supervisor.py", "counting.py"))
 """Started as a program of its own and not imported here: it holds what the daemon never needs."""
 _BOOT = """
-import marshal, _frozen_importlib_external as own
+import marshal, sys, _frozen_importlib_external as own
 with open({code_at}, "rb") as file:
     known = file.read({magic_bytes}) == own.MAGIC_NUMBER
-    code = marshal.load(file) if known else None
-if code is None:
-    with open({path!r}, "rb") as file:
-        code = compile(file.read(), {path!r}, "exec")
-exec(code)
+    codes = marshal.load(file) if known else None
+if codes is None:
+    codes = []
+    for path in {paths!r}:
+        with open(path, "rb") as file:
+            codes.append(compile(file.read(), path, "exec"))
+counting = sys.modules["palyra.sandbox.counting"] = type(sys)("counting")
+exec(codes[0], counting.__dict__)
+exec(codes[1])
 """
 """Runs the supervisor as it was compiled, or from its source if Python was exchanged since the daemon's start."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
@@ -51,6 +55,7 @@ class Launch:
     """What is written to the supervisor's input, which then stays open."""
     passed: list[int] = field(default_factory=list)
     temporary: Path | None = None
+    group: Path | None = None
 
     def pass_on(self, descriptor: int) -> int:
         """Have the started process inherit a file."""
@@ -63,8 +68,15 @@ class Launch:
         written = marshal.dumps(msgspec.to_builtins({**order, "open_files": INHERITED}))
         self.order = len(written).to_bytes(4, "big") + written
         code_at = self.pass_on(memory_file(_supervisor()))
-        boot = _BOOT.format(code_at=code_at, magic_bytes=len(MAGIC_NUMBER), path=SUPERVISOR)
+        boot = _BOOT.format(code_at=code_at, magic_bytes=len(MAGIC_NUMBER), paths=(COUNTING, SUPERVISOR))
         self.argv = [sys.executable, "-I", "-S", "-B", "-c", boot, str(reported)]
+
+    def grouped(self, base: Path | None, bounds: Bounds) -> JsonObject:
+        """Make a control group for the program, if there is one to make it in, and return what to say about it."""
+        if base is None:
+            return {}
+        self.group = groups.make(base, bounds)
+        return {"group": str(self.group)}
 
     def let_go(self) -> None:
         """Close what the started process has taken over."""
@@ -76,6 +88,9 @@ class Launch:
         self.let_go()
         with suppress(OSError):
             os.close(self.report)
+        if self.group is not None:
+            # The supervisor does so too, unless it was never started.
+            groups.remove(self.group)
         if self.temporary is not None:
             shutil.rmtree(self.temporary, ignore_errors=True)
 
@@ -87,8 +102,11 @@ class Launch:
         return said
 
 
-def prepare(tier: Tier, job: Job, private: Private) -> Launch:
-    """Make a launch ready: of the supervisor, which starts the program, by way of bubblewrap if the tier is strict."""
+def prepare(tier: Tier, job: Job, private: Private, *, base: Path | None = None) -> Launch:
+    """Make a launch ready: of the supervisor, which starts the program, by way of bubblewrap if the tier is strict.
+
+    `base` is the control group that one for the program can be made in.
+    """
     report, reported = os.pipe()
     launch = Launch(argv=[], report=report, passed=[reported])
     try:
@@ -97,10 +115,17 @@ def prepare(tier: Tier, job: Job, private: Private) -> Launch:
         if tier is Tier.STRICT:
             # Bubblewrap enters it by its path, when there is nothing else to be seen.
             os.close(folder)
-            order = _strict(launch, job, mounts)
+            order = _strict(launch, job, mounts, counted=base is not None)
         else:
-            order = _direct(launch, tier, job, mounts, folder=launch.pass_on(folder))
-        order |= {"processes": job.bounds.processes, "memory": job.bounds.memory_bytes}
+            folder = launch.pass_on(folder)
+            order = _direct(launch, tier, job, mounts, folder=folder, counted=base is not None)
+        order |= {
+            "processes": job.bounds.processes,
+            "memory": job.bounds.memory_bytes,
+            "open_files": job.bounds.open_files,
+            "apart": tier is Tier.STRICT,
+            **launch.grouped(base, job.bounds),
+        }
         launch.command(order, reported=reported)
     except BaseException:
         launch.tidy_up()
@@ -111,12 +136,13 @@ def prepare(tier: Tier, job: Job, private: Private) -> Launch:
 @cache
 def _supervisor() -> bytes:
     """Return the supervisor compiled. Each start would compile it anew from its source, for a third of the time."""
-    return MAGIC_NUMBER + marshal.dumps(SourceFileLoader("supervisor", SUPERVISOR).get_code("supervisor"))
+    codes = [SourceFileLoader("supervisor", path).get_code("supervisor") for path in (COUNTING, SUPERVISOR)]
+    return MAGIC_NUMBER + marshal.dumps(codes)
 
 
-def _strict(launch: Launch, job: Job, mounts: tuple[Mount, ...]) -> JsonObject:
+def _strict(launch: Launch, job: Job, mounts: tuple[Mount, ...], *, counted: bool) -> JsonObject:
     data_at = {path: launch.pass_on(memory_file(text.encode())) for path, text in strict.FILES.items()}
-    program = seccomp.build(Tier.STRICT, read_only=job.read_only)
+    program = seccomp.build(Tier.STRICT, read_only=job.read_only, counted=counted)
     bwrap = find("bwrap") or "bwrap"
     by_descriptor = binds_by_descriptor(bwrap)
     if not by_descriptor and (risky := next((mount for mount in mounts if not mount.is_trusted), None)):
@@ -138,7 +164,9 @@ def _strict(launch: Launch, job: Job, mounts: tuple[Mount, ...]) -> JsonObject:
     return {"argv": argv, "folder": "/", "environment": {}, "limits": {}, "confined": False}
 
 
-def _direct(launch: Launch, tier: Tier, job: Job, mounts: tuple[Mount, ...], *, folder: int) -> JsonObject:
+def _direct(
+    launch: Launch, tier: Tier, job: Job, mounts: tuple[Mount, ...], *, folder: int, counted: bool
+) -> JsonObject:
     confined = tier is Tier.GUARDED
     if confined and (covered := next((mount for mount in mounts if mount.covered), None)):
         raise RootRefused(
@@ -169,7 +197,7 @@ def _direct(launch: Launch, tier: Tier, job: Job, mounts: tuple[Mount, ...], *, 
         "readable": [*SYSTEM, *system_files(), *MORE_SYSTEM_FILES, *(given if job.read_only else ())],
         "writable": [private, *(() if job.read_only else given)],
         "devices": DEVICES,
-        "filter": (seccomp.build(tier, sets_times=sets_times) or b"").hex(),
+        "filter": (seccomp.build(tier, counted=counted, sets_times=sets_times) or b"").hex(),
     }
 
 

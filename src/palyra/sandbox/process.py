@@ -13,6 +13,7 @@ from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 from palyra.core.tool import JsonObject
 from palyra.home import Home
@@ -41,12 +42,12 @@ REPLACED = ("Race condition binding dirfd", "Can't find source path")
 """What bubblewrap says if it has mounted another folder than the one that was opened, or if that is gone."""
 
 
-def build(home: Home, settings: SandboxSettings) -> "ProcessSandbox":
+def build(home: Home, settings: SandboxSettings, *, base: Path | None = None) -> "ProcessSandbox":
     """Return the sandbox that the settings name, with the home hidden from every program."""
     bounds = Bounds(
         memory_bytes=settings.memory_mb * MIB, processes=settings.processes, file_bytes=settings.file_mb * MIB
     )
-    return ProcessSandbox(Tier(settings.tier), private=private_to(home), bounds=bounds)
+    return ProcessSandbox(Tier(settings.tier), private=private_to(home), bounds=bounds, base=base)
 
 
 def private_to(home: Home) -> Private:
@@ -59,8 +60,10 @@ def private_to(home: Home) -> Private:
 class ProcessSandbox:
     """Starts programs as processes of one tier, hidden from what is private."""
 
-    def __init__(self, tier: Tier, *, private: Private, bounds: Bounds = BOUNDS) -> None:
+    def __init__(self, tier: Tier, *, private: Private, bounds: Bounds = BOUNDS, base: Path | None = None) -> None:
+        """`base` is a control group that those of programs are made in; without it, memory is counted in other ways."""
         self.tier = tier
+        self._base = base
         self.bounds = bounds
         self._private = private
 
@@ -100,7 +103,7 @@ class ProcessSandbox:
     def _prepare(self, job: Job) -> Launch:
         if missing := lack(self.tier):
             raise TierUnavailable(f"The {self.tier} sandbox is not to be had: {missing.reason}. {missing.remedy}")
-        return prepare(self.tier, job, self._private)
+        return prepare(self.tier, job, self._private, base=self._base)
 
     async def _start(self, job: Job, launch: Launch, stop: asyncio.Event) -> Outcome:
         began = time.monotonic()

@@ -60,6 +60,8 @@ class Staying:
     cover: Cover | None = None
     """None if it may do what Palyra's user may do."""
     bounds: Bounds = BOUNDS
+    base: Path | None = None
+    """A control group that one for it can be made in."""
 
 
 class Resident:
@@ -144,7 +146,8 @@ def _prepare(staying: Staying, stream: int) -> Launch:
     try:
         if missing := lack(Tier.OFF):
             raise TierUnavailable(f"Programs can not be watched over here: {missing.reason}. {missing.remedy}")
-        argv = [*staying.argv] if staying.cover is None else _covered(launch, staying.cover, staying.argv)
+        argv = [*staying.argv] if staying.cover is None else _covered(launch, staying, staying.cover)
+        grouped = launch.grouped(staying.base, staying.bounds)
     except BaseException:
         launch.tidy_up()
         raise
@@ -158,12 +161,14 @@ def _prepare(staying: Staying, stream: int) -> Launch:
         "glance_seconds": GLANCE_SECONDS,
         "processes": staying.bounds.processes,
         "memory": staying.bounds.memory_bytes,
+        "open_files": staying.bounds.open_files,
+        **grouped,
     }
     launch.command(order, reported=reported)
     return launch
 
 
-def _covered(launch: Launch, cover: Cover, argv: tuple[str, ...]) -> list[str]:
+def _covered(launch: Launch, staying: Staying, cover: Cover) -> list[str]:
     if missing := lack(Tier.STRICT):
         raise TierUnavailable(f"It can not be kept from Palyra's own files: {missing.reason}. {missing.remedy}")
     told = [find("bwrap") or "bwrap", "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--new-session"]
@@ -175,9 +180,9 @@ def _covered(launch: Launch, cover: Cover, argv: tuple[str, ...]) -> list[str]:
     told += _mounts(launch, cover, by_descriptor=binds_by_descriptor(told[0]))
     for file in (os.path.realpath(path) for path in cover.files if path.is_file()):
         told += ["--ro-bind", os.devnull, file]
-    if (program := seccomp.build(Tier.STRICT, resident=True)) is not None:
+    if (program := seccomp.build(Tier.STRICT, counted=staying.base is not None, resident=True)) is not None:
         told += ["--seccomp", str(launch.pass_on(memory_file(program)))]
-    return [*told, "--", *argv]
+    return [*told, "--", *staying.argv]
 
 
 def _mounts(launch: Launch, cover: Cover, *, by_descriptor: bool) -> list[str]:

@@ -8,7 +8,9 @@ are handed to it, and so is found.
 
 It also counts the processes and the memory of all that it watches over. The kernel's own limit on processes does not
 hold for root, so a program that forks without end must be outrun: this process asks for a place before all others, and
-looks often at a number that costs nothing to read before it counts one by one.
+looks often at a number that costs nothing to read before it counts one by one. If the program is in a control group of
+its own, the kernel counts its memory and ends it as a whole. Otherwise this process adds up what belongs to processes,
+files in memory, and sockets and pipes, each as if it were full; the filter on system calls denies what is left.
 
 The program is confined between fork and exec: limits, no new privileges, no capabilities, Landlock, and the filter on
 system calls last. If any of these fails, nothing is run. What went wrong, or how the program ended, is the one line of
@@ -23,10 +25,11 @@ import select
 import struct
 import sys
 
+from palyra.sandbox.counting import Machine, processes_of_machine, taken, tasks
+
 TYPE_CHECKING = False  # as `typing` has it, which takes longer to import than all of the others
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Iterator
     from typing import Any
 else:
     import _signal as signal
@@ -71,7 +74,7 @@ def main() -> None:
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     except OSError:
         pass  # only root may; for everybody else the kernel keeps the limit
-    before = _tasks()
+    before = Machine()
     wakes, waker = os.pipe()
     os.set_blocking(waker, False)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
@@ -88,7 +91,7 @@ def main() -> None:
         problem += piece
     status, stopped = (None, "") if problem else _watch(child, wakes, before=before, order=order)
     code = None if status is None else os.waitstatus_to_exitcode(status)
-    _kill_all(child)
+    _kill_all(child, group=order.get("group"))
     if code is None and (folder := order.get("temporary")):
         # The daemon may be gone, and with it whoever would do this.
         import shutil
@@ -124,7 +127,7 @@ def _exactly(size: int) -> bytes:
     return found
 
 
-def _watch(child: int, wakes: int, *, before: int, order: "dict[str, Any]") -> tuple[int | None, str]:
+def _watch(child: int, wakes: int, *, before: Machine, order: "dict[str, Any]") -> tuple[int | None, str]:
     """Wait for the program's end: its status, or None if it must be ended, and why if it took too much."""
     glances, seconds = 0, order.get("glance_seconds", GLANCE_SECONDS)
     while True:
@@ -135,26 +138,28 @@ def _watch(child: int, wakes: int, *, before: int, order: "dict[str, Any]") -> t
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == child:
-                    return status, ""
+                    return status, _spent(order)
                 if pid == 0:
                     break
         if 0 in ready:
             return None, ""
         glances += 1
-        if glances % GLANCES == 0 or _tasks() - before > order["processes"]:
-            processes, threads, memory = _taken()
+        if glances % GLANCES == 0 or tasks() - before.tasks > order["processes"]:
+            processes, threads, memory = taken(order, before)
             if processes > order["processes"]:
                 return None, f"it started more than {order['processes']} processes"
             if threads > order["processes"] * THREADS_EACH:
                 return None, f"it started more than {order['processes'] * THREADS_EACH} threads"
             if memory > order["memory"]:
-                return None, f"it took more than {order['memory'] >> 20} MiB of memory"
+                return None, _too_much_memory(order)
 
 
-def _kill_all(child: int) -> None:
-    """Kill everything below this process, until nothing is left."""
+def _kill_all(child: int, *, group: str | None) -> None:
+    """Kill everything below this process, until nothing is left, and remove the control group."""
     pause = SHORTEST_PAUSE_SECONDS
     while True:
+        if group is not None:
+            _write(f"{group}/cgroup.kill", b"1")
         # The group first and at once: a fork that is under way fails when its group is being killed.
         _kill(-child)
         try:
@@ -162,11 +167,31 @@ def _kill_all(child: int) -> None:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         except ChildProcessError:
-            return
+            if group is None or _is_removed(group):
+                return
         for pid in _children():
             _kill(pid)
         select.select([], [], [], pause)
         pause = min(2 * pause, PAUSE_SECONDS)
+
+
+def _is_removed(group: str) -> bool:
+    try:
+        os.rmdir(group)
+    except FileNotFoundError:
+        pass
+    except OSError:
+        return False  # the last of its processes is still being taken apart
+    return True
+
+
+def _write(path: str, value: bytes) -> None:
+    """Write what not every kernel knows."""
+    try:
+        with open(path, "wb", buffering=0) as file:
+            file.write(value)
+    except OSError:
+        pass
 
 
 def _kill(pid: int) -> None:
@@ -184,49 +209,30 @@ def _children() -> list[int]:
             return [int(pid) for pid in file.read().split()]
     except FileNotFoundError:
         # Not every kernel keeps such a list.
-        return [pid for pid, parent, _, _ in _processes() if parent == me]
+        return [pid for pid, parent, _, _ in processes_of_machine() if parent == me]
 
 
-def _tasks() -> int:
-    """Return how many processes and threads the machine has."""
-    with open("/proc/loadavg", "rb") as file:
-        return int(file.read().split()[3].partition(b"/")[2])
+def _spent(order: "dict[str, Any]") -> str:
+    """Return why the kernel ended all processes of the control group, if it did."""
+    if order.get("group"):
+        with open(f"{order['group']}/memory.events", "rb") as file:
+            if any(line.startswith(b"oom_kill ") and line.split()[1] != b"0" for line in file):
+                return _too_much_memory(order)
+    return ""
 
 
-def _taken() -> tuple[int, int, int]:
-    """Return the number of processes below this one, of their threads, and their resident memory in bytes."""
-    below: dict[int, list[tuple[int, int, int]]] = {}
-    for pid, parent, threads, resident in _processes():
-        below.setdefault(parent, []).append((pid, threads, resident))
-    processes = threads = memory = 0
-    pending = [os.getpid()]
-    while pending:
-        for pid, own_threads, resident in below.pop(pending.pop(), ()):
-            processes += 1
-            threads += own_threads
-            memory += resident
-            pending.append(pid)
-    return processes, threads, memory
-
-
-def _processes() -> "Iterator[tuple[int, int, int, int]]":
-    """Yield every process of the machine with its parent, the number of its threads and its resident memory."""
-    page = os.sysconf("SC_PAGESIZE")
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    # The name of the program stands in parentheses, and may hold anything.
-                    fields = file.read().rpartition(b")")[2].split()
-            except OSError:
-                continue  # it has ended meanwhile
-            yield int(name), int(fields[1]), int(fields[17]), int(fields[21]) * page
+def _too_much_memory(order: "dict[str, Any]") -> str:
+    return f"it took more than {order['memory'] >> 20} MiB of memory"
 
 
 def _become(order: "dict[str, Any]", faults: int) -> None:
     """Confine this process and turn it into the program; never returns."""
     try:
-        _be_the_first_to_go()
+        # If the machine runs out of memory all the same, the kernel ends the program, and not the daemon.
+        _write("/proc/self/oom_score_adj", b"1000")
+        if "group" in order:
+            with open(f"{order['group']}/cgroup.procs", "wb", buffering=0) as file:
+                file.write(b"0")
         os.setsid()
         if "stream" in order:
             # The program is spoken to over this one, in both directions.
@@ -252,15 +258,6 @@ def _become(order: "dict[str, Any]", faults: int) -> None:
         os.write(faults, f"{type(error).__name__}: {error}".encode())
     finally:
         os._exit(127)
-
-
-def _be_the_first_to_go() -> None:
-    """Have the kernel end the program, and not the daemon, if the machine runs out of memory all the same."""
-    try:
-        with open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
-            file.write(b"1000")
-    except OSError:
-        pass  # not every kernel can be told
 
 
 def _drop_capabilities() -> None:

@@ -74,6 +74,8 @@ class Surroundings:
     cover: Callable[[], Cover]
     bounds: Bounds
     clock: Clock
+    base: Path | None = None
+    """A control group that one for each server is made in."""
 
 
 class Server:
@@ -230,6 +232,7 @@ class Server:
             argv=(sys.executable, *WORKER),
             cover=await asyncio.to_thread(self._cover, order) if covered else None,
             bounds=self._around.bounds,
+            base=self._around.base,
         )
         resident = await start(staying, most_bytes=MOST_LINE_BYTES)
         listing_changed = asyncio.Event()
