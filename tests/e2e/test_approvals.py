@@ -283,3 +283,54 @@ def test_a_command_runs_in_the_strict_sandbox_once_it_is_allowed(new_sqlite_daem
     assert (ran["tier"], ran["exit_code"]) == ("strict", 3)
     assert "from inside" in finished["text"]
     assert "systemd" not in finished["text"]
+
+
+def run_command(command: str) -> Json:
+    return {"do": "call", "tool": "shell.run", "arguments": {"command": command, "access": "write"}}
+
+
+@pytest.mark.skipif(
+    lack(Tier.STRICT) is not None and not os.environ.get("CI"), reason="this machine has no strict tier"
+)
+@pytest.mark.parametrize("answering", ["cli", "http", "grpc"])
+def test_a_pattern_covers_what_the_person_wrote_and_nothing_else(new_sqlite_daemon: NewDaemon, answering: str) -> None:
+    script = {
+        "rules": [
+            {
+                "when": {"contains": text, "tools": True},
+                "turns": [[run_command(command)], [{"do": "text", "text": "."}]],
+            }
+            for text, command in (("first", "touch a-1"), ("second", "touch a-2"), ("third", "touch -r a-1 a-3"))
+        ]
+    }
+    daemon = new_sqlite_daemon(script, approvals_inbox=True).start()
+    sent = daemon.send("first", session={"key": "1"})
+    question = asked(daemon)["approval_id"]
+    refused = {"decision": "allow", "scope": "always", "pattern": "* **"}
+    assert daemon.ask("POST", f"/approvals/{question}/resolve", body=refused).status_code == 400
+    pattern = "touch a-*"
+    if answering == "cli":
+        shown = palyra(daemon, "approvals", "allow", question, "--for", "always", "--pattern", pattern)
+        assert pattern in shown
+    elif answering == "http":
+        body = {"decision": "allow", "scope": "always", "pattern": pattern}
+        assert daemon.post(f"/approvals/{question}/resolve", body)["approval"]["pattern"] == pattern
+    else:
+        with service(daemon) as (call, _):
+            request = pb.ResolveApprovalRequest(approval_id=question, allow=True, scope="always", pattern=pattern)
+            answered = call("ResolveApproval", request, pb.ResolveApprovalResponse).approval
+            assert (answered.pattern, answered.effect.access) == (pattern, "write")
+    daemon.finished(sent["run_id"])
+    daemon.finished(daemon.send("second", session={"key": "2"})["run_id"])
+    assert sorted(path.name for path in daemon.home.workspace.glob("a-*")) == ["a-1", "a-2"]
+    listed = palyra(daemon, "approvals", "grants")
+    assert pattern in listed
+    third = daemon.send("third", session={"key": "3"})
+    assert asked(daemon)["run_id"] == third["run_id"]
+    (grant,) = daemon.get("/grants")["grants"]
+    daemon.ask("DELETE", f"/grants/{grant['grant_id']}")
+    fourth = daemon.send("second", session={"key": "4"})
+    until(
+        lambda: [one for one in daemon.get("/approvals", open="true")["approvals"] if one["run_id"] == fourth["run_id"]]
+    )
+    assert daemon.verify().ok

@@ -15,6 +15,7 @@ from palyra.cli.question import CODE_CHARS, detail_rows, read_scope
 from palyra.cli.reissue import reissue
 from palyra.core.approval import Approval, Grant
 from palyra.core.display import escape_line
+from palyra.core.effect import class_of_pattern
 
 LISTED = 50
 
@@ -73,9 +74,21 @@ def show_approval(invocation: Invocation, approval: str) -> None:
 @click.option("--for", "scope", default="once", metavar="SCOPE", help="once, session, always, or a time such as 30m.")
 @click.option("--reason", default="", help="What the agent is told.")
 @click.option("--arguments", metavar="JSON", help="Other arguments than the agent proposed; they are judged anew.")
+@click.option(
+    "--pattern",
+    metavar="WORDS",
+    help="With --for: the commands that are covered, such as 'git push origin *'. * stands for a part of one argument,"
+    " ** as the last word for any further ones. Options can have a program run others: whatever fits is run unasked.",
+)
 @click.pass_obj
-def allow(invocation: Invocation, approval: str, *, scope: str, reason: str, arguments: str | None) -> None:
-    """Let a call happen; its run goes on."""
+def allow(
+    invocation: Invocation, approval: str, *, scope: str, reason: str, arguments: str | None, pattern: str | None
+) -> None:
+    """Let a call happen; its run goes on.
+
+    An answer for longer covers the class of the call: of a command, exactly that command in its folder, or with
+    --pattern what fits the pattern.
+    """
     answer = read_scope(scope)
     if answer is None:
         raise click.UsageError(f"{scope!r} is no scope: use once, session, always, or a time such as 30m.")
@@ -84,6 +97,8 @@ def allow(invocation: Invocation, approval: str, *, scope: str, reason: str, arg
         body["ttl_seconds"] = answer.ttl_seconds
     if arguments is not None:
         body["arguments"] = _object(arguments)
+    if pattern is not None:
+        body["pattern"] = pattern
     _show(invocation, _ask(invocation, "POST", approval, "/resolve", body=body))
 
 
@@ -156,7 +171,7 @@ def _show(invocation: Invocation, one: Approval) -> None:
         ("saying", one.answer),
         ("called with", json.dumps(one.given, ensure_ascii=False) if one.given is not None else ""),
         ("asked again by", f"run {one.reissued_as}" if one.reissued_as else ""),
-        ("covers", escape_line(one.effect.kind)),
+        ("covers", escape_line(class_of_pattern(one.effect, one.pattern) if one.pattern else one.effect.kind)),
         ("run", one.run_id),
     ]
     show(facts(told))

@@ -68,3 +68,5 @@ class Approval(Struct, frozen=True, kw_only=True):
     given: JsonObject | None = None
     """What the person had it called with instead of the arguments that were proposed. It stands on the tape, and is not
     known of a tape that is in the archive."""
+    pattern: str = ""
+    """The pattern by which the person allowed further commands; known as `given` is."""

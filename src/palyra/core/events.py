@@ -312,6 +312,8 @@ class ApprovalResolved(Event, frozen=True, kw_only=True, omit_defaults=True, tag
     """How many secrets in it the vault took: markers stand for them."""
     removed: int = 0
     """How many it could not take: they are lost."""
+    pattern: str = ""
+    """The commands that it covers, if the person wrote a pattern; else it covers the class of the call."""
 
 
 class ToolStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tool_started"):

@@ -133,7 +133,7 @@ def page(
 
 
 def with_given(conn: Connection, found: list[Approval]) -> list[Approval]:
-    """Return the approvals with what was called in the place of what was proposed, where that is on the tape."""
+    """Return the approvals with what only the tape knows of their answers: changed arguments, and a pattern."""
     runs = {
         f"r{place}": run_id for place, run_id in enumerate({one.run_id for one in found if one.decision == ALLOWED})
     }
@@ -144,12 +144,17 @@ def with_given(conn: Connection, found: list[Approval]) -> list[Approval]:
         " AND kind = 'approval_resolved'",
         runs,
     )
-    given = {
-        event.approval_id: event.arguments
+    answers = {
+        event.approval_id: event
         for (content,) in rows
-        if isinstance(event := decode(content), ApprovalResolved) and event.arguments is not None
+        if isinstance(event := decode(content), ApprovalResolved) and (event.arguments is not None or event.pattern)
     }
-    return [msgspec.structs.replace(one, given=given.get(one.approval_id)) for one in found] if given else found
+    return [
+        msgspec.structs.replace(one, given=answer.arguments, pattern=answer.pattern)
+        if (answer := answers.get(one.approval_id))
+        else one
+        for one in found
+    ]
 
 
 def of_session(conn: Connection, session_id: SessionId) -> dict[str, Approval | None]:

@@ -3,6 +3,7 @@
 from palyra.core import labels
 from palyra.core.approval import Approval, Grant, Scope
 from palyra.core.clock import from_ms, to_ms
+from palyra.core.effect import class_of_pattern
 from palyra.core.events import ApprovalResolved
 from palyra.core.ids import AgentId, PrincipalId, SessionId
 from palyra.journal.engine import Connection, Row
@@ -20,7 +21,7 @@ def allowance(asked: Approval, event: ApprovalResolved, grant_id: str) -> Grant:
         principal=asked.principal,
         agent_id=asked.agent_id,
         tool=asked.tool,
-        kind=asked.effect.kind,
+        kind=class_of_pattern(asked.effect, event.pattern) if event.pattern else asked.effect.kind,
         policy_hash=asked.policy_hash,
         label=labels.least_trusted(asked.labels),
         scope=event.scope,

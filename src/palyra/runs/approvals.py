@@ -1,5 +1,6 @@
 """The one door for answers: whoever asks for one, and from wherever it comes."""
 
+import asyncio
 from datetime import datetime, timedelta
 
 from palyra.core import labels
@@ -14,6 +15,7 @@ from palyra.core.tool import JsonObject, ToolCall
 from palyra.journal import approvals, grants
 from palyra.journal.asked import given_in
 from palyra.journal.engine import Connection, Engine
+from palyra.policy.patterns import check_pattern
 from palyra.runs.book import Book
 from palyra.runs.record import intrude
 from palyra.runs.seals import MESSAGE, Seals
@@ -96,10 +98,19 @@ class Approvals:
         ttl: timedelta | None = None,
         reason: str = "",
         arguments: JsonObject | None = None,
+        pattern: str = "",
     ) -> Approval:
-        """Answer a question. The first answer counts; the run goes on with it, also after a restart."""
+        """Answer a question. The first answer counts; the run goes on with it, also after a restart.
+
+        With a `pattern`, an answer that lasts covers all commands that fit it instead of the exact one.
+        """
         clean_text(reason, what="reason")
-        _check(allow=allow, scope=scope, ttl=ttl, arguments=arguments)
+        clean_text(pattern, what="pattern")
+        _check(allow=allow, scope=scope, ttl=ttl, arguments=arguments, pattern=pattern)
+        if pattern:
+            effect = (await self.get(principal, approval_id)).effect
+            # Off the event loop: a command line that is made to hurt takes a second.
+            await asyncio.to_thread(check_pattern, pattern, effect)
         sealing = self._seals.sealing(principal)
         reason = await sealing.seal(reason[:MAX_REASON_CHARS], MESSAGE)
         if arguments is not None:
@@ -133,6 +144,7 @@ class Approvals:
                 until=at + ttl if ttl is not None else None,
                 sealed=sealing.sealed,
                 removed=sealing.removed,
+                pattern=pattern,
             )
             settle(conn, asked.run_id, answer, ids=self._ids, at=at)
             sealing.keep(conn, asked.session_id)
@@ -263,11 +275,13 @@ def _answered(asked: Approval) -> AlreadyAnswered:
     return AlreadyAnswered(f"This question was {asked.decision} by {asked.answered_by}{when}. The first answer counts.")
 
 
-def _check(*, allow: bool, scope: Scope, ttl: timedelta | None, arguments: JsonObject | None) -> None:
+def _check(*, allow: bool, scope: Scope, ttl: timedelta | None, arguments: JsonObject | None, pattern: str) -> None:
     if (scope is Scope.TIMEBOXED) != (ttl is not None):
         raise AnswerMalformed("An answer for a time needs that time, and no other answer has one.")
     if ttl is not None and not timedelta(0) < ttl <= LONGEST:
         raise AnswerMalformed("An answer holds for up to 365 days.")
+    if pattern and (not allow or scope is Scope.ONCE):
+        raise AnswerMalformed("A pattern belongs to an answer that allows for longer: session, a time, or always.")
     if not allow and (scope is not Scope.ONCE or arguments is not None):
         raise AnswerMalformed("A call that is denied has no scope and no arguments.")
     if arguments is not None and scope is not Scope.ONCE:

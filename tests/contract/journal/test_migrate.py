@@ -96,6 +96,27 @@ async def test_an_empty_database_takes_every_step_and_notes_each(database: Datab
     assert await engine.read(migrate.current) == steps[-1].number
 
 
+async def test_grants_by_the_first_words_of_a_command_end(database: Database) -> None:
+    engine = database.engine()
+    kinds = ["command:git push", "folder:/command:", 'command in "/w" (write): git push', "command:rm"]
+
+    def before(conn: Connection) -> None:
+        migrate.migrate(conn, now_ms=NOW_MS, upto=17)
+        for number, kind in enumerate(kinds):
+            conn.execute(
+                "INSERT INTO grants (grant_id, principal, agent_id, tool, kind, policy_hash, label, scope, granted_ms,"
+                " revoked_ms) VALUES (:id, 'ana', 'a', 'shell.run', :kind, 'h', 'owner', 'always', 1, :revoked)",
+                {"id": str(number), "kind": kind, "revoked": 7 if kind == "command:rm" else None},
+            )
+
+    await engine.write(before)
+    await engine.write(up)
+
+    first, *others = database.rows("SELECT revoked_ms FROM grants ORDER BY grant_id")
+    assert first[0] > 1_700_000_000_000
+    assert others == [(None,), (None,), (7,)]
+
+
 async def test_both_engines_end_with_the_same_tables_and_columns(
     file: SqliteDatabase, schema: PostgresDatabase
 ) -> None:

@@ -71,6 +71,7 @@ class ApprovalMethods:
             ttl=_ttl(asked.ttl_seconds),
             reason=asked.reason,
             arguments=_object(asked.arguments) if asked.arguments else None,
+            pattern=asked.pattern,
         )
         return pb.ResolveApprovalResponse(approval=_approval(resolved))
 
@@ -148,6 +149,7 @@ def _effect(effect: Effect) -> pb.Effect:
         command=effect.command,
         kind=effect.kind,
         credentials=effect.credentials,
+        access=effect.access.value if effect.access is not None else "",
     )
 
 
@@ -175,6 +177,7 @@ def _approval(one: Approval) -> pb.Approval:
         answer=one.answer,
         reissued_as=one.reissued_as or "",
         given=_encode.encode(one.given) if one.given is not None else b"",
+        pattern=one.pattern,
     )
 
 

@@ -21,6 +21,7 @@ from palyra.gateway.http.download import Download
 from palyra.gateway.http.operation import CURSOR, LIMIT, Operation, Query
 from palyra.gateway.http.wire import MAX_PAGE, body, number, reply
 from palyra.gateway.streams import Streams
+from palyra.policy.patterns import MAX_PATTERN_CHARS
 from palyra.runs.approvals import Approvals
 from palyra.runs.intake import Intake
 from palyra.runs.watch import Watch
@@ -41,6 +42,9 @@ class AnswerRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What the agent is told."""
     arguments: JsonObject | None = None
     """Other arguments than the agent proposed; they are judged anew."""
+    pattern: Annotated[str, Meta(max_length=MAX_PATTERN_CHARS)] = ""
+    """The commands that an answer for longer covers (`git push origin *`); else it covers the exact command. Options
+    can have a program run others: whatever fits runs without a question."""
 
 
 class ReissueRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -153,6 +157,7 @@ class ApprovalRoutes:
             ttl=timedelta(seconds=asked.ttl_seconds) if asked.ttl_seconds is not None else None,
             reason=asked.reason,
             arguments=asked.arguments,
+            pattern=asked.pattern,
         )
         return reply(ApprovalAnswer(approval=resolved))
 

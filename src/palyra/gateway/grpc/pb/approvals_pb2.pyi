@@ -10,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Effect(_message.Message):
-    __slots__ = ("risk", "summary", "detail", "paths", "hosts", "command", "kind", "credentials")
+    __slots__ = ("risk", "summary", "detail", "paths", "hosts", "command", "kind", "credentials", "access")
     RISK_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
@@ -19,6 +19,7 @@ class Effect(_message.Message):
     COMMAND_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_FIELD_NUMBER: _ClassVar[int]
     risk: str
     summary: str
     detail: str
@@ -27,10 +28,11 @@ class Effect(_message.Message):
     command: str
     kind: str
     credentials: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, risk: _Optional[str] = ..., summary: _Optional[str] = ..., detail: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., hosts: _Optional[_Iterable[str]] = ..., command: _Optional[str] = ..., kind: _Optional[str] = ..., credentials: _Optional[_Iterable[str]] = ...) -> None: ...
+    access: str
+    def __init__(self, risk: _Optional[str] = ..., summary: _Optional[str] = ..., detail: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., hosts: _Optional[_Iterable[str]] = ..., command: _Optional[str] = ..., kind: _Optional[str] = ..., credentials: _Optional[_Iterable[str]] = ..., access: _Optional[str] = ...) -> None: ...
 
 class Approval(_message.Message):
-    __slots__ = ("approval_id", "principal", "session_id", "run_id", "call_id", "agent_id", "tool", "arguments", "effect", "reason", "policies", "policy_hash", "labels", "asked_at", "expires_at", "decision", "scope", "answered_at", "answered_by", "answer", "reissued_as", "given")
+    __slots__ = ("approval_id", "principal", "session_id", "run_id", "call_id", "agent_id", "tool", "arguments", "effect", "reason", "policies", "policy_hash", "labels", "asked_at", "expires_at", "decision", "scope", "answered_at", "answered_by", "answer", "reissued_as", "given", "pattern")
     APPROVAL_ID_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +55,7 @@ class Approval(_message.Message):
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     REISSUED_AS_FIELD_NUMBER: _ClassVar[int]
     GIVEN_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
     approval_id: str
     principal: str
     session_id: str
@@ -75,7 +78,8 @@ class Approval(_message.Message):
     answer: str
     reissued_as: str
     given: bytes
-    def __init__(self, approval_id: _Optional[str] = ..., principal: _Optional[str] = ..., session_id: _Optional[str] = ..., run_id: _Optional[str] = ..., call_id: _Optional[str] = ..., agent_id: _Optional[str] = ..., tool: _Optional[str] = ..., arguments: _Optional[bytes] = ..., effect: _Optional[_Union[Effect, _Mapping]] = ..., reason: _Optional[str] = ..., policies: _Optional[_Iterable[str]] = ..., policy_hash: _Optional[str] = ..., labels: _Optional[_Iterable[str]] = ..., asked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., decision: _Optional[str] = ..., scope: _Optional[str] = ..., answered_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., answered_by: _Optional[str] = ..., answer: _Optional[str] = ..., reissued_as: _Optional[str] = ..., given: _Optional[bytes] = ...) -> None: ...
+    pattern: str
+    def __init__(self, approval_id: _Optional[str] = ..., principal: _Optional[str] = ..., session_id: _Optional[str] = ..., run_id: _Optional[str] = ..., call_id: _Optional[str] = ..., agent_id: _Optional[str] = ..., tool: _Optional[str] = ..., arguments: _Optional[bytes] = ..., effect: _Optional[_Union[Effect, _Mapping]] = ..., reason: _Optional[str] = ..., policies: _Optional[_Iterable[str]] = ..., policy_hash: _Optional[str] = ..., labels: _Optional[_Iterable[str]] = ..., asked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., decision: _Optional[str] = ..., scope: _Optional[str] = ..., answered_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., answered_by: _Optional[str] = ..., answer: _Optional[str] = ..., reissued_as: _Optional[str] = ..., given: _Optional[bytes] = ..., pattern: _Optional[str] = ...) -> None: ...
 
 class ListApprovalsRequest(_message.Message):
     __slots__ = ("only_open", "limit", "cursor")
@@ -108,20 +112,22 @@ class GetApprovalResponse(_message.Message):
     def __init__(self, approval: _Optional[_Union[Approval, _Mapping]] = ...) -> None: ...
 
 class ResolveApprovalRequest(_message.Message):
-    __slots__ = ("approval_id", "allow", "scope", "ttl_seconds", "reason", "arguments")
+    __slots__ = ("approval_id", "allow", "scope", "ttl_seconds", "reason", "arguments", "pattern")
     APPROVAL_ID_FIELD_NUMBER: _ClassVar[int]
     ALLOW_FIELD_NUMBER: _ClassVar[int]
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     TTL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
     approval_id: str
     allow: bool
     scope: str
     ttl_seconds: int
     reason: str
     arguments: bytes
-    def __init__(self, approval_id: _Optional[str] = ..., allow: _Optional[bool] = ..., scope: _Optional[str] = ..., ttl_seconds: _Optional[int] = ..., reason: _Optional[str] = ..., arguments: _Optional[bytes] = ...) -> None: ...
+    pattern: str
+    def __init__(self, approval_id: _Optional[str] = ..., allow: _Optional[bool] = ..., scope: _Optional[str] = ..., ttl_seconds: _Optional[int] = ..., reason: _Optional[str] = ..., arguments: _Optional[bytes] = ..., pattern: _Optional[str] = ...) -> None: ...
 
 class ResolveApprovalResponse(_message.Message):
     __slots__ = ("approval",)
