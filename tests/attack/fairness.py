@@ -100,6 +100,20 @@ def sleeping_shells(ground: Ground) -> None:
     others_are_answered(daemon, busy, runs, names=("ana", "ben"))
 
 
+@attack("runs of one tenant that search with an expression that takes for ever")
+def endless_searches(ground: Ground) -> None:
+    endless = call("files.search", text="(a+)+$", regex=True)
+    daemon = ground.daemon(script(search=[endless] * 8, hello=[call("files.list"), call("time.now")]))
+    busy = Tenant(daemon, "busy")
+    folder = daemon.home.path / "workspaces" / "user%3Abusy"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for number in range(20):
+        (folder / f"{number}.txt").write_text("a" * 40 + "!\n")
+    runs = [busy.send("search") for _ in range(12)]
+    started(busy, runs, kind="tool_started")
+    others_are_answered(daemon, busy, runs, names=("ana", "ben"))
+
+
 @attack("an agent whose limits are above the daemon's")
 def limits_above(ground: Ground) -> None:
     daemon = ground.daemon(limits_model_turns=4, limits_tool_ms=1000)

@@ -7,6 +7,7 @@ import os
 import signal
 import ssl
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 
 import uvloop
@@ -57,6 +58,7 @@ from palyra.tools.plugins.current import CurrentPlugins
 from palyra.tools.toolbox import Toolbox
 
 GRPC_PORT = 7718
+THREADS = 64
 COLLECT = (10_000, 20, 20)
 
 log = logging.getLogger(__name__)
@@ -70,6 +72,8 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[str], None]) -> in
 
 
 async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]) -> int:
+    # On few cores the usual pool has few threads, and a search holds one for seconds.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="work"))
     clock = SystemClock()
     ids = SystemIds(clock)
     current = Current(home, settings)

@@ -15,6 +15,7 @@ from palyra.sandbox.workspace import Workspace
 from palyra.tools.base import NO_SANDBOX, PUBLIC, ToolContext
 from palyra.tools.catalog import Catalog
 from palyra.tools.credentials import NO_CREDENTIALS
+from palyra.tools.shares import Shares
 from palyra.tools.toolbox import BUILTIN_ONLY, Toolbox
 
 
@@ -39,6 +40,7 @@ class Workbench:
         self._sandbox = sandbox
         self._modules = modules or Modules()
         self._clock = clock
+        self._shares = Shares()
 
     def catalog(self, state: RunState, agent: Agent | None) -> Catalog:
         """Return the tools that a run of this agent may use now; none if the agent is gone, or the model is alone."""
@@ -62,4 +64,5 @@ class Workbench:
             egress=self._egress,
             credentials=credentials,
             principal=state.principal,
+            shares=self._shares,
         )

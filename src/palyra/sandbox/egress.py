@@ -27,7 +27,7 @@ MOST_ADDRESSES = 4
 """How many addresses of a host are tried."""
 CONNECT_SECONDS = 10.0
 
-_ASKING = ThreadPoolExecutor(8, thread_name_prefix="names")
+_ASKING = ThreadPoolExecutor(64, thread_name_prefix="names")
 """Threads of their own: a name server that does not answer holds them for long, and must not hold up all else."""
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]

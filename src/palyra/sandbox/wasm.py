@@ -38,8 +38,8 @@ MAX_INPUT_BYTES = 16 * MIB
 COMPILE_SECONDS = 60.0
 GRACE_SECONDS = 1.0
 """A module that has not ended so long after its time is not at a step of its own: its process is killed."""
-AT_ONCE = 4
-"""Modules that run at the same time; more wait."""
+AT_ONCE = 16
+"""Modules that run at the same time; more wait. One principal runs only some of them."""
 KEPT = 2
 """Processes that wait for another call."""
 COMPILED_BYTES = 16 * MIB

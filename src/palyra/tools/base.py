@@ -22,6 +22,7 @@ from palyra.tools.credentials import NO_CREDENTIALS, Credentials
 from palyra.tools.keeping import NOWHERE, Keeping
 from palyra.tools.schema import Schema
 from palyra.tools.sealed import NOTHING_SEALED, Sealed
+from palyra.tools.shares import Pool, Shares
 from palyra.tools.witness import Witness
 
 P = ParamSpec("P")
@@ -54,6 +55,8 @@ class ToolContext:
     """Whose run it is."""
     sealed: Sealed = NOTHING_SEALED
     """Puts sealed secrets back into the files that they came from."""
+    shares: Shares = field(default_factory=Shares)
+    """Bounds what the principal has under way at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,8 @@ class Tool:
     """What it makes of markers of sealed values in its arguments."""
     manifest: Callable[[ToolContext], Manifest] | None = None
     """Returns what its calls in a run are bounded by; None for a tool that is no plugin's. Blocks."""
+    pool: Pool | None = None
+    """What its calls have in common with others, so that a principal may have only some under way."""
     is_for: Callable[[PrincipalId | None], bool] | None = None
     """Tells whether a principal may know of it and use it; None for a tool that is for everybody."""
 
@@ -120,6 +125,7 @@ def tool(
     label: str = labels.TOOL,
     runtime: Runtime = Runtime.INTERNAL,
     markers: Markers = Markers.REFUSED,
+    pool: Pool | None = None,
 ) -> Callable[[Callable[Concatenate[ToolContext, P], Awaitable[Result]]], Tool]:
     """Make a tool of `async def f(context, *, …)`.
 
@@ -151,6 +157,7 @@ def tool(
             label=label,
             runtime=runtime,
             markers=markers,
+            pool=pool,
         )
 
     return make

@@ -63,7 +63,8 @@ async def _run(
     assert tool is not None
     allowed_ms = timeout_ms if tool.timeout_ms is None else tool.timeout_ms
     try:
-        async with asyncio.timeout(allowed_ms / 1000) as limit:
+        # What a call waits for its turn does not count: the principal's other calls must not use up its time.
+        async with context.shares.hold(context.principal, tool.pool), asyncio.timeout(allowed_ms / 1000) as limit:
             result = await tool.run(context, arguments)
     except PalyraError as error:
         return Outcome.ERROR, error.detail

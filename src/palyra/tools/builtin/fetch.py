@@ -20,6 +20,7 @@ from palyra.sandbox.content import SNIFFED_BYTES, binary_kind
 from palyra.sandbox.egress import Answer, Request
 from palyra.sandbox.url import PORTS, Target, parse
 from palyra.tools.base import ToolContext, tool
+from palyra.tools.shares import Pool
 
 NAME = "http.fetch"
 MOST_BODY_CHARS = 64 * 1024
@@ -57,7 +58,11 @@ async def _preview(context: ToolContext, given: Any) -> Effect:
     )
 
 
-@tool(name=NAME, risk=Risk.MEDIUM, timeout_ms=SECONDS * 1000, preview=_preview, label=labels.WEB)
+FETCHES = Pool("fetch", 8)
+"""Each holds a connection, and one whose name server does not answer holds a thread."""
+
+
+@tool(name=NAME, risk=Risk.MEDIUM, timeout_ms=SECONDS * 1000, preview=_preview, label=labels.WEB, pool=FETCHES)
 async def fetch(
     context: ToolContext,
     *,

@@ -14,13 +14,18 @@ from palyra.core.tool import Risk
 from palyra.sandbox import search as engine
 from palyra.sandbox.ripgrep import Ripgrep
 from palyra.tools.base import ToolContext, tool
+from palyra.tools.shares import Pool
 
 
 class NothingToFind(Invalid):
     """Give a text to find, or a glob such as *.md to find files by name."""
 
 
-@tool(name="files.search", risk=Risk.LOW, repeatable=True, read_only=True, label=labels.OWNER)
+SEARCHES = Pool("search", 2)
+"""Each holds a thread for up to ten seconds."""
+
+
+@tool(name="files.search", risk=Risk.LOW, repeatable=True, read_only=True, label=labels.OWNER, pool=SEARCHES)
 async def search(
     context: ToolContext,
     *,

@@ -17,6 +17,7 @@ from palyra.policy.risk import highest, of_command
 from palyra.sandbox.base import Job, Outcome, Output, Sandbox, Tier
 from palyra.sandbox.workspace import NotAFolder, Workspace
 from palyra.tools.base import ToolContext, tool
+from palyra.tools.shares import Pool
 
 USUAL_SECONDS = 60
 MOST_SECONDS = 600
@@ -63,12 +64,17 @@ async def _preview(context: ToolContext, given: Any) -> Effect:
     )
 
 
+PROGRAMS = Pool("shell", 16)
+"""Each may take the memory and the processes that the sandbox allows."""
+
+
 @tool(
     name="shell.run",
     risk=Risk.MEDIUM,
     timeout_ms=(MOST_SECONDS + 30) * 1000,
     preview=_preview,
     runtime=Runtime.SHELL,
+    pool=PROGRAMS,
 )
 async def run(
     context: ToolContext,

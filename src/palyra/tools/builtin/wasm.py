@@ -22,6 +22,7 @@ from palyra.sandbox.wasm import (
 )
 from palyra.sandbox.workspace import Workspace
 from palyra.tools.base import ToolContext, tool
+from palyra.tools.shares import MODULES
 
 USUAL_SECONDS = 10
 MOST_SECONDS = 300
@@ -57,6 +58,7 @@ async def _preview(context: ToolContext, given: Any) -> Effect:
     timeout_ms=round((MOST_SECONDS + COMPILE_SECONDS + 10) * 1000),
     preview=_preview,
     runtime=Runtime.WASM,
+    pool=MODULES,
 )
 async def run(
     context: ToolContext,

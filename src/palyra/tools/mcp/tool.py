@@ -17,9 +17,13 @@ from palyra.core.tool import JsonObject, Runtime, ToolSpec
 from palyra.policy.calls import of_call
 from palyra.tools.base import Tool, ToolContext
 from palyra.tools.schema import Given, Schema
+from palyra.tools.shares import Pool
 from palyra.tools.witness import Witness
 
 SUMMARY_CHARS = 120
+
+CALLS_AT_ONCE = 8
+"""Calls of one principal to a server: those that hang must not use up its connections."""
 
 Call = Callable[[McpTool, JsonObject, Witness], Awaitable[str]]
 
@@ -63,6 +67,7 @@ def make(tool: McpTool, server: McpServer, *, owner: PrincipalId, call: Call) ->
         label=labels.WEB,
         runtime=Runtime.MCP,
         is_for=is_for,
+        pool=Pool(tool.name.removesuffix(tool.tool), CALLS_AT_ONCE),
     )
 
 

@@ -24,6 +24,7 @@ from palyra.tools.base import Tool, ToolContext
 from palyra.tools.plugins.installed import Plugin
 from palyra.tools.plugins.manifest import WORKSPACE, PluginTool
 from palyra.tools.schema import Given, Schema
+from palyra.tools.shares import MODULES
 
 MOST_KIND_CHARS = 200
 SUMMARY_CHARS = 100
@@ -66,6 +67,7 @@ def _tool(plugin: Plugin, entry: PluginTool) -> Tool:
         timeout_ms=round((plugin.manifest.limits.seconds + COMPILE_SECONDS + 10) * 1000),
         preview=_preview(plugin, entry, spec),
         runtime=Runtime.WASM,
+        pool=MODULES,
         manifest=lambda context: _bounds_of(plugin, context),
     )
 
