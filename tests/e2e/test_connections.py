@@ -192,22 +192,23 @@ def test_a_caller_with_a_token_may_wait_before_its_next_call(hasty: Daemon) -> N
         assert wire.answer(wire.call(sessions, framed(b""), headers=bearer(hasty))).status == 0
 
 
-def test_a_body_may_come_slowly_and_one_that_stops_is_given_up(hasty: Daemon) -> None:
-    body = json.dumps({"text": "x" * 60_000}).encode()
-    head = (
-        f"POST /console/v1/runs HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {hasty.token}\r\n"
-        f"content-length: {len(body)}\r\n\r\n"
-    )
-    with socket.create_connection(addresses(hasty)[0], timeout=SECONDS) as client:
-        client.sendall(head.encode())
+def test_a_body_may_come_slowly(new_sqlite_daemon: NewDaemon) -> None:
+    daemon = new_sqlite_daemon(gateway_connect_seconds=3).start()
+    piece, pieces = 8 * 1024, 20
+    body = json.dumps({"text": "hello"}).encode().ljust(piece * pieces)
+    with socket.create_connection(addresses(daemon)[0], timeout=SECONDS) as client:
+        client.sendall(posted(daemon, len(body)))
         began = monotonic()
-        for start in range(0, len(body), 3_000):
-            client.sendall(body[start : start + 3_000])
-            sleep(0.2)  # the line is that slow
-        assert monotonic() - began > 3
+        for start in range(0, len(body), piece):
+            client.sendall(body[start : start + piece])
+            sleep(0.25)  # the line is that slow
+        assert monotonic() - began > 4, "it took no longer than a head may take"
         assert client.recv(100).startswith(b"HTTP/1.1 20")
+
+
+def test_a_body_that_hardly_goes_on_is_given_up(hasty: Daemon) -> None:
     with socket.create_connection(addresses(hasty)[0], timeout=SECONDS) as client:
-        client.sendall(head.encode())
+        client.sendall(posted(hasty, 100_000))
         drip(client, b"x")
 
 
@@ -235,6 +236,12 @@ def test_the_figures_are_in_the_status_and_in_the_metrics(new_sqlite_daemon: New
 
 
 # -- what the tests need
+
+
+def posted(daemon: Daemon, size: int) -> bytes:
+    """Return the head of a message whose body has so many bytes."""
+    lines = ("POST /console/v1/runs HTTP/1.1", "host: localhost", f"authorization: Bearer {daemon.token}")
+    return "\r\n".join((*lines, f"content-length: {size}", "", "")).encode()
 
 
 def drip(client: socket.socket, byte: bytes) -> None:
