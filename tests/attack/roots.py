@@ -46,7 +46,7 @@ CHANGING: tuple[Call, ...] = (
     ("files.patch", {"patch": f"--- /dev/null\n+++ b/patched.txt\n@@ -0,0 +1 @@\n+{CHANGED}"}),
     ("files.delete", {"path": FILE}),
 )
-SHELL: Call = ("shell.run", {"command": f"cat {FILE}; ls -a; echo x > made.txt; ls -a deep", "folder": "."})
+SHELL: Call = ("shell.run", {"command": f"cat {FILE}; ls -a; echo x > made.txt; ls -a deep", "access": "write"})
 
 
 class Scene:
@@ -159,13 +159,10 @@ def targets(ground: Ground) -> None:
 @attack("a tenant that puts the link there itself, by its own shell in the strict sandbox")
 def by_its_own_shell(ground: Ground) -> None:
     _require(Tier.STRICT)
-    scene = Scene(ground, *READING)
+    link = f"mv sub before; ln -s {ground.folder / 'outside'} sub"
+    first: Call = ("shell.run", {"command": link, "access": "write"})
+    scene = Scene(ground, script=_by_message({"link": first}, *READING))
     (agent,) = scene.ben.get("/agents")["agents"]
-    link = f"mv sub before; ln -s {scene.outside} sub; ls -l"
-    scene.daemon.stop()
-    scene.daemon.script.write_text(json.dumps(_by_message({"link": ("shell.run", {"command": link})}, *READING)))
-    scene.daemon.start()
-    scene.ben.address = scene.daemon.address
     scene.ben.ask("PUT", f"/agents/{agent['agent_id']}", body={"name": agent["name"], "workspace_roots": []})
     scene.play("link")
     if not scene.root.is_symlink():
@@ -194,8 +191,11 @@ def shell_guarded(ground: Ground) -> None:
 
 def _shell(ground: Ground, tier: Tier) -> None:
     _require(tier)
-    scene = Scene(ground, SHELL, (SHELL[0], {**SHELL[1], "folder": "deep"}), sandbox_tier=tier.value)
+    variants: list[Call] = [(SHELL[0], {**SHELL[1], **more}) for more in ({"folder": "deep"}, {"access": "read"})]
+    scene = Scene(ground, SHELL, *variants, sandbox_tier=tier.value)
     scene.control()
+    if not (scene.root / "made.txt").exists():
+        raise RuntimeError("the shell wrote nothing")
     scene.replace()
     scene.check(scene.play("again"))
 
