@@ -232,7 +232,7 @@ async def test_time_is_counted_once_even_if_its_record_was_interrupted(begin: Be
     carrier = Carrier(world.engine, lease, clock=world.clock, ids=world.ids)
     await carrier.begin()
     world.clock.advance(timedelta(minutes=5))
-    recording = asyncio.create_task(carrier.emit([a_cancel()]))
+    recording = asyncio.create_task(carrier([a_cancel()]))
     await asyncio.sleep(0)
     recording.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -240,7 +240,7 @@ async def test_time_is_counted_once_even_if_its_record_was_interrupted(begin: Be
     assert "cancel_requested" in await world.kinds(said), "a write that was begun is not abandoned"
     await carrier.catch_up()
     world.clock.advance(timedelta(minutes=1))
-    state = await carrier.emit([a_cancellation()])
+    state = await carrier([a_cancellation()])
     assert 360_000 <= state.carried_ms < 370_000
 
 

@@ -10,6 +10,7 @@ from palyra.core.events import ModelText, RunFailed
 from palyra.core.ids import RunId
 from palyra.core.prompt import ModelEvent, Prompt, TextDelta
 from palyra.core.run import RunStatus
+from palyra.core.tool import Risk
 from palyra.journal import leases, runs
 from palyra.journal.engine import Connection
 from palyra.journal.leases import Lease, LeaseLost
@@ -17,6 +18,8 @@ from palyra.providers.scripted import Call, Rule, Script, Text, When
 from palyra.runs import worker
 from palyra.runs.record import record
 from palyra.runs.replay import replay
+from palyra.sandbox.writing import Change, Found
+from palyra.tools.base import Tool, ToolContext, tool
 from tests.integration.cast import DONE, ECHO, Bell, Door, first_calls, held, inputs, on_postgres
 from tests.integration.conftest import Begin
 from tests.support.builders import a_failure
@@ -187,3 +190,44 @@ async def test_a_run_that_was_taken_away_stops_its_tools(begin: Begin, monkeypat
     assert (await world.kinds(said))[-1] == "tool_started", "nothing may be recorded without the lease"
     state = await world.engine.read(lambda conn: replay(conn, said.run_id))
     assert state.status is RunStatus.IN_PROGRESS
+
+
+@on_postgres
+async def test_a_daemon_that_was_frozen_before_it_kept_a_file_does_not_change_the_file(begin: Begin) -> None:
+    """Frozen inside a file change, taken over, and awake again: the change is made once."""
+    changed: list[str] = []
+
+    def a_change(who: str) -> Tool:
+        @tool(name="file.change", risk=Risk.LOW, repeatable=True)
+        async def change(context: ToolContext) -> str:
+            """Change a file."""
+            if not await context.keeping.earlier():
+                await context.keeping.checkpoint([Change(Found("/w", "/w/x", None), b"x")])
+            changed.append(who)
+            return "changed"
+
+        return change
+
+    thaw = asyncio.Event()
+    here = await begin(first_calls(Call(tool="file.change")), tools=[a_change("here")])
+
+    async def freeze() -> None:
+        if not thaw.is_set() and "tool_started" in await here.kinds(said):
+            await thaw.wait()
+
+    said = await here.say("Go.", key="main")
+    here.line.before_write = freeze
+    await here.seen(said, "tool_started")
+    there = await begin(
+        first_calls(Call(tool="file.change")),
+        tools=[a_change("there")],
+        clock=here.clock,
+        ids=here.ids,
+        house="next door",
+    )
+    here.clock.advance(EXPIRED)
+    assert (await there.ended(said)).status is RunStatus.DONE
+    assert changed == ["there"]
+    thaw.set()
+    await eventually(lambda: here.worker.carrying == 0)
+    assert changed == ["there"], "the one that was frozen found out before it changed anything"

@@ -20,3 +20,10 @@ class Emit(Protocol):
     """
 
     async def __call__(self, events: Sequence[RunEvent], /, *, also: Guard | None = None) -> RunState: ...
+
+    def fence(self, conn: Connection) -> None:
+        """Raise `LeaseLost` unless the run is still this worker's, and hold it until the unit ends.
+
+        For units of a step that write no events: one that was frozen may not write when it wakes.
+        """
+        ...

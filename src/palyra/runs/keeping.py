@@ -1,7 +1,7 @@
 """Keeps what a call leaves behind: the whole of a long result, and files as they were before."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from palyra.core import labels
 from palyra.core.artifact import Artifact, Checkpoint
@@ -32,11 +32,16 @@ class CallKeeping:
         state: RunState,
         call: ToolCall,
         sealing: Sealing,
+        fence: Callable[[Connection], None],
         origin: tuple[str, ...] = (),
     ) -> None:
-        """`origin` says where the arguments of the call come from; `sealing` takes the secrets out of its result."""
+        """`origin` says where the arguments of the call come from; `sealing` takes the secrets out of its result.
+
+        `fence` raises if another worker has the run by now.
+        """
         self._origin = origin
         self._sealing = sealing
+        self._fence = fence
         self._engine = engine
         self._clock = clock
         self._ids = ids
@@ -99,6 +104,8 @@ class CallKeeping:
         ]
 
         def unit(conn: Connection) -> None:
+            # The change follows this commit. A worker that was frozen before it, and overtaken, must not make it.
+            self._fence(conn)
             for change, (checkpoint, before) in zip(changes, kept, strict=True):
                 checkpoints.add(conn, checkpoint, before)
                 self._remember(conn, change, checkpoint)

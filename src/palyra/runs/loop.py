@@ -26,7 +26,7 @@ from palyra.core.step import (
     Suspend,
     next_step,
 )
-from palyra.journal import tape
+from palyra.journal import leases, tape
 from palyra.journal.engine import Connection, Engine
 from palyra.journal.leases import Lease
 from palyra.runs.attestations import Attester
@@ -129,9 +129,9 @@ class Loop:
         while state.status not in TERMINAL and not isinstance(step := next_step(state), Suspend):
             carrier.decide_on(state)
             try:
-                if not await self._halt(state, carrier.emit):
+                if not await self._halt(state, carrier):
                     async with interruption.within(_seconds_left(state)):
-                        await self._perform(state, step, carrier.emit)
+                        await self._perform(state, step, carrier)
                 state = carrier.state
             except* (Overtaken, StepInterrupted):
                 # Whatever the step had opened is closed by now; what others wrote decides anew.
@@ -153,7 +153,7 @@ class Loop:
         """End a run that can not be carried on."""
         carrier = Carrier(self._engine, lease, clock=self._clock, ids=self._ids)
         if (await carrier.begin()).status not in TERMINAL:
-            await carrier.emit([event])
+            await carrier([event])
 
     async def _perform(self, state: RunState, step: Step, emit: Emit) -> None:
         match step:
@@ -207,7 +207,11 @@ class Carrier:
         self.state = fold(known, entries)
         return self.state
 
-    async def emit(self, events: Sequence[RunEvent], /, *, also: Guard | None = None) -> RunState:
+    def fence(self, conn: Connection) -> None:
+        """Raise `LeaseLost` unless the run is still this worker's, and hold it until the unit ends."""
+        leases.check(conn, leases.RUNS, self._lease)
+
+    async def __call__(self, events: Sequence[RunEvent], /, *, also: Guard | None = None) -> RunState:
         """Record events, with the time that was spent since the last ones."""
         async with self._turn_to_write:
             known = self.state

@@ -5,8 +5,9 @@ are several. Only then do the names change, each in one step, so that a reader s
 one of them can not be changed any more, those before it are put back. Folders are held open from the walk that checked
 them to the last step, so what was checked is what is changed.
 
-A file is replaced only if it still is what was looked at. What is written in the very moment of the replacement can not
-be noticed by any program; a checkpoint holds what was there when it was looked at.
+A file is replaced only if it still is what was looked at. Changes by this process are made one after the other. What
+another program writes in the very moment of the replacement cannot be noticed; a file checkpoint holds what was there
+when it was looked at.
 
 Everything here blocks; async code calls it through `asyncio.to_thread`.
 """
@@ -14,6 +15,7 @@ Everything here blocks; async code calls it through `asyncio.to_thread`.
 import errno
 import os
 import stat
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -33,6 +35,9 @@ from palyra.sandbox.workspace import (
 MAX_CHANGES = 100
 NEW_FILE_MODE = 0o666
 """Before the daemon's own mask is applied."""
+
+_committing = threading.Lock()
+"""Runs work on the same files at once, each in a thread of its own."""
 
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 
@@ -114,17 +119,23 @@ def carry_out(workspace: Workspace, changes: Sequence[Change]) -> None:
     with ExitStack() as stack:
         several = len(changes) > 1
         prepared = [stack.enter_context(_prepared(workspace, change, several=several)) for change in changes]
-        done: list[_Prepared] = []
-        try:
-            for one in prepared:
-                with _told(one.path):
-                    one.commit()
-                done.append(one)
-        except BaseException:
-            _put_back(done)
-            raise
+        # Between the last look at a file and its new name nobody else of this process changes one.
+        with _committing:
+            _commit(prepared)
         for one in prepared:
             one.make_durable()
+
+
+def _commit(prepared: list["_Prepared"]) -> None:
+    done: list[_Prepared] = []
+    try:
+        for one in prepared:
+            with _told(one.path):
+                one.commit()
+            done.append(one)
+    except BaseException:
+        _put_back(done)
+        raise
 
 
 def _put_back(done: list["_Prepared"]) -> None:

@@ -11,6 +11,7 @@ from palyra.core import labels
 from palyra.core.clock import Clock
 from palyra.core.display import quote
 from palyra.core.effect import Effect
+from palyra.core.errors import Conflict
 from palyra.core.ids import PrincipalId
 from palyra.core.manifest import Manifest
 from palyra.core.tool import JsonObject, Markers, Risk, Runtime, ToolSpec
@@ -29,6 +30,10 @@ P = ParamSpec("P")
 
 NO_SANDBOX: Sandbox = Nowhere()
 PUBLIC = Egress()
+
+
+class OutcomeUnknown(Conflict):
+    """The call was interrupted, and whether it took effect is not known."""
 
 
 @dataclass(frozen=True, slots=True)

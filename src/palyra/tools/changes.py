@@ -2,7 +2,8 @@
 
 A call that changes files may run again after an interruption. Before its first attempt changed anything, it kept what
 was there and what was to be there; so the second can tell whether the first took effect, wholly, in part or not at
-all. If a file is neither what it was nor what it was to become, somebody else changed it, and nothing is done.
+all. If a file is neither what it was nor what it was to become, others changed it since: whether the first attempt took
+effect before that is not known, and nothing more is done.
 """
 
 import asyncio
@@ -19,8 +20,8 @@ from palyra.core.tool import Risk
 from palyra.journal.blobs import digest_of
 from palyra.policy.risk import highest, of_path
 from palyra.sandbox.workspace import Workspace
-from palyra.sandbox.writing import Change, FileChangedMeanwhile, Found, carry_out, look
-from palyra.tools.base import ToolContext
+from palyra.sandbox.writing import Change, Found, carry_out, look
+from palyra.tools.base import OutcomeUnknown, ToolContext
 from palyra.tools.diff import counted, unified
 from palyra.tools.keeping import Earlier
 
@@ -161,9 +162,9 @@ def _settle(workspace: Workspace, earlier: Sequence[Earlier]) -> bool:
         if now == one.after_digest:
             taken.append((found, one))
         elif now != one.before_digest:
-            raise FileChangedMeanwhile(
-                f"{escape_line(one.path)} was changed by somebody else since this call was interrupted."
-                " Nothing was done; read it and decide anew."
+            raise OutcomeUnknown(
+                f"This call was interrupted, and {escape_line(one.path)} was changed by others since. Whether the call"
+                " took effect before that is not known, and nothing more was done. Read the file, then decide."
             )
     if len(taken) == len(earlier):
         return True

@@ -11,7 +11,7 @@ from palyra.core.errors import PalyraError
 from palyra.core.message import mend_text
 from palyra.core.tool import MAX_RESULT_BYTES, Outcome, ToolCall
 from palyra.tools.arguments import BadCall, check
-from palyra.tools.base import Delegation, Found, ToolContext
+from palyra.tools.base import Delegation, Found, OutcomeUnknown, ToolContext
 from palyra.tools.catalog import Catalog
 
 Hide = Callable[[str], Awaitable[str]]
@@ -66,6 +66,8 @@ async def _run(
         # What a call waits for its turn does not count: the principal's other calls must not use up its time.
         async with context.shares.hold(context.principal, tool.pool), asyncio.timeout(allowed_ms / 1000) as limit:
             result = await tool.run(context, arguments)
+    except OutcomeUnknown as error:
+        return Outcome.INTERRUPTED, error.detail
     except PalyraError as error:
         return Outcome.ERROR, error.detail
     except Exception as error:

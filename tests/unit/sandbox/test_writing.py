@@ -4,6 +4,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from palyra.core.artifact import MAX_KEPT_BYTES
 from palyra.core.errors import PalyraError
+from palyra.sandbox import writing
 from palyra.sandbox.forbidden import Forbidden
 from palyra.sandbox.root import RootOutside
 from palyra.sandbox.workspace import (
@@ -23,6 +25,7 @@ from palyra.sandbox.workspace import (
 )
 from palyra.sandbox.writing import (
     Change,
+    Content,
     FileChangedMeanwhile,
     FileTooLarge,
     PathUnwritable,
@@ -196,6 +199,36 @@ def test_a_file_that_appeared_since_is_not_replaced(root: Path) -> None:
     with pytest.raises(FileChangedMeanwhile):
         carry_out(workspace, [change])
     assert (root / "new.txt").read_bytes() == b"theirs"
+
+
+def test_of_two_changes_at_once_one_is_refused_and_none_is_lost(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both look at the same file; each waits for the other between its last look and the new name."""
+    workspace = Workspace((root,))
+    both = threading.Barrier(2)
+    look_again = writing._Prepared._require_same
+
+    def meet(self: writing._Prepared, before: Content) -> None:
+        look_again(self, before)
+        with suppress(threading.BrokenBarrierError):
+            both.wait(timeout=1)
+
+    monkeypatch.setattr(writing._Prepared, "_require_same", meet)
+
+    def append(line: bytes) -> bool:
+        found = look(workspace, "notes.txt")
+        assert found.content is not None
+        looked.wait(timeout=10)
+        try:
+            carry_out(workspace, [Change(found, found.content.data + line)])
+        except FileChangedMeanwhile:
+            return False
+        return True
+
+    looked = threading.Barrier(2)
+    with ThreadPoolExecutor(2) as threads:
+        done = list(threads.map(append, [b"one", b"two"]))
+    assert sorted(done) == [False, True]
+    assert (root / "notes.txt").read_bytes().endswith(b"one" if done[0] else b"two")
 
 
 def test_a_folder_that_became_a_link_since_is_not_followed(root: Path) -> None:

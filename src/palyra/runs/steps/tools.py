@@ -111,6 +111,7 @@ class ToolsStep:
             state=state,
             call=call.call,
             sealing=sealing,
+            fence=emit.fence,
             origin=call.labels,
         )
         context = replace(
