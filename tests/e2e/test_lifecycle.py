@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -152,6 +153,40 @@ def test_a_damaged_signing_key_is_said(new_sqlite_daemon: NewDaemon) -> None:
 
     check_failure(failed.value, "key_unreadable", "backup")
     assert daemon.home.key.read_text() == "nonsense"
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_second_daemon_on_the_same_database_refuses_to_start(
+    new_sqlite_daemon: NewDaemon, postgres_url: str, tmp_path: Path, frozen: bool
+) -> None:
+    first = new_sqlite_daemon(journal_database_url=postgres_url).start()
+    first.finished(first.send("hello")["run_id"])
+    if frozen:
+        first.signal(signal.SIGSTOP)
+    second = new_sqlite_daemon(journal_database_url=postgres_url)
+    try:
+        with pytest.raises(NotServing) as refused:
+            second.start()
+        check_failure(refused.value, "database_in_use", "stop the other")
+    finally:
+        first.signal(signal.SIGCONT)
+    assert first.finished(first.send("hello again")["run_id"])["status"] == "done"
+    first.kill()
+    # The key is the journal's: a home that takes over has it from a backup.
+    shutil.copy(first.home.key, second.home.key)
+    until(lambda: _starts(second))
+    assert second.finished(second.send("hello")["run_id"])["status"] == "done"
+
+
+def _starts(daemon: Daemon) -> bool:
+    """Start it, unless the database has not noticed yet that the other one is gone."""
+    try:
+        daemon.start()
+    except NotServing as refused:
+        if "database_in_use" not in refused.output:
+            raise
+        return False
+    return True
 
 
 def test_a_lost_signing_key_is_not_replaced(new_daemon: NewDaemon) -> None:

@@ -130,7 +130,7 @@ async def test_an_old_lease_is_refused_and_nothing_is_recorded(begin: Begin) -> 
 
 
 async def _lease(world: World, run_id: str) -> Lease:
-    mark = await world.engine.read(lambda conn: runs.mark(conn, RunId(run_id)))
+    mark = await world.engine.write(lambda conn: runs.mark(conn, RunId(run_id)))
     assert mark.lease is not None
     return mark.lease
 

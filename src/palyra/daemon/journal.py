@@ -49,17 +49,25 @@ async def opened(home: Home, settings: Settings) -> AsyncIterator[Engine]:
     if settings.journal.database_url is not None:
         # Imported here: the driver is an extra that a home on SQLite does not have.
         try:
-            from palyra.journal.postgres import PostgresEngine
+            from palyra.journal.postgres import PostgresClaim, PostgresEngine
         except ImportError as error:
             raise SettingsInvalid(
                 "journal.database_url is set, but the PostgreSQL driver is missing. Install palyra[postgres]."
             ) from error
 
         address = await asyncio.to_thread(secret_of, settings.journal.database_url, base=home.path)
-        engine = PostgresEngine(address, after_commit=crash)
-    else:
-        _require_journal(home)
-        engine = SqliteEngine(home.journal, after_commit=crash)
+        claim = await asyncio.to_thread(PostgresClaim, address)
+        try:
+            engine = PostgresEngine(address, after_commit=crash, claim=claim)
+            try:
+                yield engine
+            finally:
+                await engine.close()
+        finally:
+            claim.close()
+        return
+    _require_journal(home)
+    engine = SqliteEngine(home.journal, after_commit=crash)
     try:
         yield engine
     finally:

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
@@ -17,7 +18,7 @@ from typing import Any, TypeVar, cast
 import psycopg
 from psycopg import errors as pg
 
-from palyra.core.errors import Invalid, PalyraError
+from palyra.core.errors import Conflict, Invalid, PalyraError
 from palyra.core.events import Entry
 from palyra.core.ids import SessionId
 from palyra.journal.engine import (
@@ -55,6 +56,10 @@ READERS = 4
 TRIES = 3
 CONNECT_SECONDS = 5
 TURNS = 64
+CLAIM_KEY = 7_310_583
+CHECK_SECONDS = 5.0
+IDLE_SECONDS = 15
+"""A transaction of a daemon that stands still is ended by the server after this time: its rows hold up others."""
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +77,10 @@ _APPEND, _MOVE = _PARAMETER.sub("%s", APPEND), _PARAMETER.sub("%s", MOVE)
 
 class DatabaseUrlInvalid(Invalid):
     """The database_url can not be understood. It looks like postgresql://user:password@host/database."""
+
+
+class DatabaseInUse(Conflict):
+    """Another daemon uses this database. Several daemons on one database are not supported yet: stop the other one."""
 
 
 class PostgresConnection:
@@ -116,10 +125,16 @@ class PostgresConnection:
 
 
 class PostgresEngine:
-    """See the module. `after_commit` runs after each commit, before anybody is answered."""
+    """See the module. `after_commit` runs after each commit, before anybody is answered.
 
-    def __init__(self, url: str, *, after_commit: Callable[[], None] | None = None) -> None:
+    With a claim, nothing is written unless this daemon holds the database.
+    """
+
+    def __init__(
+        self, url: str, *, after_commit: Callable[[], None] | None = None, claim: "PostgresClaim | None" = None
+    ) -> None:
         self._url = url
+        self._claim = claim
         self._after_commit = after_commit
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Listener] = []
@@ -167,6 +182,8 @@ class PostgresEngine:
             log.warning("the event loop is gone; an answered write has no reader")
 
     def _write(self, unit: Unit[T]) -> T:
+        if self._claim is not None:
+            self._claim.hold()
         for last in (False,) * (TRIES - 1) + (True,):
             connection = PostgresConnection(self._connect())
             try:
@@ -217,6 +234,7 @@ class PostgresEngine:
         raw: psycopg.Connection[Any] | None = getattr(self._local, "raw", None)
         if raw is None or raw.closed:
             raw = self._local.raw = connect(self._url)
+            raw.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'")
             self._opened.append(raw)
         return raw
 
@@ -229,6 +247,53 @@ class PostgresEngine:
             raw.close()
             self._opened.remove(raw)
             self._local.raw = None
+
+
+class PostgresClaim:
+    """The database, held for one daemon by a connection of its own. Everything here blocks.
+
+    The server lets go when that connection ends. A daemon that is frozen keeps it, and so keeps others out.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._raw: psycopg.Connection[Any] | None = None
+        self._turn = threading.Lock()
+        self._checked = 0.0
+        self.hold()
+
+    def hold(self) -> None:
+        """Make sure, now and then, that the database is held; raise `DatabaseInUse` if another daemon has it by now."""
+        with self._turn:
+            now = time.monotonic()
+            if self._raw is None or self._raw.closed or now - self._checked > CHECK_SECONDS:
+                self._hold()
+                self._checked = now
+
+    def _hold(self) -> None:
+        try:
+            if self._raw is not None:
+                self._raw.execute("SELECT 1")
+                return
+        except psycopg.Error:
+            # The server was restarted, or it ended this connection.
+            self.close()
+        raw = connect(self._url)
+        try:
+            row = raw.execute("SELECT pg_try_advisory_lock(%s, hashtext(current_schema()))", (CLAIM_KEY,)).fetchone()
+        except psycopg.Error as error:
+            raw.close()
+            raise translated(error) from error
+        if row is None or not row[0]:
+            raw.close()
+            raise DatabaseInUse
+        self._raw = raw
+
+    def close(self) -> None:
+        """Let go of the database."""
+        raw, self._raw = self._raw, None
+        if raw is not None:
+            raw.close()
 
 
 class PostgresWriter:
@@ -280,7 +345,7 @@ def translated(error: psycopg.Error) -> PalyraError:
             return StorageFull()
         case pg.ReadOnlySqlTransaction() | pg.InsufficientPrivilege():
             return StorageReadOnly()
-        case psycopg.OperationalError() | psycopg.InterfaceError():
+        case psycopg.OperationalError() | psycopg.InterfaceError() | pg.IdleInTransactionSessionTimeout():
             return StorageUnavailable(
                 "The database can not be reached. Check that it runs and that database_url is right."
             )

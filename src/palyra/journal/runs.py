@@ -111,9 +111,13 @@ def insert(
 
 
 def mark(conn: Connection, run_id: RunId) -> Mark:
-    """Return what is needed to write to the run; its session's head is held by the caller."""
+    """Return what is needed to write to the run, and hold its row: nobody takes it over before the unit ends.
+
+    The caller holds the head of the session.
+    """
     row = conn.fetch_one(
-        "SELECT run_seq, lease_owner, lease_epoch, status FROM runs WHERE run_id = :run_id", {"run_id": run_id}
+        "SELECT run_seq, lease_owner, lease_epoch, status FROM runs WHERE run_id = :run_id" + conn.dialect.for_update,
+        {"run_id": run_id},
     )
     assert row is not None
     lease = Lease(run_id, row[1], row[2]) if row[1] is not None else None
