@@ -26,7 +26,7 @@ def need(tier: Tier) -> None:
 def run(ground: Ground, command: str, *, tier: Tier, **settings: object) -> str:
     """Have a daemon run an approved command, and return what the model is told of it."""
     need(tier)
-    script = proposing(("shell.run", {"command": command}))
+    script = proposing(("shell.run", {"command": command, "access": "write"}))
     daemon = ground.daemon(script, sandbox_tier=tier, **settings)
     (result,) = results(play(daemon, "do it"))
     return str(result["text"])
