@@ -30,8 +30,10 @@ class Cell:
         self._exit_code = exit_code
         self._stopped = stopped
         self._hangs = hangs
+        self.began = asyncio.Event()
 
     async def run(self, job: Job) -> Outcome:
+        self.began.set()
         if self._hangs:
             await asyncio.Event().wait()
         return Outcome(self.tier, self._exit_code, Output(), Output(), timedelta(0), stopped=self._stopped)
@@ -63,10 +65,12 @@ async def test_why_a_program_was_stopped_is_seen() -> None:
 
 
 async def test_a_program_that_was_broken_off_is_seen_too() -> None:
-    witness = Witness()
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
-            await WatchedSandbox(Cell(Tier.STRICT, hangs=True), witness).run(JOB)
+    witness, cell = Witness(), Cell(Tier.STRICT, hangs=True)
+    running = asyncio.ensure_future(WatchedSandbox(cell, witness).run(JOB))
+    await cell.began.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
 
     (ran,) = witness.ran
     assert (ran.tier, ran.exit_code, ran.stopped) == ("strict", None, "it was broken off")
