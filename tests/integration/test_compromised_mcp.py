@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from palyra.core.approval import Approval
-from palyra.core.events import PolicyDecided, ToolFinished, ToolProposed, ToolStarted
+from palyra.core.events import ModelTurnStarted, PolicyDecided, ToolFinished, ToolProposed, ToolStarted
 from palyra.core.mcp import ServerState
 from palyra.core.run import RunStatus
 from palyra.core.tool import Risk, Verdict
@@ -77,6 +77,11 @@ class Scene:
         events = await self.world.events(said)
         tools = {event.call_id: event.tool for event in events if isinstance(event, ToolProposed)}
         return [tools[event.call_id] for event in events if isinstance(event, ToolStarted)]
+
+    async def labels(self, said: Said) -> set[tuple[str, ...]]:
+        """Return the labels of the turns and calls of a run."""
+        events = await self.world.events(said)
+        return {event.labels for event in events if isinstance(event, ModelTurnStarted | ToolProposed | PolicyDecided)}
 
 
 @asynccontextmanager
@@ -156,11 +161,24 @@ async def test_orders_in_a_result_are_obeyed_by_nobody_but_the_model(begin: Begi
         result = next(event for event in events if isinstance(event, ToolFinished))
         assert (result.text, result.labels) == (ORDERS, ("web",))
         decided = [event for event in events if isinstance(event, PolicyDecided)][1:]
-        assert [(event.verdict, event.labels) for event in decided] == [(Verdict.ASK, ("owner", "web"))] * len(obeyed)
+        assert [(event.verdict, event.labels) for event in decided] == [(Verdict.ASK, ("owner", "other", "web"))] * len(
+            obeyed
+        )
         assert await scene.started(said) == ["mcp.s.upload"]
         assert len(await scene.heard()) == 1
         assert not [prompt for prompt in scene.world.prompts if ORDERS in prompt.system]
     assert await asyncio.to_thread(lambda: [path.name for path in (tmp_path / "workspace").iterdir()]) == ["notes.txt"]
+
+
+async def test_what_was_accepted_counts_in_the_label_of_every_turn_that_offers_it(begin: Begin, tmp_path: Path) -> None:
+    async with obeying(begin, tmp_path, (Call(tool="files.list", arguments={}),)) as scene:
+        said = await scene.world.say("Good morning.")
+        await scene.ended(said)
+        assert await scene.labels(said) == {("owner",)}
+        await scene.kept.accepts()
+        said = await scene.world.say("Good morning.", key="other")
+        await scene.ended(said)
+        assert await scene.labels(said) == {("owner", "other")}
 
 
 async def test_a_server_does_not_get_the_calls_of_a_tool_whose_name_it_takes(begin: Begin, tmp_path: Path) -> None:

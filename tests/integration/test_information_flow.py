@@ -4,9 +4,11 @@ And signals beside them: what scanners see in a result, and secrets on their way
 """
 
 import base64
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from palyra.core import labels
@@ -23,6 +25,7 @@ from palyra.runs.files import Files
 from palyra.sandbox.base import Bounds, Job, Outcome, Output, Tier
 from palyra.sandbox.workspace import Workspace
 from palyra.tools.base import Tool, ToolContext, tool
+from palyra.tools.toolbox import Toolbox
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
 from tests.support.eventually import eventually
@@ -415,3 +418,73 @@ async def test_a_program_may_have_read_every_file_of_its_workspace(begin: Begin,
     gone = await world.say("run", key="gone")
     await answer_all(world, gone)
     assert [labels.least_trusted(of) for of in await learned(world, gone)] == [labels.TOOL]
+
+
+# -- what others say of their tools
+
+
+def described(label: str, *, name: str = "mcp.notes.add", words: str = "Add a note.") -> Tool:
+    @tool(name=name, risk=Risk.LOW)
+    async def add(context: ToolContext) -> str:
+        """Add a note."""
+        return "added"
+
+    spec = msgspec.structs.replace(add.spec, description=words)
+    return replace(add, spec=spec, described_by=label)
+
+
+async def test_what_another_person_says_of_a_tool_is_in_the_label_of_the_turn(begin: Begin, workspace: Path) -> None:
+    script = told(("save", (does("files.write", path="{input}", text="one"),)))
+    world = await begin(script)
+    await answer_all(world, await world.say("save a.txt", key="before"), scope=Scope.ALWAYS)
+    said = await world.say("save b.txt", key="before")
+    assert await answer_all(world, said) == []
+    await world.stop()
+
+    # An answer for the owner's words alone does not cover it; one that was given with it does, and not the web.
+    script = told(
+        ("save", (does("files.write", path="{input}", text="one"),)),
+        ("look", (does("web.look"), does("files.write", path="{input}", text="one"))),
+    )
+    offered = [described(labels.OTHER)]
+    world = await begin(script, tools=[a_page()], toolbox=Toolbox(lambda: offered))
+    (question,) = await answer_all(world, await world.say("save c.txt", key="1"), scope=Scope.ALWAYS)
+    assert question.labels == (labels.OWNER, labels.OTHER)
+    assert await answer_all(world, await world.say("save d.txt", key="2")) == []
+    (question,) = await answer_all(world, await world.say("look e.txt", key="3"))
+    assert question.labels[-1] == labels.WEB
+
+
+async def test_tools_that_are_searched_for_count_when_they_are_named(begin: Begin) -> None:
+    offered = [described(labels.OTHER, name=f"mcp.notes.add{number}", words="Add. " * 40) for number in range(20)]
+    script = told(("find", (does("tools.search", query="add a note"),)), ("go on", (does("files.list"),)))
+    world = await begin(script, toolbox=Toolbox(lambda: offered))
+    said = await world.say("find")
+    await world.ended(said)
+    # The tool that finds them names them in its own description.
+    turns = [event.labels for event in await world.events(said) if isinstance(event, ModelTurnStarted)]
+    assert set(turns) <= {(labels.OWNER, labels.OTHER), (labels.OWNER, labels.TOOL, labels.OTHER)}
+    assert await learned(world, said) == [(labels.TOOL, labels.OTHER)]
+
+
+async def test_a_plugin_describes_itself_as_a_tool(begin: Begin) -> None:
+    offered = [described(labels.TOOL)]
+    world = await begin(told(("go", (does("files.list"),))), toolbox=Toolbox(lambda: offered))
+    said = await world.say("go")
+    await world.ended(said)
+    assert await decided(world, said) == [(labels.OWNER, labels.TOOL)]
+
+
+async def test_why_a_patch_does_not_fit_has_the_label_of_the_file_that_it_quotes(begin: Begin) -> None:
+    patch = "--- a/page.txt\n+++ b/page.txt\n@@ -1,1 +1,1 @@\n-something else\n+new\n"
+    script = told(
+        ("save", (does("web.look"), does("files.write", path="page.txt", text=PAGE))),
+        ("patch", (does("files.patch", patch=patch),)),
+    )
+    world = await begin(script, tools=[a_page()])
+    await answer_all(world, await world.say("save"))
+    said = await world.say("patch", key="later")
+    await world.ended(said)
+    (event,) = [event for event in await world.events(said) if isinstance(event, PolicyDecided)]
+    assert "Prices rise" in event.reason
+    assert labels.least_trusted(event.labels) == labels.WEB

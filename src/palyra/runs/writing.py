@@ -41,13 +41,17 @@ class _Program:
     """A program that runs, or is about to."""
 
     program_id: str
-    principal: PrincipalId
+    call: "CallWriting"
     folders: tuple[str, ...]
     labels: tuple[str, ...] = ()
     """Empty as long as what it writes needs none."""
     before: Snapshot | None = None
     """What lay in its folders before it could read anything with labels; None also if that is too much."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def principal(self) -> PrincipalId:
+        return self.call.principal
 
     def shares_a_folder(self, paths: Iterable[str]) -> bool:
         return any(is_within(path, own) or is_within(own, path) for path in paths for own in self.folders)
@@ -74,25 +78,22 @@ class WrittenLabels:
             self._calls.discard(call)
 
     @asynccontextmanager
-    async def program(
-        self, principal: PrincipalId, origin: tuple[str, ...], witness: Witness, folders: tuple[str, ...]
-    ) -> AsyncIterator[None]:
+    async def program(self, call: "CallWriting", witness: Witness, folders: tuple[str, ...]) -> AsyncIterator[None]:
         """See `Writing.program`."""
-        program = _Program(self._ids.new(), principal, outermost(folders))
+        program = _Program(self._ids.new(), call, outermost(folders))
         if folders:
             self._programs.add(program)
         try:
             # Looked up before it starts: what it deletes or moves it can still have read.
-            read = labels.join(tuple(witness.labels), await labels_of_files(self._engine, principal, witness))
+            read = labels.join(tuple(witness.labels), await labels_of_files(self._engine, call.principal, witness))
             witness.labels.update(read)
-            of_program = labels.join(origin, read)
+            of_program = labels.join(call.origin, read)
             if folders and _is_untrusted(of_program):
                 await self._label(program, of_program)
             yield
         finally:
             self._programs.discard(program)
             await _to_the_end(self._settle(program))
-            witness.labels.update(program.labels)
 
     async def _label(self, program: _Program, added: tuple[str, ...]) -> None:
         """Give labels to a program and to all that can read what it writes; return when the marks are durable."""
@@ -146,19 +147,20 @@ class CallWriting:
 
     def __init__(self, every: WrittenLabels, principal: PrincipalId, origin: tuple[str, ...]) -> None:
         self._every = every
-        self._principal = principal
-        self._origin = origin
+        self.principal = principal
+        self.origin = origin
         self.met: set[_Program] = set()
         """Programs with labels that ran at any time during the call."""
 
     def program(self, witness: Witness, folders: tuple[str, ...]) -> AbstractAsyncContextManager[None]:
         """See `Writing.program`."""
-        return self._every.program(self._principal, self._origin, witness, folders)
+        return self._every.program(self, witness, folders)
 
     def met_by(self, witness: Witness) -> tuple[str, ...]:
         """See `Writing.met_by`."""
         read = witness.files | witness.folders
-        return labels.join(*(program.labels for program in self.met if program.shares_a_folder(read)))
+        others = (program for program in self.met if program.call is not self and program.shares_a_folder(read))
+        return labels.join(*(program.labels for program in others))
 
 
 @dataclass(frozen=True, slots=True)

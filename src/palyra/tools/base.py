@@ -100,6 +100,8 @@ class Tool:
     """Works out what a call would do, without doing it; None for a tool whose risk never depends on its arguments."""
     label: str = labels.TOOL
     """Where its results come from."""
+    described_by: str = labels.OWNER
+    """Where its name, description and schema come from: they are text in every prompt that offers it."""
     runtime: Runtime = Runtime.INTERNAL
     """What carries it out."""
     markers: Markers = Markers.REFUSED

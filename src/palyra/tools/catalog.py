@@ -4,6 +4,7 @@ import pkgutil
 from collections.abc import Iterable
 from importlib import import_module
 
+from palyra.core import labels
 from palyra.core.tool import ToolSpec
 from palyra.tools import builtin
 from palyra.tools.base import Tool
@@ -30,6 +31,8 @@ class Catalog:
         standing = sorted(tools, key=lambda tool: tool.spec.name)
         self._tools = {tool.spec.name: tool for tool in (*standing, *found)}
         self._specs = tuple(tool.spec for tool in self._tools.values())
+        described = {tool.described_by for tool in self._tools.values()}
+        self._labels = labels.join(tuple(described - {labels.OWNER}))
         self._hidden = frozenset(hidden)
 
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -39,6 +42,11 @@ class Catalog:
     def names(self) -> tuple[str, ...]:
         """Return the names of what a model is told."""
         return tuple(self._tools)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Where what a model is told comes from, besides Palyra itself."""
+        return self._labels
 
     @property
     def hidden(self) -> frozenset[str]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from palyra.core import labels
 from palyra.core.prompt import estimate_tokens
 from palyra.core.tool import JsonObject, Risk, ToolSpec
 from palyra.tools.base import Found, Tool, ToolContext, tool
@@ -35,13 +36,17 @@ def tokens_of(spec: ToolSpec) -> int:
 def search_tool(tools: Sequence[Tool]) -> Tool:
     """Return the tool that finds these."""
     specs = tuple(one.spec for one in tools)
+    described = labels.join(*((one.described_by,) for one in tools))
 
     async def run(context: ToolContext, given: Any) -> Found:
+        # The result quotes what others say of their tools.
+        context.witness.learned(described)
         return await asyncio.to_thread(_search, specs, given.query)
 
     spec = among_none.spec
     description = f"{spec.description} There are {len(specs)}: {_groups(specs)}."
-    return replace(among_none, spec=msgspec.structs.replace(spec, description=description), run=run)
+    named = msgspec.structs.replace(spec, description=description)
+    return replace(among_none, spec=named, run=run, described_by=labels.least_trusted(described))
 
 
 @tool(name=NAME, risk=Risk.LOW, repeatable=True, read_only=True)

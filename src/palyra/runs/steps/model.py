@@ -6,13 +6,13 @@ same model after a pause, the next one, or the end of the run. So a restart in b
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
 import msgspec
 
-from palyra.core import found
+from palyra.core import found, labels
 from palyra.core.budget import Reserved
 from palyra.core.clock import Clock
 from palyra.core.errors import Invalid
@@ -57,6 +57,18 @@ MOST_PICTURE_BYTES = 20 * 1024 * 1024
 NARROWED = "the model takes less than was thought: older messages were left out"
 
 
+@dataclass(frozen=True, slots=True)
+class _Offered:
+    """The tools that a turn offers."""
+
+    specs: tuple[ToolSpec, ...]
+    labels: tuple[str, ...]
+    """Where their descriptions come from, besides Palyra itself."""
+
+
+_NOTHING_OFFERED = _Offered((), ())
+
+
 class ModelStep:
     """Carries out `CallModel`."""
 
@@ -98,14 +110,15 @@ class ModelStep:
         if seen is None:
             raise NoAgent
         brought = await self._found(state, seen.agent.tools)
-        tools = () if step.last else self._tools(state, seen, brought)
+        offered = _NOTHING_OFFERED if step.last else self._offered(state, seen, brought)
+        tools = offered.specs
         asked = self._turn(state, seen, tools)
         refusals: dict[str, BudgetRefused] = {}
         while (plan := self._roster.plan(asked, agent=seen.agent, pinned=pinned)).choice:
             if state.failures:
                 await asyncio.sleep(routing.pause_seconds(plan.choice, state.failures))
             provider = self._roster.named(plan.choice)
-            context = self._assemble(state, seen, tools, provider, plan)
+            context = self._assemble(state, seen, offered, provider, plan)
             prompt = await self._with_pictures(context.prompt, provider) if context.window.pictured else context.prompt
             try:
                 reserved = await self._begin(state, step, plan, provider, context, brought, emit)
@@ -209,10 +222,12 @@ class ModelStep:
             self._roster.failed(provider, broken.error)
         return broken
 
-    def _tools(self, state: RunState, seen: Seen, brought: tuple[str, ...]) -> tuple[ToolSpec, ...]:
-        own = () if state.brief.plain else self._toolbox.offer(seen.agent.tools, brought, who=state.principal).specs()
+    def _offered(self, state: RunState, seen: Seen, brought: tuple[str, ...]) -> _Offered:
+        catalog = None if state.brief.plain else self._toolbox.offer(seen.agent.tools, brought, who=state.principal)
+        own = catalog.specs() if catalog is not None else ()
         # The same value as before where nothing is added: what was measured of it still holds.
-        return (*own, *(tool.spec() for tool in state.brief.tools)) if state.brief.tools else own
+        specs = (*own, *(tool.spec() for tool in state.brief.tools)) if state.brief.tools else own
+        return _Offered(specs, catalog.labels if catalog is not None else ())
 
     def _turn(self, state: RunState, seen: Seen, tools: tuple[ToolSpec, ...]) -> routing.Turn:
         said = seen.conversation.last_input
@@ -227,14 +242,13 @@ class ModelStep:
             failures=state.failures,
         )
 
-    def _assemble(
-        self, state: RunState, seen: Seen, tools: tuple[ToolSpec, ...], provider: Provider, plan: Plan
-    ) -> Assembled:
+    def _assemble(self, state: RunState, seen: Seen, offered: _Offered, provider: Provider, plan: Plan) -> Assembled:
         can = provider.capabilities
+        shown = offered if can.tools else _NOTHING_OFFERED
         context = self._context.assemble(
             state,
             seen,
-            tools if can.tools else (),
+            shown.specs,
             window_tokens=can.window_tokens,
             halved=routing.narrowings(state.failures, plan.choice),
         )
@@ -244,7 +258,11 @@ class ModelStep:
         options = msgspec.structs.replace(
             context.prompt.options, max_output_tokens=min(wanted, can.max_output_tokens, room)
         )
-        return replace(context, prompt=msgspec.structs.replace(context.prompt, options=options))
+        return replace(
+            context,
+            prompt=msgspec.structs.replace(context.prompt, options=options),
+            window=replace(context.window, labels=labels.join(context.window.labels, shown.labels)),
+        )
 
     async def _with_pictures(self, prompt: Prompt, provider: Provider) -> Prompt:
         """Return the prompt with the latest pictures of its messages, and a word for each that is left out."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from palyra.core import labels
 from palyra.core.agent import Agent
 from palyra.core.approval import Grant
 from palyra.core.call import DecidedCall
@@ -17,6 +18,7 @@ from palyra.journal.signals import Warned
 from palyra.runs.dispatch import CallSeals
 from palyra.runs.emit import Emit
 from palyra.runs.judge import Judge, Judged, origins
+from palyra.runs.learned import labels_of_files
 from palyra.runs.seals import Seals
 from palyra.runs.shadow import Asked, Shadows
 from palyra.runs.workbench import Workbench
@@ -72,7 +74,12 @@ class PolicyStep:
                 signals=warned.signals,
             )
             patient = patient and not (isinstance(judged, Judged) and judged.nobody_came)
-            decided.append(self._decided(state, call, judged, origin.get(call.call_id, ()), warned))
+            of_call = origin.get(call.call_id, ())
+            if isinstance(judged, BadCall):
+                # What is wrong with a call is told in the call's own words, and in those of files that it is about.
+                read = await labels_of_files(self._engine, state.principal, context.witness)
+                of_call = labels.join(of_call or (labels.UNKNOWN,), read)
+            decided.append(self._decided(state, call, judged, of_call, warned))
         await emit(decided, also=sealing.guard(state.session_id))
         if self._shadows is not None and self._shadows.active:
             await self._shadows.compare(_both(state, entries, decided, catalog))
@@ -94,7 +101,6 @@ class PolicyStep:
         if isinstance(judged, BadCall):
             return PolicyDecided(
                 at=at,
-                # What is wrong with a call is told in the call's own words.
                 labels=origin,
                 call_id=call.call_id,
                 verdict=Verdict.DENY,

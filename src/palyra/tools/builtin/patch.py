@@ -82,14 +82,18 @@ async def _change(context: ToolContext, one: patches.FilePatch) -> Change:
     before = text_of(found.content.data) if found.content is not None else None
     if found.content is not None and before is None:
         raise NotText(f"{escape_line(one.path)} is no text in UTF-8, so it can not be patched.")
-    if markers_in([line for hunk in one.hunks for line in (*hunk.old, *hunk.new)]):
+    shown, has_markers = before, markers_in([line for hunk in one.hunks for line in (*hunk.old, *hunk.new)])
+    if has_markers and before is not None:
         # Whoever made the patch has seen markers, on lines that may be counted otherwise.
-        shown = await context.sealed.view(before, path=found.path) if before is not None else None
+        shown = await context.sealed.view(before, path=found.path)
+    try:
         after = await asyncio.to_thread(_applied, one, shown)
-        if after is not None:
-            after = await context.sealed.restore(after, path=found.path, there=before)
-    else:
-        after = await asyncio.to_thread(_applied, one, before)
+    except patches.PatchMisfit:
+        # It quotes the file.
+        context.witness.read(found.path)
+        raise
+    if has_markers and after is not None:
+        after = await context.sealed.restore(after, path=found.path, there=before)
     return Change(found, None if after is None else after.encode())
 
 

@@ -56,7 +56,12 @@ def make(tool: McpTool, server: McpServer, *, owner: PrincipalId, call: Call) ->
     async def run(context: ToolContext, given: msgspec.Struct) -> str:
         check(context)
         assert isinstance(given, Given)
-        return await call(tool, given.values, context.witness)
+        if server.command is None:
+            return await call(tool, given.values, context.witness)
+        # Its program may change the workspace while it works, by what it has from the network or from anywhere else.
+        roots = await asyncio.to_thread(lambda: [root.real_path() for root in context.workspace.roots])
+        async with context.witness.program(reads=roots, writes=roots, labels=(labels.WEB,)):
+            return await call(tool, given.values, context.witness)
 
     return Tool(
         spec=spec,
@@ -65,6 +70,8 @@ def make(tool: McpTool, server: McpServer, *, owner: PrincipalId, call: Call) ->
         timeout_ms=server.timeout_seconds * 1000,
         preview=preview,
         label=labels.WEB,
+        # The owner has accepted what another person wrote, and it cannot change since: that makes it no owner's word.
+        described_by=labels.OTHER,
         runtime=Runtime.MCP,
         is_for=is_for,
         pool=Pool(tool.name.removesuffix(tool.tool), CALLS_AT_ONCE),

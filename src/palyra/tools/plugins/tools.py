@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from palyra.core import labels
 from palyra.core.display import escape_line, escape_start, quote
 from palyra.core.effect import Effect
 from palyra.core.errors import Denied, Unavailable
@@ -66,6 +67,7 @@ def _tool(plugin: Plugin, entry: PluginTool) -> Tool:
         run=_run(plugin, entry),
         timeout_ms=round((plugin.manifest.limits.seconds + COMPILE_SECONDS + 10) * 1000),
         preview=_preview(plugin, entry, spec),
+        described_by=labels.TOOL,
         runtime=Runtime.WASM,
         pool=MODULES,
         manifest=lambda context: _bounds_of(plugin, context),
