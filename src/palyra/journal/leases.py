@@ -65,47 +65,51 @@ def claim(conn: Connection, kind: Leased, *, owner: str, now_ms: int, limit: int
     Rows that are shared are taken in turn: first of those for whom the owner holds the fewest. Each of them has `own`
     rows beyond the limit, so what others have claimed never keeps anybody waiting.
     """
-    params: dict[str, int | str] = {"now_ms": now_ms, "limit": limit}
     if kind.shared_by is None:
-        chosen = f"ORDER BY {kind.order} LIMIT :limit"
+        chosen = [row[0] for row in _unheld(conn, kind, now_ms=now_ms, limit=limit)]
     else:
-        # The outer conditions are checked again on each row that is locked.
-        chosen = f"AND {kind.id_column} IN ({_in_turn(kind)}) ORDER BY {kind.order}"
-        params |= {"owner": owner, "own": own}
-    rows = conn.fetch(
-        f"SELECT {kind.id_column} FROM {kind.table} WHERE {kind.claimable} AND {_UNHELD}"
-        f" {chosen}{conn.dialect.skip_locked}",
-        params,
-    )
-    return [_take(conn, kind, row, owner=owner, now_ms=now_ms) for row in rows]
+        chosen = _in_turn(conn, kind, owner=owner, now_ms=now_ms, limit=limit, own=own)
+    return [_take(conn, kind, item_id, owner=owner, now_ms=now_ms) for item_id in chosen]
 
 
-def _in_turn(kind: Leased) -> str:
-    """Return the query for the rows to take; the `seat` of one is how many the owner would hold for its principal."""
-    work = (
-        f"SELECT {kind.order}, {kind.shared_by} AS whose, CASE WHEN {_UNHELD} THEN 1 ELSE 0 END AS unheld,"
-        f" CASE WHEN {_UNHELD} OR lease_owner <> :owner THEN 0 ELSE 1 END AS held"
-        f" FROM {kind.table} WHERE {kind.claimable}"
+def _in_turn(conn: Connection, kind: Leased, *, owner: str, now_ms: int, limit: int, own: int) -> list[str]:
+    """Return the rows to take, the longest waiting first."""
+    counts = conn.fetch(
+        f"SELECT {kind.shared_by}, SUM(CASE WHEN {_UNHELD} THEN 1 ELSE 0 END) AS waiting,"
+        f" SUM(CASE WHEN {_UNHELD} OR lease_owner <> :owner THEN 0 ELSE 1 END) AS held"
+        f" FROM {kind.table} WHERE {kind.claimable} GROUP BY {kind.shared_by}",
+        {"now_ms": now_ms, "owner": owner},
     )
-    seated = (
-        f"SELECT {kind.order}, unheld, SUM(held) OVER (PARTITION BY whose)"
-        f" + SUM(unheld) OVER (PARTITION BY whose ORDER BY {kind.order}) AS seat FROM ({work}) AS work"
-    )
-    ordered = (
-        f"SELECT {kind.id_column}, unheld, seat, ROW_NUMBER() OVER (ORDER BY unheld DESC, seat, {kind.order}) AS turn"
-        f" FROM ({seated}) AS seated"
-    )
-    return f"SELECT {kind.id_column} FROM ({ordered}) AS ordered WHERE unheld = 1 AND (turn <= :limit OR seat <= :own)"
+    # A row's seat is how many the owner would hold for its principal with it.
+    seated = [
+        (held + number, *reversed(row))
+        for whose, waiting, held in counts
+        if waiting and (limit > 0 or held < own)
+        for number, row in enumerate(_unheld(conn, kind, now_ms=now_ms, limit=max(limit, own - held), whose=whose), 1)
+    ]
+    ordered = sorted(seated)
+    taken = {row[-1]: row for row in (*ordered[:limit], *(row for row in ordered if row[0] <= own))}
+    return sorted(taken, key=lambda item_id: taken[item_id][1:])
 
 
-def _take(conn: Connection, kind: Leased, row: Row, *, owner: str, now_ms: int) -> Lease:
+def _unheld(conn: Connection, kind: Leased, *, now_ms: int, limit: int, whose: str | None = None) -> list[Row]:
+    """Return rows that nobody holds, the longest waiting first: the id of each, and what it is ordered by."""
+    of = f" AND {kind.shared_by} = :whose" if whose is not None else ""
+    return conn.fetch(
+        f"SELECT {kind.id_column}, {kind.order.partition(',')[0]} FROM {kind.table} WHERE {kind.claimable}{of}"
+        f" AND {_UNHELD} ORDER BY {kind.order} LIMIT :limit{conn.dialect.skip_locked}",
+        {"now_ms": now_ms, "limit": limit, **({"whose": whose} if whose is not None else {})},
+    )
+
+
+def _take(conn: Connection, kind: Leased, item_id: str, *, owner: str, now_ms: int) -> Lease:
     taken = conn.fetch_one(
         f"UPDATE {kind.table} SET lease_owner = :owner, lease_epoch = lease_epoch + 1, lease_until_ms = :until_ms"
         f" WHERE {kind.id_column} = :item_id RETURNING lease_epoch",
-        {"owner": owner, "until_ms": now_ms + LENGTH_MS, "item_id": row[0]},
+        {"owner": owner, "until_ms": now_ms + LENGTH_MS, "item_id": item_id},
     )
     assert taken is not None
-    return Lease(row[0], owner, taken[0])
+    return Lease(item_id, owner, taken[0])
 
 
 def held(conn: Connection, kind: Leased, *, owner: str, now_ms: int) -> list[Lease]:
