@@ -16,7 +16,6 @@ from tests.e2e.conftest import NewDaemon
 from tests.e2e.proof import prove
 from tests.support.command import palyra
 from tests.support.daemon import Daemon, NotServing, Refused, until
-from tests.support.postgres import new_schema
 
 Json = Any
 
@@ -275,28 +274,3 @@ def test_everybody_stops_their_own_and_only_an_administrator_all(new_sqlite_daem
     admin(daemon, "resume", {"principal": "user:ana"})
     assert ana.post("/console/v1/runs", json={"text": "hello"}).status_code == 202
     ana.close()
-
-
-def test_a_second_daemon_on_the_same_database_obeys_within_a_second(
-    new_sqlite_daemon: NewDaemon, postgres_server: str
-) -> None:
-    one, other = new_sqlite_daemon(SCRIPT), new_sqlite_daemon(SCRIPT)
-    one.database_url = other.database_url = new_schema(postgres_server)
-    one.start()
-    other.start()
-    run = begun(other, "endless", kind="model_text")
-    before = monotonic()
-    admin(one, "stop", {"reason": "smoke"})
-    assert_stopped(other, run, since=before, reason="stopped by user:owner: smoke")
-
-    def refuses() -> bool:
-        try:
-            other.send("hello")
-        except Refused as refused:
-            return refused.code == "stopped"
-        return False
-
-    until(refuses, seconds=2)
-    assert monotonic() - before < 1.5
-    admin(one, "resume")
-    until(lambda: not refuses(), seconds=2)

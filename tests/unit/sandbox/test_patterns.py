@@ -52,10 +52,9 @@ def test_a_malformed_pattern_is_refused(pattern: str) -> None:
 
 
 def test_a_pattern_that_never_ends_is_ended() -> None:
-    begun = time.monotonic()
+    # Without an end it would take longer than any test may.
     with a_process(CATASTROPHE, seconds=0.3) as process, pytest.raises(PatternTooSlow, match="simpler"):
         process.lines(BAIT, limit=9)
-    assert time.monotonic() - begun < 3
 
 
 def test_the_rest_of_the_daemon_goes_on_meanwhile() -> None:
