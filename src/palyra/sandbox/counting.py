@@ -62,10 +62,9 @@ def taken(order: "dict[str, Any]", before: Machine) -> tuple[int, int, int]:
         found += [child[0] for child in children]
         level = [child[0] for child in children]
     namespaces = inner if order.get("apart") else []
-    sockets = _sockets_apart(namespaces, before) if order.get("apart") else 0
     if order.get("group"):
-        # The kernel counts the rest. Netlink is what it forgets.
-        return len(found), threads, sockets
+        return len(found), threads, _netlink_apart(namespaces)
+    sockets = _sockets_apart(namespaces, before)
     memory += (
         sockets
         + sum(_of_kernel(pid, before) for pid in found)
@@ -136,6 +135,18 @@ def _sockets_apart(inner: list[int], before: Machine) -> int:
             continue
         # Of TCP and UDP the kernel says only how much the whole machine holds.
         return used * _socket_bytes() + (max(0, pages - before.network) * _PAGE if tcp else 0)
+    return 0
+
+
+def _netlink_apart(inner: list[int]) -> int:
+    """Return what netlink sockets of a namespace can hold: no control group counts them."""
+    for pid in inner:
+        try:
+            with open(f"/proc/{pid}/net/netlink", "rb") as file:
+                # Those with the address 0 are the kernel's own.
+                return sum(line.split()[2] != b"0" for line in file.readlines()[1:]) * _socket_bytes()
+        except OSError:
+            continue
     return 0
 
 

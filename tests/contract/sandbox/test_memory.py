@@ -58,6 +58,7 @@ APART = {
         FILL + "l = create_server(('127.0.0.1', 0), backlog=4096)\n"
         "for _ in range(800):\n s = create_connection(l.getsockname()); kept.append(s); fill(s)"
     ),
+    "netlink sockets": ("for _ in range(500):\n s = socket(16, SOCK_RAW, 0); s.bind((0, 0)); kept.append(s)"),
     "files in memory": (
         "for n in range(3):\n"
         " open(f'/tmp/{n}', 'wb').write(bytes(40 << 20)); open(f'/dev/shm/{n}', 'wb').write(bytes(20 << 20))"
