@@ -13,7 +13,7 @@ from palyra.core.tool import Risk
 from palyra.journal import file_origins
 from palyra.providers.scripted import Action
 from palyra.runs import writing
-from palyra.runs.files import Files
+from palyra.runs.files import Files, FolderUntrusted
 from palyra.sandbox import snapshot
 from palyra.sandbox.base import Bounds, Job, Outcome, Output, Tier
 from palyra.sandbox.root import Root
@@ -323,3 +323,31 @@ async def test_without_a_sandbox_every_program_may_have_read_the_web(begin: Begi
     await play(world, "then 0")
     assert await label_of(world, "read page") == labels.WEB
     assert await label_of(world, "read notes") == labels.OWNER
+
+
+async def test_the_person_can_trust_a_file_or_a_folder(begin: Begin, workspace: Path) -> None:
+    world = await begun(begin, first=f"{SAVED}; mkdir moved; cp page.txt moved/")
+    files = Files(world.engine, workspace=lambda _: Workspace((workspace,)), clock=world.clock, ids=world.ids)
+    await play(world, "save")
+    assert await files.trust(ANA, "page.txt") == 1
+    assert await label_of(world, "read page") == labels.OWNER
+    assert await label_of(world, "read moved") == labels.WEB
+    await files.trust(ANA, ".")
+    assert labels.least_trusted((await learned(world, await play_again(world, "read moved")))[-1]) == labels.OWNER
+    assert await label_of(world, "print") == labels.TOOL
+
+
+async def test_a_file_is_trusted_by_itself_where_everything_else_is_not(
+    begin: Begin, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "MAX_ENTRIES", 0)
+    world = await begun(begin, first="mkdir moved; touch moved/page.txt")
+    files = Files(world.engine, workspace=lambda _: Workspace((workspace,)), clock=world.clock, ids=world.ids)
+    await play(world, "save")
+    await files.trust(ANA, "notes.txt")
+    assert await label_of(world, "read notes") == labels.OWNER
+    assert await label_of(world, "read moved") == labels.WEB
+    with pytest.raises(FolderUntrusted):
+        await files.trust(ANA, "moved")
+    await files.trust(ANA, ".")
+    assert labels.least_trusted((await learned(world, await play_again(world, "read moved")))[-1]) == labels.OWNER

@@ -54,6 +54,12 @@ class RestoredFile(Struct, frozen=True, kw_only=True):
     kept_as: str
 
 
+class TrustedFile(Struct, frozen=True, kw_only=True):
+    """How many entries of files and folders had labels."""
+
+    forgotten: int
+
+
 @click.group(cls=PalyraGroup, invoke_without_command=True)
 @click.pass_context
 def files(ctx: click.Context) -> None:
@@ -115,6 +121,23 @@ def restore(invocation: Invocation, checkpoint: str, *, force: bool, dry_run: bo
     _show_diff(done.diff)
     what = "is gone again" if done.checkpoint.before_digest is None else "is what it was before that change"
     print(f"{name} {what}. To take this back: palyra files restore {done.kept_as}")
+
+
+@files.command("trust")
+@click.argument("path")
+@click.pass_obj
+def trust(invocation: Invocation, path: str) -> None:
+    """Take what a file or folder holds now for your own, whatever wrote it. Look at it first.
+
+    PATH is absolute, or as it is called in the workspace; `.` is all of it. What text of the web or of other people had
+    a part in is asked about again; this ends that for these files, until such a program changes them again.
+    """
+    done = invocation.client.ask(TrustedFile, "POST", "/files/trust", body={"path": path})
+    if invocation.json:
+        show_json(done)
+    else:
+        what = "1 entry" if done.forgotten == 1 else f"{done.forgotten} entries"
+        print(f"{printable_line(path)} counts as yours now; {what} had labels.")
 
 
 def _workspace(invocation: Invocation) -> str:

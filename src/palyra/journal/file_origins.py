@@ -123,6 +123,16 @@ def forget(conn: Connection, principal: PrincipalId, paths: Iterable[str], *, di
     )
 
 
+def trust(conn: Connection, principal: PrincipalId, path: str) -> int:
+    """Forget all that is known of a path and of everything below it; return how much that was."""
+    prefix = path.rstrip("/") + "/"
+    of_path = {"principal": principal, "path": path, "prefix": prefix, "length": len(prefix)}
+    where = "WHERE principal = :principal AND (path = :path OR substr(path, 1, :length) = :prefix)"
+    return conn.execute(f"DELETE FROM file_origins {where}", of_path) + conn.execute(
+        f"DELETE FROM written_folders {where}", of_path
+    )
+
+
 def mark_folder(conn: Connection, principal: PrincipalId, folder: WrittenFolder) -> None:
     """Write down that everything below a folder counts as written by a program; labels that it has already stay."""
     marked = folders_around(conn, principal, folder.path)

@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from palyra.core import labels
 from palyra.core.artifact import Checkpoint
 from palyra.core.clock import Clock
 from palyra.core.errors import Conflict
 from palyra.core.events import CheckpointRestored
 from palyra.core.ids import IdSource, PrincipalId, SessionId, parse_ulid
-from palyra.journal import blobs, checkpoints, sessions
+from palyra.journal import blobs, checkpoints, file_origins, sessions
 from palyra.journal.engine import Connection, Engine
+from palyra.journal.file_origins import FileOrigin
 from palyra.runs.book import Book
+from palyra.runs.learned import digest_at
 from palyra.runs.sessions import SessionNotFound
 from palyra.sandbox.workspace import Workspace
 from palyra.sandbox.writing import Change, Found, carry_out, look
@@ -22,6 +25,10 @@ from palyra.tools.changes import described
 
 class FileMovedOn(Conflict):
     """The file was changed again since that checkpoint; look at the diff, then force it if it is what you want."""
+
+
+class FolderUntrusted(Conflict):
+    """The folder lies in one that counts as written by a program in full. Trust that one, or `.` for the workspace."""
 
 
 class Standing(StrEnum):
@@ -100,6 +107,27 @@ class Files:
         await asyncio.to_thread(carry_out, self._reach(wanted), [change])
         await self._note(wanted, kept)
         return looked.compared, kept
+
+    async def trust(self, principal: PrincipalId, path: str) -> int:
+        """Take what a file holds now, or everything in a folder, for the principal's own, whatever wrote it.
+
+        Return how many entries of files and folders had labels.
+        """
+        place = await asyncio.to_thread(_absolute, self._workspace(principal), path)
+        digest = await asyncio.to_thread(digest_at, place)
+        since = self._ids.new()
+
+        def unit(conn: Connection) -> int:
+            forgotten = file_origins.trust(conn, principal, place)
+            above = file_origins.folders_around(conn, principal, place)
+            if above and digest is None:
+                raise FolderUntrusted
+            if digest is not None:
+                # By its content, which may be known from elsewhere, or lie in a folder that is not trusted.
+                file_origins.remember(conn, principal, FileOrigin(place, digest, (labels.OWNER,), since))
+            return forgotten
+
+        return await self._engine.write(unit)
 
     async def _look(self, principal: PrincipalId, checkpoint_id: str) -> _Looked:
         wanted = parse_ulid(checkpoint_id, "checkpoint id")

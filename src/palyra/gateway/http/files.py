@@ -18,6 +18,20 @@ class RestoreRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Also if it was changed again since."""
 
 
+class TrustRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is trusted from now on."""
+
+    path: str
+    """A file or folder: absolute, or as it is called in the workspace."""
+
+
+class TrustedAnswer(Struct, frozen=True, kw_only=True):
+    """What was forgotten."""
+
+    forgotten: int
+    """How many entries of files and folders had labels."""
+
+
 class CheckpointsPage(Struct, frozen=True, kw_only=True):
     """Checkpoints, the latest first."""
 
@@ -71,6 +85,15 @@ class FileRoutes:
                 body=RestoreRequest,
                 answer=RestoredAnswer,
             ),
+            Operation(
+                "POST",
+                "/console/v1/files/trust",
+                self.trust,
+                "Take what a file or folder holds now for your own, whatever wrote it.",
+                need="write",
+                body=TrustRequest,
+                answer=TrustedAnswer,
+            ),
         ]
 
     async def index(self, request: Request, principal: PrincipalId) -> Response:
@@ -97,3 +120,8 @@ class FileRoutes:
         asked = await body(request, RestoreRequest)
         found, kept = await self._files.restore(principal, request.path_params["checkpoint_id"], force=asked.force)
         return reply(RestoredAnswer(checkpoint=found.checkpoint, diff=found.diff, kept_as=kept.checkpoint_id))
+
+    async def trust(self, request: Request, principal: PrincipalId) -> Response:
+        """Trust a file or folder."""
+        asked = await body(request, TrustRequest)
+        return reply(TrustedAnswer(forgotten=await self._files.trust(principal, asked.path)))
