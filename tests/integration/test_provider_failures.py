@@ -11,6 +11,7 @@ from palyra.core.prompt import CallProposed, ModelEvent, Prompt, TextDelta
 from palyra.core.run import RunStatus
 from palyra.providers.base import FailureKind, ProviderFailed
 from palyra.providers.scripted import Fail, Rule, Script, Text, When
+from palyra.runs.transcript import FAILED
 from tests.integration.cast import DONE, inputs, on_sqlite, said_by
 from tests.integration.conftest import Begin
 from tests.support.eventually import eventually
@@ -48,7 +49,7 @@ async def test_text_that_was_shown_before_the_failure_stays_on_the_tape_and_is_n
     assert (await world.ended(said)).status is RunStatus.FAILED
     texts = [event.text for event in await world.events(said) if isinstance(event, ModelText)]
     assert "".join(texts) == "Half of a sentence"
-    assert [message.text for message in await world.messages(said)] == ["Go."]
+    assert [message.text for message in await world.messages(said)] == ["Go.", FAILED]
 
 
 @on_sqlite

@@ -190,6 +190,6 @@ async def test_a_run_whose_tape_can_not_be_read_does_not_keep_others_from_their_
     )
     await world.crash()
     assert await world.ask("Hello.", key="whole") == "You said: Hello."
-    await eventually(lambda: any("could not be ended" in text for text in said_in_log(caplog)))
+    await eventually(lambda: any("is parked" in text for text in said_in_log(caplog)))
     assert (await world.run(broken)).ended_at is None
     await world.die()  # and its books would not be right

@@ -31,7 +31,7 @@ from palyra.core.message import Accepted, Inbound
 from palyra.core.model import Capabilities
 from palyra.core.price import FREE, Price
 from palyra.core.prompt import Message, ModelEvent, Prompt
-from palyra.core.run import TERMINAL, RunState, RunStatus
+from palyra.core.run import RunState, RunStatus
 from palyra.core.session import Session, SessionRef
 from palyra.journal import agents, embeddings, leases, messages, meta, migrate, runs, sessions, tape, tasks
 from palyra.journal.engine import Connection, Engine, EngineClosed, Fact, Listener, Unit
@@ -396,7 +396,7 @@ class World:
 
     async def dies_before_end_of(self, run: Said) -> bool:
         """Wait for the death that was ordered or for the run's end; tell whether it was the death."""
-        return await self._dies_before(lambda conn: runs.mark(conn, _run_id(run)).status not in TERMINAL)
+        return await self._dies_before(lambda conn: runs.is_open(conn, _run_id(run)))
 
     async def dies_before_rest(self) -> bool:
         """Wait for the death that was ordered or for the end of every run; tell whether it was the death."""

@@ -115,6 +115,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "until": None,
         "sealed": 0,
         "removed": 0,
+        "pattern": "",
     },
     "ToolStarted": {"attempt": 1, "runtime": None, "spec": ""},
     "RunCompleted": {"limit_reached": None},
