@@ -172,8 +172,8 @@ async def test_a_root_that_is_swapped_all_the_time_never_shows_what_is_outside(
 
 
 def _before_the_start(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
-    def prepare(tier: Tier, job: Job, private: Private) -> Launch:
-        ready = launch.prepare(tier, job, private)
+    def prepare(tier: Tier, job: Job, private: Private, *, base: Path | None) -> Launch:
+        ready = launch.prepare(tier, job, private, base=base)
         act()
         return ready
 

@@ -9,7 +9,7 @@ import pytest
 from palyra.cli.app import palyra, run
 from palyra.cli.checks import OK, WARN, check_sandbox, check_search
 from palyra.home import Home
-from palyra.sandbox import seccomp, tiers
+from palyra.sandbox import groups, seccomp, tiers
 from palyra.sandbox.base import Job, Tier, TierUnavailable
 from palyra.sandbox.places import Private
 from palyra.sandbox.process import ProcessSandbox
@@ -34,6 +34,17 @@ def test_every_tier_is_tried(home: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert [one["tier"] for one in told["tiers"]] == ["strict", "guarded", "off"]
     assert [one["is_set"] for one in told["tiers"]] == [True, False, False]
     assert told["tiers"][0]["works"]
+
+
+@pytest.mark.parametrize("base", [None, Path("/sys/fs/cgroup/unit")])
+def test_it_is_said_how_memory_is_counted(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, base: Path | None
+) -> None:
+    monkeypatch.setattr(groups, "find", lambda pid: groups.Found(base, "" if base else "other programs run there"))
+    check("--json")
+    told = json.loads(capsys.readouterr().out)["memory"]
+    assert told["by_group"] is (base is not None)
+    assert ("/sys/fs/cgroup/unit" if base else "other programs run there") in told["what"]
 
 
 def test_it_is_said_whether_ripgrep_helps_to_search(
