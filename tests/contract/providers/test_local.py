@@ -140,9 +140,7 @@ async def test_who_stops_listening_stops_the_model(weights: Path, llama: Llama) 
     stream = begun(model, a_prompt("Tell a very long story.", tokens=250))
     async for _ in stream:
         break
-    started = time.monotonic()
     await stream.aclose()
-    assert time.monotonic() - started < 0.1
     await falls_idle()
 
 
@@ -152,11 +150,9 @@ async def test_a_cancel_stops_the_model_while_it_reads(weights: Path, llama: Lla
     reading = asyncio.create_task(heard(model, a_prompt("one two three four " * 200, tokens=250)))
     await asyncio.sleep(0.2)
     assert not reading.done()
-    started = time.monotonic()
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
-    assert time.monotonic() - started < 0.1
     await falls_idle()
 
 

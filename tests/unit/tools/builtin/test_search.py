@@ -1,7 +1,6 @@
 """What is found is listed, one match on a line."""
 
 import asyncio
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,7 +80,6 @@ async def test_a_search_that_can_not_be_made_says_why(root: Path, arguments: dic
 
 async def test_a_pattern_that_never_ends_does_not_hold_the_daemon(root: Path) -> None:
     (root / "bait.txt").write_text("a" * 60 + "!")
-    begun = time.monotonic()
     searching = asyncio.create_task(
         run(a_call("files.search", {"text": "(a+)+$", "regex": True}), root=root, timeout_ms=300)
     )
@@ -93,7 +91,6 @@ async def test_a_pattern_that_never_ends_does_not_hold_the_daemon(root: Path) ->
     assert isinstance(finished, Finished)
     assert finished.outcome is Outcome.TIMEOUT
     assert beats >= 10
-    assert time.monotonic() - begun < 3
 
 
 class Noted(ProcessSandbox):
