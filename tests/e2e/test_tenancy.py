@@ -29,6 +29,7 @@ _numbers = count(1)
 STRANGE = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 """An id that nothing has."""
 SECRET = "the crown is under the third stone"
+PASTED = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
 SCRIPT = {
     "rules": [
         {
@@ -94,6 +95,9 @@ class Stage:
         agent = self.ana.http.post("/console/v1/agents", json={"name": "spy", "instructions": SECRET}).json()["agent"]
         kept = self.ana.http.post("/console/v1/secrets", json={"name": "crown-key", "value": SECRET})
         assert kept.status_code == 200
+        pasted = self.ana.http.post("/console/v1/runs", json={"text": f"it is {PASTED}", "session": {"key": "hers"}})
+        self.ana.http.get(f"/console/v1/runs/{pasted.json()['run_id']}/events")
+        (sealed,) = self.ana.http.get("/console/v1/sealed").json()["sealed"]
         approval, grant, checkpoint = self._write_a_note()
         self.ids = {
             "session_id": sent["session_id"],
@@ -103,6 +107,7 @@ class Stage:
             "agent_id": agent["agent_id"],
             "token_id": self.ana.token_id,
             "secret_name": "crown-key",
+            "sealed_id": sealed["sealed_id"],
             "approval_id": approval,
             "grant_id": grant,
             "checkpoint_id": checkpoint,
@@ -144,6 +149,7 @@ class Stage:
                 "/console/v1/runs",
                 "/console/v1/agents",
                 "/console/v1/secrets",
+                "/console/v1/sealed",
                 "/console/v1/approvals",
                 "/console/v1/grants",
                 "/console/v1/files/checkpoints",
@@ -159,7 +165,7 @@ class Stage:
 
     def assert_silent(self, text: str, where: str) -> None:
         """Nothing of ana's, and nothing of the daemon's own, may be in an answer to ben."""
-        for hidden in (*self.ids.values(), SECRET, "user:ana", *self.own):
+        for hidden in (*self.ids.values(), SECRET, PASTED, "user:ana", *self.own):
             assert hidden not in text, f"{where} tells of {hidden}"
 
 

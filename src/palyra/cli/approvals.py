@@ -63,10 +63,15 @@ def list_approvals(invocation: Invocation, *, everything: bool = False) -> None:
 
 @approvals.command("show")
 @click.argument("approval")
+@click.option("--reveal", is_flag=True, help="Show the values that markers such as [sealed:…] stand for.")
 @click.pass_obj
-def show_approval(invocation: Invocation, approval: str) -> None:
+def show_approval(invocation: Invocation, approval: str, *, reveal: bool) -> None:
     """Show a question with all that would happen."""
-    _show(invocation, _ask(invocation, "GET", _answered_id(invocation, approval)))
+    approval_id = _answered_id(invocation, approval)
+    if reveal:
+        _show(invocation, _ask(invocation, "POST", approval_id, "/reveal", body={}))
+    else:
+        _show(invocation, _ask(invocation, "GET", approval_id))
 
 
 @approvals.command("allow")

@@ -23,6 +23,7 @@ from palyra.cli.follower import Follower
 from palyra.cli.scroll import Row, Scroll, print_rows
 from palyra.cli.slash import parse
 from palyra.core.errors import PalyraError
+from palyra.core.shapes import spans
 from palyra.gateway.client import Client
 
 PROMPT = "> "
@@ -226,4 +227,12 @@ def _history(path: Path) -> History:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError:
         return InMemoryHistory()
-    return FileHistory(str(path))
+    return _History(str(path))
+
+
+class _History(FileHistory):
+    """Keeps what was typed, but for what holds a secret: the daemon seals it, and this file would show it."""
+
+    def store_string(self, string: str) -> None:
+        if not any(span.is_sure for span in spans(string)):
+            super().store_string(string)

@@ -165,8 +165,9 @@ class Narrator:
                 self._voided, self._said = self._voided or self._said, False
                 if isinstance(event, ModelTurnVoided):
                     self._failed = printable_line(event.reason, width=REASON_WIDTH)
-            case RunAccepted(text=text, idempotency_key=key) | InputSteered(text=text, idempotency_key=key):
-                return [Heard(text)] if key not in self.own_keys else []
+            case RunAccepted(text=text, idempotency_key=key) | InputSteered(text=text, idempotency_key=key) as event:
+                heard: list[Piece] = [Heard(text)] if key not in self.own_keys else []
+                return [*heard, *_sealed(event, "in your message")]
             case _:
                 ended = ended_by(line)
                 return [ended] if ended is not None else self._tell_of_calls(line)
@@ -187,8 +188,9 @@ class Narrator:
                 return [self._step(call_id, Outcome.DENIED, reason)]
             case ToolStarted(call_id=call_id):
                 return [StepBegun(call_id, self._label(call_id))]
-            case ToolFinished(call_id=call_id, outcome=outcome, text=text):
-                return [self._step(call_id, outcome, text)]
+            case ToolFinished(call_id=call_id, outcome=outcome, text=text) as event:
+                where = f"in the result of {self._label(call_id)}"
+                return [self._step(call_id, outcome, text), *_sealed(event, where)]
             case ChildStarted(call_id=call_id, child_run_id=child):
                 label = self._label(call_id)
                 return [StepBegun(call_id, label), Note(f"({label}: waiting for run {child})")]
@@ -201,7 +203,8 @@ class Narrator:
             case BudgetWarned(overdrawn=overdrawn):
                 return [Note(f"(the budget {overdrawn.budget} {_overdrawn(overdrawn)})")]
             case ApprovalResolved(call_id=call_id, approval_id=approval_id) as answer:
-                return [Note(f"({self._label(call_id)}: {_answered(answer)})"), Settled(approval_id)]
+                note = Note(f"({self._label(call_id)}: {_answered(answer)})")
+                return [note, *_sealed(answer, "in your answer"), Settled(approval_id)]
             case LimitReached(limit=limit):
                 return [Note(f"(limit reached: {limit.value.replace('_', ' ')}; a last answer without tools follows)")]
             case SessionReset():
@@ -216,6 +219,28 @@ class Narrator:
     def _label(self, call_id: str) -> str:
         # A stream that begins in the middle of a run has not seen the proposal.
         return self._labels.get(call_id, "a tool")
+
+
+def _sealed(event: RunAccepted | InputSteered | ToolFinished | ApprovalResolved, where: str) -> list[Piece]:
+    """Tell that secrets were taken out of a text."""
+    told: list[Piece] = []
+    if event.sealed:
+        what, was, them = ("secret", "was", "it") if event.sealed == 1 else ("secrets", "were", "them")
+        told.append(
+            Note(
+                f"({event.sealed} {what} {where} {was} sealed in the vault; the model sees a marker instead."
+                f" `palyra secrets sealed` lists {them}.)"
+            )
+        )
+    if event.removed:
+        what, was = ("secret", "was") if event.removed == 1 else ("secrets", "were")
+        told.append(
+            Note(
+                f"({event.removed} {what} {where} {was} removed, because the vault could not keep"
+                f" {'it' if event.removed == 1 else 'them'}: `palyra doctor` says why.)"
+            )
+        )
+    return told
 
 
 def _answered(answer: ApprovalResolved) -> str:

@@ -8,8 +8,17 @@ from palyra.cli.agents import find_agent
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.output import date_time, show, show_json, table
 from palyra.cli.printable import printable_line
+from palyra.core.display import escape_line
 from palyra.core.errors import Invalid
-from palyra.core.secret import MAX_VALUE_BYTES, SecretRecord, SecretScope, check_name, check_scope, check_value
+from palyra.core.secret import (
+    MAX_VALUE_BYTES,
+    SealedRecord,
+    SecretRecord,
+    SecretScope,
+    check_name,
+    check_scope,
+    check_value,
+)
 
 USUAL = SecretScope()
 
@@ -25,6 +34,8 @@ def secrets(ctx: click.Context) -> None:
     """Keep, list and delete secrets; without a command, the list. Values go in and are never shown.
 
     A secret with a host is sent there by the agent's http.fetch, in a header that the model does not see.
+
+    Secrets that were found in messages and results are sealed: `palyra secrets sealed` lists them.
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_secrets)
@@ -99,6 +110,55 @@ def delete_secret(invocation: Invocation, name: str) -> None:
         show_json({"deleted": name})
     else:
         print(f"The secret {printable_line(name)} is gone.")
+
+
+@secrets.command("sealed")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000), help="How many to list.")
+@click.pass_obj
+def list_sealed(invocation: Invocation, *, limit: int) -> None:
+    """List secrets that were found in messages and results, with where each came from."""
+    found = invocation.client.secrets.sealed(limit=limit)
+    if invocation.json:
+        show_json({"sealed": found})
+    elif not found:
+        print("No secret was found in a message or a result.")
+    else:
+        rows = [[one.sealed_id, date_time(one.created_at), _sources(one)] for one in found]
+        show(table(["MARKER", "SINCE", "FROM"], rows, stretch=2))
+
+
+@secrets.command("reveal")
+@click.argument("marker")
+@click.pass_obj
+def reveal(invocation: Invocation, marker: str) -> None:
+    """Show the value that a marker stands for. MARKER is `[sealed:…]`, or its id."""
+    value = invocation.client.secrets.reveal(_marker_id(marker))
+    if invocation.json:
+        show_json({"value": value})
+    else:
+        show([escape_line(line) for line in value.splitlines()])
+
+
+@secrets.command("forget")
+@click.argument("marker")
+@click.pass_obj
+def forget(invocation: Invocation, marker: str) -> None:
+    """Delete the value that a marker stands for, for good. The marker stays, and stands for nothing."""
+    sealed_id = _marker_id(marker)
+    invocation.client.secrets.forget(sealed_id)
+    if invocation.json:
+        show_json({"forgotten": sealed_id})
+    else:
+        print(f"The value of {printable_line(sealed_id)} is gone.")
+
+
+def _marker_id(text: str) -> str:
+    return text.removeprefix("[sealed:").removesuffix("]")
+
+
+def _sources(record: SealedRecord) -> str:
+    told = [origin.partition(":")[2] if origin.startswith("file:") else origin for origin in record.origins]
+    return escape_line(", ".join("the call itself" if one.startswith("call:") else one for one in told))
 
 
 def _value(name: str, *, keep_newline: bool) -> bytes:

@@ -7,6 +7,7 @@ everybody else, and with an id that the vault does not know, it is plain text.
 import re
 from collections.abc import Callable
 
+from palyra.core.shapes import spans
 from palyra.core.tool import JsonObject
 
 ID_CHARS = 16
@@ -19,6 +20,13 @@ _MARKER = re.compile(rf"\[sealed:([a-z2-7]{{{ID_CHARS}}})\]")
 def marker(sealed_id: str) -> str:
     """Return the marker of a sealed value."""
     return f"[sealed:{sealed_id}]"
+
+
+def without_secrets(text: str) -> str:
+    """Return a short text of a person's, a title or a reason, without the secrets in it. Nothing keeps those."""
+    for span in reversed([span for span in spans(text) if span.is_sure]):
+        text = text[: span.start] + REMOVED + text[span.end :]
+    return text
 
 
 def markers_in(value: object) -> set[str]:

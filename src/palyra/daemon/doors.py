@@ -197,7 +197,7 @@ def build(
         *AdminRoutes(auth, status, metrics).operations(),
         *ConfigRoutes(lambda: settings.now, settings.reload).operations(),
         *JournalRoutes(engine, inspection).operations(),
-        *SecretRoutes(secrets).operations(),
+        *SecretRoutes(secrets, seals).operations(),
         *McpRoutes(mcp).operations(),
         *ProviderRoutes(providers, intake=intake).operations(),
         *TokenRoutes(auth, Tokens(engine, clock=clock, ids=ids)).operations(),
@@ -235,7 +235,7 @@ def build(
                 APPROVALS_SERVICE: ApprovalMethods(approvals, watch, intake=intake, patience=patience).handlers(
                     methods
                 ),
-                VAULT_SERVICE: SecretMethods(secrets).handlers(methods),
+                VAULT_SERVICE: SecretMethods(secrets, seals).handlers(methods),
                 STOP_SERVICE: StopMethods(stops).handlers(methods),
             },
             connections,

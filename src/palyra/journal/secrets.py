@@ -70,8 +70,12 @@ def of(conn: Connection, principal: PrincipalId) -> list[Sealed]:
 
 
 def keys(conn: Connection) -> dict[str, int]:
-    """Return how many secrets each key has sealed, by the id of the key."""
-    return {key_id: count for key_id, count in conn.fetch("SELECT key_id, COUNT(*) FROM secrets GROUP BY key_id")}
+    """Return how many values each key has sealed, stored ones and those found in texts, by the id of the key."""
+    rows = conn.fetch(
+        "SELECT key_id, COUNT(*) FROM (SELECT key_id FROM secrets UNION ALL SELECT key_id FROM sealed_values) k"
+        " GROUP BY key_id"
+    )
+    return {key_id: count for key_id, count in rows}
 
 
 def exist(conn: Connection) -> bool:

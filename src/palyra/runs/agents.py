@@ -14,6 +14,7 @@ from palyra.core.errors import Conflict, Invalid, NotFound, PalyraError
 from palyra.core.events import SessionAgentBound
 from palyra.core.ids import AgentId, IdSource, PrincipalId, SessionId, parse_ulid
 from palyra.core.limits import Limits
+from palyra.core.marker import without_secrets
 from palyra.core.message import clean_text
 from palyra.core.session import Session
 from palyra.journal import agents, runs, sessions
@@ -202,6 +203,11 @@ class Agents:
         clean_text(agent.instructions, what="instructions")
         if not agent.name.strip() or len(agent.name) > MAX_NAME_CHARS:
             raise AgentInvalid(f"An agent's name has 1 to {MAX_NAME_CHARS} characters; this one has {len(agent.name)}.")
+        if without_secrets(agent.instructions) != agent.instructions:
+            raise AgentInvalid(
+                "The instructions hold what looks like a secret, and would show it to the model in every turn. Leave it"
+                " out, and store it with `palyra secrets set NAME --host HOST`."
+            )
         if len(agent.instructions.encode()) > MAX_INSTRUCTIONS_BYTES:
             raise AgentInvalid("An agent's instructions have at most 32 KiB. Put long material into the workspace.")
         known = self._toolbox.catalog(None, who=agent.principal).names()

@@ -3,6 +3,8 @@
 import asyncio
 from datetime import datetime, timedelta
 
+from msgspec.structs import replace
+
 from palyra.core import labels
 from palyra.core.approval import Approval, Grant, Scope
 from palyra.core.clock import Clock, to_ms
@@ -76,6 +78,14 @@ class Approvals:
     async def get(self, principal: PrincipalId, approval_id: str) -> Approval:
         """Return an approval by its id, or an open one by its code."""
         return await self._engine.read(lambda conn: _in_full(conn, principal, approval_id))
+
+    async def reveal(self, principal: PrincipalId, approval_id: str) -> Approval:
+        """Return an approval as its owner may see it: with values in place of markers."""
+        asked = await self.get(principal, approval_id)
+        effect, texts = asked.effect, [asked.effect.summary, asked.effect.detail, asked.effect.command]
+        summary, detail, command = await self._seals.revealed(principal, texts)
+        effect = replace(effect, summary=summary, detail=detail, command=command)
+        return replace(asked, effect=effect, arguments=await self._seals.revealed(principal, asked.arguments))
 
     async def page(
         self, principal: PrincipalId, *, only_open: bool, before: tuple[int, str] | None, limit: int

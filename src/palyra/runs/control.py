@@ -6,6 +6,7 @@ from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import NotFound
 from palyra.core.events import CancelRequested, RunCancelled, RunEvent
 from palyra.core.ids import IdSource, PrincipalId, RunId, parse_ulid
+from palyra.core.marker import without_secrets
 from palyra.core.message import clean_text
 from palyra.core.run import TERMINAL, RunState
 from palyra.journal import runs
@@ -31,12 +32,12 @@ class Control:
     async def cancel(self, principal: PrincipalId, run_id: str, *, reason: str = "cancelled by its owner") -> Run:
         """Ask for the run to stop; one that nobody carries ends at once, one that has ended stays as it is."""
         wanted = RunId(parse_ulid(run_id, "run id"))
-        clean_text(reason, what="reason")
+        reason = without_secrets(clean_text(reason, what="reason")[:MAX_REASON_CHARS])
 
         def unit(conn: Connection) -> Run:
             if runs.get(conn, wanted, principal) is None:
                 raise RunNotFound
-            cancel(conn, wanted, actor=principal, reason=reason[:MAX_REASON_CHARS], clock=self._clock, ids=self._ids)
+            cancel(conn, wanted, actor=principal, reason=reason, clock=self._clock, ids=self._ids)
             run = runs.get(conn, wanted, principal)
             assert run is not None
             return run

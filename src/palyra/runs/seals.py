@@ -10,6 +10,7 @@ import hashlib
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -17,7 +18,7 @@ from palyra.core.clock import Clock, from_ms, to_ms
 from palyra.core.errors import NotFound, PalyraError
 from palyra.core.events import RunEvent
 from palyra.core.ids import PrincipalId, SessionId
-from palyra.core.marker import REMOVED, in_arguments, marker, markers_in, resolved
+from palyra.core.marker import REMOVED, in_arguments, in_texts, marker, markers_in, resolved
 from palyra.core.redact import replaced
 from palyra.core.secret import SealedRecord
 from palyra.core.shapes import spans
@@ -37,6 +38,8 @@ LONG_CHARS = 16 * 1024
 
 MESSAGE = "message"
 """The origin of what a person wrote."""
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -102,18 +105,26 @@ class Seals:
             self.used.add_sealed(one.principal, value, one.sealed_id)
         return opened
 
-    async def revealed(self, principal: PrincipalId, text: str) -> str:
-        """Return a text as its owner may see it, with values in place of markers."""
-        ids = markers_in(text)
-        opened = await self.open(principal, ids) if ids else {}
-        return resolved(text, lambda name: opened[name].value if name in opened else None)
+    async def revealed(self, principal: PrincipalId, value: T) -> T:
+        """Return a text, or a JSON value with texts in it, as its owner may see it: with values in place of markers."""
+        opened = await self._shown(principal, markers_in(value))
+        values = {name: one.value for name, one in opened.items()}
+        shown = in_texts(value, lambda text: resolved(text, values.get))
+        return cast("T", shown)
 
     async def reveal(self, principal: PrincipalId, sealed_id: str) -> str:
         """Return one value to its owner."""
-        opened = await self.open(principal, {sealed_id})
+        opened = await self._shown(principal, {sealed_id})
         if sealed_id not in opened:
             raise SealedNotFound
         return opened[sealed_id].value
+
+    async def _shown(self, principal: PrincipalId, ids: Collection[str]) -> dict[str, Opened]:
+        """Open values for a person's screen, and write down that this was done."""
+        opened = await self.open(principal, ids)
+        for sealed_id in sorted(opened):
+            log.info("the sealed secret %s was revealed to %s", sealed_id, principal)
+        return opened
 
     async def page(self, principal: PrincipalId, *, limit: int) -> list[SealedRecord]:
         """Return what of the principal's is sealed, the latest first, without the values."""

@@ -15,6 +15,7 @@ from palyra.core.events import (
     SessionUnarchived,
 )
 from palyra.core.ids import IdSource, PrincipalId, RunId, SessionId, parse_ulid
+from palyra.core.marker import without_secrets
 from palyra.core.message import clean_text
 from palyra.core.session import (
     MAX_KEY_CHARS,
@@ -155,6 +156,7 @@ class Sessions:
         title = clean_text(title, what="title").strip()
         if not title or len(title) > MAX_TITLE_CHARS:
             raise SessionNameInvalid(f"A title has 1 to {MAX_TITLE_CHARS} characters; this one has {len(title)}.")
+        title = without_secrets(title)
 
         def change(conn: Connection, book: Book, session: Session, at: datetime) -> None:
             book.note(SessionRenamed(at=at, actor=principal, title=title))

@@ -18,6 +18,7 @@ from typing import Protocol
 from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import Conflict, Denied, NotFound, PalyraError, Unavailable
 from palyra.core.ids import IdSource, PrincipalId, RunId, SessionId
+from palyra.core.marker import without_secrets
 from palyra.core.message import mend_text
 from palyra.core.stop import MAX_STOP_REASON_CHARS, Stop
 from palyra.journal import agents, runs, stops
@@ -172,7 +173,7 @@ class Stops:
             by=by,
             at=self._clock.now(),
             # The brake is not refused for its words.
-            reason=mend_text(reason).strip()[:MAX_STOP_REASON_CHARS],
+            reason=without_secrets(mend_text(reason).strip()[:MAX_STOP_REASON_CHARS]),
         )
         stop, active = await self._engine.write(lambda conn: _halt(conn, fresh))
         log.warning("%s", stop.told, extra={"stop_id": stop.stop_id})
@@ -280,7 +281,7 @@ class Stops:
     def _look_for_file(self) -> None:
         text = self._file.text()
         if text is not None and self._by_file is None:
-            reason = " ".join(mend_text(text).split())[:MAX_STOP_REASON_CHARS]
+            reason = without_secrets(" ".join(mend_text(text).split())[:MAX_STOP_REASON_CHARS])
             self._by_file = Stop(
                 stop_id=self._ids.new(), principal=None, by=BY_FILE, at=self._clock.now(), reason=reason
             )

@@ -42,6 +42,7 @@ class ApprovalMethods:
         return {
             "ListApprovals": methods.unary(self.list_approvals, pb.ListApprovalsRequest),
             "GetApproval": methods.unary(self.get_approval, pb.GetApprovalRequest),
+            "RevealApproval": methods.unary(self.reveal_approval, pb.RevealApprovalRequest, need="write"),
             "ResolveApproval": methods.unary(self.resolve_approval, pb.ResolveApprovalRequest, need="write"),
             "ReissueApproval": methods.unary(self.reissue_approval, pb.ReissueApprovalRequest, need="write"),
             "WatchApprovals": methods.stream(self.watch_approvals, pb.WatchApprovalsRequest),
@@ -59,6 +60,11 @@ class ApprovalMethods:
 
     async def get_approval(self, asked: pb.GetApprovalRequest, principal: PrincipalId) -> pb.GetApprovalResponse:
         return pb.GetApprovalResponse(approval=_approval(await self._doors.get(principal, asked.approval_id)))
+
+    async def reveal_approval(
+        self, asked: pb.RevealApprovalRequest, principal: PrincipalId
+    ) -> pb.RevealApprovalResponse:
+        return pb.RevealApprovalResponse(approval=_approval(await self._doors.reveal(principal, asked.approval_id)))
 
     async def resolve_approval(
         self, asked: pb.ResolveApprovalRequest, principal: PrincipalId

@@ -80,6 +80,8 @@ def from_accepted(accepted: Accepted) -> pb.Accepted:
         queued=accepted.queued,
         waiting_for=accepted.waiting_for or "",
         repeated=accepted.repeated,
+        sealed=accepted.sealed,
+        removed=accepted.removed,
     )
 
 
@@ -92,6 +94,8 @@ def to_accepted(accepted: pb.Accepted) -> Accepted:
         queued=accepted.queued,
         waiting_for=accepted.waiting_for or None,
         repeated=accepted.repeated,
+        sealed=accepted.sealed,
+        removed=accepted.removed,
     )
 
 

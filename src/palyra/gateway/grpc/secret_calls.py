@@ -1,9 +1,9 @@
-"""What a program may ask of the vault at the gRPC door: values in, records out."""
+"""What a program may ask of the vault over gRPC."""
 
 from datetime import UTC
 
 from palyra.core.ids import AgentId, PrincipalId
-from palyra.core.secret import SecretRecord, SecretScope, check_name
+from palyra.core.secret import SealedRecord, SecretRecord, SecretScope, check_name
 from palyra.gateway.grpc.calls import GrpcCalls
 from palyra.gateway.grpc.pb import vault_pb2 as pb
 
@@ -31,6 +31,28 @@ class SecretCalls:
         """Forget a secret."""
         request = pb.DeleteSecretRequest(secret_name=check_name(name))
         self._ask("VaultService/DeleteSecret", request, pb.DeleteSecretResponse)
+
+    def sealed(self, *, limit: int) -> tuple[SealedRecord, ...]:
+        """Return the secrets that were found in texts, the latest first, without their values."""
+        answer = self._ask("VaultService/ListSealed", pb.ListSealedRequest(limit=limit), pb.ListSealedResponse)
+        return tuple(
+            SealedRecord(
+                sealed_id=one.sealed_id,
+                origins=tuple(one.origins),
+                created_at=one.created_at.ToDatetime(tzinfo=UTC),
+            )
+            for one in answer.sealed
+        )
+
+    def reveal(self, sealed_id: str) -> str:
+        """Return the value that a marker stands for."""
+        request = pb.RevealSealedRequest(sealed_id=sealed_id)
+        return self._ask("VaultService/RevealSealed", request, pb.RevealSealedResponse).value
+
+    def forget(self, sealed_id: str) -> None:
+        """Delete the value that a marker stands for."""
+        request = pb.ForgetSealedRequest(sealed_id=sealed_id)
+        self._ask("VaultService/ForgetSealed", request, pb.ForgetSealedResponse)
 
 
 def _record(secret: pb.Secret) -> SecretRecord:

@@ -1,25 +1,31 @@
-"""The vault over gRPC: values go in and never come out."""
+"""The vault over gRPC. What was stored never comes out; what was sealed in a text is revealed to its owner alone."""
 
 from palyra.core.ids import AgentId, PrincipalId
-from palyra.core.secret import SecretRecord, SecretScope
+from palyra.core.secret import SealedRecord, SecretRecord, SecretScope
 from palyra.gateway.grpc.pb import vault_pb2 as pb
 from palyra.gateway.grpc.serving import Handler, Methods
+from palyra.runs.seals import Seals
 from palyra.runs.secrets import Secrets
 
+LISTED, MAX_LISTED = 50, 1000
 SERVICE = pb.DESCRIPTOR.services_by_name["VaultService"].full_name
 
 
 class SecretMethods:
     """The methods that concern secrets."""
 
-    def __init__(self, doors: Secrets) -> None:
+    def __init__(self, doors: Secrets, seals: Seals) -> None:
         self._doors = doors
+        self._seals = seals
 
     def handlers(self, methods: Methods) -> dict[str, Handler]:
         return {
             "SetSecret": methods.unary(self.set_secret, pb.SetSecretRequest, need="write"),
             "ListSecrets": methods.unary(self.list_secrets, pb.ListSecretsRequest),
             "DeleteSecret": methods.unary(self.delete_secret, pb.DeleteSecretRequest, need="write"),
+            "ListSealed": methods.unary(self.list_sealed, pb.ListSealedRequest),
+            "RevealSealed": methods.unary(self.reveal_sealed, pb.RevealSealedRequest, need="write"),
+            "ForgetSealed": methods.unary(self.forget_sealed, pb.ForgetSealedRequest, need="write"),
         }
 
     async def set_secret(self, asked: pb.SetSecretRequest, principal: PrincipalId) -> pb.SetSecretResponse:
@@ -33,6 +39,17 @@ class SecretMethods:
         await self._doors.delete(principal, asked.secret_name)
         return pb.DeleteSecretResponse()
 
+    async def list_sealed(self, asked: pb.ListSealedRequest, principal: PrincipalId) -> pb.ListSealedResponse:
+        limit = min(asked.limit, MAX_LISTED) if asked.limit > 0 else LISTED
+        return pb.ListSealedResponse(sealed=map(_sealed, await self._seals.page(principal, limit=limit)))
+
+    async def reveal_sealed(self, asked: pb.RevealSealedRequest, principal: PrincipalId) -> pb.RevealSealedResponse:
+        return pb.RevealSealedResponse(value=await self._seals.reveal(principal, asked.sealed_id))
+
+    async def forget_sealed(self, asked: pb.ForgetSealedRequest, principal: PrincipalId) -> pb.ForgetSealedResponse:
+        await self._seals.forget(principal, asked.sealed_id)
+        return pb.ForgetSealedResponse()
+
 
 def _scope(scope: pb.SecretScope) -> SecretScope:
     usual = SecretScope()
@@ -43,6 +60,10 @@ def _scope(scope: pb.SecretScope) -> SecretScope:
         agents=tuple(map(AgentId, scope.agents)),
         tools=tuple(scope.tools),
     )
+
+
+def _sealed(record: SealedRecord) -> pb.Sealed:
+    return pb.Sealed(sealed_id=record.sealed_id, origins=record.origins, created_at=record.created_at)
 
 
 def _secret(record: SecretRecord) -> pb.Secret:

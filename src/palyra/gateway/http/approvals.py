@@ -19,6 +19,7 @@ from palyra.gateway.cursor import from_approval, to_position
 from palyra.gateway.export import chained
 from palyra.gateway.http.download import Download
 from palyra.gateway.http.operation import CURSOR, LIMIT, Operation, Query
+from palyra.gateway.http.secrets import RevealRequest
 from palyra.gateway.http.wire import MAX_PAGE, body, number, reply
 from palyra.gateway.streams import Streams
 from palyra.policy.patterns import MAX_PATTERN_CHARS
@@ -100,6 +101,15 @@ class ApprovalRoutes:
             Operation("GET", one, self.show, "Show an approval.", answer=ApprovalAnswer),
             Operation(
                 "POST",
+                f"{one}/reveal",
+                self.reveal,
+                "Show an approval with values in place of markers of sealed secrets.",
+                need="write",
+                body=RevealRequest,
+                answer=ApprovalAnswer,
+            ),
+            Operation(
+                "POST",
                 f"{one}/resolve",
                 self.resolve,
                 "Answer a question.",
@@ -140,6 +150,12 @@ class ApprovalRoutes:
         )
         last = from_approval(found[-1]) if len(found) == limit else None
         return reply(ApprovalsPage(approvals=found, next_cursor=last))
+
+    async def reveal(self, request: Request, principal: PrincipalId) -> Response:
+        """Show one to its owner, with values in place of markers."""
+        await body(request, RevealRequest)
+        found = await self._approvals.reveal(principal, request.path_params["approval_id"])
+        return reply(ApprovalAnswer(approval=found))
 
     async def show(self, request: Request, principal: PrincipalId) -> Response:
         """Show one approval."""

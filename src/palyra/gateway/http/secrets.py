@@ -1,4 +1,4 @@
-"""The vault over HTTP: values go in and never come out."""
+"""The vault over HTTP. What was stored never comes out; what was sealed in a text is revealed to its owner alone."""
 
 import base64
 import binascii
@@ -9,9 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from palyra.core.ids import PrincipalId
-from palyra.core.secret import SecretRecord, SecretScope, SecretValueInvalid
-from palyra.gateway.http.operation import Operation
-from palyra.gateway.http.wire import body, reply
+from palyra.core.secret import SealedRecord, SecretRecord, SecretScope, SecretValueInvalid
+from palyra.gateway.http.operation import LIMIT, Operation
+from palyra.gateway.http.wire import MAX_PAGE, body, number, reply
+from palyra.runs.seals import Seals
 from palyra.runs.secrets import Secrets
 
 
@@ -41,20 +42,62 @@ class SecretAnswer(Struct, frozen=True, kw_only=True):
     secret: SecretRecord
 
 
-class SecretRoutes:
-    """The operations that concern secrets. None of them returns a value."""
+class SealedAnswer(Struct, frozen=True, kw_only=True):
+    """Secrets that were found in texts, the latest first, without their values."""
 
-    def __init__(self, secrets: Secrets) -> None:
+    sealed: list[SealedRecord]
+
+
+class RevealRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A value is to be shown."""
+
+
+class RevealedAnswer(Struct, frozen=True, kw_only=True):
+    """A value that a marker stands for."""
+
+    value: str
+
+
+class SecretRoutes:
+    """The operations that concern secrets. One returns a value: that of a marker, to the principal who brought it."""
+
+    def __init__(self, secrets: Secrets, seals: Seals) -> None:
         self._secrets = secrets
+        self._seals = seals
 
     def operations(self) -> list[Operation]:
-        every = "/console/v1/secrets"
+        every, sealed = "/console/v1/secrets", "/console/v1/sealed"
         return [
             Operation("GET", every, self.index, "List secrets, without their values.", answer=SecretsAnswer),
             Operation(
                 "POST", every, self.keep, "Keep a secret.", need="write", body=SecretRequest, answer=SecretAnswer
             ),
             Operation("DELETE", f"{every}/{{secret_name}}", self.delete, "Forget a secret.", need="write", status=204),
+            Operation(
+                "GET",
+                sealed,
+                self.sealed,
+                "List secrets that were found in texts, without their values.",
+                query=(LIMIT,),
+                answer=SealedAnswer,
+            ),
+            Operation(
+                "POST",
+                f"{sealed}/{{sealed_id}}/reveal",
+                self.reveal,
+                "Show the value that a marker stands for.",
+                need="write",
+                body=RevealRequest,
+                answer=RevealedAnswer,
+            ),
+            Operation(
+                "DELETE",
+                f"{sealed}/{{sealed_id}}",
+                self.forget,
+                "Delete the value that a marker stands for, for good.",
+                need="write",
+                status=204,
+            ),
         ]
 
     async def index(self, request: Request, principal: PrincipalId) -> Response:
@@ -69,6 +112,18 @@ class SecretRoutes:
 
     async def delete(self, request: Request, principal: PrincipalId) -> Response:
         await self._secrets.delete(principal, request.path_params["secret_name"])
+        return Response(status_code=204)
+
+    async def sealed(self, request: Request, principal: PrincipalId) -> Response:
+        limit = number(request, "limit", default=50, most=MAX_PAGE)
+        return reply(SealedAnswer(sealed=await self._seals.page(principal, limit=limit)))
+
+    async def reveal(self, request: Request, principal: PrincipalId) -> Response:
+        await body(request, RevealRequest)
+        return reply(RevealedAnswer(value=await self._seals.reveal(principal, request.path_params["sealed_id"])))
+
+    async def forget(self, request: Request, principal: PrincipalId) -> Response:
+        await self._seals.forget(principal, request.path_params["sealed_id"])
         return Response(status_code=204)
 
 

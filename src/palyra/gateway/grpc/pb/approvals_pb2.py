@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19palyra/v1/approvals.proto\x12\tpalyra.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x99\x01\n\x06\x45\x66\x66\x65\x63t\x12\x0c\n\x04risk\x18\x01 \x01(\t\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\r\n\x05paths\x18\x04 \x03(\t\x12\r\n\x05hosts\x18\x05 \x03(\t\x12\x0f\n\x07\x63ommand\x18\x06 \x01(\t\x12\x0c\n\x04kind\x18\x07 \x01(\t\x12\x13\n\x0b\x63redentials\x18\x08 \x03(\t\x12\x0e\n\x06\x61\x63\x63\x65ss\x18\t \x01(\t\"\x8e\x04\n\x08\x41pproval\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12\x11\n\tprincipal\x18\x02 \x01(\t\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x05 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x06 \x01(\t\x12\x0c\n\x04tool\x18\x07 \x01(\t\x12\x11\n\targuments\x18\x08 \x01(\x0c\x12!\n\x06\x65\x66\x66\x65\x63t\x18\t \x01(\x0b\x32\x11.palyra.v1.Effect\x12\x0e\n\x06reason\x18\n \x01(\t\x12\x10\n\x08policies\x18\x0b \x03(\t\x12\x13\n\x0bpolicy_hash\x18\x0c \x01(\t\x12\x0e\n\x06labels\x18\r \x03(\t\x12,\n\x08\x61sked_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x64\x65\x63ision\x18\x10 \x01(\t\x12\r\n\x05scope\x18\x11 \x01(\t\x12/\n\x0b\x61nswered_at\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x61nswered_by\x18\x13 \x01(\t\x12\x0e\n\x06\x61nswer\x18\x14 \x01(\t\x12\x13\n\x0breissued_as\x18\x15 \x01(\t\x12\r\n\x05given\x18\x16 \x01(\x0c\x12\x0f\n\x07pattern\x18\x17 \x01(\t\"H\n\x14ListApprovalsRequest\x12\x11\n\tonly_open\x18\x01 \x01(\x08\x12\r\n\x05limit\x18\x02 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x03 \x01(\t\"T\n\x15ListApprovalsResponse\x12&\n\tapprovals\x18\x01 \x03(\x0b\x32\x13.palyra.v1.Approval\x12\x13\n\x0bnext_cursor\x18\x02 \x01(\t\")\n\x12GetApprovalRequest\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\"<\n\x13GetApprovalResponse\x12%\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x13.palyra.v1.Approval\"\x94\x01\n\x16ResolveApprovalRequest\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12\r\n\x05\x61llow\x18\x02 \x01(\x08\x12\r\n\x05scope\x18\x03 \x01(\t\x12\x13\n\x0bttl_seconds\x18\x04 \x01(\x03\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x11\n\targuments\x18\x06 \x01(\x0c\x12\x0f\n\x07pattern\x18\x07 \x01(\t\"@\n\x17ResolveApprovalResponse\x12%\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x13.palyra.v1.Approval\"-\n\x16ReissueApprovalRequest\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\"\x87\x01\n\x17ReissueApprovalResponse\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x11\n\tafter_seq\x18\x03 \x01(\x03\x12\x0e\n\x06queued\x18\x04 \x01(\x08\x12\x13\n\x0bwaiting_for\x18\x05 \x01(\t\x12\x10\n\x08repeated\x18\x06 \x01(\x08\"\x17\n\x15WatchApprovalsRequest\"@\n\x16WatchApprovalsResponse\x12&\n\tapprovals\x18\x01 \x03(\x0b\x32\x13.palyra.v1.Approval\"\x18\n\x16\x45xportApprovalsRequest\"(\n\x17\x45xportApprovalsResponse\x12\r\n\x05lines\x18\x01 \x01(\x0c\"\xb1\x02\n\x05Grant\x12\x10\n\x08grant_id\x18\x01 \x01(\t\x12\x11\n\tprincipal\x18\x02 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x03 \x01(\t\x12\x0c\n\x04tool\x18\x04 \x01(\t\x12\x0c\n\x04kind\x18\x05 \x01(\t\x12\x13\n\x0bpolicy_hash\x18\x06 \x01(\t\x12\r\n\x05label\x18\x07 \x01(\t\x12\r\n\x05scope\x18\x08 \x01(\t\x12\x12\n\nsession_id\x18\t \x01(\t\x12.\n\ngranted_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nrevoked_at\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\"\n\x11ListGrantsRequest\x12\r\n\x05limit\x18\x01 \x01(\x05\"6\n\x12ListGrantsResponse\x12 \n\x06grants\x18\x01 \x03(\x0b\x32\x10.palyra.v1.Grant\"&\n\x12RevokeGrantRequest\x12\x10\n\x08grant_id\x18\x01 \x01(\t\"6\n\x13RevokeGrantResponse\x12\x1f\n\x05grant\x18\x01 \x01(\x0b\x32\x10.palyra.v1.Grant2\xb6\x05\n\x10\x41pprovalsService\x12R\n\rListApprovals\x12\x1f.palyra.v1.ListApprovalsRequest\x1a .palyra.v1.ListApprovalsResponse\x12L\n\x0bGetApproval\x12\x1d.palyra.v1.GetApprovalRequest\x1a\x1e.palyra.v1.GetApprovalResponse\x12X\n\x0fResolveApproval\x12!.palyra.v1.ResolveApprovalRequest\x1a\".palyra.v1.ResolveApprovalResponse\x12X\n\x0fReissueApproval\x12!.palyra.v1.ReissueApprovalRequest\x1a\".palyra.v1.ReissueApprovalResponse\x12W\n\x0eWatchApprovals\x12 .palyra.v1.WatchApprovalsRequest\x1a!.palyra.v1.WatchApprovalsResponse0\x01\x12Z\n\x0f\x45xportApprovals\x12!.palyra.v1.ExportApprovalsRequest\x1a\".palyra.v1.ExportApprovalsResponse0\x01\x12I\n\nListGrants\x12\x1c.palyra.v1.ListGrantsRequest\x1a\x1d.palyra.v1.ListGrantsResponse\x12L\n\x0bRevokeGrant\x12\x1d.palyra.v1.RevokeGrantRequest\x1a\x1e.palyra.v1.RevokeGrantResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19palyra/v1/approvals.proto\x12\tpalyra.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x99\x01\n\x06\x45\x66\x66\x65\x63t\x12\x0c\n\x04risk\x18\x01 \x01(\t\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\r\n\x05paths\x18\x04 \x03(\t\x12\r\n\x05hosts\x18\x05 \x03(\t\x12\x0f\n\x07\x63ommand\x18\x06 \x01(\t\x12\x0c\n\x04kind\x18\x07 \x01(\t\x12\x13\n\x0b\x63redentials\x18\x08 \x03(\t\x12\x0e\n\x06\x61\x63\x63\x65ss\x18\t \x01(\t\"\x8e\x04\n\x08\x41pproval\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12\x11\n\tprincipal\x18\x02 \x01(\t\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x05 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x06 \x01(\t\x12\x0c\n\x04tool\x18\x07 \x01(\t\x12\x11\n\targuments\x18\x08 \x01(\x0c\x12!\n\x06\x65\x66\x66\x65\x63t\x18\t \x01(\x0b\x32\x11.palyra.v1.Effect\x12\x0e\n\x06reason\x18\n \x01(\t\x12\x10\n\x08policies\x18\x0b \x03(\t\x12\x13\n\x0bpolicy_hash\x18\x0c \x01(\t\x12\x0e\n\x06labels\x18\r \x03(\t\x12,\n\x08\x61sked_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x64\x65\x63ision\x18\x10 \x01(\t\x12\r\n\x05scope\x18\x11 \x01(\t\x12/\n\x0b\x61nswered_at\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x61nswered_by\x18\x13 \x01(\t\x12\x0e\n\x06\x61nswer\x18\x14 \x01(\t\x12\x13\n\x0breissued_as\x18\x15 \x01(\t\x12\r\n\x05given\x18\x16 \x01(\x0c\x12\x0f\n\x07pattern\x18\x17 \x01(\t\"H\n\x14ListApprovalsRequest\x12\x11\n\tonly_open\x18\x01 \x01(\x08\x12\r\n\x05limit\x18\x02 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x03 \x01(\t\"T\n\x15ListApprovalsResponse\x12&\n\tapprovals\x18\x01 \x03(\x0b\x32\x13.palyra.v1.Approval\x12\x13\n\x0bnext_cursor\x18\x02 \x01(\t\")\n\x12GetApprovalRequest\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\"<\n\x13GetApprovalResponse\x12%\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x13.palyra.v1.Approval\",\n\x15RevealApprovalRequest\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\"?\n\x16RevealApprovalResponse\x12%\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x13.palyra.v1.Approval\"\x94\x01\n\x16ResolveApprovalRequest\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12\r\n\x05\x61llow\x18\x02 \x01(\x08\x12\r\n\x05scope\x18\x03 \x01(\t\x12\x13\n\x0bttl_seconds\x18\x04 \x01(\x03\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x11\n\targuments\x18\x06 \x01(\x0c\x12\x0f\n\x07pattern\x18\x07 \x01(\t\"@\n\x17ResolveApprovalResponse\x12%\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x13.palyra.v1.Approval\"-\n\x16ReissueApprovalRequest\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\"\x87\x01\n\x17ReissueApprovalResponse\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x11\n\tafter_seq\x18\x03 \x01(\x03\x12\x0e\n\x06queued\x18\x04 \x01(\x08\x12\x13\n\x0bwaiting_for\x18\x05 \x01(\t\x12\x10\n\x08repeated\x18\x06 \x01(\x08\"\x17\n\x15WatchApprovalsRequest\"@\n\x16WatchApprovalsResponse\x12&\n\tapprovals\x18\x01 \x03(\x0b\x32\x13.palyra.v1.Approval\"\x18\n\x16\x45xportApprovalsRequest\"(\n\x17\x45xportApprovalsResponse\x12\r\n\x05lines\x18\x01 \x01(\x0c\"\xb1\x02\n\x05Grant\x12\x10\n\x08grant_id\x18\x01 \x01(\t\x12\x11\n\tprincipal\x18\x02 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x03 \x01(\t\x12\x0c\n\x04tool\x18\x04 \x01(\t\x12\x0c\n\x04kind\x18\x05 \x01(\t\x12\x13\n\x0bpolicy_hash\x18\x06 \x01(\t\x12\r\n\x05label\x18\x07 \x01(\t\x12\r\n\x05scope\x18\x08 \x01(\t\x12\x12\n\nsession_id\x18\t \x01(\t\x12.\n\ngranted_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nrevoked_at\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\"\n\x11ListGrantsRequest\x12\r\n\x05limit\x18\x01 \x01(\x05\"6\n\x12ListGrantsResponse\x12 \n\x06grants\x18\x01 \x03(\x0b\x32\x10.palyra.v1.Grant\"&\n\x12RevokeGrantRequest\x12\x10\n\x08grant_id\x18\x01 \x01(\t\"6\n\x13RevokeGrantResponse\x12\x1f\n\x05grant\x18\x01 \x01(\x0b\x32\x10.palyra.v1.Grant2\x8d\x06\n\x10\x41pprovalsService\x12R\n\rListApprovals\x12\x1f.palyra.v1.ListApprovalsRequest\x1a .palyra.v1.ListApprovalsResponse\x12L\n\x0bGetApproval\x12\x1d.palyra.v1.GetApprovalRequest\x1a\x1e.palyra.v1.GetApprovalResponse\x12U\n\x0eRevealApproval\x12 .palyra.v1.RevealApprovalRequest\x1a!.palyra.v1.RevealApprovalResponse\x12X\n\x0fResolveApproval\x12!.palyra.v1.ResolveApprovalRequest\x1a\".palyra.v1.ResolveApprovalResponse\x12X\n\x0fReissueApproval\x12!.palyra.v1.ReissueApprovalRequest\x1a\".palyra.v1.ReissueApprovalResponse\x12W\n\x0eWatchApprovals\x12 .palyra.v1.WatchApprovalsRequest\x1a!.palyra.v1.WatchApprovalsResponse0\x01\x12Z\n\x0f\x45xportApprovals\x12!.palyra.v1.ExportApprovalsRequest\x1a\".palyra.v1.ExportApprovalsResponse0\x01\x12I\n\nListGrants\x12\x1c.palyra.v1.ListGrantsRequest\x1a\x1d.palyra.v1.ListGrantsResponse\x12L\n\x0bRevokeGrant\x12\x1d.palyra.v1.RevokeGrantRequest\x1a\x1e.palyra.v1.RevokeGrantResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,32 +44,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETAPPROVALREQUEST']._serialized_end=959
   _globals['_GETAPPROVALRESPONSE']._serialized_start=961
   _globals['_GETAPPROVALRESPONSE']._serialized_end=1021
-  _globals['_RESOLVEAPPROVALREQUEST']._serialized_start=1024
-  _globals['_RESOLVEAPPROVALREQUEST']._serialized_end=1172
-  _globals['_RESOLVEAPPROVALRESPONSE']._serialized_start=1174
-  _globals['_RESOLVEAPPROVALRESPONSE']._serialized_end=1238
-  _globals['_REISSUEAPPROVALREQUEST']._serialized_start=1240
-  _globals['_REISSUEAPPROVALREQUEST']._serialized_end=1285
-  _globals['_REISSUEAPPROVALRESPONSE']._serialized_start=1288
-  _globals['_REISSUEAPPROVALRESPONSE']._serialized_end=1423
-  _globals['_WATCHAPPROVALSREQUEST']._serialized_start=1425
-  _globals['_WATCHAPPROVALSREQUEST']._serialized_end=1448
-  _globals['_WATCHAPPROVALSRESPONSE']._serialized_start=1450
-  _globals['_WATCHAPPROVALSRESPONSE']._serialized_end=1514
-  _globals['_EXPORTAPPROVALSREQUEST']._serialized_start=1516
-  _globals['_EXPORTAPPROVALSREQUEST']._serialized_end=1540
-  _globals['_EXPORTAPPROVALSRESPONSE']._serialized_start=1542
-  _globals['_EXPORTAPPROVALSRESPONSE']._serialized_end=1582
-  _globals['_GRANT']._serialized_start=1585
-  _globals['_GRANT']._serialized_end=1890
-  _globals['_LISTGRANTSREQUEST']._serialized_start=1892
-  _globals['_LISTGRANTSREQUEST']._serialized_end=1926
-  _globals['_LISTGRANTSRESPONSE']._serialized_start=1928
-  _globals['_LISTGRANTSRESPONSE']._serialized_end=1982
-  _globals['_REVOKEGRANTREQUEST']._serialized_start=1984
-  _globals['_REVOKEGRANTREQUEST']._serialized_end=2022
-  _globals['_REVOKEGRANTRESPONSE']._serialized_start=2024
-  _globals['_REVOKEGRANTRESPONSE']._serialized_end=2078
-  _globals['_APPROVALSSERVICE']._serialized_start=2081
-  _globals['_APPROVALSSERVICE']._serialized_end=2775
+  _globals['_REVEALAPPROVALREQUEST']._serialized_start=1023
+  _globals['_REVEALAPPROVALREQUEST']._serialized_end=1067
+  _globals['_REVEALAPPROVALRESPONSE']._serialized_start=1069
+  _globals['_REVEALAPPROVALRESPONSE']._serialized_end=1132
+  _globals['_RESOLVEAPPROVALREQUEST']._serialized_start=1135
+  _globals['_RESOLVEAPPROVALREQUEST']._serialized_end=1283
+  _globals['_RESOLVEAPPROVALRESPONSE']._serialized_start=1285
+  _globals['_RESOLVEAPPROVALRESPONSE']._serialized_end=1349
+  _globals['_REISSUEAPPROVALREQUEST']._serialized_start=1351
+  _globals['_REISSUEAPPROVALREQUEST']._serialized_end=1396
+  _globals['_REISSUEAPPROVALRESPONSE']._serialized_start=1399
+  _globals['_REISSUEAPPROVALRESPONSE']._serialized_end=1534
+  _globals['_WATCHAPPROVALSREQUEST']._serialized_start=1536
+  _globals['_WATCHAPPROVALSREQUEST']._serialized_end=1559
+  _globals['_WATCHAPPROVALSRESPONSE']._serialized_start=1561
+  _globals['_WATCHAPPROVALSRESPONSE']._serialized_end=1625
+  _globals['_EXPORTAPPROVALSREQUEST']._serialized_start=1627
+  _globals['_EXPORTAPPROVALSREQUEST']._serialized_end=1651
+  _globals['_EXPORTAPPROVALSRESPONSE']._serialized_start=1653
+  _globals['_EXPORTAPPROVALSRESPONSE']._serialized_end=1693
+  _globals['_GRANT']._serialized_start=1696
+  _globals['_GRANT']._serialized_end=2001
+  _globals['_LISTGRANTSREQUEST']._serialized_start=2003
+  _globals['_LISTGRANTSREQUEST']._serialized_end=2037
+  _globals['_LISTGRANTSRESPONSE']._serialized_start=2039
+  _globals['_LISTGRANTSRESPONSE']._serialized_end=2093
+  _globals['_REVOKEGRANTREQUEST']._serialized_start=2095
+  _globals['_REVOKEGRANTREQUEST']._serialized_end=2133
+  _globals['_REVOKEGRANTRESPONSE']._serialized_start=2135
+  _globals['_REVOKEGRANTRESPONSE']._serialized_end=2189
+  _globals['_APPROVALSSERVICE']._serialized_start=2192
+  _globals['_APPROVALSSERVICE']._serialized_end=2973
 # @@protoc_insertion_point(module_scope)

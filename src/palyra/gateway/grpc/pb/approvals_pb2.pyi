@@ -111,6 +111,18 @@ class GetApprovalResponse(_message.Message):
     approval: Approval
     def __init__(self, approval: _Optional[_Union[Approval, _Mapping]] = ...) -> None: ...
 
+class RevealApprovalRequest(_message.Message):
+    __slots__ = ("approval_id",)
+    APPROVAL_ID_FIELD_NUMBER: _ClassVar[int]
+    approval_id: str
+    def __init__(self, approval_id: _Optional[str] = ...) -> None: ...
+
+class RevealApprovalResponse(_message.Message):
+    __slots__ = ("approval",)
+    APPROVAL_FIELD_NUMBER: _ClassVar[int]
+    approval: Approval
+    def __init__(self, approval: _Optional[_Union[Approval, _Mapping]] = ...) -> None: ...
+
 class ResolveApprovalRequest(_message.Message):
     __slots__ = ("approval_id", "allow", "scope", "ttl_seconds", "reason", "arguments", "pattern")
     APPROVAL_ID_FIELD_NUMBER: _ClassVar[int]

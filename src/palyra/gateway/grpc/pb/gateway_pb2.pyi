@@ -74,7 +74,7 @@ class InboundMessage(_message.Message):
     def __init__(self, text: _Optional[str] = ..., session: _Optional[_Union[SessionRef, _Mapping]] = ..., mode: _Optional[_Union[Mode, str]] = ..., idempotency_key: _Optional[str] = ..., model: _Optional[str] = ..., task: _Optional[str] = ...) -> None: ...
 
 class Accepted(_message.Message):
-    __slots__ = ("run_id", "session_id", "after_seq", "steered", "queued", "waiting_for", "repeated")
+    __slots__ = ("run_id", "session_id", "after_seq", "steered", "queued", "waiting_for", "repeated", "sealed", "removed")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     AFTER_SEQ_FIELD_NUMBER: _ClassVar[int]
@@ -82,6 +82,8 @@ class Accepted(_message.Message):
     QUEUED_FIELD_NUMBER: _ClassVar[int]
     WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
     REPEATED_FIELD_NUMBER: _ClassVar[int]
+    SEALED_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     session_id: str
     after_seq: int
@@ -89,7 +91,9 @@ class Accepted(_message.Message):
     queued: bool
     waiting_for: str
     repeated: bool
-    def __init__(self, run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., after_seq: _Optional[int] = ..., steered: _Optional[bool] = ..., queued: _Optional[bool] = ..., waiting_for: _Optional[str] = ..., repeated: _Optional[bool] = ...) -> None: ...
+    sealed: int
+    removed: int
+    def __init__(self, run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., after_seq: _Optional[int] = ..., steered: _Optional[bool] = ..., queued: _Optional[bool] = ..., waiting_for: _Optional[str] = ..., repeated: _Optional[bool] = ..., sealed: _Optional[int] = ..., removed: _Optional[int] = ...) -> None: ...
 
 class GetHealthRequest(_message.Message):
     __slots__ = ("parts",)

@@ -76,3 +76,47 @@ class DeleteSecretRequest(_message.Message):
 class DeleteSecretResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class Sealed(_message.Message):
+    __slots__ = ("sealed_id", "origins", "created_at")
+    SEALED_ID_FIELD_NUMBER: _ClassVar[int]
+    ORIGINS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    sealed_id: str
+    origins: _containers.RepeatedScalarFieldContainer[str]
+    created_at: _timestamp_pb2.Timestamp
+    def __init__(self, sealed_id: _Optional[str] = ..., origins: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class ListSealedRequest(_message.Message):
+    __slots__ = ("limit",)
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    limit: int
+    def __init__(self, limit: _Optional[int] = ...) -> None: ...
+
+class ListSealedResponse(_message.Message):
+    __slots__ = ("sealed",)
+    SEALED_FIELD_NUMBER: _ClassVar[int]
+    sealed: _containers.RepeatedCompositeFieldContainer[Sealed]
+    def __init__(self, sealed: _Optional[_Iterable[_Union[Sealed, _Mapping]]] = ...) -> None: ...
+
+class RevealSealedRequest(_message.Message):
+    __slots__ = ("sealed_id",)
+    SEALED_ID_FIELD_NUMBER: _ClassVar[int]
+    sealed_id: str
+    def __init__(self, sealed_id: _Optional[str] = ...) -> None: ...
+
+class RevealSealedResponse(_message.Message):
+    __slots__ = ("value",)
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: str
+    def __init__(self, value: _Optional[str] = ...) -> None: ...
+
+class ForgetSealedRequest(_message.Message):
+    __slots__ = ("sealed_id",)
+    SEALED_ID_FIELD_NUMBER: _ClassVar[int]
+    sealed_id: str
+    def __init__(self, sealed_id: _Optional[str] = ...) -> None: ...
+
+class ForgetSealedResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from palyra.core.budget import Action
 from palyra.core.errors import Invalid
 from palyra.core.ids import PrincipalId
+from palyra.core.marker import in_texts, without_secrets
 from palyra.core.model import Dialect, split
 from palyra.core.session import SessionRef
 from palyra.core.tokens import most_tokens
@@ -179,7 +180,9 @@ def _content(body: dict[str, Any], model: str) -> tuple[bytes, int, str]:
     texts = msgspec.json.encode(body["input"])
     # Who asks is nothing that the provider must know.
     passed = {name: value for name, value in {**body, "model": model}.items() if name != "user"}
-    return msgspec.json.encode(passed), len(texts), hashlib.sha256(texts).hexdigest()
+    # The digest stays here. Of a secret alone it would let others try out what it may be.
+    told = msgspec.json.encode(in_texts(body["input"], without_secrets))
+    return msgspec.json.encode(passed), len(texts), hashlib.sha256(told).hexdigest()
 
 
 def _counted(given: str | Sequence[str | int | list[int]]) -> tuple[int, int]:
