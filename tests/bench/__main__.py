@@ -6,7 +6,20 @@ import sys
 import tempfile
 from contextlib import ExitStack
 
-from tests.bench import append, growth, overhead, policy, provider, questions, sandbox, search, soak, start, stream
+from tests.bench import (
+    append,
+    growth,
+    overhead,
+    policy,
+    provider,
+    questions,
+    sandbox,
+    search,
+    secrets,
+    soak,
+    start,
+    stream,
+)
 from tests.bench.figures import Report, as_json, as_table, summarise
 from tests.bench.ground import Ground, Measurement, durable_postgres
 from tests.bench.machine import describe, disk_folder
@@ -22,6 +35,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "questions": questions.MEASUREMENT,
     "sandbox": sandbox.MEASUREMENT,
     "search": search.MEASUREMENT,
+    "secrets": secrets.MEASUREMENT,
     "soak": soak.MEASUREMENT,
 }
 

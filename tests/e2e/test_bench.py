@@ -54,6 +54,14 @@ FIGURES = {
         for name in search.QUERIES
         for figure in ("walk_ms", *(("rg_ms", "ratio") if search.available() else ()))
     },
+    "secrets": {
+        "false_per_mb",
+        "uv_lock_false",
+        "git_hashes_false",
+        "tests_false",
+        "recall_tokens",
+        "password_16_recall",
+    },
     "soak": {"turns", "rss_slope_mb", "handles_slope"},
 }
 

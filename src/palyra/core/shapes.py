@@ -125,8 +125,10 @@ _PLACEHOLDER = re.compile(
 _NOT_A_LITERAL = re.compile(
     r"[A-Za-z_][\w]*(?:\.[A-Za-z_]\w*)+[,;]?|[$%&*@!]\w+|[$%&@#]?[{(<\[].*|.*[({\[<].*"
     r"|(?:sha\d+|md5|h1|npm|git\S*|file|link|workspace|env|vault|keyring|https?|urn|arn|data|ssh)[:+-].*"
-    r"|[~^<>=v]{0,2}\d+(?:\.\d+)+\S*|[~.]{0,2}/.*|[A-Za-z]:[\\/].*|[\d.,:+-]+"
+    r"|[~^<>=v]{0,2}\d+(?:\.\d+)+\S*|[~.]{0,2}/.*[^=]|[A-Za-z]:[\\/].*|[\d.,:+-]+"
 )
+_JOINTS = "-_./:"
+"""What stands between the words of a name."""
 _PART = re.compile(r"[^A-Za-z0-9]+")
 _WORD = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)*\d{0,4}")
 _KNOWN_EMPTY = frozenset("password pass passwd secret token user username admin root postgres guest".split())
@@ -237,7 +239,7 @@ def _is_spoken(mark: str) -> bool:
 def _is_value(value: str, at: _Value, *, is_spoken: bool) -> bool:
     if not MIN_VALUE_CHARS <= len(value) <= MAX_VALUE_CHARS:
         return False
-    if not _is_random(value) and not (_classes(value) >= 3 and any(map(str.isdigit, value))):
+    if not _is_random(value) and not _is_varied(value):
         return False
     if _is_placeholder(value) or value.lower() in _KNOWN_EMPTY or " " in value.strip():
         return False
@@ -260,6 +262,12 @@ def _is_random(value: str) -> bool:
     return _bits(value) >= (2.7 if len(value) < 20 else 3.0)
 
 
+def _is_varied(value: str) -> bool:
+    """Tell whether a value has letters of so many kinds as passwords have."""
+    signs = sum(not letter.isalnum() and letter not in _JOINTS for letter in value)
+    return _classes(value) >= 3 and (signs > 1 or any(map(str.isdigit, value)))
+
+
 def _is_mixed(part: str) -> bool:
     """Tell whether small and capital letters alternate more often than in a name of several words."""
     turns = sum(one.islower() != other.islower() for one, other in pairwise(part))
@@ -267,7 +275,7 @@ def _is_mixed(part: str) -> bool:
 
 
 def _classes(value: str) -> int:
-    kinds = (str.islower, str.isupper, str.isdigit, lambda letter: not letter.isalnum() and letter not in "-_./:")
+    kinds = (str.islower, str.isupper, str.isdigit, lambda letter: not letter.isalnum() and letter not in _JOINTS)
     return sum(any(map(kind, value)) for kind in kinds)
 
 
