@@ -158,3 +158,32 @@ def test_programs_get_json(cli: Cli, inhabited: Home, door: Door) -> None:
     door.tells("DeleteSecret", vault_pb2.DeleteSecretResponse())
     assert json.loads(cli("secrets", "delete", "github", "--json").out) == {"deleted": "github"}
     assert door.called("DeleteSecret")[0].secret_name == "github"
+
+
+# -- secrets that were found in texts
+
+
+def test_sealed_secrets_are_listed_with_where_they_came_from(cli: Cli, inhabited: Home, door: Door) -> None:
+    sealed = vault_pb2.Sealed(sealed_id="a" * 16, origins=["file:/home/ana/.env", "message", "call:0123"])
+    sealed.created_at.FromDatetime(AT)
+    door.tells("ListSealed", vault_pb2.ListSealedResponse(sealed=[sealed]))
+    assert cli("secrets", "sealed").out.splitlines()[1].split(maxsplit=3)[-1] == (
+        "/home/ana/.env, message, the call itself"
+    )
+    (listed,) = json.loads(cli("secrets", "sealed", "--json").out)["sealed"]
+    assert (listed["sealed_id"], "value" in listed) == ("a" * 16, False)
+
+
+def test_an_empty_list_of_sealed_secrets_says_so(cli: Cli, inhabited: Home, door: Door) -> None:
+    door.tells("ListSealed", vault_pb2.ListSealedResponse())
+    assert "No secret was found" in cli("secrets", "sealed").out
+
+
+@pytest.mark.parametrize("name", ["a" * 16, f"[sealed:{'a' * 16}]"])
+def test_a_marker_is_revealed_and_forgotten_by_its_id(cli: Cli, inhabited: Home, door: Door, name: str) -> None:
+    door.tells("RevealSealed", vault_pb2.RevealSealedResponse(value="first\nsecond\x1b[2J"))
+    assert cli("secrets", "reveal", name).out == "first\nsecond⟨ESC⟩[2J\n"
+    assert door.called("RevealSealed")[0].sealed_id == "a" * 16
+    door.tells("ForgetSealed", vault_pb2.ForgetSealedResponse())
+    assert json.loads(cli("secrets", "forget", name, "--json").out) == {"forgotten": "a" * 16}
+    assert door.called("ForgetSealed")[0].sealed_id == "a" * 16
