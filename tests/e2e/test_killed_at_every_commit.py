@@ -88,7 +88,7 @@ def test_a_run_that_kills_the_daemon_in_every_turn_comes_to_an_end(new_daemon: N
 
     run = daemon.run(accepted["run_id"])
     assert run["status"] == "failed"
-    assert "last turn" in run["reason"]
+    assert "in a row" in run["reason"]
     assert daemon.verify().ok
 
 
