@@ -1,6 +1,7 @@
 """What a person approves is shown whole on every surface: nothing of it hides, and none of it passes for our words."""
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from typing import Any
@@ -111,16 +112,26 @@ def test_the_whole_command_is_in_the_chat(new_sqlite_daemon: NewDaemon, term: st
     assert not (daemon.home.workspace / "hidden").exists()
 
 
-def test_a_secret_is_pointed_at_and_shown(new_sqlite_daemon: NewDaemon) -> None:
+def test_a_secret_is_a_marker_that_its_owner_can_look_behind(new_sqlite_daemon: NewDaemon) -> None:
     key = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
     daemon = new_sqlite_daemon(calling(f"echo a\ncurl -d {key} x"), approvals_inbox=True).start()
     daemon.send("go")
     question = asked(daemon)
     shown = palyra(daemon, "approvals", "show", question["approval_id"][-6:])
-    where = "command, line 2, column 9, 40 characters that begin with ghp_16C7e42F"
-    assert f"  │ Looks like a secret: {where}" in shown
-    assert f"  │ > curl -d {key} x" in shown
+    assert re.search(r"  │ > curl -d \[sealed:[a-z2-7]{16}\] x\n", shown), shown
+    assert f"  │ > curl -d {key} x\n" in palyra(daemon, "approvals", "show", question["approval_id"][-6:], "--reveal")
     assert question["effect"]["carries_secret"] is True
+
+
+def test_what_looks_like_a_secret_but_may_be_code_is_pointed_at_and_shown(new_sqlite_daemon: NewDaemon) -> None:
+    """A marker stands for what no shell acts on; anything else is shown as it is."""
+    password = "hunter2;rm+-rf+x"
+    daemon = new_sqlite_daemon(calling(f"git clone https://ana:{password}@example.org/x"), approvals_inbox=True).start()
+    daemon.send("go")
+    question = asked(daemon)
+    shown = palyra(daemon, "approvals", "show", question["approval_id"][-6:])
+    assert "  │ Looks like a secret: command, " in shown
+    assert f"  │ > git clone https://ana:{password}@example.org/x\n" in shown
 
 
 def test_of_a_long_effect_it_is_said_how_much_is_not_shown(new_sqlite_daemon: NewDaemon) -> None:

@@ -17,6 +17,11 @@ REMOVED = "[secret removed]"
 _MARKER = re.compile(rf"\[sealed:([a-z2-7]{{{ID_CHARS}}})\]")
 
 
+def is_id(text: str) -> bool:
+    """Tell whether a text could be the id of a sealed value."""
+    return _MARKER.fullmatch(marker(text)) is not None
+
+
 def marker(sealed_id: str) -> str:
     """Return the marker of a sealed value."""
     return f"[sealed:{sealed_id}]"

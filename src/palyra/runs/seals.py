@@ -18,7 +18,7 @@ from palyra.core.clock import Clock, from_ms, to_ms
 from palyra.core.errors import NotFound, PalyraError
 from palyra.core.events import RunEvent
 from palyra.core.ids import PrincipalId, SessionId
-from palyra.core.marker import REMOVED, in_arguments, in_texts, marker, markers_in, resolved
+from palyra.core.marker import REMOVED, in_arguments, in_texts, is_id, marker, markers_in, resolved
 from palyra.core.redact import replaced
 from palyra.core.secret import SealedRecord
 from palyra.core.shapes import spans
@@ -114,7 +114,7 @@ class Seals:
 
     async def reveal(self, principal: PrincipalId, sealed_id: str) -> str:
         """Return one value to its owner."""
-        opened = await self._shown(principal, {sealed_id})
+        opened = await self._shown(principal, {sealed_id} if is_id(sealed_id) else set())
         if sealed_id not in opened:
             raise SealedNotFound
         return opened[sealed_id].value
@@ -136,7 +136,7 @@ class Seals:
 
     async def forget(self, principal: PrincipalId, sealed_id: str) -> None:
         """Delete one value for good. Its markers stay, and stand for nothing. It needs no key."""
-        if not await self._engine.write(lambda conn: sealed.delete(conn, principal, sealed_id)):
+        if not is_id(sealed_id) or not await self._engine.write(lambda conn: sealed.delete(conn, principal, sealed_id)):
             raise SealedNotFound
         self.used.forget_sealed(principal, sealed_id)
 
