@@ -280,7 +280,7 @@ def _exposed(settings: Settings, path: Path) -> Iterator[Problem]:
 
 def _check_sign(key: str, value: Any) -> None:
     if key.startswith("limits.") and not 0 <= value <= MAX_LIMIT:
-        raise SettingsInvalid("a limit can not be negative" if value < 0 else f"the maximum of a limit is {MAX_LIMIT}")
+        raise SettingsInvalid("a limit cannot be negative" if value < 0 else f"the maximum of a limit is {MAX_LIMIT}")
 
 
 def _nearest(name: str, names: list[str]) -> str:

@@ -123,7 +123,7 @@ def _is_home(home: Home) -> bool:
 def find_home(*, home: str | None = None, profile: str | None = None, environ: Mapping[str, str] = os.environ) -> Home:
     """Return the home folder: as given, or PALYRA_HOME, or ~/.palyra; a profile is a home beside it.
 
-    One that this user may not use is refused: what can not be read in it would seem not to be there. So is one that
+    One that this user may not use is refused: what cannot be read in it would seem not to be there. So is one that
     others can change: whoever writes the settings or the policies decides what the daemon runs.
     """
     found = choose_home(home=home, profile=profile, environ=environ)[0]

@@ -106,7 +106,7 @@ def test_a_key_outside_of_any_section_is_refused(place: Home) -> None:
         ("[http]\nport = 70000", "http.port is wrong: Expected `int` <= 65535."),
         ("[http]\nport = '80'", "http.port is wrong: Expected `int | null`, got `str`."),
         ("[runs]\nconcurrency = 0", "runs.concurrency is wrong: Expected `int` >= 1."),
-        ("[limits]\ntool_ms = -1", "limits.tool_ms is wrong: a limit can not be negative."),
+        ("[limits]\ntool_ms = -1", "limits.tool_ms is wrong: a limit cannot be negative."),
         ("[http]\nallow_remote = 'yes'", "http.allow_remote is wrong: Expected `bool`, got `str`."),
     ],
 )

@@ -335,7 +335,7 @@ def check_vault(home: Home, settings: Settings) -> Iterator[Check]:
     count = sum(sealed.values())
     if lost := count - sealed.get(key.key_id, 0):
         remedy = (
-            "Put the earlier key back, or set them anew: `palyra secrets` lists yours. Those that were found in texts"
+            "Put the earlier key back, or set them again: `palyra secrets` lists yours. Those that were found in texts"
             " (`palyra secrets sealed`) can only be forgotten without it."
         )
         yield Check("secrets", FAIL, f"{lost} of {count} were sealed with another key than the vault's", remedy)

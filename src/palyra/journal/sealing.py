@@ -146,7 +146,7 @@ class KeyPlace:
         """Return the error for a key that is not there although something was sealed with it."""
         return VaultKeyMissing(
             f"The vault's key {self._file} is gone, and there are secrets that only it opens. Put it back from where"
-            f" you keep a copy. If there is none they are lost: put a new key there ({_HOW}), then set them anew."
+            f" you keep a copy. If there is none they are lost: put a new key there ({_HOW}), then set them again."
         )
 
     def other(self, name: str, *, sealed_with: str, found: VaultKey) -> VaultKeyOther:

@@ -37,7 +37,7 @@ def test_every_problem_is_told_with_its_place_and_a_remedy(cli: Cli, file: Path)
     assert result.out.splitlines() == [
         f"{file}: section [http] has no key 'prot'.",
         "    Did you mean 'port'?",
-        f"{file}: limits.tool_ms is wrong: a limit can not be negative.",
+        f"{file}: limits.tool_ms is wrong: a limit cannot be negative.",
         "    Mend it, or leave it out; the default is 30000.",
         f"{file}: workspace.root is /not/there, which is no folder.",
         "    Make it, or set another.",
