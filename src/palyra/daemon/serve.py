@@ -7,7 +7,6 @@ import os
 import signal
 import ssl
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 
 import uvloop
@@ -54,6 +53,7 @@ from palyra.sandbox import groups
 from palyra.sandbox import process as sandbox
 from palyra.sandbox.wasm import KEPT, Modules
 from palyra.settings import DEFAULT_PORT, Settings, SettingsInvalid
+from palyra.threads import Threads
 from palyra.tools.plugins.current import CurrentPlugins
 from palyra.tools.toolbox import Toolbox
 
@@ -73,7 +73,9 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[str], None]) -> in
 
 async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]) -> int:
     # On few cores the usual pool has few threads, and a search holds one for seconds.
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="work"))
+    asyncio.get_running_loop().set_default_executor(Threads(THREADS, name="work"))
+    # Starts the threads that look up names: the event loop ends the whole process if it cannot have them later.
+    await asyncio.get_running_loop().getaddrinfo("127.0.0.1", 0)
     clock = SystemClock()
     ids = SystemIds(clock)
     current = Current(home, settings)
@@ -198,7 +200,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                     Part(name="journal", status=trouble, detail=f"{engine_name}, schema {schema}"),
                     models.part(roster),
                     Part(name="agents", status="ok", detail=f"{agent_count} in all"),
-                    standing.worker_part(worker.carrying, parked=run_counts.get("parked", 0)),
+                    standing.worker_part(worker.carrying, parked=run_counts.get("parked", 0), starved=worker.starved),
                     standing.stop_part(stops),
                     Part(
                         name="queue",

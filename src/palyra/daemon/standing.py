@@ -1,5 +1,6 @@
 """How the parts of a daemon stand, as its status tells."""
 
+from palyra.exhaustion import ResourcesExhausted
 from palyra.gateway.records import Part
 from palyra.journal import agents, migrate, runs, tasks
 from palyra.journal.engine import Connection
@@ -22,9 +23,16 @@ def plugin_parts(plugins: CurrentPlugins) -> list[Part]:
     ]
 
 
-def worker_part(carrying: int, *, parked: int) -> Part:
-    """Say how many runs are worked on, and how many are set aside because their tape cannot be read."""
+def worker_part(carrying: int, *, parked: int, starved: int) -> Part:
+    """Say how many runs are worked on, how many of them wait for resources of the system, and how many are set aside
+    because their tape cannot be read."""
     detail = f"carries {carrying} runs"
+    if starved:
+        return Part(
+            name="worker",
+            status=ResourcesExhausted.code,
+            detail=f"{detail}, {starved} of them wait: {ResourcesExhausted().detail}",
+        )
     if not parked:
         return Part(name="worker", status="ok", detail=detail)
     return Part(

@@ -10,7 +10,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from functools import lru_cache
 from typing import Any, TypeVar, cast
@@ -41,6 +40,7 @@ from palyra.journal.engine import (
 )
 from palyra.journal.head import Head
 from palyra.journal.outcome import Outcome
+from palyra.threads import Threads
 
 T = TypeVar("T")
 
@@ -142,8 +142,8 @@ class PostgresEngine:
         self._opened: list[psycopg.Connection[Any]] = []
         self._closed = False
         self._turns = [threading.Lock() for _ in range(TURNS)]
-        self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="journal-writer")
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="journal-reader")
+        self._writers = Threads(WRITERS, name="journal-writer")
+        self._readers = Threads(READERS, name="journal-reader")
 
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)

@@ -17,7 +17,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -50,6 +49,7 @@ from palyra.journal.engine import (
 )
 from palyra.journal.head import Head
 from palyra.journal.outcome import Outcome
+from palyra.threads import Threads
 
 T = TypeVar("T")
 
@@ -175,7 +175,7 @@ class SqliteEngine:
         self._thread.start()
         self._local = threading.local()
         self._opened: list[apsw.Connection] = []
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="journal-reader")
+        self._readers = Threads(READERS, name="journal-reader")
 
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)

@@ -20,6 +20,7 @@ from palyra.core.errors import Broken, PalyraError, Unavailable
 from palyra.core.events import Entry, RunFailed
 from palyra.core.ids import PrincipalId, RunId
 from palyra.core.run import RunState
+from palyra.exhaustion import ResourcesExhausted, is_exhausted
 from palyra.journal import leases, meta, runs
 from palyra.journal.engine import Connection, Engine, EngineClosed, Fact, Taken
 from palyra.journal.leases import Lease, LeaseLost
@@ -35,6 +36,10 @@ FIRST_WAIT_SECONDS = 0.25
 LONGEST_WAIT_SECONDS = 5.0
 STEADY_SECONDS = 6.0
 """Longer than any run waits for its next try: if none met trouble for so long, the trouble is over."""
+MAX_STARVED_WAIT_SECONDS = 30.0
+"""Between two tries of a run for which the system has no thread, process, descriptor or memory: each may cost money."""
+MAX_STARVED_SECONDS = 600.0
+"""After that the run fails."""
 
 OWN_SLOTS_DIVISOR = 16
 """A principal has this part of the slots for itself, one at the least; they come on top if the others are taken."""
@@ -77,6 +82,8 @@ class Worker:
         self._more_may_wait = False
         self.trouble: str | None = None
         """The code of what keeps the journal from being written, None while all is well."""
+        self._starved: dict[RunId, float] = {}
+        """Since when a run has waited for resources that the system does not have."""
         self._told: str | None = None
         self._well_since = clock.monotonic()
         engine.subscribe(self._notice)
@@ -86,6 +93,11 @@ class Worker:
     def carrying(self) -> int:
         """How many runs are being carried."""
         return len(self._carried)
+
+    @property
+    def starved(self) -> int:
+        """How many runs wait for a thread, a process, a descriptor or memory."""
+        return len(self._starved)
 
     @property
     def is_at_work(self) -> bool:
@@ -205,8 +217,9 @@ class Worker:
             while not await self._try_to_carry(run_id, carried, state):
                 state = None
                 await asyncio.sleep(wait)
-                wait = min(wait * 2, LONGEST_WAIT_SECONDS)
+                wait = min(wait * 2, MAX_STARVED_WAIT_SECONDS if run_id in self._starved else LONGEST_WAIT_SECONDS)
         finally:
+            self._note_fed(run_id)
             # A run that waited may have been taken up again before this came to its end.
             if self._carried.get(run_id) is carried:
                 del self._carried[run_id]
@@ -226,6 +239,10 @@ class Worker:
                 case TapeUnreadable() as unreadable:
                     await self._engine.write(lambda conn: _park(conn, run_id, unreadable))
                     return True
+                case _ if is_exhausted(cause):
+                    return not self._note_starved(run_id, cause) and await self._fail(
+                        carried.lease, ResourcesExhausted()
+                    )
                 case Unavailable():
                     # The journal can not be written: the run stands still, as recorded, until it can.
                     self._note_trouble(cause)
@@ -324,6 +341,21 @@ class Worker:
             self._note_trouble(error)
         else:
             self._note_trouble(None)
+
+    def _note_starved(self, run_id: RunId, error: BaseException) -> bool:
+        """Note that a run lacks resources, and say so with the first one; False if it has waited for too long."""
+        now = self._clock.monotonic()
+        if not self._starved:
+            log.warning(
+                "runs wait: %s",
+                error,
+                extra={"run_id": run_id, "code": ResourcesExhausted.code},
+            )
+        return now - self._starved.setdefault(run_id, now) < MAX_STARVED_SECONDS
+
+    def _note_fed(self, run_id: RunId) -> None:
+        if self._starved.pop(run_id, None) is not None and not self._starved:
+            log.info("no run waits for resources of the system any more", extra={"run_id": run_id})
 
     def _note_trouble(self, error: BaseException | None) -> None:
         """Say once when the journal can not be written."""
