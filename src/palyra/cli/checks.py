@@ -275,7 +275,8 @@ def check_daemon(invocation: Invocation) -> Check:
     except PalyraError as error:
         return Check("daemon", FAIL, f"process {daemon.pid} runs but refuses", describe(error))
     if told.storage != "ok":
-        return Check("daemon", FAIL, f"its storage is in trouble: {told.storage}", "See `palyra logs`.")
+        detail = next((part.detail for part in told.parts if part.name == "journal"), "")
+        return Check("daemon", FAIL, f"its journal cannot be written: {told.storage}", detail or "See `palyra logs`.")
     if told.version != VERSION:
         what = f"runs version {told.version}, this command is {VERSION}"
         return Check("daemon", WARN, what, "`palyra restart` brings them together.")

@@ -30,7 +30,9 @@ from palyra.gateway.grpc.server import GrpcPortTaken, GrpcServer
 from palyra.gateway.records import Part, Status
 from palyra.home import Home
 from palyra.journal import backup
+from palyra.journal.engine import StorageFull
 from palyra.journal.sealing import KeyPlace
+from palyra.journal.storage import Storage
 from palyra.journal.tail import Tail
 from palyra.memory.context import Context
 from palyra.policy.current import CurrentPolicies
@@ -97,6 +99,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         identity = await journal.introduce(engine, home, settings, clock=clock, ids=ids)
 
         budget = connections.build(current, clock=clock)
+        storage = Storage(engine, clock=clock)
         tail = Tail(engine)
         counted = Metrics(engine)
         channels = Channels(tail, inbox=lambda: current.now.approvals.inbox)
@@ -164,6 +167,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             shadows=shadows,
             channels=channels,
             stops=stops,
+            storage=storage,
             attester=attester,
             clock=clock,
             ids=ids,
@@ -178,7 +182,6 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
 
         async def status() -> Status:
             engine_name, schema, agent_count, run_counts, task_counts = await engine.read(standing.counts)
-            trouble = worker.trouble or "ok"
             return Status(
                 version=VERSION,
                 pid=os.getpid(),
@@ -189,7 +192,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                 provider=roster.default.name,
                 model=roster.default.model,
                 workspace=str(workspaces(journal.OWNER).roots[0].trusted),
-                storage=trouble,
+                storage=storage.trouble or "ok",
                 settings_hash=current.hash,
                 grpc=grpc_at,
                 runs=run_counts,
@@ -197,7 +200,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                 counters=dict(counted.counters),
                 connections=await connections.figures(budget),
                 parts=[
-                    Part(name="journal", status=trouble, detail=f"{engine_name}, schema {schema}"),
+                    standing.journal_part(storage, engine_name, schema),
                     models.part(roster),
                     Part(name="agents", status="ok", detail=f"{agent_count} in all"),
                     standing.worker_part(worker.carrying, parked=run_counts.get("parked", 0), starved=worker.starved),
@@ -218,7 +221,11 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                 {
                     "runs_carried": ("Runs that are being carried.", worker.carrying),
                     "tapes_followed": ("Sessions that somebody follows.", tail.followed),
-                    "storage_ok": ("1 while the journal can be written.", worker.trouble is None),
+                    "storage_ok": ("1 while the journal can be written.", storage.trouble is None),
+                    "storage_full": (
+                        "1 while the disk that holds the journal is full.",
+                        storage.trouble == StorageFull.code,
+                    ),
                     **connections.gauges(await connections.figures(budget)),
                 },
             )
@@ -236,7 +243,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             seals=seals,
             status=status,
             metrics=figures,
-            ready=lambda: worker.trouble,
+            ready=lambda: storage.trouble,
             place=worker.place,
             stops=stops,
             shadows=shadows,

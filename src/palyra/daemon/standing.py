@@ -4,6 +4,7 @@ from palyra.exhaustion import ResourcesExhausted
 from palyra.gateway.records import Part
 from palyra.journal import agents, migrate, runs, tasks
 from palyra.journal.engine import Connection
+from palyra.journal.storage import Storage
 from palyra.runs.stops import Stops
 from palyra.tools.plugins.current import CurrentPlugins
 
@@ -21,6 +22,14 @@ def plugin_parts(plugins: CurrentPlugins) -> list[Part]:
             detail=f"{len(found.plugins)} in force{f', left out: {left_out}' if left_out else ''}",
         )
     ]
+
+
+def journal_part(storage: Storage, engine: str, schema: int) -> Part:
+    """Say what the journal is, and what keeps it from being written, with what to do about it."""
+    described = f"{engine}, schema {schema}"
+    if storage.trouble is None:
+        return Part(name="journal", status="ok", detail=described)
+    return Part(name="journal", status=storage.trouble, detail=f"{described}: {storage.detail}")
 
 
 def worker_part(carrying: int, *, parked: int, starved: int) -> Part:

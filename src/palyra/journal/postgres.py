@@ -17,16 +17,18 @@ from typing import Any, TypeVar, cast
 import psycopg
 from psycopg import errors as pg
 
-from palyra.core.errors import Conflict, Invalid, PalyraError
+from palyra.core.errors import Conflict, Invalid, PalyraError, Unavailable
 from palyra.core.events import Entry
 from palyra.core.ids import SessionId
 from palyra.journal.engine import (
     APPEND,
+    JOURNAL_AWAY,
     MOVE,
     NO_PARAMS,
     Dialect,
     EngineClosed,
     Fact,
+    FailureListener,
     JournalFault,
     Listener,
     Params,
@@ -138,6 +140,7 @@ class PostgresEngine:
         self._after_commit = after_commit
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Listener] = []
+        self._failure_listeners: list[FailureListener] = []
         self._local = threading.local()
         self._opened: list[psycopg.Connection[Any]] = []
         self._closed = False
@@ -147,6 +150,9 @@ class PostgresEngine:
 
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)
+
+    def on_failure(self, listener: FailureListener) -> None:
+        self._failure_listeners.append(listener)
 
     async def write(self, unit: Unit[T]) -> T:
         if self._closed:
@@ -198,7 +204,10 @@ class PostgresEngine:
                     raise StorageUnavailable from error
             except psycopg.Error as error:
                 self._forget(connection.raw, error)
-                raise translated(error) from error
+                failure = translated(error)
+                if isinstance(failure, JOURNAL_AWAY):
+                    self._loop.call_soon_threadsafe(self._report, failure)
+                raise failure from error
         raise AssertionError("the last try neither returned nor raised")
 
     def _take_turns(self, facts: list[Fact], turns: ExitStack) -> None:
@@ -219,6 +228,10 @@ class PostgresEngine:
     def _tell(self, facts: list[Fact]) -> None:
         for listener in self._listeners:
             listener(facts)
+
+    def _report(self, failure: Unavailable) -> None:
+        for failed in self._failure_listeners:
+            failed(failure)
 
     def _read(self, query: Unit[T]) -> T:
         raw = self._connect()

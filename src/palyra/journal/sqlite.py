@@ -29,12 +29,14 @@ from palyra.core.events import Entry
 from palyra.core.ids import SessionId
 from palyra.journal.engine import (
     APPEND,
+    JOURNAL_AWAY,
     MOVE,
     NO_PARAMS,
     Connection,
     Dialect,
     EngineClosed,
     Fact,
+    FailureListener,
     JournalDamaged,
     JournalFault,
     Listener,
@@ -165,6 +167,7 @@ class SqliteEngine:
         self._after_commit = after_commit
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Listener] = []
+        self._failure_listeners: list[FailureListener] = []
         self._version = -1
         """Of the database as the writer last saw it; another connection's commit changes it."""
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -179,6 +182,9 @@ class SqliteEngine:
 
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)
+
+    def on_failure(self, listener: FailureListener) -> None:
+        self._failure_listeners.append(listener)
 
     async def write(self, unit: Unit[T]) -> T:
         if self._closed:
@@ -332,6 +338,9 @@ class SqliteEngine:
         finally:
             # A listener's fault is no reason to let writers wait for ever.
             for job in group:
+                if isinstance(job.error, JOURNAL_AWAY):
+                    for failed in self._failure_listeners:
+                        failed(job.error)
                 job.settle(job.answer, job.error)
 
 
