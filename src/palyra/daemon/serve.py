@@ -26,6 +26,7 @@ from palyra.daemon.home import Lock, Workspaces, announced, prepare, writing
 from palyra.daemon.listen import address, listen, tls_files
 from palyra.daemon.stop_file import HomeStopFile
 from palyra.daemon.system import SystemClock, SystemIds
+from palyra.daemon.warm_up import warm_up
 from palyra.gateway.grpc.server import GrpcPortTaken, GrpcServer
 from palyra.gateway.records import Part, Status
 from palyra.home import Home
@@ -293,6 +294,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             gc.set_threshold(*COLLECT)
             log.info("ready at %s and %s", at, grpc_at)
             ready(at)
+            parts.append(group.create_task(warm_up(settings)))
             await stop.wait()
             log.info("stopping")
             both.http.should_exit = True

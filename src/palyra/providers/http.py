@@ -1,4 +1,4 @@
-"""HTTP to the providers: one client for the daemon, which is loaded when the first model is asked.
+"""HTTP to the providers: one client for the daemon. Its library is loaded by the warm-up, or with the first request.
 
 It follows no redirect, keeps no cookie, takes nothing compressed, and checks certificates. Proxies are those of the
 environment; a `.netrc` is not looked at, since keys come from the configuration alone.
