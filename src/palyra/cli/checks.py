@@ -305,7 +305,12 @@ def check_journal(home: Home, settings: Settings) -> Iterator[Check]:
     """Tell whether the journal can be read, has a schema that is known, and holds."""
     where = "PostgreSQL" if settings.journal.database_url else "journal"
     if not settings.journal.database_url and not home.journal.exists():
-        yield Check("journal", OK, "there is none yet", "The first start makes it.")
+        if home.key.exists():
+            # The key is made after the journal, and outlives it.
+            remedy = "Restore it from a backup: `palyra backup restore`."
+            yield Check("journal", FAIL, f"{home.journal} is missing, though there was a journal", remedy)
+        else:
+            yield Check("journal", OK, "there is none yet", "The first start makes it.")
         return
     try:
         with verify.opened(home, settings) as conn:

@@ -182,7 +182,9 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         started_at = clock.now()
 
         async def status() -> Status:
-            engine_name, schema, agent_count, run_counts, task_counts = await engine.read(standing.counts)
+            engine_name, schema, agent_count, run_counts, task_counts = await standing.counts(
+                engine, name="postgres" if shared else "sqlite"
+            )
             return Status(
                 version=VERSION,
                 pid=os.getpid(),

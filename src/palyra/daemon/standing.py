@@ -3,7 +3,7 @@
 from palyra.exhaustion import ResourcesExhausted
 from palyra.gateway.records import Part
 from palyra.journal import agents, migrate, runs, tasks
-from palyra.journal.engine import Connection
+from palyra.journal.engine import Connection, Engine, JournalReplaced
 from palyra.journal.storage import Storage
 from palyra.runs.stops import Stops
 from palyra.tools.plugins.current import CurrentPlugins
@@ -61,6 +61,17 @@ def stop_part(stops: Stops) -> Part:
     )
 
 
-def counts(conn: Connection) -> tuple[str, int, int, dict[str, int], dict[str, int]]:
-    """Return the engine, its schema, and how many agents, runs and tasks there are."""
+Counts = tuple[str, int, int, dict[str, int], dict[str, int]]
+"""The engine, its schema, and how many agents, runs and tasks there are."""
+
+
+async def counts(engine: Engine, *, name: str) -> Counts:
+    """Count what the journal holds; of one that was replaced, and cannot be read any more, only the name is known."""
+    try:
+        return await engine.read(_counts)
+    except JournalReplaced:
+        return name, 0, 0, {}, {}
+
+
+def _counts(conn: Connection) -> Counts:
     return conn.dialect.name, migrate.current(conn), agents.count(conn), runs.counts(conn), tasks.counts(conn)

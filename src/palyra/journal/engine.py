@@ -36,7 +36,12 @@ class StorageUnavailable(Unavailable):
     """The journal can not be reached just now. What was recorded is safe; work goes on when it is back."""
 
 
-JOURNAL_AWAY = (StorageFull, StorageReadOnly, StorageUnavailable)
+class JournalReplaced(Unavailable):
+    """The journal was deleted, replaced or truncated while the daemon ran. Nothing more is accepted. Stop the daemon,
+    restore a backup, and start it again."""
+
+
+JOURNAL_AWAY = (StorageFull, StorageReadOnly, StorageUnavailable, JournalReplaced)
 """What is wrong with the database itself, and no fault of whoever uses it."""
 
 
@@ -146,7 +151,7 @@ class Engine(Protocol):
     meanwhile is held until the outcome is known. `read` is the same on a consistent snapshot, without effect.
     Listeners are called on the event loop, before the writer is answered, in the order of the commits of a session.
     Listeners to failures are called there too, for each unit that could not be recorded for want of the database
-    itself: it is full, read-only or out of reach.
+    itself: it is full, read-only, out of reach or another.
     """
 
     async def write(self, unit: Unit[T]) -> T: ...
