@@ -47,7 +47,7 @@ def running_postgres() -> Iterator[str]:
 
 
 class PostgresServer:
-    """A server of one test, whose files can be set back to what they were."""
+    """A server of one test, which can crash, and whose files can be set back to what they were."""
 
     def __init__(self, binaries: Path, folder: Path) -> None:
         self._binaries, self._folder = binaries, folder
@@ -57,19 +57,25 @@ class PostgresServer:
         """Copy the server's files, as a backup of a machine does."""
         self.stop()
         shutil.copytree(self._folder / "data", self._folder / "saved")
-        self._start_again()
+        self.restart()
 
     def set_back(self) -> None:
         """Bring back the files that were saved."""
         self.stop()
         shutil.rmtree(self._folder / "data")
         (self._folder / "saved").rename(self._folder / "data")
-        self._start_again()
+        self.restart()
 
     def stop(self) -> None:
         _stop(self._server)
 
-    def _start_again(self) -> None:
+    def crash(self) -> None:
+        """End it at once, as `pg_ctl stop -m immediate` does: it recovers from its log at the next start."""
+        self._server.send_signal(signal.SIGQUIT)
+        self._server.wait(STOP_SECONDS)
+
+    def restart(self) -> None:
+        """Start it again, at the same address."""
         if os.geteuid() == 0:
             subprocess.run(["chown", "-R", "postgres:postgres", str(self._folder)], check=True)
         self._server, _ = _start(self._binaries, self._folder, port=urlsplit(self.url).port)
