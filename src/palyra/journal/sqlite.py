@@ -24,10 +24,11 @@ from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import apsw
 
-from palyra.core.errors import PalyraError
+from palyra.core.errors import PalyraError, Unavailable
 from palyra.core.events import Entry
 from palyra.core.ids import SessionId
 from palyra.journal.engine import (
@@ -76,6 +77,10 @@ LOST = "A unit ended the transaction that it ran in."
 _TAPES = re.compile(r"\b(tape|heads)\b")
 
 log = logging.getLogger(__name__)
+
+
+class JournalLogUnreadable(Unavailable):
+    """The journal's write-ahead log cannot be read in a read-only folder. Copy the home to a writable one."""
 
 
 class SqliteConnection:
@@ -251,9 +256,7 @@ class SqliteEngine:
             return self._idle.get_nowait()
         if (error := self._moved()) is None:
             raw = open_for_reading(self._path)
-            # SQLite opens the files with the first read, and only then it shows whether they are ours.
-            with suppress(apsw.Error):
-                raw.execute("SELECT 1 FROM sqlite_schema").fetchall()
+            # It has opened its files by now, which shows whether they are ours.
             if (error := self._moved()) is None:
                 self._opened.append(raw)
                 return SqliteConnection(raw)
@@ -481,19 +484,47 @@ def _log_ahead(raw: apsw.Connection) -> None:
 def open_for_reading(path: Path) -> apsw.Connection:
     """Open the journal file without ever changing it, whether a daemon writes to it or not."""
     try:
-        raw = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, statementcachesize=STATEMENTS_CACHED)
-        raw.set_busy_timeout(BUSY_MS)
+        raw = _open_read_only(path)
         raw.execute("PRAGMA query_only = ON")
     except apsw.Error as error:
         raise translated(error) from error
     return raw
 
 
+def _open_read_only(path: Path) -> apsw.Connection:
+    raw = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, statementcachesize=STATEMENTS_CACHED)
+    try:
+        # SQLite opens the log and its index with the first read.
+        raw.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+    except apsw.CantOpenError:
+        raw.close()
+        if os.access(path.parent, os.W_OK):
+            raise
+        raw = _open_unchanging(path)
+    raw.set_busy_timeout(BUSY_MS)
+    return raw
+
+
+def _open_unchanging(path: Path) -> apsw.Connection:
+    """Open a file in a folder where SQLite cannot make the index of the log, which it needs even if there is no log."""
+    log_file = Path(f"{path}-wal")
+    if log_file.exists() and log_file.stat().st_size > 0:
+        # To take the file for unchanging is to ignore its log.
+        raise JournalLogUnreadable(
+            f"{log_file} holds entries that are not in {path.name} yet, and cannot be read in a read-only folder."
+            " Copy both files, journal.key and the archive to a folder that is writable, and name that with --home."
+        )
+    return apsw.Connection(
+        f"file:{quote(str(path))}?immutable=1",
+        flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
+        statementcachesize=STATEMENTS_CACHED,
+    )
+
+
 def copy(path: Path, target: Path) -> None:
     """Write a consistent copy of the journal file, while somebody may be writing to it, into a file that is empty."""
     try:
-        with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as raw:
-            raw.set_busy_timeout(BUSY_MS)
+        with closing(_open_read_only(path)) as raw:
             raw.execute("VACUUM INTO :target", {"target": str(target)}).fetchall()
     except apsw.Error as error:
         raise translated(error) from error
