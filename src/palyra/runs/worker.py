@@ -138,7 +138,9 @@ class Worker:
             yield self._owner
         finally:
             self._places_kept -= 1
-            self._kept_for -= Counter({principal: 1})
+            self._kept_for[principal] -= 1
+            if not self._kept_for[principal]:
+                del self._kept_for[principal]
             if self._more_may_wait:
                 self._wake.set()
 

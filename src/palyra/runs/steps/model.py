@@ -261,11 +261,10 @@ class ModelStep:
         options = msgspec.structs.replace(
             context.prompt.options, max_output_tokens=min(wanted, can.max_output_tokens, room)
         )
-        return replace(
-            context,
-            prompt=msgspec.structs.replace(context.prompt, options=options),
-            window=replace(context.window, labels=labels.join(context.window.labels, shown.labels)),
-        )
+        window = context.window
+        if shown.labels:
+            window = replace(window, labels=labels.join(window.labels, shown.labels))
+        return replace(context, prompt=msgspec.structs.replace(context.prompt, options=options), window=window)
 
     async def _with_pictures(self, prompt: Prompt, provider: Provider) -> Prompt:
         """Return the prompt with the latest pictures of its messages, and a word for each that is left out."""
