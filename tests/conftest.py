@@ -12,14 +12,8 @@ from blockbuster import blockbuster_ctx
 from hypothesis import settings
 
 from tests.support import weights as small_model
-from tests.support.postgres import (
-    HOW_TO_INSTALL,
-    PostgresMissing,
-    drop_schema,
-    find_binaries,
-    new_schema,
-    running_postgres,
-)
+from tests.support.needs import POSTGRES, WEIGHTS, require, summary
+from tests.support.postgres import drop_schema, new_schema, running_postgres
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("palyra", deadline=None)
@@ -29,12 +23,7 @@ settings.load_profile("palyra")
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """The URL of a throw-away PostgreSQL, one for each test process."""
-    try:
-        find_binaries()
-    except PostgresMissing as missing:
-        if os.environ.get("CI"):
-            pytest.fail(str(missing), pytrace=False)
-        pytest.skip(str(missing))
+    require(POSTGRES)
     with running_postgres() as url:
         yield url
 
@@ -50,13 +39,8 @@ def postgres_url(postgres_server: str) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def weights() -> Path:
     """The file of a small real model."""
-    found = small_model.found()
-    if found is None:
-        missing = f"the weights of a small model are missing: {small_model.HOW}"
-        if os.environ.get("CI"):
-            pytest.fail(missing, pytrace=False)
-        pytest.skip(missing)
-    return found
+    require(WEIGHTS)
+    return small_model.place()
 
 
 @pytest.fixture
@@ -100,12 +84,20 @@ def _require_loopback(host: object) -> None:
         pytest.fail(f"a test tried to reach {host} over the network")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs(need, ...): runs only where the machine has these; see support/needs.py")
     sys.addaudithook(_refuse_network)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    skipped = [report for report in terminalreporter.stats.get("skipped", []) if HOW_TO_INSTALL in str(report.longrepr)]
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("needs"):
+        require(*mark.args)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+    yield  # so that it is the last line before the totals
+    skipped = [str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", [])]
     if skipped:
-        terminalreporter.section("PostgreSQL is missing", yellow=True)
-        terminalreporter.line(f"{len(skipped)} tests were skipped: {HOW_TO_INSTALL}")
+        reasons = [reason.removeprefix("Skipped: ") for reason in skipped]
+        terminalreporter.line(summary(reasons, what="test"), yellow=True)

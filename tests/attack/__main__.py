@@ -12,6 +12,7 @@ from time import monotonic
 
 from tests.attack.case import Case, Unsupported, all_cases
 from tests.attack.ground import Ground
+from tests.support.needs import summary
 
 
 def main() -> None:
@@ -29,14 +30,17 @@ def main() -> None:
         return
     who = "root" if os.geteuid() == 0 else f"user {os.geteuid()}"
     print(f"{len(chosen)} cases, rounds {asked.rounds}, seed {asked.seed}, as {who}", flush=True)
-    outcomes = [_run(case, rounds=asked.rounds, seed=asked.seed) for case in chosen]
-    held, skipped = outcomes.count("held"), outcomes.count("skipped")
-    failed = len(outcomes) - held - skipped
-    print(f"{held} passed, {failed} failed, {skipped} skipped")
+    skipped: list[str] = []
+    outcomes = [_run(case, skipped, rounds=asked.rounds, seed=asked.seed) for case in chosen]
+    held = outcomes.count("held")
+    failed = len(outcomes) - held - len(skipped)
+    print(f"{held} passed, {failed} failed, {len(skipped)} skipped")
+    if skipped:
+        print(summary(skipped, what="case"))
     sys.exit(1 if failed else 0)
 
 
-def _run(case: Case, *, rounds: int, seed: int) -> str:
+def _run(case: Case, skipped: list[str], *, rounds: int, seed: int) -> str:
     began = monotonic()
     said = ""
     with (
@@ -48,6 +52,7 @@ def _run(case: Case, *, rounds: int, seed: int) -> str:
             case.run(ground)
             outcome = "held"
         except Unsupported as reason:
+            skipped.append(str(reason))
             outcome, said = "skipped", f" ({reason})"
         except AssertionError:
             outcome, said = "BROKEN", f"\n{traceback.format_exc()}"

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from palyra.sandbox.base import Tier
-from palyra.sandbox.tiers import find, lack, landlock_version
-from tests.attack.case import Unsupported, attack
+from palyra.sandbox.tiers import find, landlock_version
+from tests.attack.case import attack, require
 from tests.attack.ground import Ground, approvals, play, proposing, results
 from tests.support.daemon import Daemon, Json, until
+from tests.support.needs import BUBBLEWRAP, LANDLOCK, missing
 
 MARK = "OUTSIDE-MARK"
 DONE = "attack-ran"
@@ -63,11 +63,6 @@ cat "$OUTSIDE/secret.txt" /etc/shadow
 """
 
 
-def _strict() -> None:
-    if lack(Tier.STRICT) is not None:
-        raise Unsupported("the strict tier does not work here")
-
-
 def _fill(workspace: Path, outside: Path) -> None:
     outside.mkdir(exist_ok=True)
     (outside / "secret.txt").write_text(MARK)
@@ -109,7 +104,7 @@ def _prepared(ground: Ground, commands: list[tuple[str, str]], **settings: str) 
 
 @attack("options that run another program, with access read")
 def read_runs_anything(ground: Ground) -> None:
-    _strict()
+    require(BUBBLEWRAP)
     tricks = _tricks()
     daemon, outside = _prepared(ground, [(trick.hostile, "read") for trick in tricks])
     before = _state(daemon.home.workspace, outside)
@@ -149,7 +144,7 @@ def _allow_for_good(daemon: Daemon, text: str, **more: str) -> None:
 
 @attack("a grant for good of the harmless form, used for the form that runs another program")
 def grant_of_harmless_form(ground: Ground) -> None:
-    _strict()
+    require(BUBBLEWRAP)
     tricks = _tricks()
     harmless = {trick.harmless: f"harmless {number}" for number, trick in enumerate(tricks)}
     hostile = {trick.hostile: f"hostile {number}" for number, trick in enumerate(tricks)}
@@ -168,7 +163,7 @@ def grant_of_harmless_form(ground: Ground) -> None:
 
 @attack("access read where nothing enforces it")
 def read_in_a_weaker_tier(ground: Ground) -> None:
-    for tier in ("off", "guarded") if lack(Tier.GUARDED) is None else ("off",):
+    for tier in ("off", "guarded") if missing(LANDLOCK) is None else ("off",):
         daemon, outside = _prepared(ground, [("./evil", "read")], sandbox_tier=tier)
         before = _state(daemon.home.workspace, outside)
         tape = play(daemon, "look", decision=None)
@@ -180,7 +175,7 @@ def read_in_a_weaker_tier(ground: Ground) -> None:
 
 @attack("a call that is judged under strict, and due after the daemon was started without it")
 def read_after_the_tier_was_changed(ground: Ground) -> None:
-    _strict()
+    require(BUBBLEWRAP)
     # Both are judged at once, and the second is due when the first has ended.
     calls = [
         {"do": "call", "tool": "shell.run", "arguments": {"command": command, "access": "read"}}
@@ -205,7 +200,7 @@ def read_after_the_tier_was_changed(ground: Ground) -> None:
 
 @attack("what one reading command leaves in /tmp and /dev/shm, looked for by the next")
 def left_behind(ground: Ground) -> None:
-    _strict()
+    require(BUBBLEWRAP)
     write = f"for place in /tmp /dev/shm /var/tmp /run .; do echo {DONE} > $place/{DONE}; done; cat /tmp/{DONE}"
     look = f"cat /tmp/{DONE} /dev/shm/{DONE} /var/tmp/{DONE} /run/{DONE} {DONE}"
     daemon, _ = _prepared(ground, [(write, "read"), (look, "read"), (look, "write")])
@@ -217,7 +212,7 @@ def left_behind(ground: Ground) -> None:
 
 @attack("the home folder, /etc, other processes and the daemon's token, read with access read")
 def sees_nothing_else(ground: Ground) -> None:
-    _strict()
+    require(BUBBLEWRAP)
     outside = ground.folder / "outside"
     command = (
         f"cat {outside}/secret.txt ../config.toml ../daemon.json ../*.key /etc/shadow /etc/hostname /etc/machine-id"
@@ -298,7 +293,7 @@ print("tried")
 
 @attack("sockets and a named pipe of another program in the workspace")
 def sockets_and_pipes(ground: Ground) -> None:
-    _strict()
+    require(BUBBLEWRAP)
     # A workspace below /tmp shares its place with what may be written to; the guide says so.
     with tempfile.TemporaryDirectory(prefix="p-", dir="/var/tmp") as name:
         workspace = Path(name).resolve()
@@ -315,7 +310,7 @@ def sockets_and_pipes(ground: Ground) -> None:
 
 @attack("patterns that a person wrote, and lines that only look as if they fit")
 def pattern_is_not_stretched(ground: Ground) -> None:
-    _strict()
+    require(BUBBLEWRAP)
     lines = (
         "touch a-1; ./evil",
         "touch a-1 && ./evil",

@@ -12,6 +12,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 from tests.attack.ground import Ground
+from tests.support.needs import Need, missing
 
 _FRAME = frozenset({"__main__", "case", "ground"})
 
@@ -32,6 +33,13 @@ class Case:
 
 class Unsupported(Exception):
     """The machine lacks what the case needs."""
+
+
+def require(*wanted: Need) -> None:
+    """Raise `Unsupported` unless the machine has all of these."""
+    for need in wanted:
+        if reason := missing(need):
+            raise Unsupported(reason)
 
 
 _cases: list[Case] = []

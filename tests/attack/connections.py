@@ -1,7 +1,6 @@
 """Clients without a token that try to keep the daemon from serving others."""
 
 import resource
-import shutil
 import socket
 import threading
 import time
@@ -9,10 +8,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 from palyra.gateway.grpc.serving import ANYBODYS_CALLS
-from tests.attack.case import Unsupported, attack
+from tests.attack.case import attack, require
 from tests.attack.ground import Ground, play, results
 from tests.support.command import palyra
 from tests.support.daemon import Daemon, until
+from tests.support.needs import OPENSSL
 from tests.support.silent import (
     GRPC,
     HTTP,
@@ -81,8 +81,7 @@ def crowd_during_a_run(ground: Ground) -> None:
 
 @attack("1,500 TLS clients that never finish their handshake")
 def tls_crowd(ground: Ground) -> None:
-    if shutil.which("openssl") is None:
-        raise Unsupported("there is no openssl")
+    require(OPENSSL)
     made, key = certificate(ground.folder, "localhost")
     daemon = ground.daemon(http_tls_certificate=made, http_tls_key=key)
     for address in addresses(daemon):

@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 from palyra.sandbox.base import Tier
-from palyra.sandbox.tiers import lack
-from tests.attack.case import Unsupported, attack
+from tests.attack.case import attack, require
 from tests.attack.ground import Ground, approvals, play, results
 from tests.support import modules
 from tests.support.command import palyra
 from tests.support.daemon import Daemon, Json, until
+from tests.support.needs import BUBBLEWRAP, GIT, LANDLOCK, missing
 from tests.support.plugins import a_plugin, manifest
 
 SERVER = Path(__file__).parent.parent / "support" / "hostile_mcp.py"
@@ -26,19 +26,19 @@ LAUNDRY = (
     "mkdir safe; base64 page.txt | base64 -d > safe/page.txt; rm page.txt; touch -d 2001-01-01 safe/page.txt safe",
     "mkdir safe; cp page.txt safe/.x; rm page.txt; mv -T safe other; mv other/.x other/page.txt; mv -T other safe",
 )
-GIT = "git -c user.name=A -c user.email=a@example.org -c init.defaultBranch=main"
+COMMIT = "git -c user.name=A -c user.email=a@example.org -c init.defaultBranch=main"
 COMMITS = (
-    f"git -c init.defaultBranch=main init -q safe; mv page.txt safe; cd safe; git add .; {GIT} commit -qm page",
+    f"git -c init.defaultBranch=main init -q safe; mv page.txt safe; cd safe; git add .; {COMMIT} commit -qm page",
     "rm safe/page.txt; cd safe; git checkout -q -- page.txt",
 )
 
 
 def tier() -> Tier:
     """Return the best sandbox that there is."""
-    for one in (Tier.STRICT, Tier.GUARDED):
-        if not lack(one):
-            return one
-    raise Unsupported("no sandbox works here")
+    if missing(BUBBLEWRAP) is None:
+        return Tier.STRICT
+    require(LANDLOCK)
+    return Tier.GUARDED
 
 
 def call(tool: str, **arguments: object) -> Json:
@@ -99,6 +99,7 @@ def laundered_by_commands(ground: Ground) -> None:
 
 @attack("later commands commit such a file and check it out again")
 def laundered_by_git(ground: Ground) -> None:
+    require(GIT)
     launder(ground, *COMMITS)
 
 

@@ -16,12 +16,12 @@ import grpc
 
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
 from palyra.sandbox.base import Tier
-from palyra.sandbox.tiers import lack
-from tests.attack.case import Unsupported, attack
+from tests.attack.case import attack, require
 from tests.attack.ground import Ground, Tenant, play, proposing, results
 from tests.support import modules
 from tests.support.command import palyra
 from tests.support.daemon import Daemon, Json, Line
+from tests.support.needs import BUBBLEWRAP, TIERS
 from tests.support.plugins import EXAMPLES, a_plugin, manifest
 
 Call = tuple[str, Mapping[str, Any]]
@@ -158,7 +158,7 @@ def targets(ground: Ground) -> None:
 
 @attack("a tenant that puts the link there itself, by its own shell in the strict sandbox")
 def by_its_own_shell(ground: Ground) -> None:
-    _require(Tier.STRICT)
+    require(BUBBLEWRAP)
     link = f"mv sub before; ln -s {ground.folder / 'outside'} sub"
     first: Call = ("shell.run", {"command": link, "access": "write"})
     scene = Scene(ground, script=_by_message({"link": first}, *READING))
@@ -190,7 +190,7 @@ def shell_guarded(ground: Ground) -> None:
 
 
 def _shell(ground: Ground, tier: Tier) -> None:
-    _require(tier)
+    require(TIERS[tier])
     variants: list[Call] = [(SHELL[0], {**SHELL[1], **more}) for more in ({"folder": "deep"}, {"access": "read"})]
     scene = Scene(ground, SHELL, *variants, sandbox_tier=tier.value)
     scene.control()
@@ -262,7 +262,7 @@ def grpc_bound_and_handed_on(ground: Ground) -> None:
 
 @attack("a root that is exchanged for a link and back all the time, while tools and shells use it")
 def race(ground: Ground) -> None:
-    _require(Tier.STRICT)
+    require(BUBBLEWRAP)
     write: Call = ("files.write", {"path": "new.txt", "text": CHANGED})
     scene = Scene(ground, *READING, write, SHELL, *READING, SHELL)
     scene.control()
@@ -324,8 +324,3 @@ def _create(channel: grpc.Channel, tenant: Daemon, root: str) -> str | None:
             raise
         return None
     return str(made.agent.agent_id)
-
-
-def _require(tier: Tier) -> None:
-    if missing := lack(tier):
-        raise Unsupported(f"the {tier} sandbox: {missing.reason}")

@@ -8,24 +8,19 @@ from pathlib import Path
 
 import palyra
 from palyra.sandbox.base import Tier
-from palyra.sandbox.tiers import lack
-from tests.attack.case import Unsupported, attack
+from tests.attack.case import attack, require
 from tests.attack.ground import Ground, play, proposing, results
 from tests.support.command import palyra as command
 from tests.support.daemon import Daemon, until
+from tests.support.needs import BUBBLEWRAP, TIERS
 
 SERVER = Path(__file__).parent.parent / "support" / "hostile_mcp.py"
 START_SECONDS = 60.0
 
 
-def need(tier: Tier) -> None:
-    if missing := lack(tier):
-        raise Unsupported(missing.reason)
-
-
 def run(ground: Ground, command: str, *, tier: Tier, **settings: object) -> str:
     """Have a daemon run an approved command, and return what the model is told of it."""
-    need(tier)
+    require(TIERS[tier])
     script = proposing(("shell.run", {"command": command, "access": "write"}))
     daemon = ground.daemon(script, sandbox_tier=tier, **settings)
     (result,) = results(play(daemon, "do it"))
@@ -40,7 +35,7 @@ def code_of_palyra() -> list[str]:
 
 @attack("an MCP server in strict that writes into the installation, a shell's start file and the cache of uv")
 def server_changes_installation(ground: Ground) -> None:
-    need(Tier.STRICT)
+    require(BUBBLEWRAP)
     person = Path.home()
     tried = [
         *code_of_palyra(),

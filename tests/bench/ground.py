@@ -54,10 +54,9 @@ class Ground:
             daemon = Daemon(
                 folder / "home",
                 database_url=None if self.server is None else postgres.new_schema(self.server),
-                **cast(
-                    "dict[str, Any]",
-                    {"model_provider": "scripted", "model_script": folder / "script.json", **WIDE_OPEN, **settings},
-                ),
+                model_provider="scripted",
+                model_script=folder / "script.json",
+                **cast("dict[str, Any]", {**WIDE_OPEN, **settings}),
             )
             try:
                 yield daemon

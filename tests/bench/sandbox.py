@@ -20,15 +20,14 @@ from palyra.sandbox.base import Job, Tier
 from palyra.sandbox.places import Private
 from palyra.sandbox.process import ProcessSandbox
 from palyra.sandbox.root import Root
-from palyra.sandbox.tiers import lack
 from palyra.sandbox.wasm import ModuleJob, Modules
 from tests.bench.figures import Figures
 from tests.bench.ground import Ground, Measurement
 from tests.bench.turns import run
 from tests.support.modules import built, imported
+from tests.support.needs import TIERS, missing
 
 TRUE = "/bin/true"
-TIERS = (Tier.STRICT, Tier.GUARDED, Tier.OFF)
 UNITS = Path(__file__).parents[2] / "examples" / "plugins" / "units" / "units.wasm"
 GIVEN = b'{"value": 42.195, "from": "km", "to": "mi"}'
 FACTORS = {"km": 1000.0, "mi": 1609.344}
@@ -47,7 +46,7 @@ WORK = f"""(module {imported("fd_write")} (memory (export "memory") 1)
 
 def available() -> list[Tier]:
     """Return the tiers that this machine has."""
-    return [tier for tier in TIERS if lack(tier) is None]
+    return [*(tier for tier, need in TIERS.items() if missing(need) is None), Tier.OFF]
 
 
 def rounds(ground: Ground) -> Iterator[Figures]:

@@ -17,13 +17,13 @@ from palyra.daemon.system import SystemClock
 from palyra.sandbox.base import Sandbox, Tier
 from palyra.sandbox.places import Private
 from palyra.sandbox.process import ProcessSandbox
-from palyra.sandbox.ripgrep import PROGRAM, Ripgrep
+from palyra.sandbox.ripgrep import Ripgrep
 from palyra.sandbox.search import Found, Query, search
-from palyra.sandbox.tiers import find, lack
 from palyra.sandbox.workspace import Workspace
 from tests.bench.figures import Figures
 from tests.bench.ground import Ground, Measurement
 from tests.bench.turns import run
+from tests.support.needs import BUBBLEWRAP, RIPGREP, missing
 
 QUERIES = {
     "text": Query("the needle"),
@@ -37,7 +37,7 @@ LINES = 80
 
 def available() -> bool:
     """Tell whether ripgrep can be asked on this machine."""
-    return lack(Tier.STRICT) is None and find(PROGRAM) is not None
+    return missing(BUBBLEWRAP) is None and missing(RIPGREP) is None
 
 
 def rounds(ground: Ground) -> Iterator[Figures]:

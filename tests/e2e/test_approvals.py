@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,12 +12,11 @@ import grpc
 import pytest
 
 from palyra.gateway.grpc.pb import approvals_pb2 as pb
-from palyra.sandbox.base import Tier
-from palyra.sandbox.tiers import lack
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.test_cli_terminal import terminal
 from tests.support.command import palyra
 from tests.support.daemon import Daemon, Refused, until
+from tests.support.needs import BUBBLEWRAP, needs
 
 Json = Any
 
@@ -255,9 +253,7 @@ def test_what_nobody_answered_is_asked_once_more_through_every_door_and_over_a_k
 # -- a program
 
 
-@pytest.mark.skipif(
-    lack(Tier.STRICT) is not None and not os.environ.get("CI"), reason="this machine has no strict tier"
-)
+@needs(BUBBLEWRAP)
 def test_a_command_runs_in_the_strict_sandbox_once_it_is_allowed(new_sqlite_daemon: NewDaemon) -> None:
     line = "echo from inside > made.txt; cat made.txt; ls /home /root 2>/dev/null; cat /proc/1/comm; exit 3"
     call = {"do": "call", "tool": "shell.run", "arguments": {"command": line, "access": "write"}}
@@ -289,9 +285,7 @@ def run_command(command: str) -> Json:
     return {"do": "call", "tool": "shell.run", "arguments": {"command": command, "access": "write"}}
 
 
-@pytest.mark.skipif(
-    lack(Tier.STRICT) is not None and not os.environ.get("CI"), reason="this machine has no strict tier"
-)
+@needs(BUBBLEWRAP)
 @pytest.mark.parametrize("answering", ["cli", "http", "grpc"])
 def test_a_pattern_covers_what_the_person_wrote_and_nothing_else(new_sqlite_daemon: NewDaemon, answering: str) -> None:
     script = {

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import subprocess
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from tests.bench import sandbox, search
 from tests.bench.figures import Bar, Report, as_table, summarise
 from tests.contract.providers.wire import wires
-from tests.support.postgres import PostgresMissing, find_binaries
+from tests.support.needs import POSTGRES, needs
 
 # Alone on a machine they take two seconds each; the rest is for one that is busy.
 pytestmark = pytest.mark.timeout(60)
@@ -71,13 +70,8 @@ def test_a_measurement_prints_its_figures_as_one_object(bench: str) -> None:
     _check(bench)
 
 
+@needs(POSTGRES)
 def test_a_measurement_runs_on_postgres() -> None:
-    try:
-        find_binaries()
-    except PostgresMissing as missing:
-        if os.environ.get("CI"):
-            pytest.fail(str(missing), pytrace=False)
-        pytest.skip(str(missing))
     _check("append", "--engine", "postgres")
 
 

@@ -1,7 +1,6 @@
 """The command line at the gRPC door of a real daemon: frozen, stopping, behind TLS."""
 
 import json
-import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -13,6 +12,7 @@ from palyra.gateway.remote import RemoteError
 from palyra.gateway.target import find_target
 from tests.e2e.conftest import NewDaemon
 from tests.support.command import command
+from tests.support.needs import OPENSSL, needs
 
 ENDLESS = {"default": [{"do": "endless", "text": "on ", "delay_ms": 20}]}
 
@@ -87,7 +87,7 @@ def test_agents_are_made_changed_and_bound(new_sqlite_daemon: NewDaemon) -> None
     assert listed == daemon.get("/agents")["agents"]
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make certificates")
+@needs(OPENSSL)
 @pytest.mark.parametrize("written", ["{folder}/{file}", "~/{file}"])
 def test_a_daemon_behind_tls_is_reached_with_its_certificate(
     new_sqlite_daemon: NewDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str

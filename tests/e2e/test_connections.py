@@ -2,7 +2,6 @@
 
 import json
 import resource
-import shutil
 import socket
 import ssl
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from palyra.gateway.grpc.pb import gateway_pb2 as pb
 from tests.e2e.conftest import NewDaemon
 from tests.support.command import palyra
 from tests.support.daemon import Daemon, Watcher, until
+from tests.support.needs import OPENSSL, needs
 from tests.support.silent import GRPC, HTTP, SECONDS, addresses, answers, closed, crowd, figures, grpc_address
 from tests.support.site import certificate
 from tests.support.wire import Wire, framed
@@ -87,7 +87,7 @@ def test_half_a_head_is_told_that_its_time_is_over(hasty: Daemon) -> None:
     assert json.loads(said.partition(b"\r\n\r\n")[2])["code"] == "request_timeout"
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make certificates")
+@needs(OPENSSL)
 def test_a_handshake_that_does_not_go_on_is_closed_in_time(new_sqlite_daemon: NewDaemon, tmp_path: Path) -> None:
     made, key = certificate(tmp_path, "localhost")
     daemon = new_sqlite_daemon(http_tls_certificate=made, http_tls_key=key, gateway_connect_seconds=1).start()

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from palyra.sandbox.base import Tier
-from tests.contract.sandbox.conftest import require
 from tests.e2e.conftest import NewDaemon
 from tests.support.daemon import Daemon, until
+from tests.support.needs import BUBBLEWRAP, require
 
 Json = Any
 
@@ -57,7 +56,7 @@ def carried_out(daemon: Daemon, message: str) -> Json:
 
 @pytest.fixture
 def daemon(new_sqlite_daemon: NewDaemon) -> Daemon:
-    require(Tier.STRICT)
+    require(BUBBLEWRAP)
     return new_sqlite_daemon(SCRIPT, approvals_inbox=True).start()
 
 

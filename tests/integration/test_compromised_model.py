@@ -24,7 +24,6 @@ from palyra.home import Home
 from palyra.journal import artifacts, blobs
 from palyra.providers.scripted import Call, Rule, Script, Text, When
 from palyra.sandbox import address, process
-from palyra.sandbox.base import Tier
 from palyra.sandbox.egress import Egress
 from palyra.sandbox.forbidden import Forbidden
 from palyra.settings import SandboxSettings
@@ -32,11 +31,11 @@ from palyra.tools.base import Tool, ToolContext, tool
 from palyra.tools.catalog import BUILTIN
 from palyra.tools.search import among_none
 from palyra.tools.toolbox import Toolbox
-from tests.contract.sandbox.conftest import require
 from tests.integration.attacks import ATTACKS, CHILD, LOOK_ALIKES, SLEEP, STARTED_BY_OTHERS
 from tests.support.builders import ANA
 from tests.support.eventually import eventually
 from tests.support.modules import opens
+from tests.support.needs import BUBBLEWRAP, require
 from tests.support.world import BEN, Said, World
 
 pytestmark = pytest.mark.timeout(120)
@@ -193,7 +192,7 @@ def left_behind() -> list[str]:
 
 @pytest.fixture
 def land(tmp_path: Path) -> Ground:
-    require(Tier.STRICT)
+    require(BUBBLEWRAP)
     made = Ground(tmp_path / "ground", Trap())
     made.fill()
     return made

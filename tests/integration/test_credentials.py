@@ -1,7 +1,6 @@
 """A secret of the vault goes with a request, and is nowhere else: in no question, result, tape or file."""
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -25,10 +24,11 @@ from palyra.sandbox.egress import Egress, Reach
 from tests.integration.cast import first_calls, results
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
+from tests.support.needs import OPENSSL, needs
 from tests.support.site import Names, Site, certificate, served
 from tests.support.world import BEN, Said, World
 
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make certificates")
+pytestmark = needs(OPENSSL)
 
 VALUE = "ghp-hunter2/hunter2+hunter2"
 HOST = "api.example.org"

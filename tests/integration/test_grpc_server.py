@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import shutil
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -27,6 +26,7 @@ from palyra.gateway.hosts import Hosts
 from palyra.gateway.status import GrpcStatus
 from tests.support.connections import a_budget
 from tests.support.eventually import eventually
+from tests.support.needs import OPENSSL, needs
 from tests.support.site import certificate
 from tests.support.wire import Wire, framed
 
@@ -250,7 +250,7 @@ def test_the_oldest_caller_without_a_token_makes_room_for_the_next(run: Run[Any]
     run(against(Service(), caller, budget=a_budget(16)))
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make certificates")
+@needs(OPENSSL)
 def test_over_tls_calls_are_served_and_what_is_no_tls_leaves_nothing_behind(run: Run[Any], tmp_path: Path) -> None:
     made, key = certificate(tmp_path, "localhost")
     root = Path(made).read_bytes()

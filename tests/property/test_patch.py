@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from palyra.core.errors import PalyraError
 from palyra.tools.diff import counted, lines_of, unified
 from palyra.tools.patch import apply, parse
+from tests.support.needs import GIT, needs
 
 # Few different lines, so that hunks have neighbours that look alike; and lines that look like parts of a patch.
 lines = st.sampled_from(("a", "b", "c", "", " ", "-- x", "++ y", "@@ -1 +1 @@", "\\ No", "ü\r", "\x0b\u2028", "\ttab"))
@@ -55,6 +56,7 @@ def test_nonsense_is_refused_in_words(before: str, patch: str) -> None:
             apply(one, before)
 
 
+@needs(GIT)
 @given(texts, texts)
 @settings(max_examples=30, deadline=None)
 def test_the_patch_program_agrees(before: str, after: str) -> None:

@@ -14,7 +14,8 @@ from palyra.sandbox import search as module
 from palyra.sandbox.search import Query
 from palyra.sandbox.workspace import Workspace
 from tests.support.clock import FakeClock
-from tests.support.searching import require_ripgrep, sifted, walked
+from tests.support.needs import BUBBLEWRAP, RIPGREP, require
+from tests.support.searching import sifted, walked
 
 NAMES = (
     *(b"a", b"b.md", b"B.MD", b".hidden.md", b".md", b"a b", "ü.md".encode(), b".git", b"node_modules"),
@@ -97,7 +98,7 @@ def _make(kind: str, path: bytes, content: bytes) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def impatient() -> Iterator[None]:
     """Ripgrep is asked before the first file is read."""
-    require_ripgrep()
+    require(BUBBLEWRAP, RIPGREP)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "PATIENCE_SECONDS", 0)
         yield

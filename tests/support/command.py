@@ -7,8 +7,7 @@ from pathlib import Path
 
 from tests.support.daemon import Daemon
 
-SECONDS = 100.0
-"""Long enough for a trial of a real model on a busy machine."""
+SECONDS = 30.0
 
 
 def palyra(daemon: Daemon, *args: str, code: int = 0) -> str:

@@ -21,7 +21,6 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import psycopg
 from psycopg import sql
 
-HOW_TO_INSTALL = "PostgreSQL 15 or newer is not installed (Debian: apt-get install postgresql)"
 START_SECONDS = 15
 STOP_SECONDS = 10
 PORT_ATTEMPTS = 3
@@ -42,59 +41,17 @@ class PostgresMissing(Exception):
 @contextmanager
 def running_postgres() -> Iterator[str]:
     """Start a server and yield the URL of its `postgres` database."""
-    with own_postgres() as server:
-        yield server.url
-
-
-class PostgresServer:
-    """A server of one test, which can crash, and whose files can be set back to what they were."""
-
-    def __init__(self, binaries: Path, folder: Path) -> None:
-        self._binaries, self._folder = binaries, folder
-        self._server, self.url = _start(binaries, folder)
-
-    def save(self) -> None:
-        """Copy the server's files, as a backup of a machine does."""
-        self.stop()
-        shutil.copytree(self._folder / "data", self._folder / "saved")
-        self.restart()
-
-    def set_back(self) -> None:
-        """Bring back the files that were saved."""
-        self.stop()
-        shutil.rmtree(self._folder / "data")
-        (self._folder / "saved").rename(self._folder / "data")
-        self.restart()
-
-    def stop(self) -> None:
-        _stop(self._server)
-
-    def crash(self) -> None:
-        """End it at once, as `pg_ctl stop -m immediate` does: it recovers from its log at the next start."""
-        self._server.send_signal(signal.SIGQUIT)
-        self._server.wait(STOP_SECONDS)
-
-    def restart(self) -> None:
-        """Start it again, at the same address."""
-        if os.geteuid() == 0:
-            subprocess.run(["chown", "-R", "postgres:postgres", str(self._folder)], check=True)
-        self._server, _ = _start(self._binaries, self._folder, port=urlsplit(self.url).port)
-
-
-@contextmanager
-def own_postgres() -> Iterator[PostgresServer]:
-    """Start a server for one test."""
     binaries = find_binaries()
     with tempfile.TemporaryDirectory(prefix="palyra-postgres-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         if os.geteuid() == 0:
             shutil.chown(folder, "postgres", "postgres")
         _initialise(binaries, folder)
-        server = PostgresServer(binaries, folder)
+        server, url = _start(binaries, folder)
         try:
-            yield server
+            yield url
         finally:
-            server.stop()
+            _stop(server)
 
 
 def find_binaries() -> Path:
@@ -103,7 +60,7 @@ def find_binaries() -> Path:
         return Path(on_path).resolve().parent
     folders = [initdb.parent for initdb in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
     if not folders:
-        raise PostgresMissing(HOW_TO_INSTALL)
+        raise PostgresMissing("PostgreSQL 15 or newer is not installed (Debian: apt-get install postgresql)")
     return max(folders, key=lambda folder: float(folder.parent.name))
 
 
@@ -136,10 +93,10 @@ def _initialise(binaries: Path, folder: Path) -> None:
         raise RuntimeError(f"initdb failed:\n{done.stdout}{done.stderr}")
 
 
-def _start(binaries: Path, folder: Path, *, port: int | None = None) -> tuple[subprocess.Popen[bytes], str]:
-    log, wanted = folder / "log", port
+def _start(binaries: Path, folder: Path) -> tuple[subprocess.Popen[bytes], str]:
+    log = folder / "log"
     for _ in range(PORT_ATTEMPTS):  # somebody else may take the port before the server does
-        port = wanted or _free_port()
+        port = _free_port()
         url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
         command = [str(binaries / "postgres"), "-D", str(folder / "data"), "-p", str(port)]
         command += [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]

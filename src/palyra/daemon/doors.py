@@ -240,6 +240,5 @@ def build(
             },
             connections,
             hosts,
-            ready=ready,
         ),
     )

@@ -109,8 +109,6 @@ class Hidden:
             retry_after=failed.retry_after,
             refused=failed.refused,
             is_well=failed.is_well,
-            status=failed.status,
-            cause=failed.cause,
         )
 
 

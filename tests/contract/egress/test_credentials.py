@@ -1,7 +1,6 @@
 """Credentials reach the very host that they are meant for, over TLS, and nobody else: tried with real servers."""
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -9,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from palyra.sandbox.egress import ConnectionFailed, CredentialsRefused, Egress, HeaderRefused, Reach, Request
+from tests.support.needs import OPENSSL, needs
 from tests.support.site import HELLO, Names, Site, certificate, served
 
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make certificates")
+pytestmark = needs(OPENSSL)
 
 CREDENTIALS = {"X-Key": "hunter2-hunter2", "Authorization": "Bearer hunter2-hunter2"}
 

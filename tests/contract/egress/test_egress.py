@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import shutil
 import socket
 import ssl
 import threading
@@ -27,6 +26,7 @@ from palyra.sandbox.egress import (
 )
 from palyra.sandbox.response import ResponseMalformed
 from palyra.sandbox.url import HostInside, UrlRefused, parse
+from tests.support.needs import OPENSSL, needs
 from tests.support.site import HELLO, Names, Site, certificate
 
 
@@ -366,7 +366,7 @@ async def test_a_host_without_an_address_is_unknown(names: Names, egress: Egress
         await egress.send(Request("http://nobody.example/"))
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make certificates")
+@needs(OPENSSL)
 @pytest.mark.parametrize(
     ("name", "trusted"), [("site.example", True), ("site.example", False), ("other.example", True)]
 )

@@ -17,18 +17,14 @@ from palyra.core.tool import Outcome, Risk
 from palyra.journal.engine import Engine
 from palyra.journal.sqlite import SqliteEngine
 from palyra.runs.mcp import McpDefinitionChanged, McpToolNotFound
-from palyra.sandbox.base import Tier
-from palyra.sandbox.tiers import lack
 from palyra.tools.mcp import server as kept_server
 from tests.contract.mcp.conftest import OWNER, SUPPORT, Keep, hostile, notebook
 from tests.support.eventually import eventually
+from tests.support.needs import BUBBLEWRAP, needs
 
 BEN, CID = PrincipalId("user:ben"), PrincipalId("user:cid")
 
 pytestmark = pytest.mark.timeout(60)
-
-# In CI it may not be missing: there the test runs, and fails.
-needs_bwrap = pytest.mark.skipif(lack(Tier.STRICT) is not None and not os.environ.get("CI"), reason="needs bubblewrap")
 
 
 async def test_nothing_is_offered_before_it_is_accepted_and_decisions_outlive_the_daemon(
@@ -158,7 +154,7 @@ async def test_a_secret_that_is_not_there_is_the_reason(sqlite: SqliteEngine, ke
     assert "There is no secret nothing" in found.reason
 
 
-@needs_bwrap
+@needs(BUBBLEWRAP)
 async def test_palyras_own_files_and_processes_are_out_of_reach(
     sqlite: SqliteEngine, keep: Keep, tmp_path: Path
 ) -> None:
@@ -175,7 +171,7 @@ async def test_palyras_own_files_and_processes_are_out_of_reach(
     assert len(seen.text.split()) < 10
 
 
-@needs_bwrap
+@needs(BUBBLEWRAP)
 async def test_a_program_changes_what_the_owner_has_named_and_no_code_of_palyras(
     sqlite: SqliteEngine, keep: Keep, tmp_path: Path
 ) -> None:

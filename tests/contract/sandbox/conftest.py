@@ -16,20 +16,10 @@ from palyra.sandbox.base import Bounds, Job, Outcome, Tier
 from palyra.sandbox.places import Private
 from palyra.sandbox.process import ProcessSandbox
 from palyra.sandbox.root import Root
-from palyra.sandbox.tiers import lack
+from tests.support.needs import TIERS, needs
 
 SECRET = "keep-this-secret"
-
-
-def require(tier: Tier) -> None:
-    """Skip where the machine lacks a tier; in CI the strict one may not be missing."""
-    missing = lack(tier)
-    if missing is None:
-        return
-    said = f"the {tier} sandbox does not work here: {missing.reason}. {missing.remedy}"
-    if os.environ.get("CI") and tier is Tier.STRICT:
-        pytest.fail(said, pytrace=False)
-    pytest.skip(said)
+CONFINING = [pytest.param(tier, marks=needs(need)) for tier, need in TIERS.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +53,17 @@ class Ground:
         return await self.sandbox(tier).run(job)
 
 
-@pytest.fixture(params=[Tier.STRICT, Tier.GUARDED])
+@pytest.fixture(params=CONFINING)
 def tier(request: pytest.FixtureRequest) -> Tier:
     """A tier that confines."""
     found: Tier = request.param
-    require(found)
     return found
 
 
-@pytest.fixture(params=[Tier.STRICT, Tier.GUARDED, Tier.OFF])
+@pytest.fixture(params=[*CONFINING, Tier.OFF])
 def any_tier(request: pytest.FixtureRequest) -> Tier:
     """A tier, whatever it does."""
     found: Tier = request.param
-    require(found)
     return found
 
 

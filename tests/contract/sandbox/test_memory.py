@@ -18,7 +18,8 @@ from palyra.sandbox.base import MIB, Bounds, Job, Outcome, Tier
 from palyra.sandbox.places import Private
 from palyra.sandbox.process import ProcessSandbox
 from palyra.sandbox.root import Root
-from tests.contract.sandbox.conftest import Ground, require
+from tests.contract.sandbox.conftest import Ground
+from tests.support.needs import BUBBLEWRAP, LANDLOCK, needs
 
 LIMIT = Bounds(wall=timedelta(seconds=15), memory_bytes=150 * MIB)
 FILL = """
@@ -96,15 +97,15 @@ async def test_the_supervisor_counts_it(tier: Tier, tmp_path: Path, what: str) -
 
 
 @pytest.mark.parametrize("what", APART)
+@needs(BUBBLEWRAP)
 async def test_the_supervisor_counts_it_in_namespaces(tmp_path: Path, what: str) -> None:
-    await asyncio.to_thread(require, Tier.STRICT)
     outcome = await run(Tier.STRICT, tmp_path, APART[what])
     assert "150 MiB of memory" in outcome.stopped, outcome.stderr.text
 
 
 @pytest.mark.parametrize("what", [*EVERYWHERE, *APART])
+@needs(BUBBLEWRAP)
 async def test_the_kernel_counts_it(base: Path, tmp_path: Path, what: str) -> None:
-    await asyncio.to_thread(require, Tier.STRICT)
     outcome = await run(Tier.STRICT, tmp_path, {**EVERYWHERE, **APART}[what], base=base)
     assert "150 MiB of memory" in outcome.stopped, outcome.stderr.text
 
@@ -161,9 +162,9 @@ async def test_what_cannot_be_counted_is_not_given(tier: Tier, tmp_path: Path) -
     assert outcome.stdout.text == "[]\n", outcome.stderr.text
 
 
+@needs(LANDLOCK)
 async def test_a_program_that_hides_its_files_is_taken_for_full(tmp_path: Path) -> None:
     """In `guarded` nothing else tells how many sockets it has."""
-    await asyncio.to_thread(require, Tier.GUARDED)
     hidden = "import ctypes; ctypes.CDLL(None).prctl(4, 0)\n"
     outcome = await run(Tier.GUARDED, tmp_path, hidden + EVERYWHERE["pairs of sockets"])
     assert "150 MiB of memory" in outcome.stopped

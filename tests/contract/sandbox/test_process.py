@@ -16,8 +16,9 @@ import pytest
 from palyra.sandbox import launch
 from palyra.sandbox.base import MIB, Bounds, Job, ProgramRefused, RootRefused, Tier
 from palyra.sandbox.root import Root
-from tests.contract.sandbox.conftest import SECRET, Ground, require
+from tests.contract.sandbox.conftest import SECRET, Ground
 from tests.support.eventually import eventually
+from tests.support.needs import BUBBLEWRAP, GIT, LANDLOCK, needs
 
 FORK_BOMB = (
     # Each process forks {depth} times, and so does each of its children: it grows as a bomb does, but is known to end.
@@ -85,6 +86,7 @@ async def test_it_works_in_the_workspace(ground: Ground, any_tier: Tier) -> None
     assert (ground.workspace / "note.txt").read_text() == "hello\n"
 
 
+@needs(GIT)
 async def test_common_programs_work(ground: Ground, any_tier: Tier) -> None:
     command = (
         "set -e; git init -q . 2>&1; git config user.name a; git config user.email a@b; echo 1 > a; git add a;"
@@ -105,10 +107,10 @@ async def test_programs_that_copy_owners_and_times_work(ground: Ground, tier: Ti
 
 
 @pytest.mark.parametrize(("owns_system", "expected"), [(False, "2001"), (True, "now")])
+@needs(LANDLOCK)
 async def test_guarded_sets_the_times_of_open_files_unless_they_may_be_the_systems(
     ground: Ground, monkeypatch: pytest.MonkeyPatch, *, owns_system: bool, expected: str
 ) -> None:
-    await asyncio.to_thread(require, Tier.GUARDED)
     monkeypatch.setattr(launch, "_owns_system", lambda: owns_system)
     outcome = await ground.run(Tier.GUARDED, "echo 1 > f; touch -d 2001-02-03 f; date -r f +%Y")
     assert outcome.exit_code == 0
@@ -127,6 +129,7 @@ async def test_java_works_where_it_is_installed(ground: Ground, tier: Tier) -> N
     assert outcome.exit_code == 0, outcome.stderr.text
 
 
+@needs(BUBBLEWRAP)
 async def test_strict_has_shared_memory_of_its_own(ground: Ground) -> None:
     command = (
         "/usr/bin/python3 -c 'import multiprocessing as m\n"
@@ -253,12 +256,14 @@ async def test_memory_that_nobody_counts_is_not_given(ground: Ground, tier: Tier
     assert (await ground.run(tier, command)).stdout.text.split() == ["-1"] * 4
 
 
+@needs(BUBBLEWRAP)
 async def test_a_little_shared_memory_is_given_where_it_ends_with_the_program(ground: Ground) -> None:
     """PostgreSQL does not start without."""
     command = "/usr/bin/python3 -c 'import ctypes; print(ctypes.CDLL(None).shmget(0, ctypes.c_size_t(56), 0o1600))'"
     assert (await ground.run(Tier.STRICT, command)).stdout.text == "0\n"
 
 
+@needs(BUBBLEWRAP)
 async def test_a_program_goes_first_when_the_machine_runs_out_of_memory(ground: Ground) -> None:
     for tier in (Tier.STRICT, Tier.OFF):
         assert (await ground.run(tier, "cat /proc/self/oom_score_adj")).stdout.text == "1000\n"
@@ -276,6 +281,7 @@ async def test_a_disk_is_not_filled_by_one_file(ground: Ground, any_tier: Tier) 
     assert outcome.exit_code in (0, 153)
 
 
+@needs(BUBBLEWRAP)
 async def test_memory_is_not_filled_by_files(ground: Ground) -> None:
     command = (
         "for n in 1 2 3 4; do head -c 4M /dev/zero > /tmp/$n; done; head -c 80M /dev/zero > /dev/shm/x; du -sm /tmp"

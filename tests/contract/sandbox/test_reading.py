@@ -17,14 +17,13 @@ from palyra.sandbox.places import Private
 from palyra.sandbox.process import ProcessSandbox
 from palyra.sandbox.root import Root
 from palyra.sandbox.tiers import find, landlock_version
-from tests.contract.sandbox.conftest import SECRET, Ground, require
+from tests.contract.sandbox.conftest import SECRET, Ground
+from tests.support.needs import BUBBLEWRAP, GIT, needs
 
 BOUNDS = Bounds(wall=timedelta(seconds=20))
 
 
-@pytest.fixture(autouse=True)
-def strict() -> None:
-    require(Tier.STRICT)
+pytestmark = needs(BUBBLEWRAP)
 
 
 async def read(folder: Path, command: str, *, sandbox: ProcessSandbox | None = None) -> Outcome:
@@ -222,6 +221,7 @@ async def test_a_device_in_the_workspace_cannot_be_opened(ground: Ground) -> Non
     assert outcome.exit_code != 0
 
 
+@needs(GIT)
 async def test_ordinary_reading_works(ground: Ground) -> None:
     git = ["git", "-C", str(ground.workspace), "-c", "user.name=a", "-c", "user.email=a@example.org"]
     for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):

@@ -12,23 +12,24 @@ import pytest
 
 import palyra
 from palyra.sandbox import installation, places, resident
-from palyra.sandbox.base import RootRefused, Tier
+from palyra.sandbox.base import RootRefused
 from palyra.sandbox.descriptors import INHERITED
 from palyra.sandbox.resident import Cover, Staying, start
 from palyra.sandbox.root import RootIsLink
-from tests.contract.sandbox.conftest import SECRET, require
+from tests.contract.sandbox.conftest import SECRET
+from tests.support.needs import BUBBLEWRAP, LINUX, needs, require
 
 
 @pytest.fixture
 def own_folder() -> Iterator[Path]:
     """A folder that no program is given as one for temporary files."""
-    require(Tier.STRICT)
+    require(BUBBLEWRAP)
     with tempfile.TemporaryDirectory(prefix=".palyra-test-", dir=Path.home()) as name:
         yield Path(name)
 
 
+@needs(BUBBLEWRAP)
 async def test_the_way_to_a_covered_folder_can_not_be_exchanged(tmp_path: Path) -> None:
-    await asyncio.to_thread(require, Tier.STRICT)
     home = tmp_path / "share/palyra"
     home.mkdir(parents=True)
     (home / "token").write_text(SECRET)
@@ -46,9 +47,9 @@ async def test_the_way_to_a_covered_folder_can_not_be_exchanged(tmp_path: Path) 
     assert (tmp_path / "share/work").read_text() == "done\n", "around it, programs work"
 
 
+@needs(LINUX)
 async def test_a_program_begins_with_the_descriptors_that_the_daemon_was_started_with(tmp_path: Path) -> None:
     """The daemon raises its own limit for its clients; programs may fail with a higher one."""
-    await asyncio.to_thread(require, Tier.OFF)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     said = tmp_path / "said"
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))

@@ -20,13 +20,14 @@ from palyra.sandbox.search import Found, Needles, Query
 from palyra.sandbox.workspace import Workspace
 from tests.contract.sandbox.conftest import SECRET, Ground
 from tests.support.clock import FakeClock
-from tests.support.searching import require_ripgrep, sifted, walked
+from tests.support.needs import BUBBLEWRAP, RIPGREP, require
+from tests.support.searching import sifted, walked
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ripgrep is there, and is asked before the first file is read."""
-    require_ripgrep()
+    require(BUBBLEWRAP, RIPGREP)
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0)
 
 

@@ -13,7 +13,8 @@ from palyra.sandbox.base import Job, Outcome, RootRefused, Tier
 from palyra.sandbox.launch import Launch
 from palyra.sandbox.places import Private
 from palyra.sandbox.root import MAX_ROOTS, Root, RootIsLink, RootOutside
-from tests.contract.sandbox.conftest import SECRET, Ground, require
+from tests.contract.sandbox.conftest import SECRET, Ground
+from tests.support.needs import BUBBLEWRAP, require
 
 OPEN_FOLDERS = """
 import os, stat
@@ -36,7 +37,7 @@ def sub(ground: Ground) -> Path:
 
 @pytest.fixture
 def strict() -> Tier:
-    require(Tier.STRICT)
+    require(BUBBLEWRAP)
     return Tier.STRICT
 
 

@@ -26,6 +26,7 @@ from palyra.sandbox.wasm import (
 )
 from tests.support import modules as made
 from tests.support.eventually import eventually
+from tests.support.needs import LINUX, needs
 
 RUNS_FOR_LONG = """
 import asyncio, sys
@@ -252,7 +253,7 @@ async def test_many_calls_at_once_all_get_their_own_answer(modules: Modules) -> 
     assert [call.result().stdout.text for call in calls] == [str(number) for number in range(12)]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a module ends with its time")
+@needs(LINUX)
 async def test_no_module_outlives_a_daemon_that_is_killed(tmp_path: Path) -> None:
     (tmp_path / "sleeps.wasm").write_bytes(made.SLEEPS)
     daemon = await asyncio.create_subprocess_exec(

@@ -1,7 +1,6 @@
 """The client against doors that speak TLS: the certificate of the home, and no other."""
 
 import json
-import shutil
 import ssl
 import subprocess
 import threading
@@ -18,10 +17,11 @@ from palyra.gateway.remote import DaemonUnreachable
 from palyra.gateway.target import Target, find_target
 from tests.support import builders as b
 from tests.support.builders import RUN
+from tests.support.needs import OPENSSL, needs
 from tests.unit.cli.door import TOKEN, Door, lived_in, open_grpc
 from tests.unit.cli.wire import health, tape_entry
 
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make certificates")
+pytestmark = needs(OPENSSL)
 
 
 def certificate(folder: Path, name: str, *words: str) -> tuple[Path, Path]:

@@ -15,7 +15,7 @@ from palyra.sandbox.places import Private
 from palyra.sandbox.process import ProcessSandbox
 from palyra.sandbox.root import Root
 from palyra.settings import SandboxSettings, Settings, WorkspaceSettings
-from tests.contract.sandbox.conftest import require
+from tests.support.needs import BUBBLEWRAP, needs
 
 
 def check(*options: str) -> int:
@@ -26,8 +26,8 @@ def without_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "SEARCHED", "/nonexistent")
 
 
+@needs(BUBBLEWRAP)
 def test_every_tier_is_tried(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    require(Tier.STRICT)
     assert check("--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["tier"], told["ok"]) == ("strict", True)
@@ -47,10 +47,10 @@ def test_it_is_said_how_memory_is_counted(
     assert ("/sys/fs/cgroup/unit" if base else "other programs run there") in told["what"]
 
 
+@needs(BUBBLEWRAP)
 def test_it_is_said_whether_ripgrep_helps_to_search(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    require(Tier.STRICT)
     there = tiers.find("rg")
     check("--json")
     told = json.loads(capsys.readouterr().out)["search"]
@@ -61,8 +61,8 @@ def test_it_is_said_whether_ripgrep_helps_to_search(
     assert "read every file: ripgrep runs in the strict tier only" in capsys.readouterr().out
 
 
+@needs(BUBBLEWRAP)
 def test_the_doctor_says_what_to_install_for_faster_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    require(Tier.STRICT)
     for name in ("bwrap", "prlimit"):
         (tmp_path / name).symlink_to(tiers.find(name) or "")
     monkeypatch.setattr(tiers, "SEARCHED", str(tmp_path))
@@ -81,10 +81,10 @@ def test_what_is_missing_is_named_with_what_to_install(
     assert "apt install bubblewrap" in said
 
 
+@needs(BUBBLEWRAP)
 def test_a_workspace_that_no_program_can_be_given_is_told(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    require(Tier.STRICT)
     root = home.parent / "work"
     root.mkdir()
     monkeypatch.setenv("PALYRA_WORKSPACE_ROOT", str(root))
@@ -101,11 +101,11 @@ def test_a_workspace_that_no_program_can_be_given_is_told(
     assert "belongs to the system" in capsys.readouterr().out
 
 
+@needs(BUBBLEWRAP)
 def test_a_sandbox_that_keeps_from_nothing_is_told(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if another program of that name were installed, which runs what it is given and no more."""
-    require(Tier.STRICT)
     idle = tmp_path / "bwrap"
     idle.write_text(
         '#!/bin/bash\nwhile [ "$1" != -- ]; do [ "$1" = --json-status-fd ] && at=$2; shift; done; shift\n'
@@ -119,10 +119,10 @@ def test_a_sandbox_that_keeps_from_nothing_is_told(
     assert (found["works"], found["what"]) == (False, "a program could read a file outside of its workspace")
 
 
+@needs(BUBBLEWRAP)
 def test_a_machine_whose_calls_are_not_known_is_told(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    require(Tier.STRICT)
     monkeypatch.setattr(seccomp, "build", lambda tier, **_: None)
     assert check("--json") == 0
     assert "no filter on system calls" in json.loads(capsys.readouterr().out)["tiers"][0]["what"]
@@ -154,8 +154,8 @@ def test_a_tier_that_is_not_there_is_refused_and_no_other_is_used(
     assert list(tmp_path.iterdir()) == []
 
 
+@needs(BUBBLEWRAP)
 def test_bubblewrap_that_can_not_do_its_work_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    require(Tier.STRICT)
     tools = tmp_path / "tools"
     tools.mkdir()
     broken = tools / "bwrap"
@@ -171,8 +171,8 @@ def test_bubblewrap_that_can_not_do_its_work_is_told(tmp_path: Path, monkeypatch
     assert list(root.iterdir()) == []
 
 
+@needs(BUBBLEWRAP)
 def test_the_doctor_warns_when_programs_can_not_be_run_safely(monkeypatch: pytest.MonkeyPatch) -> None:
-    require(Tier.STRICT)
     assert check_sandbox(Settings()).state == OK
     assert check_sandbox(Settings(sandbox=SandboxSettings(tier="off"))).state == WARN
     without_bubblewrap(monkeypatch)

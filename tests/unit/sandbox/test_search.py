@@ -11,7 +11,8 @@ from palyra.sandbox import search as module
 from palyra.sandbox.patterns import PatternInvalid
 from palyra.sandbox.search import Found, Match, Query
 from palyra.sandbox.workspace import PathNotFound, Workspace
-from tests.support.searching import require_ripgrep, sifted, walked
+from tests.support.needs import BUBBLEWRAP, RIPGREP, require
+from tests.support.searching import sifted, walked
 
 
 class StillClock:
@@ -46,7 +47,7 @@ class Searched:
 @pytest.fixture(params=["walk", "ripgrep"])
 def at(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Searched:
     if request.param == "ripgrep":
-        require_ripgrep()
+        require(BUBBLEWRAP, RIPGREP)
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0)
     (tmp_path / "docs").mkdir()
     (tmp_path / ".git").mkdir()

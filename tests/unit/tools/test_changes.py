@@ -15,6 +15,7 @@ from palyra.tools.base import ToolContext
 from palyra.tools.changes import MAX_DIFF_CHARS
 from palyra.tools.execute import Finished, execute
 from palyra.tools.toolbox import BUILTIN_ONLY
+from tests.support.needs import GIT, needs
 from tests.unit.tools.shelf import Shelf
 from tests.unit.tools.surroundings import StillClock, a_call
 
@@ -286,6 +287,7 @@ async def test_a_misfit_tells_what_is_there(root: Path) -> None:
     assert "line 2 is 'two', and the patch has 'deux'" in finished.text
 
 
+@needs(GIT)
 async def test_what_git_says_of_any_names_and_of_empty_files_is_done(tmp_path: Path) -> None:
     names = ("plain.txt", "two words.txt", "grün/ä ö.txt", 'say "it".txt', "tab\there.txt", "b/b/x", "back\\slash")
     old, new, root = (tmp_path / folder for folder in ("old", "new", "root"))

@@ -32,7 +32,6 @@ class HealthMethods:
             health = convert.from_status(status)
             health.status = next((part.status for part in status.parts if part.status != "ok"), "ok")
         else:
-            code = self._ready()
-            health = pb.GetHealthResponse(status="ok" if code is None else "not_ready", storage=code)
+            health = pb.GetHealthResponse(status="ok" if self._ready() is None else "not_ready")
         health.protocol_version = PROTOCOL_VERSION
         await reply(call, health)

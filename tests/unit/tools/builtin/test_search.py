@@ -16,7 +16,7 @@ from palyra.sandbox.process import ProcessSandbox
 from palyra.tools.builtin.search import search
 from palyra.tools.execute import Finished
 from tests.support.eventually import eventually
-from tests.support.searching import require_ripgrep
+from tests.support.needs import BUBBLEWRAP, RIPGREP, require
 from tests.unit.tools.surroundings import a_call, a_context, outcome, run
 
 
@@ -109,7 +109,7 @@ class Noted(ProcessSandbox):
 @pytest.fixture
 def ripgrep() -> None:
     """Ripgrep can be used here."""
-    require_ripgrep()
+    require(BUBBLEWRAP, RIPGREP)
 
 
 @pytest.mark.usefixtures("ripgrep")
