@@ -98,7 +98,7 @@ def reconnecting(ground: Ground) -> None:
         _hammering(addresses(daemon)[0], HTTP["half a head"]),
         _hammering(addresses(daemon)[1], GRPC["settings"]),
     ):
-        until(lambda: figures(daemon)["evicted"] > 100, seconds=30)
+        until(lambda: figures(daemon)["evicted"] > 100, seconds=60)
         for _ in range(ground.rounds):
             _reachable(daemon)
 
@@ -147,7 +147,7 @@ def _hammering(address: tuple[str, int], sends: bytes) -> Iterator[None]:
         held: list[socket.socket] = []
         while not over.is_set():
             with suppress(OSError):
-                held.append(client := socket.create_connection(address, timeout=5))
+                held.append(client := socket.create_connection(address, timeout=60))
                 client.sendall(sends)
             if len(held) > 600:
                 held.pop(0).close()

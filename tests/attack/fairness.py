@@ -69,7 +69,7 @@ def others_are_answered(daemon: Daemon, busy: Tenant, runs: Sequence[str], *, na
     for name in names:
         other = Tenant(daemon, name)
         greeting = other.send(GREETING)
-        until(lambda other=other, run=greeting: other.status(run) == "done", seconds=30)  # type: ignore[misc]
+        until(lambda other=other, run=greeting: other.status(run) == "done", seconds=60)  # type: ignore[misc]
     ended = [run for run in runs if busy.get(f"/runs/{run}")["ended_at"]]
     assert not ended, "the busy tenant's runs ended first, so nothing is shown"
 

@@ -85,7 +85,7 @@ def curious_tenant(ground: Ground) -> None:
     made: Json = httpx.post(f"{daemon.address}/admin/v1/tokens", headers=_owner(daemon), json=asked).json()
     headers = {"authorization": f"Bearer {made['secret']}"}
     hidden = [str(daemon.home.path), os.path.realpath(daemon.home.path), f'"pid":{daemon.pid}', "user:owner"]
-    with httpx.Client(base_url=daemon.address, headers=headers, timeout=10) as client:
+    with httpx.Client(base_url=daemon.address, headers=headers, timeout=60) as client:
         for method, path in _routes(daemon):
             if path.endswith("/events"):
                 continue  # it goes on for ever

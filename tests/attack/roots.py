@@ -318,7 +318,7 @@ def _create(channel: grpc.Channel, tenant: Daemon, root: str) -> str | None:
     )
     asked = pb.CreateAgentRequest(agent=pb.Agent(name="narrow", workspace_roots=[root]))
     try:
-        made = call(asked, metadata=(("authorization", f"Bearer {tenant.token}"),), timeout=10)
+        made = call(asked, metadata=(("authorization", f"Bearer {tenant.token}"),), timeout=60)
     except grpc.RpcError as error:
         if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
             raise

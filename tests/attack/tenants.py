@@ -17,7 +17,7 @@ START_SECONDS = 60.0
 
 def admin(daemon: Daemon, method: str, path: str, body: object = None) -> Json:
     headers = {"authorization": f"Bearer {daemon.token}"}
-    answer = httpx.request(method, f"{daemon.address}/admin/v1{path}", headers=headers, json=body, timeout=30)
+    answer = httpx.request(method, f"{daemon.address}/admin/v1{path}", headers=headers, json=body, timeout=60)
     assert answer.is_success, answer.text
     return answer.json()
 

@@ -109,6 +109,6 @@ async def migrated(database: Database, *, after_commit: Callable[[], None] | Non
 
 async def closed(database: Database) -> None:
     """Close whatever was opened."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         for engine in database.engines:
             await engine.close()

@@ -92,7 +92,7 @@ def test_the_script_of_the_guide_checks_them_with_the_public_key_alone(
 
     def checked(*args: str) -> int:
         return subprocess.run(
-            [sys.executable, str(tmp_path / "check.py"), *args], capture_output=True, check=False, timeout=20
+            [sys.executable, str(tmp_path / "check.py"), *args], capture_output=True, check=False, timeout=60
         ).returncode
 
     assert checked(str(file), key) == 0

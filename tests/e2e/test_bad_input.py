@@ -584,7 +584,7 @@ def filled(path: str, item_id: str) -> str:
 
 def connection_to(door: Door) -> socket.socket:
     address = urlsplit(door.daemon.address)
-    line = socket.create_connection((address.hostname, address.port), timeout=5)
+    line = socket.create_connection((address.hostname, address.port), timeout=60)
     line.settimeout(5)
     return line
 

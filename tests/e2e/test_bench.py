@@ -12,9 +12,6 @@ from tests.bench.figures import Bar, Report, as_table, summarise
 from tests.contract.providers.wire import wires
 from tests.support.needs import POSTGRES, needs
 
-# Alone on a machine they take two seconds each; the rest is for one that is busy.
-pytestmark = pytest.mark.timeout(60)
-
 BENCH = Path(__file__).parents[2] / "scripts" / "bench"
 MACHINE = {"cores", "cpu", "memory_gib", "python", "kernel", "disk_fdatasync_per_s"}
 FIGURES = {

@@ -12,7 +12,7 @@ from tests.e2e.conftest import NewDaemon
 def bundle(home: Path, file: Path) -> dict[str, str]:
     environ = {**os.environ, "PALYRA_HOME": str(home)}
     command = [sys.executable, "-m", "palyra", "doctor", "--bundle", str(file)]
-    subprocess.run(command, env=environ, capture_output=True, timeout=30, check=False)
+    subprocess.run(command, env=environ, capture_output=True, timeout=60, check=False)
     with tarfile.open(file) as tar:
         return {
             Path(entry.name).name: content.read().decode()

@@ -1,7 +1,5 @@
 """Cancelling over HTTP: what streams for ever ends at once, and nobody else is touched."""
 
-from datetime import datetime, timedelta
-
 import pytest
 
 from tests.e2e.conftest import NewDaemon
@@ -11,7 +9,7 @@ from tests.support.daemon import FINAL, Daemon, Json, Line, Watcher, until
 SCRIPT = {
     "rules": [
         {"when": {"contains": "endless"}, "actions": [{"do": "endless", "text": "la ", "delay_ms": 5}]},
-        {"when": {"equals": "silent"}, "actions": [{"do": "delay", "ms": 60_000}]},
+        {"when": {"equals": "silent"}, "actions": [{"do": "delay", "ms": 600_000}]},
         {
             "when": {"equals": "delegate"},
             "turns": [
@@ -22,7 +20,8 @@ SCRIPT = {
     ],
     "default": [{"do": "text", "text": "You said: {input}"}],
 }
-AT_ONCE = timedelta(milliseconds=100)
+MAX_ENTRIES_AFTER = 5
+"""How much of a model that speaks every 5 ms may still be recorded behind the wish: what was on its way."""
 
 
 @pytest.mark.parametrize("text", ["endless", "silent"])
@@ -38,12 +37,11 @@ def test_a_run_that_would_never_end_is_cancelled_at_once(new_daemon: NewDaemon, 
     assert answer["run"]["cancel_requested"]
     assert watcher.lines[-1].kind == "run_cancelled"
     assert watcher.lines[-1].event["reason"] == "enough"
-    assert time_to_end(watcher.lines) < AT_ONCE
+    check_end(watcher.lines)
     assert daemon.run(run["run_id"])["status"] == "cancelled"
     prove(daemon)
 
 
-@pytest.mark.timeout(60)
 def test_one_of_many_is_cancelled_at_once_and_the_others_go_on(new_daemon: NewDaemon) -> None:
     daemon = new_daemon(SCRIPT).start()
     runs = [daemon.send("endless") for _ in range(10)]
@@ -114,10 +112,11 @@ def test_a_cancelled_run_stays_cancelled_over_a_kill(new_daemon: NewDaemon) -> N
 def cancel(daemon: Daemon, run: Json) -> None:
     daemon.post(f"/runs/{run['run_id']}/cancel")
     assert daemon.finished(run["run_id"])["status"] == "cancelled"
-    assert time_to_end(daemon.tape(f"/runs/{run['run_id']}")) < AT_ONCE
+    check_end(daemon.tape(f"/runs/{run['run_id']}"))
 
 
-def time_to_end(lines: list[Line]) -> timedelta:
-    """Return how long it took from the wish to the end, as the tape has it."""
-    [wished] = [line for line in lines if line.kind == "cancel_requested"]
-    return datetime.fromisoformat(lines[-1].event["at"]) - datetime.fromisoformat(wished.event["at"])
+def check_end(lines: list[Line]) -> None:
+    """Look whether the end came right behind the wish, and not after the model had gone on."""
+    kinds = [line.kind for line in lines]
+    assert kinds.count("cancel_requested") == 1
+    assert len(kinds) - kinds.index("cancel_requested") - 1 <= MAX_ENTRIES_AFTER, kinds[-20:]

@@ -107,7 +107,7 @@ def test_a_run_that_somebody_cancels_is_cancelled(daemon: Daemon) -> None:
         run_id = until(lambda: _active(daemon))
         done = command(daemon.home.path, "runs", "cancel", "last", "--reason", "enough of this")
         assert run_id in done.stdout
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (4, b"")
     assert b"enough of this" in err
 
@@ -124,7 +124,7 @@ def test_ctrl_c_cancels_the_run_and_waits_for_its_end(daemon: Daemon) -> None:
         while b"model_text" not in process.stdout.readline():
             pass
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=10)
+        out, _ = process.communicate(timeout=60)
     assert process.returncode == 4
     assert json.loads(out.splitlines()[-1])["event"]["kind"] == "run_cancelled"
 
@@ -218,7 +218,7 @@ def test_the_doctor_finds_nothing(daemon: Daemon) -> None:
 
 def test_a_second_daemon_on_the_same_home_is_refused(daemon: Daemon) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "palyra.cli.serve"], capture_output=True, timeout=10, env=environ(daemon.home.path)
+        [sys.executable, "-m", "palyra.cli.serve"], capture_output=True, timeout=60, env=environ(daemon.home.path)
     )
     assert done.returncode == 1
     assert b"[already_running]" in done.stderr

@@ -96,7 +96,7 @@ def test_a_daemon_behind_tls_is_reached_with_its_certificate(
     made, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     words += ["-days", "1", "-subj", "/CN=palyra.example.org", "-out", str(made), "-keyout", str(key)]
-    subprocess.run(words, check=True, capture_output=True, timeout=10)
+    subprocess.run(words, check=True, capture_output=True, timeout=60)
     certificate_at, key_at = (written.format(folder=tmp_path, file=path.name) for path in (made, key))
     daemon = new_sqlite_daemon(http_tls_certificate=certificate_at, http_tls_key=key_at).start()
     assert command(daemon.home.path, "status").returncode == 0

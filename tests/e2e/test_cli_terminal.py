@@ -77,7 +77,7 @@ class Terminal:
     def type(self, keys: str) -> None:
         os.write(self._descriptor, keys.encode())
 
-    def wait_for(self, text: str, *, seconds: float = 8.0) -> None:
+    def wait_for(self, text: str, *, seconds: float = 60.0) -> None:
         """Wait until the terminal is sent this text, after what was waited for before."""
         deadline = monotonic() + seconds
         while (place := plain(self.raw).find(text, self._seen)) < 0:
@@ -85,7 +85,7 @@ class Terminal:
             self._read(0.1)
         self._seen = place + len(text)
 
-    def end(self, *, seconds: float = 8.0) -> int:
+    def end(self, *, seconds: float = 60.0) -> int:
         """Wait until the command has ended, and return its exit code."""
         deadline = monotonic() + seconds
         while self._process.poll() is None:

@@ -108,7 +108,6 @@ def test_a_handshake_that_does_not_go_on_is_closed_in_time(new_sqlite_daemon: Ne
 # -- with a crowd
 
 
-@pytest.mark.timeout(120)
 def test_a_crowd_without_a_token_shuts_out_nobody_who_has_one(new_sqlite_daemon: NewDaemon) -> None:
     daemon = new_sqlite_daemon().start()
     session_id = daemon.send("hello")["session_id"]
@@ -134,7 +133,6 @@ def test_a_crowd_without_a_token_shuts_out_nobody_who_has_one(new_sqlite_daemon:
         wire.until(lambda: b"again" in wire.answers[attached].body)
 
 
-@pytest.mark.timeout(60)
 def test_few_descriptors_are_shared_out_and_more_are_taken_if_they_may_be(new_sqlite_daemon: NewDaemon) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     daemon = new_sqlite_daemon()

@@ -48,7 +48,7 @@ def carried_out(daemon: Daemon, message: str) -> Json:
             daemon.post(f"/approvals/{question['approval_id']}/resolve", {"decision": "allow"})
         return daemon.run(sent["run_id"])["ended_at"]
 
-    until(look, seconds=40)
+    until(look, seconds=60)
     lines = daemon.tape(f"/runs/{sent['run_id']}")
     ended = [line.event for line in lines if line.kind in ("tool_finished", "policy_decided")]
     return ended[-1]

@@ -47,7 +47,6 @@ def within_reach(command: str, claude: Played) -> str:
     return f"{command} --base-url {claude.url}" if "providers add anthropic" in command else command
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("document", ["README.md", "docs/quickstart.md"])
 def test_every_command_works_as_written(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"

@@ -19,7 +19,7 @@ SCRIPT = {
     ],
     "default": [{"do": "text", "text": "You said: {input}"}],
 }
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 @pytest.mark.parametrize("message", ["hand it on", "deeper"])

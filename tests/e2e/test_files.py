@@ -43,7 +43,7 @@ SCRIPT = {
 
 def have_it_written(daemon: Daemon) -> str:
     """Let the agent write with a yes to it, and return the session."""
-    with httpx.Client(base_url=daemon.address, headers={"authorization": f"Bearer {daemon.token}"}, timeout=10) as ask:
+    with httpx.Client(base_url=daemon.address, headers={"authorization": f"Bearer {daemon.token}"}, timeout=60) as ask:
         sent: Json = ask.post("/console/v1/runs", json={"text": "write it", "session": {"key": "k"}}).json()
         with ask.stream("GET", f"/console/v1/runs/{sent['run_id']}/events") as stream:
             assert any("approval_requested" in line for line in stream.iter_lines())

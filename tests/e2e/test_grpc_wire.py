@@ -586,7 +586,6 @@ def mutated(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
-@pytest.mark.timeout(120)
 def test_nothing_that_is_sent_breaks_the_door(daemon: Daemon) -> None:
     @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
     @given(data=mutated() | some_frames().map(lambda frames: CONVERSATION + frames), cut=st.integers(1, 3))
@@ -608,7 +607,7 @@ class Raw:
 
     def __init__(self, daemon: Daemon, opening: bytes) -> None:
         host, _, port = address(daemon).rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=10)
+        self._socket = socket.create_connection((host, int(port)), timeout=60)
         self.send(opening)
 
     def __enter__(self) -> "Raw":

@@ -106,7 +106,7 @@ def test_an_allowed_page_may_ask_and_read_the_answer(daemon: Daemon) -> None:
     ],
 )
 def test_a_host_is_named_once(daemon: Daemon, head: bytes, status: int) -> None:
-    with socket.create_connection(addresses(daemon)[0], timeout=10) as client:
+    with socket.create_connection(addresses(daemon)[0], timeout=60) as client:
         client.sendall(head + b"connection: close\r\n\r\n")
         assert client.recv(4096).split()[1] == str(status).encode()
 

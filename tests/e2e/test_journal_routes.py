@@ -19,7 +19,7 @@ ROUTES = (("GET", "stats"), ("GET", "anchors"), ("POST", "verify"), ("GET", "exp
 
 def ask(daemon: Daemon, method: str, path: str, *, token: str | None = None, **more: Any) -> httpx.Response:
     headers = {"authorization": f"Bearer {token or daemon.token}"}
-    return httpx.request(method, f"{daemon.address}/admin/v1/{path}", headers=headers, timeout=10, **more)
+    return httpx.request(method, f"{daemon.address}/admin/v1/{path}", headers=headers, timeout=60, **more)
 
 
 def journal(daemon: Daemon, method: str, path: str, **more: Any) -> httpx.Response:

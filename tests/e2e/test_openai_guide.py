@@ -23,7 +23,7 @@ def test_the_guide_works_as_written(new_sqlite_daemon: NewDaemon, tmp_path: Path
     program.write_text(blocks("python"))
     script = "set -e\n" + blocks("sh").replace("http://127.0.0.1:7717", daemon.address) + f"\npython {program}\n"
     done = subprocess.run(
-        ["bash", "-c", script], env=environ, capture_output=True, text=True, timeout=18, check=False, cwd=tmp_path
+        ["bash", "-c", script], env=environ, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("42") >= 3

@@ -32,7 +32,7 @@ class Command:
         command = [sys.executable, "-m", "palyra", *map(str, args)]
         if limit is not None:
             command = ["bash", "-c", f'ulimit -f {limit}; exec "$@"', "bash", *command]
-        return subprocess.run(command, capture_output=True, text=True, timeout=30, env=self._environ(), check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, env=self._environ(), check=False)
 
     def json(self, *args: object, code: int = 0) -> Json:
         done = self(*args, "--json")

@@ -23,8 +23,6 @@ from tests.support.played import SAYS, Played, played, said
 
 Json = Any
 
-pytestmark = pytest.mark.timeout(90)
-
 KEY = "sk-test-3f9a77c0d1e24b6c"
 COMMENTED = """\
 # What I run at home.

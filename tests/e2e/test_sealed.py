@@ -56,7 +56,7 @@ def paste_everywhere(daemon: Daemon) -> str:
         f"{daemon.address}/v1/chat/completions",
         json={"model": "palyra", "messages": messages},
         headers={"authorization": f"Bearer {daemon.token}"},
-        timeout=20,
+        timeout=60,
     )
     assert answer.status_code == 200, answer.text
     assert KEYS["v1"] not in answer.text

@@ -22,7 +22,7 @@ RAW = b"\0\xff" + VALUE.encode()
 def keep(home: Path, name: str, *options: str, value: bytes = VALUE.encode()) -> subprocess.CompletedProcess[bytes]:
     """Pipe a secret in."""
     words = [sys.executable, "-m", "palyra", "secrets", "set", name, *options]
-    return subprocess.run(words, input=value, capture_output=True, timeout=15, env=environ(home))
+    return subprocess.run(words, input=value, capture_output=True, timeout=60, env=environ(home))
 
 
 def listed(home: Path) -> list[dict[str, object]]:
@@ -113,7 +113,7 @@ def test_a_question_about_a_request_names_the_secret_that_goes_along(new_daemon:
 def back_up(daemon: Daemon, target: Path) -> None:
     where = {"PALYRA_JOURNAL_DATABASE_URL": daemon.database_url} if daemon.database_url is not None else {}
     command = [sys.executable, "-m", "palyra", "backup", "create", "-o", str(target), "--with-token"]
-    subprocess.run(command, capture_output=True, timeout=30, env=environ(daemon.home.path) | where, check=True)
+    subprocess.run(command, capture_output=True, timeout=60, env=environ(daemon.home.path) | where, check=True)
 
 
 def test_neither_the_key_nor_a_value_is_in_a_backup(new_daemon: NewDaemon, tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_the_key_of_the_vault_may_stand_in_the_systems_keyring(
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "own_keyring.Keyring")
     monkeypatch.setenv("KEYRING_FOLDER", str(tmp_path))
     putting = [sys.executable, "-m", "keyring", "set", "palyra", "vault"]
-    subprocess.run(putting, input=b"5a" * 32, capture_output=True, timeout=20, check=True)
+    subprocess.run(putting, input=b"5a" * 32, capture_output=True, timeout=60, check=True)
     daemon = new_sqlite_daemon().start(vault_key="keyring:palyra/vault")
 
     assert keep(daemon.home.path, "github").returncode == 0

@@ -4,7 +4,7 @@ from tests.e2e.conftest import NewDaemon
 from tests.e2e.test_cli_terminal import ENTER, PROMPT, plain, terminal
 from tests.support.daemon import until
 
-SECONDS = 30.0
+SECONDS = 60.0
 SCRIPT = {
     "rules": [
         {

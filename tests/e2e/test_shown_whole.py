@@ -16,7 +16,7 @@ from tests.e2e.test_cli_terminal import ENTER, PROMPT, plain, terminal
 from tests.support.command import command, palyra
 from tests.support.daemon import Daemon, until
 
-SECONDS = 30.0
+SECONDS = 60.0
 LEFT = 5
 
 COMMANDS = {

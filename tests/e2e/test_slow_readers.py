@@ -122,7 +122,6 @@ def test_an_http_stream_that_is_not_read_holds_up_nobody(new_daemon: NewDaemon) 
     assert cut_off(daemon) == 0
 
 
-@pytest.mark.timeout(60)
 def test_http_streams_that_are_not_read_are_cut_off_cost_little_and_resume(new_sqlite_daemon: NewDaemon) -> None:
     daemon = new_sqlite_daemon(MUCH, gateway_slow_reader_seconds=1).start()
     session_id = first_session(daemon)
@@ -144,7 +143,6 @@ def test_http_streams_that_are_not_read_are_cut_off_cost_little_and_resume(new_s
     assert [line for line in daemon.log() if line["level"] in ("error", "warning")] == []
 
 
-@pytest.mark.timeout(60)
 def test_a_response_that_is_not_read_is_cut_off_as_well(new_sqlite_daemon: NewDaemon) -> None:
     """Its stream ends with the run: nothing more would be sent, and the connection would stay for ever."""
     daemon = new_sqlite_daemon(MUCH, gateway_slow_reader_seconds=1).start()
@@ -156,7 +154,6 @@ def test_a_response_that_is_not_read_is_cut_off_as_well(new_sqlite_daemon: NewDa
         until(lambda: "palyra_tapes_followed 0" in metrics(daemon))
 
 
-@pytest.mark.timeout(60)
 def test_grpc_streams_that_are_not_read_are_cut_off_cost_little_and_resume(new_sqlite_daemon: NewDaemon) -> None:
     daemon = new_sqlite_daemon(MUCH, gateway_slow_reader_seconds=1).start()
     session_id = first_session(daemon)
@@ -182,7 +179,6 @@ def test_grpc_streams_that_are_not_read_are_cut_off_cost_little_and_resume(new_s
     assert [line for line in daemon.log() if line["level"] in ("error", "warning")] == []
 
 
-@pytest.mark.timeout(60)
 def test_a_grpc_stream_that_is_not_read_keeps_its_place_until_it_is_dropped(new_sqlite_daemon: NewDaemon) -> None:
     """What was last written waits in the daemon until then; without this, there could be any number of them."""
     daemon = new_sqlite_daemon(MUCH, gateway_slow_reader_seconds=1, gateway_streams_per_token=3).start()

@@ -59,7 +59,7 @@ class Tenant:
         made: Json = httpx.post(f"{daemon.address}/admin/v1/tokens", headers=owner, json=asked).json()
         self.token_id: str = made["token"]["token_id"]
         self.headers = {"authorization": f"Bearer {made['secret']}"}
-        self.http = httpx.Client(base_url=daemon.address, headers=self.headers, timeout=10)
+        self.http = httpx.Client(base_url=daemon.address, headers=self.headers, timeout=60)
         self.channel = grpc.insecure_channel(grpc_at)
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class Tenant:
         metadata = tuple(self.headers.items())
         try:
             asked = iter([request]) if method.client_streaming else request
-            answer = stub(asked, metadata=metadata, timeout=5)
+            answer = stub(asked, metadata=metadata, timeout=60)
             answers = list(answer) if method.server_streaming else [answer]
         except grpc.RpcError as error:
             return error.code().name, error.details() or "", ""
@@ -276,7 +276,7 @@ def test_who_shows_no_token_learns_whether_it_works_and_nothing_else(stage: Stag
         request_serializer=gateway_pb2.GetHealthRequest.SerializeToString,
         response_deserializer=gateway_pb2.GetHealthResponse.FromString,
     )
-    assert health(gateway_pb2.GetHealthRequest(), timeout=5) == gateway_pb2.GetHealthResponse(
+    assert health(gateway_pb2.GetHealthRequest(), timeout=60) == gateway_pb2.GetHealthResponse(
         status="ok", protocol_version=1
     )
 

@@ -34,7 +34,7 @@ SCRIPT = {
 }
 CANCELLED = 4
 LEFT = 5
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 def run(daemon: Daemon, *args: str) -> subprocess.CompletedProcess[str]:

@@ -192,16 +192,16 @@ def test_a_child_run_asks_whoever_chats_about_its_budget(new_sqlite_daemon: NewD
     daemon = prepared(new_sqlite_daemon(script, model_max_output_tokens=100), config).start()
     end = ENTER if term == "xterm" else "\n"
     with terminal(daemon.home.path, "chat", term=term) as chat:
-        chat.wait_for(PROMPT, seconds=30)
+        chat.wait_for(PROMPT, seconds=60)
         chat.type(f"Hand it on.{end}")
-        chat.wait_for("which works for this one, asks:", seconds=30)
-        chat.wait_for("go on beyond the budget small", seconds=30)
+        chat.wait_for("which works for this one, asks:", seconds=60)
+        chat.wait_for("go on beyond the budget small", seconds=60)
         (question,) = daemon.get("/approvals", open="true")["approvals"]
         assert question["approval_id"][-6:] in palyra(daemon, "approvals")
         chat.type(f"yes{end}")
         own = until(lambda: _other(daemon.get("/approvals", open="true")["approvals"], question))
         palyra(daemon, "approvals", "allow", own["approval_id"])
-        chat.wait_for("They said: All is done.", seconds=30)
+        chat.wait_for("They said: All is done.", seconds=60)
 
 
 def _other(asked: list[Json], than: Json) -> Json:

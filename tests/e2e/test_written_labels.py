@@ -1,14 +1,10 @@
 """Labels of files that real programs write in the real sandbox, and the person who trusts them."""
 
-import pytest
-
 from tests.attack.ground import approvals, play, results
 from tests.attack.labels import PAGE, WRITES, call, playing, runs, tier
 from tests.e2e.conftest import NewDaemon
 from tests.support.command import palyra
 from tests.support.daemon import Daemon
-
-pytestmark = pytest.mark.timeout(90)
 
 
 def obeyed(daemon: Daemon, key: str) -> tuple[list[str], list[str]]:

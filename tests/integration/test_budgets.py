@@ -28,8 +28,6 @@ from tests.support.eventually import eventually
 from tests.support.owner import administers
 from tests.support.world import BEN, Model, Said, World
 
-pytestmark = pytest.mark.timeout(60)
-
 NAME = "function/of the prompt"
 MOST = 100
 """Tokens of an answer: with the price below, a turn sets aside a hundred millionths."""
@@ -460,7 +458,7 @@ async def test_of_sixty_four_runs_only_as_many_begin_as_there_is_room_for(begin:
         assert len(ended) == 59
         return True
 
-    _: bool = await eventually(look, timeout=30)
+    _: bool = await eventually(look, timeout=60)
     assert begun == 5
     gate.set()
     ended = await world.all_ended(said)

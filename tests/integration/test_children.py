@@ -254,11 +254,11 @@ async def test_a_child_does_not_begin_while_somebody_writes_to_its_parent(begin:
     def hold(conn: Connection) -> None:
         tape.lock(conn, parent.session_id)
         holds.set()
-        release.wait(5)
+        release.wait(60)
 
     async with asyncio.TaskGroup() as group:
         group.create_task(world.engine.write(hold))
-        await asyncio.to_thread(holds.wait, 5)
+        await asyncio.to_thread(holds.wait, 60)
         beginning = group.create_task(
             world.engine.write(
                 lambda conn: children.start(

@@ -61,7 +61,7 @@ class Scene:
             assert len(asked) == number
             return asked[0]
 
-        return await eventually(look, timeout=20)
+        return await eventually(look, timeout=60)
 
     async def answer(self, *, number: int, allow: bool) -> Approval:
         asked = await self.question(number=number)

@@ -38,8 +38,6 @@ from tests.support.modules import opens
 from tests.support.needs import BUBBLEWRAP, require
 from tests.support.world import BEN, Said, World
 
-pytestmark = pytest.mark.timeout(120)
-
 MARKS = ("TOKEN-MARK", "CONFIG-MARK", "POLICY-MARK", "PINS-MARK", "OUTSIDE-MARK", "BEN-MARK", "DAEMON-MARK")
 KEY = "sk-" + "a1B2c3D4" * 4
 DONE = (Text(text="Done."),)

@@ -36,8 +36,6 @@ from tests.support.eventually import eventually
 from tests.support.owner import administers
 from tests.support.world import BEN, World
 
-pytestmark = pytest.mark.timeout(60)
-
 NAME = "acme/vectors"
 TOKENS = 100
 """With the price below a call sets aside as many millionths."""
@@ -226,7 +224,7 @@ async def test_a_call_that_a_budget_has_no_room_for_is_not_sent_and_leaves_nothi
 async def test_of_many_at_once_only_as_many_are_sent_as_the_budget_has_room_for(begin: Begin) -> None:
     world, provider = await priced(begin, daily=money(10 * TOKENS)), Provider()
     calls = [asyncio.create_task(world.embeddings.ask(texts(), provider.send)) for _ in range(48)]
-    await eventually(lambda: sum(call.done() for call in calls) == 38, timeout=20)
+    await eventually(lambda: sum(call.done() for call in calls) == 38, timeout=60)
     await eventually(lambda: provider.asked == 10)
     assert (await spent_today(world)).reserved_micros == 10 * TOKENS
     provider.open.set()

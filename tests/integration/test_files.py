@@ -119,7 +119,7 @@ async def test_a_daemon_that_dies_at_a_change_makes_it_once(
         assert deaths[0]
         return True
 
-    _: bool = await eventually(died, timeout=10)
+    _: bool = await eventually(died, timeout=60)
     await world.crash()
 
     assert (await world.ended(said)).status is RunStatus.DONE

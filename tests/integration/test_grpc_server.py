@@ -332,7 +332,7 @@ async def against(service: Service, caller: Callable[[str], None], *, budget: Co
 
 def dialled(address: str) -> socket.socket:
     host, _, port = address.rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=5)
+    return socket.create_connection((host, int(port)), timeout=60)
 
 
 def to_the_end(line: socket.socket) -> None:

@@ -74,7 +74,7 @@ async def _rests(world: World, run: Said) -> RunStatus:
         assert found.ended_at is not None or (found.status is RunStatus.WAITING and open_ones)
         return found.status
 
-    return await eventually(look, timeout=10)
+    return await eventually(look, timeout=60)
 
 
 async def decided(world: World, run: Said) -> list[tuple[str, ...]]:

@@ -1,12 +1,9 @@
 """What labels cost: over fifty ordinary tasks no task takes more than one question that is there for them alone."""
 
-import pytest
-
 from tests.bench.ordinary import TASKS
 from tests.bench.questions import measure
 
 
-@pytest.mark.timeout(120)
 async def test_labels_cost_at_most_one_question_per_task() -> None:
     assert len(TASKS) == 50
     figures = await measure(TASKS)

@@ -94,7 +94,7 @@ async def test_it_goes_on_after_a_crash_and_what_it_found_is_not_lost(begin: Beg
     world = await begin(writes(), tools=[a_pen(written)])
     begun = await world.shadows.start(ANA, candidate(CLOSED))
     await a_question(world, key="one")
-    _: bool = await eventually(lambda: world.engine.read(_has_flip), timeout=5)
+    _: bool = await eventually(lambda: world.engine.read(_has_flip), timeout=60)
     await world.crash()
     await a_question(world, key="two")
     report = await world.shadows.report()

@@ -72,7 +72,7 @@ async def test_a_run_stands_still_while_the_disk_is_full_and_goes_on_when_it_is_
     assert run.status is RunStatus.DONE
     assert (bell.rung[""], door.came) == (1, 1)
     await eventually(lambda: world.worker.trouble is None)
-    await eventually(lambda: len(said_in_log(caplog)) == 2, timeout=20)
+    await eventually(lambda: len(said_in_log(caplog)) == 2, timeout=60)
     full, again = said_in_log(caplog)
     assert "disk that holds the journal is full" in full
     assert "can be written again" in again

@@ -51,8 +51,6 @@ from tests.support.eventually import eventually
 from tests.support.postgres import drop_schema, new_schema
 from tests.support.world import CountedIds, Model, World
 
-pytestmark = pytest.mark.timeout(180)
-
 DRAWN = settings(
     max_examples=60,
     deadline=None,
@@ -168,7 +166,7 @@ class Race:
             assert not open_runs or any(run.status is RunStatus.WAITING for run in open_runs)
             return True
 
-        _: bool = await eventually(look, timeout=20)
+        _: bool = await eventually(look, timeout=60)
 
     async def act(self, act: Act) -> None:
         with suppress(*REFUSED):
@@ -224,7 +222,7 @@ class Race:
             assert not left, [(run.run_id, run.status) for run in left]
             return True
 
-        _: bool = await eventually(look, timeout=30)
+        _: bool = await eventually(look, timeout=60)
 
     # -- the laws
 

@@ -57,8 +57,6 @@ from tests.support.books import check_books
 from tests.support.builders import AGENT, ANA, AT, a_cancel, a_cancellation, a_context, a_failure, a_resume, an_accepted
 from tests.support.postgres import drop_schema, new_schema
 
-pytestmark = pytest.mark.timeout(180)
-
 DRAWN = settings(
     max_examples=60, deadline=None, phases=set(Phase) - {Phase.explain}, suppress_health_check=[HealthCheck.too_slow]
 )

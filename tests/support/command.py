@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.support.daemon import Daemon
 
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 def palyra(daemon: Daemon, *args: str, code: int = 0) -> str:

@@ -32,11 +32,11 @@ from palyra.settings import JournalSettings, Settings
 T = TypeVar("T")
 Json = Any
 
-START_SECONDS = 15.0
-STOP_SECONDS = 15.0
-ANSWER_SECONDS = 10.0
+START_SECONDS = 60.0
+STOP_SECONDS = 60.0
+ANSWER_SECONDS = 60.0
 PATIENCE_SECONDS = 60.0
-KEEP_ALIVE_SECONDS = 20.0
+KEEP_ALIVE_SECONDS = 60.0
 PAUSE = 0.01
 FINAL = frozenset({"run_completed", "run_failed", "run_cancelled"})
 

@@ -10,7 +10,7 @@ T = TypeVar("T")
 PAUSE = 0.01
 
 
-async def eventually(condition: Callable[[], T | Awaitable[T]], *, timeout: float = 5.0) -> T:  # noqa: ASYNC109
+async def eventually(condition: Callable[[], T | Awaitable[T]], *, timeout: float = 60.0) -> T:  # noqa: ASYNC109
     """Ask `condition` again and again, and return its first true answer.
 
     The condition may be plain or async. An `AssertionError` in it means "not yet"; any other error ends the wait.

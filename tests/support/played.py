@@ -113,12 +113,12 @@ def played(*, key: str = "", models: tuple[str, ...] = MODELS) -> Iterator[Playe
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
-    assert there.wait(10), "the provider does not start"
+    assert there.wait(60), "the provider does not start"
     try:
         yield made
     finally:
         loops[0].call_soon_threadsafe(leave.set)
-        thread.join(10)
+        thread.join(60)
 
 
 def _events(*data: object, end: str = "") -> str:

@@ -21,8 +21,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import psycopg
 from psycopg import sql
 
-START_SECONDS = 15
-STOP_SECONDS = 10
+START_SECONDS = 60
+STOP_SECONDS = 60
 PORT_ATTEMPTS = 3
 SETTINGS = {
     "listen_addresses": "127.0.0.1",

@@ -17,7 +17,7 @@ from tests.support.wire import CONFIG, Wire, framed, head
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS = SettingsFrame(0).serialize()
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 def _refused_call() -> bytes:

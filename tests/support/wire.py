@@ -21,7 +21,7 @@ from h2.events import (
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import Frame, GoAwayFrame
 
-SECONDS = 10.0
+SECONDS = 60.0
 CONFIG = H2Configuration(
     client_side=True,
     header_encoding="utf-8",

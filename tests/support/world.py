@@ -407,7 +407,7 @@ class World:
             assert self._died.is_set() or not await self.engine.read(under_way)
             return True
 
-        _: bool = await eventually(look, timeout=10)
+        _: bool = await eventually(look, timeout=60)
         self._commits_left = None
         return self._life.line.cut
 
@@ -520,7 +520,7 @@ class World:
             assert found.status is status, f"the run is {found.status}"
             return found
 
-        return await eventually(look, timeout=10)
+        return await eventually(look, timeout=60)
 
     async def all_ended(self, said: Iterable[Said]) -> list[Run]:
         return [await self.ended(one) for one in said]
@@ -533,7 +533,7 @@ class World:
             assert len(found) >= times, f"{kind} was seen {len(found)} times"
             return found[times - 1]
 
-        return await eventually(look, timeout=10)
+        return await eventually(look, timeout=60)
 
     async def quiet(self) -> None:
         """Wait until no task is left to be done."""
@@ -543,7 +543,7 @@ class World:
             assert "pending" not in left, left
             return True
 
-        _: bool = await eventually(look, timeout=10)
+        _: bool = await eventually(look, timeout=60)
 
     # -- what is recorded
 
@@ -565,7 +565,7 @@ class World:
             assert len(children) >= number, f"there are {len(children)} children"
             return children[number - 1]
 
-        return await eventually(look, timeout=10)
+        return await eventually(look, timeout=60)
 
     async def tape(self, of: Said) -> list[Entry]:
         """Return the tape of a run or of a whole session."""

@@ -346,7 +346,7 @@ async def test_names_that_nobody_answers_for_hold_up_nothing_else(monkeypatch: p
     goes_on = threading.Event()
 
     def silent(*asked: object, **how: object) -> list[object]:
-        goes_on.wait(15)
+        goes_on.wait()
         return []
 
     monkeypatch.setattr(socket, "getaddrinfo", silent)
@@ -355,7 +355,7 @@ async def test_names_that_nobody_answers_for_hold_up_nothing_else(monkeypatch: p
         fetching = [hasty.send(Request(f"http://n{number}.example/")) for number in range(50)]
         found = await asyncio.gather(*fetching, return_exceptions=True)
         assert {type(one) for one in found} == {FetchTooSlow}
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert await asyncio.to_thread(lambda: "done") == "done"
     finally:
         goes_on.set()
@@ -412,7 +412,7 @@ async def test_a_cancelled_request_leaves_no_connection(site: Site, egress: Egre
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await gone.wait()
 
 

@@ -140,13 +140,13 @@ async def occupied(engine: Engine) -> AsyncIterator[None]:
 
     def wait(conn: Connection) -> None:
         begun.release()
-        assert gate.wait(10)
+        assert gate.wait(60)
 
     writers = 1 if isinstance(engine, SqliteEngine) else WRITERS
     waiting = [asyncio.create_task(engine.write(wait)) for _ in range(writers)]
     try:
         for _ in range(writers):
-            assert await asyncio.to_thread(begun.acquire, timeout=10)
+            assert await asyncio.to_thread(begun.acquire, timeout=60)
         yield
     finally:
         gate.set()

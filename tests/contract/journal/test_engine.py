@@ -152,7 +152,7 @@ async def test_whatever_a_unit_raises_everybody_is_answered(engine: Engine, wron
     def unit(conn: Connection) -> None:
         raise wrong
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         answers = await queued([keeps("a"), unit, keeps("b")], engine)
 
     assert [answers[0], answers[2]] == ["a", "b"]
@@ -192,7 +192,7 @@ async def test_a_writer_that_is_cancelled_at_work_is_held_until_its_write_is_the
     def unit(conn: Connection) -> None:
         meta.put(conn, "late", "kept")
         begun.set()
-        assert gate.wait(10)
+        assert gate.wait(60)
 
     writer = asyncio.create_task(engine.write(unit))
     await asyncio.to_thread(begun.wait)
@@ -232,7 +232,7 @@ async def test_a_read_sees_one_moment_from_its_first_look_to_its_last(engine: En
     def query(conn: Connection) -> tuple[str | None, str | None]:
         left = meta.get(conn, "left")
         looked.set()
-        assert changed.wait(10)
+        assert changed.wait(60)
         return left, meta.get(conn, "right")
 
     def both(conn: Connection) -> None:
@@ -361,7 +361,7 @@ async def test_a_listener_that_fails_keeps_nobody_from_the_answer(engine: Engine
 
     engine.subscribe(listener)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         answers = await queued([lambda conn: conn.publish(Woken("runs")), keeps("a")], engine)
 
     assert answers == [None, "a"]

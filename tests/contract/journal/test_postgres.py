@@ -66,7 +66,7 @@ class Stubborn:
 async def test_units_that_stand_in_each_others_way_are_both_kept(postgres: PostgresEngine) -> None:
     await postgres.write(keeps("a"))
     await postgres.write(keeps("b"))
-    both, through = threading.Barrier(2, timeout=10), threading.Event()
+    both, through = threading.Barrier(2, timeout=60), threading.Event()
     runs: list[str] = []
 
     def crossing(first: str, second: str) -> Callable[[Connection], None]:
@@ -76,7 +76,7 @@ async def test_units_that_stand_in_each_others_way_are_both_kept(postgres: Postg
             nonlocal met
             runs.append(first)
             if met:  # the one that had to give way
-                assert through.wait(10)
+                assert through.wait(60)
             conn.execute("SET LOCAL deadlock_timeout = '10ms'")
             append(conn, first)
             if not met:
@@ -156,7 +156,7 @@ async def test_a_unit_with_a_fault_of_its_own_is_run_once(postgres: PostgresEngi
 
 
 async def test_units_of_different_sessions_do_not_wait_for_each_other(postgres: PostgresEngine) -> None:
-    together = threading.Barrier(postgres_writers(), timeout=10)
+    together = threading.Barrier(postgres_writers(), timeout=60)
 
     await asyncio.gather(*(postgres.write(lambda conn: together.wait()) for _ in range(postgres_writers())))
 

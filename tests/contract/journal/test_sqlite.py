@@ -261,12 +261,12 @@ async def test_a_unit_runs_again_from_the_start_after_its_group_was_lost(sqlite:
 async def test_a_file_that_another_process_holds_is_waited_for_then_refused_and_used_again(
     file: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "BUSY_MS", 50)
+    monkeypatch.setattr(sqlite, "BUSY_MS", 500)
     engine = await migrated(file)
     with closing(apsw.Connection(str(file.path))) as other:
         other.execute("BEGIN IMMEDIATE")
         units = [keeps(str(number)) for number in range(200)]
-        async with asyncio.timeout(5):  # a wait for each of them would take twice as long
+        async with asyncio.timeout(60):  # a wait for each of them would take longer
             answers = await asyncio.gather(*map(engine.write, units), return_exceptions=True)
         assert {type(answer) for answer in answers} == {StorageUnavailable}
         other.execute("ROLLBACK")
@@ -356,7 +356,7 @@ async def test_a_loop_that_is_gone_does_not_stop_the_writer(file: SqliteDatabase
 
             def wait(conn: Connection) -> None:
                 begun.set()
-                gate.wait(10)
+                gate.wait(60)
 
             task = asyncio.get_running_loop().create_task(engine.write(wait))
             further = asyncio.get_running_loop().create_task(engine.write(keeps("a")))

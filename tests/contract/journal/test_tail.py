@@ -23,7 +23,7 @@ from tests.contract.journal.builders import (
     write_down_of,
 )
 
-PATIENCE = 5.0
+PATIENCE = 60.0
 SESSION = a_session_id()
 
 

@@ -66,7 +66,7 @@ class Keeping:
         assert found, f"there is no server {name}"
         return found[0]
 
-    async def reaches(self, state: ServerState, name: str = "s", *, seconds: float = 20.0) -> McpStanding:
+    async def reaches(self, state: ServerState, name: str = "s", *, seconds: float = 60.0) -> McpStanding:
         """Wait until a server stands like that."""
 
         def there() -> McpStanding:
@@ -153,7 +153,7 @@ class HttpServer:
         self.kill()
         program = [sys.executable, str(SUPPORT / "mcp_server.py"), str(self.port)]
         self.process = Popen(program, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL)
-        deadline = monotonic() + 15
+        deadline = monotonic() + 60
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port), timeout=1).close()

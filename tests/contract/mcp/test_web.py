@@ -12,8 +12,6 @@ from palyra.core.tool import Outcome
 from palyra.journal.sqlite import SqliteEngine
 from tests.contract.mcp.conftest import PALYRAS_PORT, HttpServer, Keep
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @asynccontextmanager
 async def answering(answer: Callable[[bytes], bytes]) -> AsyncIterator[int]:
@@ -96,7 +94,7 @@ async def test_an_answer_that_is_none_is_the_reason(
 ) -> None:
     async with answering(lambda head: answer) as port:
         async with keep(sqlite, s=McpServer(url=f"http://127.0.0.1:{port}/mcp", allow_private=True)) as kept:
-            found = await kept.reaches(ServerState.FAILED, seconds=40)
+            found = await kept.reaches(ServerState.FAILED, seconds=60)
     assert found.reason
     assert reason in found.reason
 

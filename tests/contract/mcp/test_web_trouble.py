@@ -14,8 +14,6 @@ from palyra.journal.sqlite import SqliteEngine
 from tests.contract.mcp.conftest import OWNER, Keep
 from tests.support.eventually import eventually
 
-pytestmark = pytest.mark.timeout(60)
-
 Json = Any
 KEY = "hunter2-hunter2"
 NOTICE = json.dumps(
@@ -124,7 +122,7 @@ async def test_one_that_floods_is_ended(sqlite: SqliteEngine, keep: Keep) -> Non
     async with speaking(lambda number: b"", flood=True) as server, keep(sqlite, s=server) as kept:
         await kept.secrets.set(OWNER, "key", KEY.encode())
         await kept.mcp.restart("s")
-        await eventually(lambda: "it floods" in kept.standing().reason, timeout=30.0)
+        await eventually(lambda: "it floods" in kept.standing().reason, timeout=60)
 
 
 @pytest.mark.parametrize(

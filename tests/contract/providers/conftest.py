@@ -54,10 +54,7 @@ def asking(wire: Wire, server: ModelServer, http: Http) -> Asking:
     """Make the model of the dialect that answers at the server, or elsewhere, with settings of its own."""
 
     def make(**settings: Any) -> Remote:
-        # The shortest times that a machine under load still keeps.
-        table = ModelProvider(
-            **{"dialect": wire.dialect, "base_url": server.url, "key": "env:KEY", "first_byte_seconds": 5.0, **settings}
-        )
+        table = ModelProvider(**{"dialect": wire.dialect, "base_url": server.url, "key": "env:KEY", **settings})
         speaks = dialect(wire.dialect)
         return Remote(
             "acme",

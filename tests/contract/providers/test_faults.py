@@ -7,7 +7,6 @@ import sys
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from time import perf_counter
 
 import pytest
 from msgspec import structs
@@ -409,12 +408,11 @@ async def test_an_answer_that_does_not_begin_is_given_up(
     reply: Reply, wire: Wire, server: ModelServer, asking: Asking
 ) -> None:
     server.play(reply)
-    began = perf_counter()
 
     failed = await failing(asking(first_byte_seconds=0.2))
 
     assert failed.kind is FailureKind.TIMEOUT
-    assert 0.15 < perf_counter() - began < 5
+    assert "0.2 s" in failed.detail
 
 
 async def test_an_answer_that_stands_still_is_given_up(wire: Wire, server: ModelServer, asking: Asking) -> None:
@@ -561,25 +559,20 @@ async def test_whoever_is_cancelled_closes_the_connection_at_once(
 ) -> None:
     head, body, amid = silent, stalls(), stalls(wire.begin + wire.piece)
     server.play({"waiting for the head": head, "waiting for the body": body}.get(when, amid))
-    model, spoke = asking(), asyncio.Event()
+    # Nothing else would close it: the server says nothing for ever, and is waited for longer than the test lasts.
+    model, spoke = asking(first_byte_seconds=600.0), asyncio.Event()
 
     if when == "closed":
         turn = model.stream(PROMPT)
         await anext(event async for event in turn if isinstance(event, TextDelta) and event.text)
-        stopped_at = perf_counter()
         await turn.aclose()  # type: ignore[attr-defined]
     else:
         task = asyncio.create_task(_listen(model, spoke))
         await eventually(lambda: bool(server.lines) and (when != "amid the answer" or spoke.is_set()))
-        stopped_at = perf_counter()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
     await eventually(lambda: server.lines[0].closed_at is not None)
-
-    closed_at = server.lines[0].closed_at
-    assert closed_at is not None
-    assert closed_at - stopped_at < 0.1
 
 
 async def test_a_request_that_nobody_takes_is_given_up(wire: Wire, asking: Asking) -> None:

@@ -29,7 +29,7 @@ def certificate(folder: Path, name: str, *words: str) -> tuple[Path, Path]:
     made, key = folder / f"{name}.pem", folder / f"{name}.key"
     asked = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     asked += ["-days", "1", "-subj", f"/CN={name}.example", "-out", str(made), "-keyout", str(key), *words]
-    subprocess.run(asked, check=True, capture_output=True, timeout=10)
+    subprocess.run(asked, check=True, capture_output=True, timeout=60)
     return made, key
 
 

@@ -2,11 +2,11 @@
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from time import perf_counter
 
 import pytest
 
@@ -14,7 +14,7 @@ from palyra.cli.app import COMMANDS
 from tests.unit.cli.door import Cli
 
 ENOUGH_SECONDS = 1.0
-"""Many times what it takes: a shell that hangs at Tab is what is looked for, on a machine that may be busy."""
+"""Many times what it takes of the processor: a shell that hangs at Tab is what is looked for."""
 
 
 @pytest.fixture
@@ -38,10 +38,15 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 """
     environ = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
     done = subprocess.run(
-        ["bash", "--norc", "-c", told], capture_output=True, text=True, check=True, env=environ, timeout=10
+        ["bash", "--norc", "-c", told], capture_output=True, text=True, check=True, env=environ, timeout=60
     )
     assert done.stderr == ""
     return done.stdout.split()
+
+
+def cpu_seconds_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
@@ -61,9 +66,9 @@ def test_the_answer_comes_before_one_gets_impatient(cli: Cli, folder: Path) -> N
     script = cli("completion", "bash").out
     taken = []
     for _ in range(3):
-        began = perf_counter()
+        before = cpu_seconds_of_children()
         completed(folder, script, "palyra", "conf")
-        taken.append(perf_counter() - began)
+        taken.append(cpu_seconds_of_children() - before)
     assert min(taken) < ENOUGH_SECONDS
 
 

@@ -116,9 +116,9 @@ def test_a_stream_can_be_closed_from_another_thread(client: Client, door: Door) 
 
     thread = threading.Thread(target=follow)
     thread.start()
-    assert all_there.wait(5)
+    assert all_there.wait(60)
     stream.close()
-    thread.join(5)
+    thread.join(60)
     assert not thread.is_alive()
     assert len(seen) == 6
     assert len(door.called("AttachSession")) == 1
@@ -137,7 +137,7 @@ def test_a_signal_may_close_the_stream_that_it_interrupts(client: Client, door: 
     told = threading.Event()
 
     def interrupt() -> None:
-        assert told.wait(5)
+        assert told.wait(60)
         os.kill(os.getpid(), signal.SIGUSR1)
 
     sender = threading.Thread(target=interrupt)

@@ -172,7 +172,7 @@ def test_systemd_takes_the_unit(tmp_path: Path, name: str, system: bool) -> None
     unit.parent.mkdir()
     unit.write_text(made.text)
 
-    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, timeout=15)
+    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, timeout=60)
 
     assert (done.returncode, [line for line in done.stderr.splitlines() if made.name in line]) == (0, [])
 

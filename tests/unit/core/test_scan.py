@@ -1,7 +1,7 @@
 """Scanners: what looks like an attempt is seen, ordinary text is not, and no text takes long."""
 
 import base64
-from time import perf_counter
+from time import thread_time
 
 import pytest
 
@@ -168,9 +168,9 @@ def test_no_text_of_the_size_of_a_result_takes_long(piece: str) -> None:
     text = (piece * RESULT_CHARS)[:RESULT_CHARS]
     taken = []
     for _ in range(3):
-        began = perf_counter()
+        began = thread_time()
         signals_of(text)
         carries_secret({"text": text})
-        taken.append(perf_counter() - began)
-    # Some ten milliseconds on a quiet machine; an expression that goes astray takes minutes.
+        taken.append(thread_time() - began)
+    # Some ten milliseconds of the processor; an expression that goes astray takes minutes.
     assert min(taken) < 1.0

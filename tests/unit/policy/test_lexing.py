@@ -84,7 +84,7 @@ def test_what_bash_runs_is_what_was_found(text: str) -> None:
     # Whatever is not there is told with its words: so bash says itself how it has cut the line.
     told = "command_not_found_handle() { printf '<%s>' \"$@\"; printf '\\n'; }\nPATH=\n"
     assert BASH is not None
-    done = subprocess.run([BASH, "--norc", "-c", told + text], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run([BASH, "--norc", "-c", told + text], capture_output=True, text=True, timeout=60, check=False)
     line = read(text)
     found = {"".join(f"<{word}>" for word in command) for command in line.commands}
     ran = [said for said in done.stdout.replace(">\n<", ">\0<").removesuffix("\n").split("\0") if said]

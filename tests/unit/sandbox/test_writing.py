@@ -217,7 +217,7 @@ def test_of_two_changes_at_once_one_is_refused_and_none_is_lost(root: Path, monk
     def append(line: bytes) -> bool:
         found = look(workspace, "notes.txt")
         assert found.content is not None
-        looked.wait(timeout=10)
+        looked.wait(timeout=60)
         try:
             carry_out(workspace, [Change(found, found.content.data + line)])
         except FileChangedMeanwhile:

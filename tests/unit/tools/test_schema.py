@@ -199,9 +199,9 @@ def test_alternatives_that_multiply_are_given_up_soon() -> None:
         names[f"l{place}"] = level
         level = {"anyOf": [{"$ref": f"#/$defs/l{place}"}, {"$ref": f"#/$defs/l{place}"}]}
     document = {"type": "object", "properties": {"x": level}, "$defs": names}
-    started = time.perf_counter()
+    started = time.thread_time()
     assert "It fits none of 2 alternatives" in str(read(document, {"x": 1}))
-    assert time.perf_counter() - started < 5
+    assert time.thread_time() - started < 5
 
 
 _json = st.recursive(

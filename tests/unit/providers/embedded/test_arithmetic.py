@@ -65,7 +65,7 @@ def test_what_asks_for_no_sum_is_left_alone(text: str) -> None:
 
 @given(st.text(alphabet="0123456789+-*/%(). ", max_size=200))
 def test_any_sum_comes_to_an_end(expression: str) -> None:
-    begun = time.perf_counter()
+    begun = time.thread_time()
     with suppress(CannotCalculate):
         assert work_out(expression)
-    assert time.perf_counter() - begun < 0.5
+    assert time.thread_time() - begun < 0.5
