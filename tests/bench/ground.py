@@ -54,9 +54,10 @@ class Ground:
             daemon = Daemon(
                 folder / "home",
                 database_url=None if self.server is None else postgres.new_schema(self.server),
-                model_provider="scripted",
-                model_script=folder / "script.json",
-                **cast("dict[str, Any]", {**WIDE_OPEN, **settings}),
+                **cast(
+                    "dict[str, Any]",
+                    {"model_provider": "scripted", "model_script": folder / "script.json", **WIDE_OPEN, **settings},
+                ),
             )
             try:
                 yield daemon

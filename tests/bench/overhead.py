@@ -10,11 +10,10 @@ from pathlib import Path
 from tests.bench.figures import Bar, Figures, quantile
 from tests.bench.ground import Ground, Measurement
 from tests.bench.machine import syncs_per_second
-from tests.bench.turns import Timing, grpc_turns, http_turns, run, timed
+from tests.bench.turns import DOORS, Timing, run, timed
 from tests.support.daemon import Daemon
 
 CLIENTS = 32
-DOORS = {"http": http_turns, "grpc": grpc_turns}
 
 
 def rounds(ground: Ground) -> Iterator[Figures]:

@@ -12,9 +12,8 @@ from time import perf_counter
 
 from tests.bench.figures import Bar, Figures
 from tests.bench.ground import Ground, Measurement
-from tests.bench.overhead import DOORS
 from tests.bench.process import handles, rss_mb
-from tests.bench.turns import Turn, run
+from tests.bench.turns import DOORS, Turn, run
 from tests.support.daemon import Daemon
 
 TURNS = 100_000

@@ -2,6 +2,9 @@
 
 A start is measured from the making of the process to its word that it serves: the first in an empty home, which makes
 the schema and the keys, and later ones. All modules are compiled beforehand, as after any installation.
+
+A first turn is the first that a warmed-up daemon takes, from sending a message to the end of its run: of the built-in
+helper over both doors, with and without a call of a tool, and of a model that is asked over HTTP.
 """
 
 import subprocess
@@ -14,10 +17,23 @@ from time import perf_counter, sleep
 from tests.bench.figures import Bar, Figures
 from tests.bench.ground import Ground, Measurement
 from tests.bench.process import rss_mb
-from tests.bench.turns import http_turns, run, timed
-from tests.support.daemon import Daemon
+from tests.bench.turns import DOORS, TEXT, http_turns, run, timed
+from tests.support.daemon import Daemon, warmed_up
+from tests.support.played import played
 
 COMMAND = Path(sys.executable).with_name("palyra")
+HELPER = {"model_provider": None, "model_script": None}
+CALLS = "What time is it?"
+"""Has the helper call a tool."""
+REMOTE = """\
+[model]
+provider = "bench"
+
+[model.providers.bench]
+dialect = "openai"
+base_url = "{url}"
+model = "tiny"
+"""
 
 
 def rounds(ground: Ground) -> Iterator[Figures]:
@@ -29,6 +45,10 @@ def rounds(ground: Ground) -> Iterator[Figures]:
         yield {
             "first_ready_ms": median(_first_start_ms(ground) for _ in range(starts)),
             **_later(ground, starts),
+            "http_first_turn_ms": _first_turn_ms(ground, "http", starts=starts),
+            "grpc_first_turn_ms": _first_turn_ms(ground, "grpc", starts=starts),
+            "call_first_turn_ms": _first_turn_ms(ground, "http", starts=starts, text=CALLS),
+            **_remote(ground, starts),
             "version_ms": _command_ms("--version", times=ground.amount(20, 2)),
             "help_ms": _command_ms("--help", times=ground.amount(20, 2)),
         }
@@ -54,6 +74,36 @@ def _later(ground: Ground, starts: int) -> Figures:
         return {"ready_ms": median(times), "idle_rss_mb": idle, "used_rss_mb": rss_mb(daemon.pid)}
 
 
+def _remote(ground: Ground, starts: int) -> Figures:
+    """Measure a daemon whose model answers over HTTP."""
+    with played() as provider, ground.home(**HELPER) as daemon:
+        daemon.home.path.mkdir(mode=0o700, parents=True)
+        daemon.home.config.write_text(REMOTE.format(url=provider.url))
+        daemon.home.config.chmod(0o600)
+        times = [_turn_after_start_ms(daemon, "http", TEXT) for _ in range(starts)]
+        daemon.start()
+        warmed_up(daemon)
+        sleep(ground.amount(3, 0))
+        return {"remote_first_turn_ms": median(times), "remote_idle_rss_mb": rss_mb(daemon.pid)}
+
+
+def _first_turn_ms(ground: Ground, door: str, *, starts: int, text: str = TEXT) -> float:
+    with ground.home(**HELPER) as daemon:
+        return median(_turn_after_start_ms(daemon, door, text) for _ in range(starts))
+
+
+def _turn_after_start_ms(daemon: Daemon, door: str, text: str) -> float:
+    async def first() -> float:
+        async with DOORS[door](daemon, ["first"], text=text) as turns:
+            return (await timed(daemon, turns, 1)).each_ms[0]
+
+    daemon.start()
+    warmed_up(daemon)
+    taken = run(first())
+    daemon.stop()
+    return taken
+
+
 def _start_ms(daemon: Daemon) -> float:
     began = perf_counter()
     daemon.start()
@@ -75,12 +125,16 @@ def _command_ms(option: str, *, times: int) -> float:
 
 
 MEASUREMENT = Measurement(
-    about="how soon a daemon serves, what it holds when idle, how soon a command answers",
+    about="how soon a daemon serves, its first turn, what it holds when idle, how soon a command answers",
     rounds=rounds,
     bars={
         "ready_ms": Bar(600),
         "first_ready_ms": Bar(600),
         "idle_rss_mb": Bar(60),
+        "http_first_turn_ms": Bar(50),
+        "grpc_first_turn_ms": Bar(50),
+        "call_first_turn_ms": Bar(50),
+        "remote_first_turn_ms": Bar(50),
         "version_ms": Bar(100),
     },
 )

@@ -55,6 +55,9 @@ async def grpc_turns(daemon: Daemon, sessions: list[str], *, text: str = TEXT) -
         yield [_grpc_turn(client, text, session) for session in sessions]
 
 
+DOORS = {"http": http_turns, "grpc": grpc_turns}
+
+
 async def timed(daemon: Daemon, turns: list[Turn], count: int) -> Timing:
     """Take so many turns in all, each client its share, all clients at once."""
     each_ms: list[float] = []

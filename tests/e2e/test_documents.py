@@ -64,7 +64,7 @@ def test_every_command_works_as_written(document: str, tmp_path: Path, monkeypat
             type_in("palyra down", home)
         asked = [len(ollama.questions), len(claude.questions)]
     assert len(found) > 5
-    assert asked == ([1, 1] if document == "README.md" else [0, 0])
+    assert asked == ([3, 3] if document == "README.md" else [0, 0])
 
 
 def test_a_piped_message_gets_nothing_but_its_answer_on_standard_output(tmp_path: Path) -> None:

@@ -3,20 +3,33 @@
 The disk is a small one in memory, which takes the right to mount.
 """
 
+import json
 import os
+import secrets
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import sleep
+from typing import Any
 
+import grpc
 import httpx
+import psycopg
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from psycopg import sql
 
 from palyra.core.run import RunStatus
+from palyra.gateway.grpc.pb import gateway_pb2
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.proof import Kept, answer_of, prove
 from tests.support.daemon import Daemon, Json, NotServing, Refused, until
+from tests.support.postgres import new_schema
 
 MEBIBYTE = 1024 * 1024
 SCRIPT = {
@@ -56,11 +69,10 @@ class SmallDisk:
         return state.f_bavail * state.f_frsize
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    path = tmp_path / "disk"
-    path.mkdir()
-    mounting = ["mount", "-t", "tmpfs", "-o", "size=40m,mode=700", "tmpfs", str(path)]
+@contextmanager
+def small_disk(path: Path, *, mode: str) -> Iterator[SmallDisk]:
+    """Mount a small disk; skip the test where nothing may be mounted."""
+    mounting = ["mount", "-t", "tmpfs", "-o", f"size=40m,mode={mode}", "tmpfs", str(path)]
     try:
         subprocess.run(mounting, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
@@ -70,6 +82,33 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     finally:
         # Lazily: the daemon is ended after this.
         subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    path = tmp_path / "disk"
+    path.mkdir()
+    with small_disk(path, mode="700") as disk:
+        yield disk
+
+
+@pytest.fixture
+def small_database(postgres_server: str) -> Iterator[tuple[str, SmallDisk]]:
+    """A schema whose tables lie on a small disk of their own, while the server's other files have room."""
+    with TemporaryDirectory(prefix="palyra-disk-") as name:
+        folder = Path(name)
+        folder.chmod(0o711)  # the server has a user of its own
+        with small_disk(folder, mode="711") as disk:
+            space = f"small_{secrets.token_hex(4)}"
+            place = folder / "tables"
+            place.mkdir()
+            if os.geteuid() == 0:
+                shutil.chown(place, "postgres")
+            with psycopg.connect(postgres_server, autocommit=True) as connection:
+                connection.execute(
+                    sql.SQL("CREATE TABLESPACE {} LOCATION {}").format(sql.Identifier(space), str(place))
+                )
+            yield f"{new_schema(postgres_server)}%20-cdefault_tablespace%3D{space}", disk
 
 
 def test_work_stops_on_a_full_disk_and_goes_on_when_there_is_room(
@@ -97,11 +136,63 @@ def test_work_stops_on_a_full_disk_and_goes_on_when_there_is_room(
     later = daemon.surely(lambda: daemon.send("And now?", key="later"))
     for run_id in (*accepted, later["run_id"]):
         daemon.finished(run_id, seconds=60)
-    assert httpx.get(f"{daemon.address}/readyz").status_code == 200
+    until(lambda: httpx.get(f"{daemon.address}/readyz").status_code == 200)
     # Whoever waited for its next try is through by now, and none of them has harmed the others.
     sleep(5)
     assert daemon.alive, daemon.output()
     check_kept(prove(daemon), {**accepted, later["run_id"]: "And now?"})
+    assert codes_logged(daemon) == ["storage_full"]
+
+
+def test_a_daemon_without_work_shows_that_a_message_was_refused_for_want_of_space(
+    new_sqlite_daemon: NewDaemon, disk: SmallDisk
+) -> None:
+    """Nothing but the refused message writes: there is no run that could meet the full disk."""
+    daemon = new_sqlite_daemon(SCRIPT, home=disk.path / "home").start()
+    states = watched_health(daemon)
+    assert next(states) == "SERVING"
+    disk.take()
+    with pytest.raises(Refused) as refused:
+        daemon.send(LONG)
+    check_refusal(refused.value)
+
+    assert seen_from_outside(daemon) == FULL
+    assert next(states) == "NOT_SERVING"
+    journal = next(part for part in daemon.get("/status")["parts"] if part["name"] == "journal")
+    assert journal["status"] == "storage_full"
+    assert "Free some space" in journal["detail"]
+    shown = palyra(daemon, "status")
+    assert "storage_full" in shown
+    assert "Free some space" in shown
+    shown = palyra(daemon, "doctor")
+    assert "storage_full" in shown
+    assert "Free some space" in shown
+
+    disk.free()
+    until(lambda: seen_from_outside(daemon) == WELL)
+    assert next(states) == "SERVING"
+    assert daemon.finished(daemon.send("And now?")["run_id"])["status"] == "done"
+    until(lambda: told(daemon)[-1] == "the journal can be written again; work goes on")
+    assert codes_logged(daemon) == ["storage_full"]
+    assert not [line for line in daemon.log() if line["level"] == "error" and "code" not in line]
+
+
+def test_a_full_disk_under_postgres_is_shown_and_work_goes_on_when_there_is_room(
+    new_sqlite_daemon: NewDaemon, small_database: tuple[str, SmallDisk]
+) -> None:
+    url, disk = small_database
+    daemon = new_sqlite_daemon(SCRIPT, journal_database_url=url).start()
+    daemon.database_url = url
+    accepted = send_until_refused(daemon)
+    assert seen_from_outside(daemon) == FULL
+    assert {run["run_id"] for run in daemon.runs()} == set(accepted)
+
+    disk.free()
+    until(lambda: seen_from_outside(daemon) == WELL, seconds=60)
+    for run_id in accepted:
+        daemon.finished(run_id, seconds=60)
+    check_kept(prove(daemon), accepted)
+    until(lambda: told(daemon)[-1] == "the journal can be written again; work goes on", seconds=60)
     assert codes_logged(daemon) == ["storage_full"]
 
 
@@ -142,6 +233,48 @@ def test_each_time_the_disk_is_full_is_said_once(new_sqlite_daemon: NewDaemon, d
     check_kept(prove(daemon), accepted)
 
 
+FULL = ({"status": "not_ready", "code": "storage_full"}, ("not_ready", "storage_full"), "NOT_SERVING", "0", "1")
+WELL = ({"status": "ready"}, ("ok", ""), "SERVING", "1", "0")
+
+
+def seen_from_outside(daemon: Daemon) -> tuple[Json, tuple[str, str], str, str, str]:
+    """Return the answers of the readiness endpoint, GetHealth, the standard health service, and both gauges."""
+    ready = httpx.get(f"{daemon.address}/readyz").json()
+    with grpc.insecure_channel(json.loads(daemon.home.daemon.read_text())["grpc"]) as channel:
+        get_health = channel.unary_unary(
+            "/palyra.v1.GatewayService/GetHealth",
+            request_serializer=gateway_pb2.GetHealthRequest.SerializeToString,
+            response_deserializer=gateway_pb2.GetHealthResponse.FromString,
+        )
+        health = get_health(gateway_pb2.GetHealthRequest(), timeout=5)
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        standard = stub.Check(health_pb2.HealthCheckRequest(), timeout=5).status
+    metrics = httpx.get(f"{daemon.address}/metrics", headers={"authorization": f"Bearer {daemon.token}"}).text
+    gauges = dict(line.split() for line in metrics.splitlines() if line.startswith("palyra_storage_"))
+    return (
+        ready,
+        (health.status, health.storage),
+        health_pb2.HealthCheckResponse.ServingStatus.Name(standard),
+        gauges["palyra_storage_ok"],
+        gauges["palyra_storage_full"],
+    )
+
+
+def watched_health(daemon: Daemon) -> Iterator[str]:
+    """Yield the states of the standard health service as they change."""
+    with grpc.insecure_channel(json.loads(daemon.home.daemon.read_text())["grpc"]) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        for state in stub.Watch(health_pb2.HealthCheckRequest(), timeout=40):
+            yield health_pb2.HealthCheckResponse.ServingStatus.Name(state.status)
+
+
+def palyra(daemon: Daemon, *words: str) -> str:
+    """Run a command on the daemon's home and return what it prints, on one line."""
+    command = [sys.executable, "-P", "-m", "palyra", "--home", str(daemon.home.path), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return " ".join(f"{done.stdout} {done.stderr}".split())
+
+
 def send_until_refused(daemon: Daemon) -> dict[str, str]:
     """Send long messages to several sessions until the disk is full; return what was accepted, by run."""
     accepted: dict[str, str] = {}
@@ -178,4 +311,4 @@ def codes_logged(daemon: Daemon) -> list[Json]:
 
 
 def told(daemon: Daemon) -> list[str]:
-    return [line["message"] for line in daemon.log() if line["logger"] == "palyra.runs.worker"]
+    return [line["message"] for line in daemon.log() if line["logger"] == "palyra.journal.storage"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import tomllib
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -149,3 +150,16 @@ def is_idle(daemon: Daemon) -> bool:
     before = spent()
     sleep(0.3)
     return (spent() - before) / os.sysconf("SC_CLK_TCK") < 0.1
+
+
+def test_a_model_file_is_added_with_the_way_to_call_tools_that_it_masters(
+    new_sqlite_daemon: NewDaemon, weights: Path
+) -> None:
+    daemon = new_sqlite_daemon(model_provider=None, model_script=None).start()
+    given = ("providers", "add", "here", "--path", str(weights), "--default", "--json")
+    done = command(daemon.home.path, *given)
+    assert done.returncode == 0, done.stdout + done.stderr
+    tools = json.loads(done.stdout)["tools"]
+    assert tools["tested"]
+    settings = tomllib.loads(daemon.home.config.read_text())
+    assert settings["model"]["providers"]["here"]["models"][weights.stem]["tools"] == tools["mode"]

@@ -220,6 +220,19 @@ def test_a_backup_of_a_working_daemon_comes_back_elsewhere(
         elsewhere.close()
 
 
+def test_a_backup_of_a_journal_that_was_changed_says_so(daemon: Daemon, palyra: Command, tmp_path: Path) -> None:
+    session = daemon.sessions()[0]["session_id"]
+    change(daemon, f"UPDATE tape SET content = '{{}}' WHERE session_id = '{session}' AND tape_seq = 3")
+
+    done = palyra("backup", "create", "-o", tmp_path / "copy")
+    found = palyra.json("backup", "create", "-o", tmp_path / "again", code=1)
+
+    assert done.returncode == 1
+    assert f"does not verify: session {session}, entry 3: this entry was altered" in done.stderr
+    assert (tmp_path / "copy" / "manifest.json").exists()
+    assert (found["ok"], found["problems"][0]["tape_seq"]) == (False, 3)
+
+
 def test_a_home_goes_back_to_its_backup(daemon: Daemon, palyra: Command) -> None:
     made = palyra.json("backup", "create")
     daemon.finished(daemon.send("three", session={"key": "main"})["run_id"])

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from palyra.core.approval import Approval
 from palyra.core.events import ModelTurnStarted, PolicyDecided, ToolFinished, ToolProposed, ToolStarted
 from palyra.core.mcp import ServerState
@@ -31,7 +29,7 @@ from tests.support.eventually import eventually
 from tests.support.hostile_mcp import ORDERS
 from tests.support.world import Said, World
 
-pytestmark = [on_sqlite, pytest.mark.timeout(120)]
+pytestmark = on_sqlite
 
 Json = Any
 SECRET = "The crown is under the third stone."

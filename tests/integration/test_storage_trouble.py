@@ -10,6 +10,7 @@ from palyra.core.events import ModelTurnStarted, ToolFinished, ToolStarted
 from palyra.core.prompt import ModelEvent, Prompt, TextDelta
 from palyra.core.run import RunStatus
 from palyra.core.tool import Outcome
+from palyra.journal import storage
 from palyra.journal.engine import StorageFull, StorageUnavailable
 from palyra.providers.scripted import Call
 from palyra.runs import worker
@@ -49,7 +50,7 @@ class Trouble:
 
 
 def said_in_log(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name == worker.__name__]
+    return [record.getMessage() for record in caplog.records if record.name == storage.__name__]
 
 
 async def test_a_run_stands_still_while_the_disk_is_full_and_goes_on_when_it_is_not(
@@ -65,18 +66,18 @@ async def test_a_run_stands_still_while_the_disk_is_full_and_goes_on_when_it_is_
     trouble.begin()
     door.open.set()
     await eventually(lambda: trouble.refused > 5)
-    assert world.worker.trouble == "storage_full"
+    assert world.storage.trouble == "storage_full"
     assert (await world.run(said)).status is RunStatus.IN_PROGRESS
     trouble.end()
     run = await world.ended(said)
     assert run.status is RunStatus.DONE
     assert (bell.rung[""], door.came) == (1, 1)
-    await eventually(lambda: world.worker.trouble is None)
+    await eventually(lambda: world.storage.trouble is None)
     await eventually(lambda: len(said_in_log(caplog)) == 2, timeout=60)
     full, again = said_in_log(caplog)
     assert "disk that holds the journal is full" in full
     assert "can be written again" in again
-    assert [record.levelno for record in caplog.records if record.name == worker.__name__] == [
+    assert [record.levelno for record in caplog.records if record.name == storage.__name__] == [
         logging.ERROR,
         logging.WARNING,
     ]
@@ -136,7 +137,7 @@ async def test_a_short_trouble_of_another_kind_is_said_too(begin: Begin, caplog:
     trouble.begin()
     said = await world.say("Hello.")
     await eventually(lambda: trouble.refused > 3)
-    assert world.worker.trouble == "storage_unavailable"
+    assert world.storage.trouble == "storage_unavailable"
     assert said_in_log(caplog) == ["The database is away."]
     trouble.end()
     assert (await world.ended(said)).status is RunStatus.DONE
@@ -190,6 +191,6 @@ async def test_a_run_whose_tape_can_not_be_read_does_not_keep_others_from_their_
     )
     await world.crash()
     assert await world.ask("Hello.", key="whole") == "You said: Hello."
-    await eventually(lambda: any("is parked" in text for text in said_in_log(caplog)))
+    await eventually(lambda: any("is parked" in record.getMessage() for record in caplog.records))
     assert (await world.run(broken)).ended_at is None
     await world.die()  # and its books would not be right

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tests.support.daemon import Daemon
 
-SECONDS = 60.0
+SECONDS = 100.0
+"""Long enough for a trial of a real model on a busy machine."""
 
 
 def palyra(daemon: Daemon, *args: str, code: int = 0) -> str:

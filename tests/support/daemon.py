@@ -407,6 +407,17 @@ def until(condition: Callable[[], T | None], *, seconds: float = ANSWER_SECONDS)
     return answer
 
 
+def warmed_up(daemon: Daemon) -> None:
+    """Wait until a daemon that was just started has loaded what its first turns need."""
+
+    def last() -> bool:
+        # The log tells of earlier starts too, and of each that it is ready before it is warmed up.
+        told = [line["message"] for line in daemon.log() if line["message"].startswith(("ready at", "warmed up"))]
+        return bool(told) and told[-1].startswith("warmed up")
+
+    until(last)
+
+
 def _answer(response: httpx.Response) -> Json:
     if response.status_code >= 400:
         raise Refused(response)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from palyra.core.provider import PROBE_CITY, PROBE_TOOL, TEXTS, ToolProbe
 from tests.support.model_server import Asked, Line, ModelServer, Reply, answer, model_server, stream
 
 MODELS = ("tiny", "tiny-2", "large")
@@ -50,13 +51,65 @@ class Played:
         elif self.instead is not None:
             await self.instead(asked, line)
         else:
-            await stream(said(asked))(asked, line)
+            await stream(called(asked) if wants_call(asked) else said(asked))(asked, line)
 
     def _listed(self, asked: Asked) -> object:
         if "x-goog-api-key" in asked.headers:
             ways = ["generateContent", "streamGenerateContent"]
             return {"models": [{"name": f"models/{name}", "supportedGenerationMethods": ways} for name in self.models]}
         return {"object": "list", "data": [{"id": name, "object": "model", "type": "model"} for name in self.models]}
+
+
+def wants_call(asked: Asked) -> bool:
+    """Tell whether a question offers the tool of a trial, and asks for a call of it."""
+    return bool(asked.json().get("tools")) and TEXTS[ToolProbe.CALL].encode() in asked.body
+
+
+def called(asked: Asked, city: str = PROBE_CITY) -> str:
+    """Return a call of that tool, in the dialect that the question was asked in."""
+    name, arguments = PROBE_TOOL.name, json.dumps({"city": city})
+    if asked.path.endswith("/chat/completions"):
+        chunk = {"id": "c1", "object": "chat.completion.chunk", "model": "tiny"}
+        call = {"index": 0, "id": "k1", "type": "function", "function": {"name": name, "arguments": arguments}}
+        return _events(
+            {**chunk, "choices": [{"index": 0, "delta": {"role": "assistant", "tool_calls": [call]}}]},
+            {**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]},
+            {**chunk, "choices": [], "usage": {"prompt_tokens": 60, "completion_tokens": 9, "total_tokens": 69}},
+            end="data: [DONE]\n\n",
+        )
+    if asked.path.endswith("/responses"):
+        item = {"id": "f1", "type": "function_call", "call_id": "k1", "name": name, "status": "completed"}
+        usage = {"input_tokens": 60, "output_tokens": 9, "total_tokens": 69}
+        whole = {**item, "arguments": arguments}
+        return _named(
+            {"type": "response.created", "response": {"id": "r1", "status": "in_progress", "output": []}},
+            {"type": "response.output_item.added", "output_index": 0, "item": {**item, "arguments": ""}},
+            {"type": "response.function_call_arguments.delta", "item_id": "f1", "output_index": 0, "delta": arguments},
+            {"type": "response.output_item.done", "output_index": 0, "item": whole},
+            {
+                "type": "response.completed",
+                "response": {"id": "r1", "status": "completed", "output": [whole], "usage": usage},
+            },
+        )
+    if asked.path.endswith("/messages"):
+        started = {"id": "m1", "type": "message", "role": "assistant", "content": [], "model": "tiny"}
+        block = {"type": "tool_use", "id": "k1", "name": name, "input": {}}
+        return _named(
+            {"type": "message_start", "message": {**started, "usage": {"input_tokens": 60, "output_tokens": 1}}},
+            {"type": "content_block_start", "index": 0, "content_block": block},
+            {
+                "type": "content_block_delta",
+                "index": 0,
+                "delta": {"type": "input_json_delta", "partial_json": arguments},
+            },
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}},
+            {"type": "message_stop"},
+        )
+    part = {"functionCall": {"name": name, "args": {"city": city}}}
+    spoken = {"content": {"role": "model", "parts": [part]}, "index": 0, "finishReason": "STOP"}
+    usage = {"promptTokenCount": 60, "candidatesTokenCount": 9, "totalTokenCount": 69}
+    return _events({"candidates": [spoken], "usageMetadata": usage})
 
 
 def said(asked: Asked, text: str = SAYS) -> str:

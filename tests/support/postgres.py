@@ -41,17 +41,59 @@ class PostgresMissing(Exception):
 @contextmanager
 def running_postgres() -> Iterator[str]:
     """Start a server and yield the URL of its `postgres` database."""
+    with own_postgres() as server:
+        yield server.url
+
+
+class PostgresServer:
+    """A server of one test, which can crash, and whose files can be set back to what they were."""
+
+    def __init__(self, binaries: Path, folder: Path) -> None:
+        self._binaries, self._folder = binaries, folder
+        self._server, self.url = _start(binaries, folder)
+
+    def save(self) -> None:
+        """Copy the server's files, as a backup of a machine does."""
+        self.stop()
+        shutil.copytree(self._folder / "data", self._folder / "saved")
+        self.restart()
+
+    def set_back(self) -> None:
+        """Bring back the files that were saved."""
+        self.stop()
+        shutil.rmtree(self._folder / "data")
+        (self._folder / "saved").rename(self._folder / "data")
+        self.restart()
+
+    def stop(self) -> None:
+        _stop(self._server)
+
+    def crash(self) -> None:
+        """End it at once, as `pg_ctl stop -m immediate` does: it recovers from its log at the next start."""
+        self._server.send_signal(signal.SIGQUIT)
+        self._server.wait(STOP_SECONDS)
+
+    def restart(self) -> None:
+        """Start it again, at the same address."""
+        if os.geteuid() == 0:
+            subprocess.run(["chown", "-R", "postgres:postgres", str(self._folder)], check=True)
+        self._server, _ = _start(self._binaries, self._folder, port=urlsplit(self.url).port)
+
+
+@contextmanager
+def own_postgres() -> Iterator[PostgresServer]:
+    """Start a server for one test."""
     binaries = find_binaries()
     with tempfile.TemporaryDirectory(prefix="palyra-postgres-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         if os.geteuid() == 0:
             shutil.chown(folder, "postgres", "postgres")
         _initialise(binaries, folder)
-        server, url = _start(binaries, folder)
+        server = PostgresServer(binaries, folder)
         try:
-            yield url
+            yield server
         finally:
-            _stop(server)
+            server.stop()
 
 
 def find_binaries() -> Path:
@@ -93,10 +135,10 @@ def _initialise(binaries: Path, folder: Path) -> None:
         raise RuntimeError(f"initdb failed:\n{done.stdout}{done.stderr}")
 
 
-def _start(binaries: Path, folder: Path) -> tuple[subprocess.Popen[bytes], str]:
-    log = folder / "log"
+def _start(binaries: Path, folder: Path, *, port: int | None = None) -> tuple[subprocess.Popen[bytes], str]:
+    log, wanted = folder / "log", port
     for _ in range(PORT_ATTEMPTS):  # somebody else may take the port before the server does
-        port = _free_port()
+        port = wanted or _free_port()
         url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
         command = [str(binaries / "postgres"), "-D", str(folder / "data"), "-p", str(port)]
         command += [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]

@@ -34,12 +34,13 @@ from palyra.core.prompt import Message, ModelEvent, Prompt
 from palyra.core.run import RunState, RunStatus
 from palyra.core.session import Session, SessionRef
 from palyra.journal import agents, embeddings, leases, messages, meta, migrate, runs, sessions, tape, tasks
-from palyra.journal.engine import Connection, Engine, EngineClosed, Fact, Listener, Unit
+from palyra.journal.engine import Connection, Engine, EngineClosed, Fact, FailureListener, Listener, Unit
 from palyra.journal.postgres import PostgresEngine
 from palyra.journal.runs import Run
 from palyra.journal.sealing import KeyPlace
 from palyra.journal.signing import KeySigner
 from palyra.journal.sqlite import SqliteEngine
+from palyra.journal.storage import Storage
 from palyra.journal.tail import Tail
 from palyra.memory.context import Context
 from palyra.policy.gate import Gate
@@ -174,6 +175,9 @@ class Line:
 
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)
+
+    def on_failure(self, listener: FailureListener) -> None:
+        self._engine.on_failure(listener)
 
     async def close(self) -> None:
         raise AssertionError("no part closes the journal")
@@ -339,8 +343,17 @@ class World:
             attester=ATTESTER,
             stops=stops,
         )
+        self.storage = Storage(line, clock=clock)
         worker, *further = (
-            Worker(line, loop, stops=stops, clock=clock, owner=name, concurrency=self._concurrency)
+            Worker(
+                line,
+                loop,
+                stops=stops,
+                storage=self.storage,
+                clock=clock,
+                owner=name,
+                concurrency=self._concurrency,
+            )
             for name in (owner, *(f"{self._house}:{ids.new()}" for _ in range(self._workers - 1)))
         )
         jobs = {**approvals.JOBS, **children.jobs(ATTESTER), **title.JOBS, **upkeep.JOBS, **self._jobs}

@@ -12,16 +12,7 @@ from palyra.core.ids import IdSource
 from palyra.core.task import Task
 from palyra.core.tool import JsonObject
 from palyra.journal import leases, tasks
-from palyra.journal.engine import (
-    Connection,
-    Engine,
-    EngineClosed,
-    Fact,
-    StorageFull,
-    StorageReadOnly,
-    StorageUnavailable,
-    Woken,
-)
+from palyra.journal.engine import JOURNAL_AWAY, Connection, Engine, EngineClosed, Fact, Woken
 from palyra.journal.leases import Lease, LeaseLost
 
 SWEEP_SECONDS = 2.0
@@ -29,7 +20,6 @@ CONCURRENCY = 8
 TASK_SECONDS = 60.0
 FIRST_WAIT_MS = 500
 LONGEST_WAIT_MS = 5 * 60_000
-JOURNAL_AWAY = (StorageFull, StorageReadOnly, StorageUnavailable)
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +78,7 @@ class Queue:
         try:
             taken = await self._engine.write(lambda conn: self._claim(conn, left, now_ms=now_ms, limit=free))
         except Unavailable:
-            return  # said by the worker; the next sweep looks again
+            return  # logged once for all that meet it; the next sweep looks again
         self._left = self._left[len(left) :]
         self._claimed_ms = now_ms
         for lease, task in taken:
@@ -128,7 +118,8 @@ class Queue:
             pass
         except Unavailable as trouble:
             self._left.append(lease)  # taken up again when the journal can be written
-            log.warning("task %s is left for later: %s", task.kind, trouble)
+            if not isinstance(trouble, JOURNAL_AWAY):
+                log.warning("task %s is left for later: %s", task.kind, trouble)
         finally:
             self._busy -= 1
             self._wake.set()
@@ -141,6 +132,8 @@ class Queue:
         try:
             async with asyncio.timeout(TASK_SECONDS):
                 await job(task.payload, self._context)
+        except JOURNAL_AWAY as error:
+            return error  # logged once for all that meet it
         except Exception as error:
             log.exception("task %s failed", task.kind, extra={"task_id": task.task_id})
             return error

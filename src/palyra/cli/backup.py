@@ -35,8 +35,12 @@ def backup() -> None:
 )
 @click.option("--with-token", is_flag=True, help="Include the owner's token, which gives access to the daemon.")
 @click.pass_obj
-def create(invocation: Invocation, *, output: Path | None, with_token: bool) -> None:
-    """Make a backup, beside a running daemon or without one. The agent's workspace is not part of it."""
+def create(invocation: Invocation, *, output: Path | None, with_token: bool) -> Exit:
+    """Make a backup, beside a running daemon or without one, and verify it. The agent's workspace is not part of it.
+
+    \b
+    Exit codes: 0 it was made and verifies, 1 it was made and does not verify.
+    """
     from palyra.daemon.system import SystemClock
 
     home, now = invocation.home, SystemClock().now()
@@ -50,14 +54,21 @@ def create(invocation: Invocation, *, output: Path | None, with_token: bool) -> 
         with_token=with_token,
         plugins=_plugins(home, left_out),
     )
+    checked = backups.check(target)
     if invocation.json:
-        show_json({"backup": str(target), "manifest": manifest, "left_out": [_faulty(one) for one in left_out]})
-        return
+        problems = _problems(checked)
+        shown = {"backup": str(target), "manifest": manifest, "left_out": [_faulty(one) for one in left_out]}
+        show_json({**shown, "ok": checked.ok, "problems": problems})
+        return Exit.DONE if checked.ok else Exit.FAILED
     size = sum(part.bytes for part in manifest.files.values())
     print(f"The backup is {printable_line(str(target))} ({size / 1024**2:.1f} MiB).")
     print("Keep it elsewhere, and for your eyes only: it holds all that was said, and the key of the journal.")
     for one in left_out:
         say(f"The plugin {printable_line(one.name)} is not in it: {describe(one.error)}")
+    if not checked.ok:
+        say(f"The backup was made, but it does not verify: {_first_problem(checked)}")
+        say("The journal has the same fault: `palyra journal verify` shows it. Keep earlier backups.")
+    return Exit.DONE if checked.ok else Exit.FAILED
 
 
 @backup.command("verify")
@@ -114,11 +125,7 @@ def _faulty(one: Faulty) -> dict[str, str]:
 
 def _tell(checked: Checked) -> None:
     if not checked.ok:
-        first, *others = checked.problems
-        place = f"session {printable_line(first.session_id)}, entry {first.tape_seq}: " if first.session_id else ""
-        print(f"The backup does not hold: {place}{printable_line(first.what)}.")
-        if others:
-            print(f"Further problems: {len(others)}; --json names them all.")
+        print(f"The backup does not hold: {_first_problem(checked)}")
         return
     report, manifest = checked.report, checked.manifest
     print(f"The backup holds (entries: {report.entries}, sessions: {report.sessions}, anchors: {report.anchors}).")
@@ -132,6 +139,14 @@ def _tell(checked: Checked) -> None:
         show(facts(shown))
 
 
+def _first_problem(checked: Checked) -> str:
+    first, *others = checked.problems
+    entry = f", entry {first.tape_seq}" if first.tape_seq is not None else ""
+    place = f"session {printable_line(first.session_id)}{entry}: " if first.session_id else ""
+    more = f"\nFurther problems: {len(others)}; --json names them all." if others else ""
+    return f"{place}{printable_line(first.what)}.{more}"
+
+
 def _fields(checked: Checked) -> dict[str, object]:
     report = checked.report
     return {
@@ -141,8 +156,12 @@ def _fields(checked: Checked) -> dict[str, object]:
         "entries": report.entries,
         "anchors": report.anchors,
         "manifest": checked.manifest,
-        "problems": [
-            {"session_id": problem.session_id, "tape_seq": problem.tape_seq, "what": problem.what}
-            for problem in checked.problems
-        ],
+        "problems": _problems(checked),
     }
+
+
+def _problems(checked: Checked) -> list[dict[str, str | int | None]]:
+    return [
+        {"session_id": problem.session_id, "tape_seq": problem.tape_seq, "what": problem.what}
+        for problem in checked.problems
+    ]

@@ -275,7 +275,8 @@ def check_daemon(invocation: Invocation) -> Check:
     except PalyraError as error:
         return Check("daemon", FAIL, f"process {daemon.pid} runs but refuses", describe(error))
     if told.storage != "ok":
-        return Check("daemon", FAIL, f"its storage is in trouble: {told.storage}", "See `palyra logs`.")
+        detail = next((part.detail for part in told.parts if part.name == "journal"), "")
+        return Check("daemon", FAIL, f"its journal cannot be written: {told.storage}", detail or "See `palyra logs`.")
     if told.version != VERSION:
         what = f"runs version {told.version}, this command is {VERSION}"
         return Check("daemon", WARN, what, "`palyra restart` brings them together.")
@@ -304,7 +305,12 @@ def check_journal(home: Home, settings: Settings) -> Iterator[Check]:
     """Tell whether the journal can be read, has a schema that is known, and holds."""
     where = "PostgreSQL" if settings.journal.database_url else "journal"
     if not settings.journal.database_url and not home.journal.exists():
-        yield Check("journal", OK, "there is none yet", "The first start makes it.")
+        if home.key.exists():
+            # The key is made after the journal, and outlives it.
+            remedy = "Restore it from a backup: `palyra backup restore`."
+            yield Check("journal", FAIL, f"{home.journal} is missing, though there was a journal", remedy)
+        else:
+            yield Check("journal", OK, "there is none yet", "The first start makes it.")
         return
     try:
         with verify.opened(home, settings) as conn:

@@ -114,7 +114,7 @@ def _table(daemon: Daemon, told: Status, stops: tuple[Stop, ...]) -> list[str]:
         ("version", version),
         ("home", told.home),
         ("journal", f"{told.engine} schema {told.schema}"),
-        ("storage", told.storage),
+        ("storage", _storage(told)),
         ("model", model_name(told.provider, told.model)),
         ("workspace", told.workspace),
         ("runs", counts(told.runs)),
@@ -126,6 +126,12 @@ def _table(daemon: Daemon, told: Status, stops: tuple[Stop, ...]) -> list[str]:
     if told.storage != "ok":
         return facts(shown, colours={"storage": "red", "stopped": "red"})
     return facts(shown, colours={"stopped": "red"} if stops else {"daemon": "green"})
+
+
+def _storage(told: Status) -> str:
+    """Say what keeps the journal from being written, and what to do about it."""
+    detail = next((part.detail for part in told.parts if part.name == "journal"), "")
+    return told.storage if told.storage == "ok" else f"{told.storage} ({detail})"
 
 
 def _connections(now: dict[str, int]) -> str | None:

@@ -6,6 +6,7 @@ both of it, if it gives no answer or if somebody thinks better of it.
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, get_args
 
 import click
 from msgspec import Struct
@@ -19,10 +20,11 @@ from palyra.cli.printable import printable_line
 from palyra.cli.providers_found import address_of
 from palyra.cli.providers_key import NO_KEY, Key, Source, find_key
 from palyra.cli.providers_known import KNOWN
-from palyra.cli.providers_table import OURS, make_default, put, reload, take_out, warn_if_overridden
+from palyra.cli.providers_table import OURS, make_default, put, put_tools, reload, take_out, warn_if_overridden
+from palyra.cli.providers_tools import ToolChoice, choice_line, choose, seconds_for
 from palyra.cli.providers_trial import Trial, admin, trial_lines, try_out
 from palyra.core.errors import Conflict, Invalid, PalyraError, Unavailable
-from palyra.core.model import BUILT_IN, Dialect, ModelProvider, faults
+from palyra.core.model import BUILT_IN, Dialect, ModelCard, ModelProvider, ToolMode, faults
 from palyra.core.redact import redact
 from palyra.core.secret import SecretScope
 from palyra.gateway.client import Client
@@ -68,6 +70,8 @@ class Added(Struct, frozen=True, kw_only=True):
     default: bool
     trial: Trial | None
     """None if it was not put to the proof."""
+    tools: ToolChoice
+    """How the model calls tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,11 @@ class Wanted:
 @click.option("--key-file", metavar="FILE", type=click.Path(path_type=Path), help="Copy it from this file.")
 @click.option("--key-stdin", is_flag=True, help="Copy it from stdin.")
 @click.option("--key-at", metavar="REFERENCE", help=f"Leave it where it is: {', '.join(KINDS.values())}.")
+@click.option(
+    "--tools",
+    type=click.Choice(get_args(ToolMode)),
+    help="How the model calls tools: by itself, by a JSON Schema, or not at all; a test finds out if nothing is said.",
+)
 @click.option("--default", "default", is_flag=True, help="Let it answer from now on.")
 @click.option("--replace", "replace_it", is_flag=True, help="Put it in the place of one that has this name.")
 @click.option("--no-test", is_flag=True, help="Do not put it to the proof.")
@@ -121,12 +130,15 @@ def add(
     key_file: Path | None,
     key_stdin: bool,
     key_at: str | None,
+    tools: ToolMode | None,
     default: bool,
     replace_it: bool,
     no_test: bool,
     force: bool,
 ) -> None:
     """Add a provider of models, and prove it with one real answer. Nothing is kept if it gives none.
+
+    Small questions then find out how the model calls tools, and the settings keep that.
 
     Without a name it looks for keys and servers on this machine and asks. By name it knows anthropic, openai, gemini,
     openrouter, deepseek, mistral, groq, xai, together, cerebras, and on this machine ollama, lmstudio, llamacpp and
@@ -142,7 +154,9 @@ def add(
     if wanted.dialect is not Dialect.LOCAL:
         wanted = replace(wanted, key=find_key(wanted.title, KNOWN.get(preset or wanted.name), source, person=person))
     with borrowed_daemon(invocation, keep=True) as client:
-        added = _Adding(invocation, client, wanted, person=person).add(default=default, proves=not no_test, force=force)
+        added = _Adding(invocation, client, wanted, person=person).add(
+            tools=tools, default=default, proves=not no_test, force=force
+        )
     if invocation.json:
         show_json(added)
     else:
@@ -219,8 +233,10 @@ class _Adding:
         self._first: Written | None = None
         self._last: Written | None = None
         self._secret: str | None = None
+        self._tooled: str | None = None
+        """The model whose way to call tools was written into the settings."""
 
-    def add(self, *, default: bool, proves: bool, force: bool) -> Added:
+    def add(self, *, tools: ToolMode | None, default: bool, proves: bool, force: bool) -> Added:
         """Bring it in; or raise, and leave everything as it was."""
         wanted = self._wanted
         before: ModelSettings = self._invocation.settings.model
@@ -231,7 +247,12 @@ class _Adding:
                 self._write(put(wanted.name, wanted.fields(reference, None)))
                 model = self._choose_model()
             self._write(put(wanted.name, wanted.fields(reference, model)))
+            shown = model or Path(wanted.path or "").stem
+            if tools is not None:
+                self._tooled = shown
+                self._write(put_tools(wanted.name, shown, tools))
             trial = self._prove(force=force) if proves else None
+            choice = self._choose_tools(shown, tools, trial)
             if not default and self._person:
                 default = click.confirm(
                     f"Let {wanted.name} answer from now on",
@@ -243,8 +264,7 @@ class _Adding:
         except BaseException:
             self._undo(before)
             raise
-        shown = trial.model.partition("/")[2] if trial is not None else model or ""
-        return Added(provider=wanted.name, model=shown, key=reference, default=default, trial=trial)
+        return Added(provider=wanted.name, model=shown, key=reference, default=default, trial=trial, tools=choice)
 
     def _keep_key(self) -> str | None:
         """Put the key into the vault, under a name that nothing else has."""
@@ -282,6 +302,20 @@ class _Adding:
             show(trial_lines(trial))
         return trial
 
+    def _choose_tools(self, model: str, asked: ToolMode | None, trial: Trial | None) -> ToolChoice:
+        """Find out how the model calls tools, unless that was said."""
+        if asked is not None:
+            return ToolChoice(mode=asked, reason="you chose it, and it was not tested")
+        if trial is None or not trial.ok:
+            return ToolChoice(mode=None, reason="since there was no answer" if trial else "since no test was wanted")
+        say(f"Testing how {printable_line(model)} calls tools …")
+        self._tooled = model
+        seconds = seconds_for(trial.total_ms)
+        return choose(
+            lambda probe: try_out(self._invocation, self._wanted.name, probe, seconds=seconds),
+            lambda mode: self._write(put_tools(self._wanted.name, model, mode)),
+        )
+
     def _write(self, what: Change) -> None:
         done = change(self._invocation.home, what)
         self._first = self._first or done
@@ -296,7 +330,9 @@ class _Adding:
                 all_of_it = replace(self._last, before=self._first.before)
                 old = before.providers.get(name)
                 given = {key: str(value) for key in OURS if (value := getattr(old, key, None)) is not None}
-                undo = put(name, given) if old is not None else take_out(name, before, default=before.provider)
+                undo = (
+                    self._put_back(old, given) if old is not None else take_out(name, before, default=before.provider)
+                )
                 take_back(self._invocation.home, all_of_it, undo)
                 reload(self._invocation)
             if self._secret is not None:
@@ -306,6 +342,15 @@ class _Adding:
                 f"palyra: not all could be taken back: {printable_line(error.detail)} Look at [model.providers.{name}]."
             )
 
+    def _put_back(self, old: ModelProvider, given: dict[str, str]) -> Change:
+        def what(tables: Any) -> None:
+            put(self._wanted.name, given)(tables)
+            if self._tooled is not None:
+                card = old.models.get(self._tooled, ModelCard())
+                put_tools(self._wanted.name, self._tooled, card.tools)(tables)
+
+        return what
+
 
 def _tell(invocation: Invocation, added: Added) -> None:
     name, key = printable_line(added.provider), ""
@@ -313,6 +358,7 @@ def _tell(invocation: Invocation, added: Added) -> None:
         in_vault = added.key.startswith("vault:")
         key = f"; its key is in the vault as {added.key[6:]}" if in_vault else f"; its key stays at {added.key}"
     print(f"{name} is in {invocation.home.config}, with the model {printable_line(added.model)}{key}.")
+    print(choice_line(added.tools, name, added.model))
     if added.default:
         print(f"{name} answers from now on. `palyra chat` talks to it.")
         warn_if_overridden(invocation)

@@ -10,7 +10,7 @@ from palyra.cli.output import say
 from palyra.cli.providers_trial import admin
 from palyra.config import Source
 from palyra.core.errors import Conflict
-from palyra.core.model import split
+from palyra.core.model import ToolMode, split
 from palyra.gateway.target import is_held
 from palyra.settings import ModelSettings
 
@@ -38,6 +38,23 @@ def put(name: str, fields: Mapping[str, str], *, default: bool = False) -> Chang
                     del providers[name][key]
         if default:
             tables["model"]["provider"] = name
+
+    return what
+
+
+def put_tools(name: str, model: str, mode: ToolMode | None) -> Change:
+    """Set how a model calls tools; None leaves that to its default."""
+
+    def what(tables: Any) -> None:
+        provider = tables["model"]["providers"][name]
+        if mode is not None:
+            table_in(tables, "model", "providers", name, "models", model)["tools"] = mode
+        elif "tools" in (card := provider.get("models", {}).get(model, {})):
+            del card["tools"]
+            if not card:
+                del provider["models"][model]
+            if not provider["models"]:
+                del provider["models"]
 
     return what
 

@@ -35,6 +35,8 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     def capped(self, by: "Limits") -> "Limits":
         """Return these limits, each no higher than the other's."""
+        if self == by:
+            return self  # as for every run of an agent without limits of its own
         return Limits(**{name: min(getattr(self, name), getattr(by, name)) for name in self.__struct_fields__})
 
     def within(self, *, model_turns: int, tool_calls: int, wall_clock_ms: int) -> "Limits":

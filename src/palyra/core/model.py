@@ -57,6 +57,10 @@ class Complexity(StrEnum):
     HARD = "hard"
 
 
+ToolMode = Literal["native", "schema", "none"]
+"""How a model calls tools: by itself, by answers that must keep to a JSON Schema, or not at all."""
+
+
 class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the owner says about one model of a provider; what is left out is known, or guessed with care."""
 
@@ -64,7 +68,7 @@ class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How much prompt and answer together may take."""
     max_output_tokens: Tokens | None = None
     """How long one answer may be."""
-    tools: Literal["native", "schema", "none"] | None = None
+    tools: ToolMode | None = None
     """`native`: it calls tools by itself. `schema`: it is made to, by answers that must keep to a JSON Schema. `none`:
     it is offered no tools."""
     vision: bool | None = None

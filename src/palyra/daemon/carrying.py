@@ -7,6 +7,7 @@ from palyra.core.ids import IdSource
 from palyra.daemon.current import Current
 from palyra.daemon.home import Workspaces
 from palyra.journal.engine import Engine
+from palyra.journal.storage import Storage
 from palyra.memory.context import Context
 from palyra.policy.current import CurrentPolicies
 from palyra.providers.roster import Roster
@@ -48,6 +49,7 @@ def build(
     shadows: Shadows,
     channels: Channels,
     stops: Stops,
+    storage: Storage,
     attester: Attester,
     clock: Clock,
     ids: IdSource,
@@ -97,4 +99,12 @@ def build(
         attester=attester,
         stops=stops,
     )
-    return Worker(engine, loop, stops=stops, clock=clock, owner=owner, concurrency=settings.now.runs.concurrency)
+    return Worker(
+        engine,
+        loop,
+        stops=stops,
+        storage=storage,
+        clock=clock,
+        owner=owner,
+        concurrency=settings.now.runs.concurrency,
+    )

@@ -240,5 +240,6 @@ def build(
             },
             connections,
             hosts,
+            ready=ready,
         ),
     )

@@ -7,7 +7,6 @@ import os
 import signal
 import ssl
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 
 import uvloop
@@ -27,11 +26,14 @@ from palyra.daemon.home import Lock, Workspaces, announced, prepare, writing
 from palyra.daemon.listen import address, listen, tls_files
 from palyra.daemon.stop_file import HomeStopFile
 from palyra.daemon.system import SystemClock, SystemIds
+from palyra.daemon.warm_up import warm_up
 from palyra.gateway.grpc.server import GrpcPortTaken, GrpcServer
 from palyra.gateway.records import Part, Status
 from palyra.home import Home
 from palyra.journal import backup
+from palyra.journal.engine import StorageFull
 from palyra.journal.sealing import KeyPlace
+from palyra.journal.storage import Storage
 from palyra.journal.tail import Tail
 from palyra.memory.context import Context
 from palyra.policy.current import CurrentPolicies
@@ -54,6 +56,7 @@ from palyra.sandbox import groups
 from palyra.sandbox import process as sandbox
 from palyra.sandbox.wasm import KEPT, Modules
 from palyra.settings import DEFAULT_PORT, Settings, SettingsInvalid
+from palyra.threads import Threads
 from palyra.tools.plugins.current import CurrentPlugins
 from palyra.tools.toolbox import Toolbox
 
@@ -73,7 +76,9 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[str], None]) -> in
 
 async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]) -> int:
     # On few cores the usual pool has few threads, and a search holds one for seconds.
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="work"))
+    asyncio.get_running_loop().set_default_executor(Threads(THREADS, name="work"))
+    # Starts the threads that look up names: the event loop ends the whole process if it cannot have them later.
+    await asyncio.get_running_loop().getaddrinfo("127.0.0.1", 0)
     clock = SystemClock()
     ids = SystemIds(clock)
     current = Current(home, settings)
@@ -95,6 +100,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         identity = await journal.introduce(engine, home, settings, clock=clock, ids=ids)
 
         budget = connections.build(current, clock=clock)
+        storage = Storage(engine, clock=clock)
         tail = Tail(engine)
         counted = Metrics(engine)
         channels = Channels(tail, inbox=lambda: current.now.approvals.inbox)
@@ -162,6 +168,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             shadows=shadows,
             channels=channels,
             stops=stops,
+            storage=storage,
             attester=attester,
             clock=clock,
             ids=ids,
@@ -175,8 +182,9 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         started_at = clock.now()
 
         async def status() -> Status:
-            engine_name, schema, agent_count, run_counts, task_counts = await engine.read(standing.counts)
-            trouble = worker.trouble or "ok"
+            engine_name, schema, agent_count, run_counts, task_counts = await standing.counts(
+                engine, name="postgres" if shared else "sqlite"
+            )
             return Status(
                 version=VERSION,
                 pid=os.getpid(),
@@ -187,7 +195,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                 provider=roster.default.name,
                 model=roster.default.model,
                 workspace=str(workspaces(journal.OWNER).roots[0].trusted),
-                storage=trouble,
+                storage=storage.trouble or "ok",
                 settings_hash=current.hash,
                 grpc=grpc_at,
                 runs=run_counts,
@@ -195,10 +203,10 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                 counters=dict(counted.counters),
                 connections=await connections.figures(budget),
                 parts=[
-                    Part(name="journal", status=trouble, detail=f"{engine_name}, schema {schema}"),
+                    standing.journal_part(storage, engine_name, schema),
                     models.part(roster),
                     Part(name="agents", status="ok", detail=f"{agent_count} in all"),
-                    standing.worker_part(worker.carrying, parked=run_counts.get("parked", 0)),
+                    standing.worker_part(worker.carrying, parked=run_counts.get("parked", 0), starved=worker.starved),
                     standing.stop_part(stops),
                     Part(
                         name="queue",
@@ -216,7 +224,11 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                 {
                     "runs_carried": ("Runs that are being carried.", worker.carrying),
                     "tapes_followed": ("Sessions that somebody follows.", tail.followed),
-                    "storage_ok": ("1 while the journal can be written.", worker.trouble is None),
+                    "storage_ok": ("1 while the journal can be written.", storage.trouble is None),
+                    "storage_full": (
+                        "1 while the disk that holds the journal is full.",
+                        storage.trouble == StorageFull.code,
+                    ),
                     **connections.gauges(await connections.figures(budget)),
                 },
             )
@@ -234,7 +246,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             seals=seals,
             status=status,
             metrics=figures,
-            ready=lambda: worker.trouble,
+            ready=lambda: storage.trouble,
             place=worker.place,
             stops=stops,
             shadows=shadows,
@@ -284,6 +296,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             gc.set_threshold(*COLLECT)
             log.info("ready at %s and %s", at, grpc_at)
             ready(at)
+            parts.append(group.create_task(warm_up(settings)))
             await stop.wait()
             log.info("stopping")
             both.http.should_exit = True

@@ -1,8 +1,10 @@
 """How the parts of a daemon stand, as its status tells."""
 
+from palyra.exhaustion import ResourcesExhausted
 from palyra.gateway.records import Part
 from palyra.journal import agents, migrate, runs, tasks
-from palyra.journal.engine import Connection
+from palyra.journal.engine import Connection, Engine, JournalReplaced
+from palyra.journal.storage import Storage
 from palyra.runs.stops import Stops
 from palyra.tools.plugins.current import CurrentPlugins
 
@@ -22,9 +24,24 @@ def plugin_parts(plugins: CurrentPlugins) -> list[Part]:
     ]
 
 
-def worker_part(carrying: int, *, parked: int) -> Part:
-    """Say how many runs are worked on, and how many are set aside because their tape cannot be read."""
+def journal_part(storage: Storage, engine: str, schema: int) -> Part:
+    """Say what the journal is, and what keeps it from being written, with what to do about it."""
+    described = f"{engine}, schema {schema}"
+    if storage.trouble is None:
+        return Part(name="journal", status="ok", detail=described)
+    return Part(name="journal", status=storage.trouble, detail=f"{described}: {storage.detail}")
+
+
+def worker_part(carrying: int, *, parked: int, starved: int) -> Part:
+    """Say how many runs are worked on, how many of them wait for resources of the system, and how many are set aside
+    because their tape cannot be read."""
     detail = f"carries {carrying} runs"
+    if starved:
+        return Part(
+            name="worker",
+            status=ResourcesExhausted.code,
+            detail=f"{detail}, {starved} of them wait: {ResourcesExhausted().detail}",
+        )
     if not parked:
         return Part(name="worker", status="ok", detail=detail)
     return Part(
@@ -44,6 +61,17 @@ def stop_part(stops: Stops) -> Part:
     )
 
 
-def counts(conn: Connection) -> tuple[str, int, int, dict[str, int], dict[str, int]]:
-    """Return the engine, its schema, and how many agents, runs and tasks there are."""
+Counts = tuple[str, int, int, dict[str, int], dict[str, int]]
+"""The engine, its schema, and how many agents, runs and tasks there are."""
+
+
+async def counts(engine: Engine, *, name: str) -> Counts:
+    """Count what the journal holds; of one that was replaced, and cannot be read any more, only the name is known."""
+    try:
+        return await engine.read(_counts)
+    except JournalReplaced:
+        return name, 0, 0, {}, {}
+
+
+def _counts(conn: Connection) -> Counts:
     return conn.dialect.name, migrate.current(conn), agents.count(conn), runs.counts(conn), tasks.counts(conn)

@@ -5,11 +5,13 @@ rows of one on PostgreSQL. `manifest.json` names every other file with its diges
 all that was said, and sign as this journal: it is made for its owner's eyes only.
 """
 
+import fcntl
+import glob
 import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -93,11 +95,13 @@ def create(
     an upgrade is just replacing, only its own floor can tell.
     """
     fresh = target.with_name(f".{target.name}.{os.getpid()}.new")
-    with written(target):
+    with written(target), ExitStack() as stack:
         refuse_existing(target)
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _remove_unfinished(target, home)
         fresh.mkdir(mode=0o700)
         try:
+            stack.enter_context(_locked(fresh))
             _copy_plugins(plugins, Home(fresh))
             manifest = _fill(Home(fresh), home, settings, made_at=made_at, with_token=with_token)
             fresh.rename(target)
@@ -106,6 +110,26 @@ def create(
             raise
         sync_folder(target.parent)
     return manifest
+
+
+def _remove_unfinished(target: Path, home: Home) -> None:
+    """Remove what a backup to this target left when it was killed; in the home, what any backup left."""
+    name = "*" if target.is_relative_to(home.path) else glob.escape(target.name)
+    for fresh in target.parent.glob(f".{name}.*.new"):
+        # One that is still being made is locked by its maker.
+        with suppress(BlockingIOError, NotADirectoryError), _locked(fresh):
+            shutil.rmtree(fresh)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder; raise `BlockingIOError` if another process does. A kill releases it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def check(path: Path) -> Checked:

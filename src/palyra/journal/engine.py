@@ -36,6 +36,15 @@ class StorageUnavailable(Unavailable):
     """The journal can not be reached just now. What was recorded is safe; work goes on when it is back."""
 
 
+class JournalReplaced(Unavailable):
+    """The journal was deleted, replaced or truncated while the daemon ran. Nothing more is accepted. Stop the daemon,
+    restore a backup, and start it again."""
+
+
+JOURNAL_AWAY = (StorageFull, StorageReadOnly, StorageUnavailable, JournalReplaced)
+"""What is wrong with the database itself, and no fault of whoever uses it."""
+
+
 class EngineClosed(Unavailable):
     """The journal is closed: the daemon is stopping."""
 
@@ -66,6 +75,7 @@ class Taken:
 
 Fact = Entry | Woken | Taken
 Listener = Callable[[Sequence[Fact]], None]
+FailureListener = Callable[[Unavailable], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +150,8 @@ class Engine(Protocol):
     raised here, and nothing of it is recorded. Once queued it is not cancelled: a caller that is cancelled
     meanwhile is held until the outcome is known. `read` is the same on a consistent snapshot, without effect.
     Listeners are called on the event loop, before the writer is answered, in the order of the commits of a session.
+    Listeners to failures are called there too, for each unit that could not be recorded for want of the database
+    itself: it is full, read-only, out of reach or another.
     """
 
     async def write(self, unit: Unit[T]) -> T: ...
@@ -147,5 +159,7 @@ class Engine(Protocol):
     async def read(self, query: Unit[T]) -> T: ...
 
     def subscribe(self, listener: Listener) -> None: ...
+
+    def on_failure(self, listener: FailureListener) -> None: ...
 
     async def close(self) -> None: ...

@@ -10,7 +10,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from functools import lru_cache
 from typing import Any, TypeVar, cast
@@ -23,12 +22,15 @@ from palyra.core.events import Entry
 from palyra.core.ids import SessionId
 from palyra.journal.engine import (
     APPEND,
+    JOURNAL_AWAY,
     MOVE,
     NO_PARAMS,
     Dialect,
     EngineClosed,
     Fact,
+    FailureListener,
     JournalFault,
+    JournalReplaced,
     Listener,
     Params,
     Row,
@@ -41,6 +43,7 @@ from palyra.journal.engine import (
 )
 from palyra.journal.head import Head
 from palyra.journal.outcome import Outcome
+from palyra.threads import Threads
 
 T = TypeVar("T")
 
@@ -58,6 +61,19 @@ CONNECT_SECONDS = 5
 TURNS = 64
 CLAIM_KEY = 7_310_583
 CHECK_SECONDS = 5.0
+IDENTITY = (
+    "SELECT (SELECT system_identifier FROM pg_control_system()), d.oid, to_regclass('tape')::oid,"
+    " CASE WHEN pg_is_in_recovery() THEN '0/0' ELSE pg_current_wal_flush_lsn() END"
+    " FROM pg_database d WHERE d.datname = current_database()"
+)
+"""Which server, database and table the tapes are in, and how far the server's log is durable: it never goes back.
+
+A server in recovery cannot be written, and says nothing about its log.
+"""
+REPLACED = (
+    "The database was replaced, restored or recreated while the daemon ran. Nothing more is accepted. Restart the"
+    " daemon with `palyra restart` to go on with what the database holds now, or restore a backup first."
+)
 IDLE_SECONDS = 15
 """A transaction of a daemon that stands still is ended by the server after this time: its rows hold up others."""
 
@@ -138,15 +154,19 @@ class PostgresEngine:
         self._after_commit = after_commit
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Listener] = []
+        self._failure_listeners: list[FailureListener] = []
         self._local = threading.local()
         self._opened: list[psycopg.Connection[Any]] = []
         self._closed = False
         self._turns = [threading.Lock() for _ in range(TURNS)]
-        self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="journal-writer")
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="journal-reader")
+        self._writers = Threads(WRITERS, name="journal-writer")
+        self._readers = Threads(READERS, name="journal-reader")
 
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)
+
+    def on_failure(self, listener: FailureListener) -> None:
+        self._failure_listeners.append(listener)
 
     async def write(self, unit: Unit[T]) -> T:
         if self._closed:
@@ -177,7 +197,7 @@ class PostgresEngine:
         except BaseException as error:
             failure = error
         try:
-            self._loop.call_soon_threadsafe(outcome.settle, result, failure)
+            self._loop.call_soon_threadsafe(self._answer, outcome, result, failure)
         except RuntimeError:
             log.warning("the event loop is gone; an answered write has no reader")
 
@@ -220,6 +240,12 @@ class PostgresEngine:
         for listener in self._listeners:
             listener(facts)
 
+    def _answer(self, outcome: Outcome[T], result: T | None, failure: BaseException | None) -> None:
+        if isinstance(failure, JOURNAL_AWAY):
+            for failed in self._failure_listeners:
+                failed(failure)
+        outcome.settle(result, failure)
+
     def _read(self, query: Unit[T]) -> T:
         raw = self._connect()
         try:
@@ -233,7 +259,10 @@ class PostgresEngine:
     def _connect(self) -> "psycopg.Connection[Any]":
         raw: psycopg.Connection[Any] | None = getattr(self._local, "raw", None)
         if raw is None or raw.closed:
-            raw = self._local.raw = connect(self._url)
+            raw = connect(self._url)
+            if self._claim is not None:
+                self._claim.recognise(raw)
+            self._local.raw = raw
             raw.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'")
             self._opened.append(raw)
         return raw
@@ -253,6 +282,10 @@ class PostgresClaim:
     """The database, held for one daemon by a connection of its own. Everything here blocks.
 
     The server lets go when that connection ends. A daemon that is frozen keeps it, and so keeps others out.
+
+    It also knows the database again: one that was recreated, restored from a dump, or set back with the files of its
+    server is refused for good, with every new connection and every few seconds. A server that another has taken over
+    for is the same, as long as it has all that the daemon has seen.
     """
 
     def __init__(self, url: str) -> None:
@@ -260,6 +293,9 @@ class PostgresClaim:
         self._raw: psycopg.Connection[Any] | None = None
         self._turn = threading.Lock()
         self._checked = 0.0
+        self._identity: tuple[object, ...] | None = None
+        self._log_end = 0
+        self._replaced = False
         self.hold()
 
     def hold(self) -> None:
@@ -269,31 +305,70 @@ class PostgresClaim:
             if self._raw is None or self._raw.closed or now - self._checked > CHECK_SECONDS:
                 self._hold()
                 self._checked = now
+            self._refuse_replaced()
+
+    def recognise(self, raw: "psycopg.Connection[Any]") -> None:
+        """Raise `JournalReplaced`, and close the connection, unless it leads to the database that is known."""
+        with self._turn:
+            try:
+                self._recognise(raw)
+                self._refuse_replaced()
+            except BaseException:
+                raw.close()
+                raise
 
     def _hold(self) -> None:
         try:
             if self._raw is not None:
-                self._raw.execute("SELECT 1")
+                self._recognise(self._raw)
                 return
-        except psycopg.Error:
+        except StorageUnavailable:
             # The server was restarted, or it ended this connection.
             self.close()
         raw = connect(self._url)
         try:
             row = raw.execute("SELECT pg_try_advisory_lock(%s, hashtext(current_schema()))", (CLAIM_KEY,)).fetchone()
+            self._recognise(raw)
         except psycopg.Error as error:
             raw.close()
             raise translated(error) from error
+        except BaseException:
+            raw.close()
+            raise
         if row is None or not row[0]:
             raw.close()
             raise DatabaseInUse
         self._raw = raw
+
+    def _recognise(self, raw: "psycopg.Connection[Any]") -> None:
+        try:
+            row = raw.execute(IDENTITY).fetchone()
+        except psycopg.Error as error:
+            raise translated(error) from error
+        assert row is not None
+        *identity, log_end = row
+        if self._identity is None and identity[-1] is not None:
+            # Before the first start there are no tables yet.
+            self._identity = tuple(identity)
+        same = self._identity is None or self._identity == tuple(identity)
+        self._replaced = self._replaced or not same or 0 < _lsn(log_end) < self._log_end
+        self._log_end = max(self._log_end, _lsn(log_end))
+
+    def _refuse_replaced(self) -> None:
+        if self._replaced:
+            raise JournalReplaced(REPLACED)
 
     def close(self) -> None:
         """Let go of the database."""
         raw, self._raw = self._raw, None
         if raw is not None:
             raw.close()
+
+
+def _lsn(text: str) -> int:
+    """Read a position in the server's log: two numbers in base 16."""
+    high, low = text.split("/")
+    return (int(high, 16) << 32) + int(low, 16)
 
 
 class PostgresWriter:

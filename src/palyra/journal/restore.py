@@ -25,6 +25,7 @@ from palyra.journal.verify import opened
 from palyra.journal.whole import sync_folder, written
 
 ASIDE = "replaced-{:%Y%m%d-%H%M%S}"
+STAGED = ".restore."
 
 
 class HomeNotEmpty(Conflict):
@@ -65,6 +66,9 @@ def restore(path: Path, home: Home, *, replace: bool, ids: IdSource, at: datetim
         raise SchemaUnknown(f"The backup has schema {checked.schema}; this version of Palyra knows up to {known}.")
     made_here = not home.path.exists()
     with held(home):
+        # Nobody else restores here now, so that these are of a restore that was killed.
+        for staged in home.path.glob(f"{STAGED}*"):
+            shutil.rmtree(staged)
         try:
             if not replace:
                 _refuse_used(home)
@@ -88,7 +92,7 @@ class _Restoration:
         self._replace = replace
         self._at = at
         self._aside = home.path / ASIDE.format(at)
-        self._staged = Home(home.path / f".restore.{os.getpid()}")
+        self._staged = Home(home.path / f"{STAGED}{os.getpid()}")
         self._journal_id = ids.new()
         self._settings = load(self._folder if self._folder and self._folder.config.exists() else home)
         key = self._folder.key if self._folder and self._folder.key.exists() else home.key
@@ -176,11 +180,12 @@ class _Restoration:
         """Put aside what the home has of each thing that was restored, and the restored thing in its place."""
         for fresh in sorted(self._staged.path.iterdir()):
             place = self._home.path / fresh.name
+            self._put_aside(place)
             if place == self._home.journal:
-                # What a daemon had not yet put from its log into the file goes with the file.
+                # What a daemon had not yet put from its log into the file goes with the file, and never before it: a
+                # file that a kill left here without its log would be an earlier journal.
                 for suffix in ("-wal", "-shm"):
                     self._put_aside(place.with_name(place.name + suffix))
-            self._put_aside(place)
             fresh.rename(place)
 
     def _put_aside(self, place: Path) -> None:

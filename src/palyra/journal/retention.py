@@ -66,6 +66,9 @@ def put_into_archive(conn: Connection, session_id: SessionId, *, folder: Path, a
     path = folder / file
     with written(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Only the daemon of this home writes here, so that these are of an export that was killed.
+        for unfinished in path.parent.glob(f".{path.name}.*.new"):
+            unfinished.unlink()
     with whole_file(path, replace=True) as out:
         export.write(conn, out.write, made_at=at, session_id=session_id)
     proof = verify_file(path)

@@ -27,8 +27,9 @@ def all_of(conn: Connection) -> dict[SessionId, Rotated]:
     """Return the record of each session whose tape was moved away; a journal of an early schema has none."""
     if migrate.current(conn) < FIRST_SCHEMA:
         return {}
-    rows = conn.fetch("SELECT session_id, tape_seq, hash, file, sha256, at_ms FROM rotated ORDER BY session_id")
-    return {SessionId(row[0]): Rotated(*row[1:]) for row in rows}
+    # Sorted here: SQLite would take the order, and with it the ids, from an index and not from the rows.
+    rows = conn.fetch("SELECT session_id, tape_seq, hash, file, sha256, at_ms FROM rotated")
+    return {SessionId(row[0]): Rotated(*row[1:]) for row in sorted(rows, key=lambda row: str(row[0]))}
 
 
 def add(conn: Connection, session_id: SessionId, record: Rotated) -> None:

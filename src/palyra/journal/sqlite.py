@@ -7,6 +7,9 @@ something, all is rolled back, and the group runs once more, each unit in a save
 undoes its own changes and the others go on, as long as the transaction lives. A full disk, an I/O error or a failed
 COMMIT ends the whole transaction and takes every savepoint with it; a statement run after that would commit by itself.
 So the group stops at once, the culprit gets its error, and each of the others runs again alone.
+
+Before a group the engine looks whether its files are still there (`sqlite_files.py`). If not, it writes nothing from
+then on, and leaves the files as they are when it closes; what it has open can still be read.
 """
 
 import asyncio
@@ -17,27 +20,30 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import apsw
 
-from palyra.core.errors import PalyraError
+from palyra.core.errors import PalyraError, Unavailable
 from palyra.core.events import Entry
 from palyra.core.ids import SessionId
 from palyra.journal.engine import (
     APPEND,
+    JOURNAL_AWAY,
     MOVE,
     NO_PARAMS,
     Connection,
     Dialect,
     EngineClosed,
     Fact,
+    FailureListener,
     JournalDamaged,
     JournalFault,
+    JournalReplaced,
     Listener,
     Params,
     Row,
@@ -50,6 +56,8 @@ from palyra.journal.engine import (
 )
 from palyra.journal.head import Head
 from palyra.journal.outcome import Outcome
+from palyra.journal.sqlite_files import LOG_LIMIT_BYTES, Fault, Happened, SqliteFiles
+from palyra.threads import Threads
 
 T = TypeVar("T")
 
@@ -59,11 +67,20 @@ LARGEST_GROUP = 512
 BUSY_MS = 5_000
 STATEMENTS_CACHED = 256
 HEADS_KNOWN = 1_024
+SAFE = "Everything recorded so far is safe: restart the daemon with `palyra restart`."
+NOT_SAFE = (
+    "Copy the home folder as it is, stop the daemon with `palyra down`, then restore a backup with"
+    " `palyra backup restore`."
+)
 LOST = "A unit ended the transaction that it ran in."
 
 _TAPES = re.compile(r"\b(tape|heads)\b")
 
 log = logging.getLogger(__name__)
+
+
+class JournalLogUnreadable(Unavailable):
+    """The journal's write-ahead log cannot be read in a read-only folder. Copy the home to a writable one."""
 
 
 class SqliteConnection:
@@ -165,20 +182,28 @@ class SqliteEngine:
         self._after_commit = after_commit
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Listener] = []
+        self._failure_listeners: list[FailureListener] = []
         self._version = -1
         """Of the database as the writer last saw it; another connection's commit changes it."""
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._closed = False
+        self._replaced: JournalReplaced | None = None
+        """Set for good once the files are not those that were opened."""
         # Opened here, so that a file that can not be used is an error of the start and not of the first write.
         self._writer = SqliteConnection(open_for_writing(path))
+        raw = self._writer.raw
+        self._files = SqliteFiles(path, sized=lambda: int(raw.pragma("page_count")) * int(raw.pragma("page_size")))
         self._thread = threading.Thread(target=self._write_for_ever, name="journal-writer", daemon=True)
         self._thread.start()
-        self._local = threading.local()
+        self._idle: queue.SimpleQueue[SqliteConnection] = queue.SimpleQueue()
         self._opened: list[apsw.Connection] = []
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="journal-reader")
+        self._readers = Threads(READERS, name="journal-reader")
 
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)
+
+    def on_failure(self, listener: FailureListener) -> None:
+        self._failure_listeners.append(listener)
 
     async def write(self, unit: Unit[T]) -> T:
         if self._closed:
@@ -202,14 +227,19 @@ class SqliteEngine:
         self._jobs.put(None)
         await self._loop.run_in_executor(None, self._thread.join)
         await self._loop.run_in_executor(None, self._readers.shutdown)
+        await self._loop.run_in_executor(None, self._let_go)
+
+    def _let_go(self) -> None:
+        left_alone = self._moved() is not None
         for connection in (*self._opened, self._writer.raw):
+            if left_alone:
+                # The last one to close would write the log into the file, and delete whatever has the log's name.
+                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             connection.close()
+        self._files.close()
 
     def _read(self, query: Unit[T]) -> T:
-        connection: SqliteConnection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self._local.connection = SqliteConnection(open_for_reading(self._path))
-            self._opened.append(connection.raw)
+        connection = self._take_reader()
         try:
             connection.execute("BEGIN")
             try:
@@ -217,11 +247,36 @@ class SqliteEngine:
             finally:
                 connection.execute("COMMIT")
         except apsw.Error as error:
-            raise translated(error) from error
+            raise self._moved() or translated(error) from error
+        finally:
+            self._idle.put(connection)
+
+    def _take_reader(self) -> SqliteConnection:
+        with suppress(queue.Empty):
+            return self._idle.get_nowait()
+        if (error := self._moved()) is None:
+            raw = open_for_reading(self._path)
+            # It has opened its files by now, which shows whether they are ours.
+            if (error := self._moved()) is None:
+                self._opened.append(raw)
+                return SqliteConnection(raw)
+            raw.close()
+        if not self._opened:
+            raise error
+        return self._idle.get()
+
+    def _moved(self) -> JournalReplaced | None:
+        """Return the error for everybody if a file's name is missing or names another file; for any thread."""
+        if self._replaced is None:
+            with suppress(OSError):
+                if (fault := self._files.moved()) is not None:
+                    return _replaced_error(fault, NOT_SAFE)
+        return self._replaced
 
     # -- the writer thread
 
     def _write_for_ever(self) -> None:
+        self._files.remember()
         while (job := self._jobs.get()) is not None:
             group = [job]
             stop = False
@@ -249,14 +304,17 @@ class SqliteEngine:
         connection, raw = self._writer, self._writer.raw
         connection.facts = []
         try:
+            if self._replaced is not None:
+                raise self._replaced
             raw.execute("BEGIN IMMEDIATE")
             self._remember()
-        except apsw.Error as error:
+            self._look_at_files()
+        except (apsw.Error, PalyraError) as error:
             # Nobody has run, so nobody is to blame; to wait again for each of them would only take longer.
             if raw.in_transaction:
                 raw.execute("ROLLBACK")
             for job in group:
-                job.answer, job.error = None, translated(error)
+                job.answer, job.error = None, translated(error) if isinstance(error, apsw.Error) else error
             self._answer(group)
             return []
         try:
@@ -274,6 +332,7 @@ class SqliteEngine:
                 return []
             connection.flush()
             raw.execute("COMMIT")
+            self._files.remember()
         except apsw.Error as error:
             if raw.in_transaction:
                 raw.execute("ROLLBACK")
@@ -294,6 +353,30 @@ class SqliteEngine:
         if version != self._version or len(self._writer.heads) > HEADS_KNOWN:
             self._version = version
             self._writer.forget()
+            self._files.allow()
+
+    def _look_at_files(self) -> None:
+        """Raise `JournalReplaced`, from then on for good, unless the files are those that were opened."""
+        try:
+            fault = self._files.fault()
+        except OSError as error:
+            raise StorageUnavailable(f"{self._path} cannot be looked at: {error.strerror}.") from error
+        if fault is not None:
+            self._replaced = _replaced_error(fault, self._rescue(fault))
+            raise self._replaced
+
+    def _rescue(self, fault: Fault) -> str:
+        """Write a deleted log, which SQLite still has open, into the journal file; say what is to be done."""
+        if fault.path == self._files.index:
+            return SAFE  # the next start makes it again from the log
+        if fault != Fault(self._files.log, Happened.DELETED):
+            return NOT_SAFE
+        try:
+            self._writer.raw.execute("ROLLBACK")
+            frames, written = self._writer.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_FULL)
+        except apsw.Error:
+            return NOT_SAFE
+        return SAFE if frames == written else NOT_SAFE
 
     def _run(self, job: _Job, *, careful: bool) -> bool:
         """Run one unit inside the open transaction; False if the others can not go on from there."""
@@ -332,6 +415,9 @@ class SqliteEngine:
         finally:
             # A listener's fault is no reason to let writers wait for ever.
             for job in group:
+                if isinstance(job.error, JOURNAL_AWAY):
+                    for failed in self._failure_listeners:
+                        failed(job.error)
                 job.settle(job.answer, job.error)
 
 
@@ -370,7 +456,7 @@ def open_for_writing(path: Path) -> apsw.Connection:
         _log_ahead(raw)
         raw.execute("PRAGMA synchronous = FULL")
         raw.execute("PRAGMA foreign_keys = ON")
-        raw.execute("PRAGMA journal_size_limit = 67108864").fetchall()
+        raw.execute(f"PRAGMA journal_size_limit = {LOG_LIMIT_BYTES}").fetchall()
     except apsw.Error as error:
         raise translated(error) from error
     except OSError as error:
@@ -398,19 +484,47 @@ def _log_ahead(raw: apsw.Connection) -> None:
 def open_for_reading(path: Path) -> apsw.Connection:
     """Open the journal file without ever changing it, whether a daemon writes to it or not."""
     try:
-        raw = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, statementcachesize=STATEMENTS_CACHED)
-        raw.set_busy_timeout(BUSY_MS)
+        raw = _open_read_only(path)
         raw.execute("PRAGMA query_only = ON")
     except apsw.Error as error:
         raise translated(error) from error
     return raw
 
 
+def _open_read_only(path: Path) -> apsw.Connection:
+    raw = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, statementcachesize=STATEMENTS_CACHED)
+    try:
+        # SQLite opens the log and its index with the first read.
+        raw.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+    except apsw.CantOpenError:
+        raw.close()
+        if os.access(path.parent, os.W_OK):
+            raise
+        raw = _open_unchanging(path)
+    raw.set_busy_timeout(BUSY_MS)
+    return raw
+
+
+def _open_unchanging(path: Path) -> apsw.Connection:
+    """Open a file in a folder where SQLite cannot make the index of the log, which it needs even if there is no log."""
+    log_file = Path(f"{path}-wal")
+    if log_file.exists() and log_file.stat().st_size > 0:
+        # To take the file for unchanging is to ignore its log.
+        raise JournalLogUnreadable(
+            f"{log_file} holds entries that are not in {path.name} yet, and cannot be read in a read-only folder."
+            " Copy both files, journal.key and the archive to a folder that is writable, and name that with --home."
+        )
+    return apsw.Connection(
+        f"file:{quote(str(path))}?immutable=1",
+        flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
+        statementcachesize=STATEMENTS_CACHED,
+    )
+
+
 def copy(path: Path, target: Path) -> None:
     """Write a consistent copy of the journal file, while somebody may be writing to it, into a file that is empty."""
     try:
-        with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as raw:
-            raw.set_busy_timeout(BUSY_MS)
+        with closing(_open_read_only(path)) as raw:
             raw.execute("VACUUM INTO :target", {"target": str(target)}).fetchall()
     except apsw.Error as error:
         raise translated(error) from error
@@ -431,6 +545,13 @@ def reading(path: Path) -> Iterator[SqliteConnection]:
             yield SqliteConnection(raw)
         except apsw.Error as error:
             raise translated(error) from error
+
+
+def _replaced_error(fault: Fault, advice: str) -> JournalReplaced:
+    return JournalReplaced(
+        f"{fault.path} was {fault.happened} while the daemon ran. Nothing more is accepted, and the files are left as"
+        f" they are. {advice}"
+    )
 
 
 def translated(error: apsw.Error) -> PalyraError:

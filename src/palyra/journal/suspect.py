@@ -4,7 +4,7 @@ SQLite keeps anything in any column, also bytes that are no text, over which its
 does not have the types that we write is handed out as `Strange`, in its place among the others.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -33,21 +33,43 @@ def rows(
 ) -> Iterator[Row | Strange]:
     """Yield rows in the order of their first column, from a place on, read in slices; `owner` names whose they are."""
     key = columns.partition(",")[0]
+    # Whose rows they are, and in which order, an index says; what a row itself says of that is compared with it.
+    wanted = [key] if owner is None else [key, owner[0]]
     while True:
         conditions = [f"{owner[0]} = :owner"] if owner else []
         conditions += [f"{key} > :after"] if after is not None else []
         place = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        sql = f"SELECT {columns} FROM {table}{place} ORDER BY {key} LIMIT {SLICE}"
+        sql = _select(conn, table, (*wanted, columns), place=place)
         params = ({"owner": owner[1]} if owner else {}) | ({"after": after} if after is not None else {})
         keys: list[object] = []
-        for row in _slice(conn, sql, params, key=key):
-            keys.append(row.key if isinstance(row, Strange) else row[0])
-            fits = not isinstance(row, Strange) and all(map(isinstance, row, types))
-            yield row if fits else Strange(keys[-1])
+        for row in _slice(conn, sql, params):
+            if isinstance(row, Strange):
+                keys.append(row.key)
+                yield row
+                continue
+            keys.append(row[0])
+            said, found = row[1 : 1 + len(wanted)], row[1 + len(wanted) :]
+            same = said == (row[0], *((owner[1],) if owner else ()))
+            yield found if same and all(map(isinstance, found, types)) else Strange(keys[-1])
         known = [found for found in keys if found is not None]
         if len(keys) < SLICE or not known:
             return
         after = known[-1]
+
+
+def _select(conn: Connection, table: str, columns: Sequence[str], *, place: str) -> str:
+    """Return the query for a slice of rows, each after its key as the index has it.
+
+    SQLite takes what an index holds from there and not from the row, unless the row is looked up by its number.
+    """
+    key, listed = columns[0], ", ".join(columns)
+    slice_of = f"FROM {table}{place} ORDER BY {key} LIMIT {SLICE}"
+    if conn.dialect.name != "sqlite":
+        return f"SELECT {key} AS place, {listed} {slice_of}"
+    return (
+        f"SELECT i.place, {listed} FROM (SELECT rowid AS number_of_row, {key} AS place {slice_of}) i"
+        f" CROSS JOIN {table} ON {table}.rowid = i.number_of_row ORDER BY i.place"
+    )
 
 
 def session_ids(conn: Connection) -> Iterator[str | Strange]:
@@ -69,14 +91,14 @@ def session_ids(conn: Connection) -> Iterator[str | Strange]:
         place, after = " WHERE session_id > :after", {"after": found}
 
 
-def _slice(conn: Connection, sql: str, params: Params, *, key: str) -> list[Row | Strange]:
+def _slice(conn: Connection, sql: str, params: Params) -> list[Row | Strange]:
     try:
         return list(conn.fetch(sql, params))
     except UnicodeDecodeError:
-        return list(_one_by_one(conn, sql, params, key=key))
+        return list(_one_by_one(conn, sql, params))
 
 
-def _one_by_one(conn: Connection, sql: str, params: Params, *, key: str) -> Iterator[Row | Strange]:
+def _one_by_one(conn: Connection, sql: str, params: Params) -> Iterator[Row | Strange]:
     for place in range(SLICE):
         part = f"FROM ({sql}) LIMIT 1 OFFSET {place}"
         try:
@@ -84,7 +106,7 @@ def _one_by_one(conn: Connection, sql: str, params: Params, *, key: str) -> Iter
         except UnicodeDecodeError:
             found: Row | None = None
             with suppress(UnicodeDecodeError):
-                found = conn.fetch_one(f"SELECT {key} {part}", params)
+                found = conn.fetch_one(f"SELECT place {part}", params)
             yield Strange(found[0] if found else None)
             continue
         if row is None:

@@ -1,6 +1,7 @@
 """Cedar, the language and the engine: what is wrong with policies, and what they say about a request.
 
-The engine is imported when it is first needed: a daemon that judges nothing does not pay for it.
+The engine is imported by the warm-up of the daemon or when it is first needed, and not by a start. Most of its memory,
+7 of 9 MB, is touched by the first judgement.
 """
 
 import re

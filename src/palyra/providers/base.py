@@ -38,13 +38,20 @@ class ProviderFailed(Unavailable):
         retry_after: timedelta = timedelta(0),
         refused: bool = False,
         is_well: bool = False,
+        status: int = 0,
+        cause: str = "",
     ) -> None:
         """`retry_after` is what the provider asks for, zero if nothing; if it `refused`, it did no work and takes no
-        money for it. It `is_well` if it has answered, and only what the model wrote can not be used."""
+        money for it. It `is_well` if it has answered, and only what the model wrote can not be used.
+
+        `status` is that of HTTP, zero if none came. `cause` is for the log: our own words, nothing of what was sent or
+        received."""
         super().__init__(detail, retry_after=retry_after)
         self.kind = kind
         self.refused = refused
         self.is_well = is_well
+        self.status = status
+        self.cause = cause
 
 
 class Provider(Protocol):

@@ -3,6 +3,7 @@
 After that one turn tries it again. If it answers, all may; if not, it is left alone for twice as long.
 """
 
+import logging
 from dataclasses import dataclass
 
 from palyra.core.clock import Clock
@@ -16,6 +17,8 @@ TRIAL_SECONDS = 60.0
 """How long a trial keeps others away, if nobody says how it ended."""
 OUTAGES = frozenset({FailureKind.NETWORK, FailureKind.TIMEOUT, FailureKind.UNAVAILABLE, FailureKind.MALFORMED})
 """What speaks of the provider. The rest speaks of the request or of the key."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -48,7 +51,14 @@ class Breakers:
 
     def answered(self, provider: str) -> None:
         """Note that it is well."""
-        self._circuits.pop(provider, None)
+        circuit = self._circuits.pop(provider, None)
+        if circuit is not None and circuit.failures >= FAILURES:
+            log.warning(
+                "provider %s answers again after %d failures in a row",
+                provider,
+                circuit.failures,
+                extra={"provider": provider, "code": "provider_recovered", "failures": circuit.failures},
+            )
 
     def failed(self, provider: str, error: ProviderFailed) -> None:
         """Note that it gave no answer."""
@@ -64,6 +74,18 @@ class Breakers:
             circuit.tried = False
             circuit.rest_seconds = min(circuit.rest_seconds * 2 or REST_SECONDS, LONGEST_REST_SECONDS)
             circuit.open_until = self._clock.monotonic() + circuit.rest_seconds
+            log.warning(
+                "provider %s failed %d times in a row; it is not asked for %.0f s",
+                provider,
+                circuit.failures,
+                circuit.rest_seconds,
+                extra={
+                    "provider": provider,
+                    "code": "provider_suspended",
+                    "failures": circuit.failures,
+                    "seconds": circuit.rest_seconds,
+                },
+            )
 
     def forget(self, provider: str) -> None:
         """Let it be asked again: somebody has mended it, or wants to know."""

@@ -82,7 +82,14 @@ def failure(
         detail += f" (it says: {shown})"
     elif why:
         detail += f" ({why})"
-    return ProviderFailed(detail + ".", kind=kind, retry_after=retry_after, refused=refused, is_well=is_well)
+    return ProviderFailed(
+        detail + ".",
+        kind=kind,
+        retry_after=retry_after,
+        refused=refused,
+        is_well=is_well,
+        cause=why,
+    )
 
 
 def quoted(said: str) -> str:

@@ -109,6 +109,8 @@ class Hidden:
             retry_after=failed.retry_after,
             refused=failed.refused,
             is_well=failed.is_well,
+            status=failed.status,
+            cause=failed.cause,
         )
 
 

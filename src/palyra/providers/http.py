@@ -1,4 +1,4 @@
-"""HTTP to the providers: one client for the daemon, which is loaded when the first model is asked.
+"""HTTP to the providers: one client for the daemon. Its library is loaded by the warm-up, or with the first request.
 
 It follows no redirect, keeps no cookie, takes nothing compressed, and checks certificates. Proxies are those of the
 environment; a `.netrc` is not looked at, since keys come from the configuration alone.
@@ -6,7 +6,7 @@ environment; a `.netrc` is not looked at, since keys come from the configuration
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from importlib import import_module
 from io import BytesIO
 from types import TracebackType
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from palyra.core.version import VERSION
+from palyra.exhaustion import ResourcesExhausted, wait_out
 from palyra.providers.base import FailureKind
 
 if TYPE_CHECKING:
@@ -77,15 +78,22 @@ class Http:
         session = self._session or await self._open()
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
-        # As a file a large body goes out in pieces, and others get their turn between them.
-        data = BytesIO(body) if body is not None and len(body) > LARGE_BYTES else body
+
+        def request() -> Awaitable[Any]:
+            # As a file a large body goes out in pieces, and others get their turn between them.
+            data = BytesIO(body) if body is not None and len(body) > LARGE_BYTES else body
+            return session.request(
+                method, url, data=data, allow_redirects=False, **_through(url, {**_HEADERS, **headers})
+            )
+
         try:
             async with asyncio.timeout_at(until):
-                response: Any = await session.request(
-                    method, url, data=data, allow_redirects=False, **_through(url, {**_HEADERS, **headers})
-                )
+                # That this daemon has no connection to give is no fault of the provider.
+                response: Any = await wait_out(request, what="a request to a provider")
         except TimeoutError as error:
             raise LineFailed(FailureKind.TIMEOUT, f"nothing came for {seconds:g} s") from error
+        except ResourcesExhausted as error:
+            raise LineFailed(FailureKind.NETWORK, "this machine has no connection to give", refused=True) from error
         except self._aiohttp.ClientError as error:
             raise self._failed(error) from error
         except (OSError, ValueError) as error:

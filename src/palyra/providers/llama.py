@@ -17,12 +17,13 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from palyra.providers.gguf import NotAModel, read_head
+from palyra.threads import Threads
 
 MIB = 1024 * 1024
 SPARE_BYTES = 192 * MIB
@@ -83,7 +84,7 @@ class Llama:
     """The model files that are in memory, and the thread that they answer on."""
 
     def __init__(self) -> None:
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread: Threads | None = None
         self._loaded: dict[Path, _Loaded] = {}
         """Those that were asked last come last."""
         self._open: set[Asked] = set()
@@ -91,7 +92,7 @@ class Llama:
     def ask(self, question: Question, asked: Asked) -> Future[None]:
         """Have a question answered when those before it are; fails with `LlamaFailed`."""
         if self._thread is None:
-            self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="llama")
+            self._thread = Threads(1, name="llama")
         self._open.add(asked)
         answered = self._thread.submit(self._answer, question, asked)
         answered.add_done_callback(lambda _: self._open.discard(asked))

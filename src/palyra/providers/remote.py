@@ -5,6 +5,7 @@ line and its faults, what may not be shown, and what a turn must have whoever ma
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from urllib.parse import urlsplit
 
@@ -40,6 +41,8 @@ MOVED = "{provider} wants {model} to be asked at {host}, and its key is not sent
 
 ResolveKey = Callable[[str], Awaitable[str]]
 """Returns the secret that a reference leads to, or raises a `PalyraError` that says where it should be."""
+
+log = logging.getLogger(__name__)
 
 
 class Remote:
@@ -101,7 +104,7 @@ class Remote:
                         yield shown
                     if type(event) is TurnDone:
                         return
-                raise failure(self._target, FailureKind.NETWORK, instead=BROKE_OFF)
+                raise failure(self._target, FailureKind.NETWORK, why="the stream ended early", instead=BROKE_OFF)
         except LineFailed as failed:
             raise self._line_failed(failed) from failed
         except ProviderFailed as failed:
@@ -161,6 +164,20 @@ class Remote:
                 failed = await self._refused(answer, reference)
             if failed.kind is not FailureKind.AUTH:
                 break
+            if reference != references[-1]:
+                # What another key mends is a failure all the same, and nobody would hear of it.
+                log.warning(
+                    "%s refused the key at %s; the next key is tried",
+                    self.name,
+                    reference,
+                    extra={
+                        "provider": self.name,
+                        "model": self.model,
+                        "code": "model_auth",
+                        "status": failed.status,
+                        "next": "next key",
+                    },
+                )
         assert failed is not None, "there is always a key to try, be it none"
         raise failed
 
@@ -217,7 +234,14 @@ class Remote:
         said = self._speaks.refused(answer.status, answer.headers, body, self._target)
         detail = self._key_refused(reference) if said.kind is FailureKind.AUTH else said.detail
         wait = said.retry_after or retry_after(answer.headers)
-        return ProviderFailed(detail, kind=said.kind, retry_after=wait, refused=answer.status >= 400)
+        return ProviderFailed(
+            detail,
+            kind=said.kind,
+            retry_after=wait,
+            refused=answer.status >= 400,
+            status=answer.status,
+            cause=said.cause,
+        )
 
     def _key_refused(self, reference: str) -> str:
         table = f"[model.providers.{self.name}]"

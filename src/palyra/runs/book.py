@@ -63,6 +63,9 @@ from palyra.runs.transcript import message_of
 INPUT_SHOWN = 200
 NO_USAGE = Usage()
 
+_CUTTING_OFF = (RunFailed, RunCancelled)
+"""Events that may end a turn before its time."""
+
 CHILD_START = "child.start"
 CHILD_ENDED = "child.ended"
 CHILD_CANCEL = "child.cancel"
@@ -191,7 +194,7 @@ class Book:
 
     def add(self, state: RunState, event: RunEvent) -> RunState:
         """Take an event of a run into its state and onto the tape."""
-        if isinstance(event, RunFailed | RunCancelled) and state.started:
+        if isinstance(event, _CUTTING_OFF) and state.started:
             cut_off = state.text_labels if state.turn is not None and state.text else (labels.OWNER,)
             event = replace(event, in_conversation=True, labels=labels.join(event.labels, cut_off))
         after = evolve(state, event)

@@ -127,6 +127,21 @@ class Embeddings:
             sent = True
             vectors = await self._answer(begun, send)
         except ProviderFailed as failed:
+            log.warning(
+                "%s/%s failed (model_%s): the request fails",
+                wanted.provider,
+                wanted.model,
+                failed.kind.value,
+                extra={
+                    "run_id": begun.request_id,
+                    "provider": wanted.provider,
+                    "model": wanted.model,
+                    "code": f"model_{failed.kind.value}",
+                    "status": failed.status or None,
+                    "cause": failed.cause,
+                    "next": "fail",
+                },
+            )
             await self._end(begun, Came.FAILED, failed.detail, failure=failed.kind.value, refused=failed.refused)
             raise
         except Stopped as stopped:

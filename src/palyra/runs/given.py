@@ -93,6 +93,8 @@ async def sealed(inbound: Inbound, sealing: Sealing) -> Inbound:
     if brief.system:
         brief = msgspec.structs.replace(brief, system=await sealing.seal(brief.system, MESSAGE))
     text = await sealing.seal(inbound.text, MESSAGE)
+    if brief is inbound.brief and text == inbound.text and not inbound.given:
+        return inbound
     messages = tuple([await _sealed(message, sealing) for message in inbound.given])
     return msgspec.structs.replace(inbound, text=text, brief=brief, given=messages)
 

@@ -14,7 +14,7 @@ from palyra.core.errors import NotFound
 from palyra.core.ids import PrincipalId
 from palyra.core.message import Inbound
 from palyra.core.model import BUILT_IN, Dialect, ModelProvider, split
-from palyra.core.provider import TRIAL_TEXT, LostKey, ProviderStanding, trial_of
+from palyra.core.provider import TEXTS, LostKey, ProviderStanding, ToolProbe, trial_of
 from palyra.home import Home
 from palyra.providers import registry
 from palyra.providers.registry import UnknownProvider
@@ -81,12 +81,13 @@ class Providers:
             return [self._roster.named(name).model]
         return await self._remote(name, LIST).models()
 
-    def trial(self, principal: PrincipalId, name: str) -> Inbound:
-        """Return the message that puts `PROVIDER` or `PROVIDER/MODEL` to the proof, in a session of its own."""
+    def trial(self, principal: PrincipalId, name: str, probe: ToolProbe | None = None) -> Inbound:
+        """Return the message that puts `PROVIDER` or `PROVIDER/MODEL` to the proof, in a session of its own; with a
+        `probe`, how it deals with a tool."""
         self._named(name)
         # However often it has failed: it may have been mended, and to find that out is what a trial is for.
         self._roster.try_again(split(name)[0])
-        return Inbound(principal=principal, text=TRIAL_TEXT, origin=channel.TRIAL, brief=trial_of(name))
+        return Inbound(principal=principal, text=TEXTS[probe], origin=channel.TRIAL, brief=trial_of(name, probe))
 
     def _named(self, name: str) -> str:
         provider, model = split(name)

@@ -20,9 +20,11 @@ from palyra.core.errors import Broken, PalyraError, Unavailable
 from palyra.core.events import Entry, RunFailed
 from palyra.core.ids import PrincipalId, RunId
 from palyra.core.run import RunState
-from palyra.journal import leases, meta, runs
+from palyra.exhaustion import ResourcesExhausted, is_exhausted
+from palyra.journal import leases, runs
 from palyra.journal.engine import Connection, Engine, EngineClosed, Fact, Taken
 from palyra.journal.leases import Lease, LeaseLost
+from palyra.journal.storage import Storage
 from palyra.runs.loop import Interruption, Loop
 from palyra.runs.replay import TapeUnreadable, replay
 from palyra.runs.stops import Stops
@@ -33,8 +35,10 @@ RENEW_SECONDS = leases.RENEW_MS / 1000
 UNRENEWED_SECONDS = 7.0
 FIRST_WAIT_SECONDS = 0.25
 LONGEST_WAIT_SECONDS = 5.0
-STEADY_SECONDS = 6.0
-"""Longer than any run waits for its next try: if none met trouble for so long, the trouble is over."""
+MAX_STARVED_WAIT_SECONDS = 30.0
+"""Between two tries of a run for which the system has no thread, process, descriptor or memory: each may cost money."""
+MAX_STARVED_SECONDS = 600.0
+"""After that the run fails."""
 
 OWN_SLOTS_DIVISOR = 16
 """A principal has this part of the slots for itself, one at the least; they come on top if the others are taken."""
@@ -55,8 +59,19 @@ class _Carried:
 class Worker:
     """See the module."""
 
-    def __init__(self, engine: Engine, loop: Loop, *, stops: Stops, clock: Clock, owner: str, concurrency: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        loop: Loop,
+        *,
+        stops: Stops,
+        storage: Storage,
+        clock: Clock,
+        owner: str,
+        concurrency: int,
+    ) -> None:
         self._stops = stops
+        self._storage = storage
         self._engine = engine
         self._loop = loop
         self._clock = clock
@@ -75,10 +90,8 @@ class Worker:
         self._renewed_ms = to_ms(clock.now())
         self._parking = False
         self._more_may_wait = False
-        self.trouble: str | None = None
-        """The code of what keeps the journal from being written, None while all is well."""
-        self._told: str | None = None
-        self._well_since = clock.monotonic()
+        self._starved: dict[RunId, float] = {}
+        """Since when a run has waited for resources that the system does not have."""
         engine.subscribe(self._notice)
         stops.on_stop(self._halt)
 
@@ -86,6 +99,11 @@ class Worker:
     def carrying(self) -> int:
         """How many runs are being carried."""
         return len(self._carried)
+
+    @property
+    def starved(self) -> int:
+        """How many runs wait for a thread, a process, a descriptor or memory."""
+        return len(self._starved)
 
     @property
     def is_at_work(self) -> bool:
@@ -111,7 +129,7 @@ class Worker:
     @contextmanager
     def place(self, principal: PrincipalId) -> Iterator[str | None]:
         """Keep a place for a run that is about to be accepted, and say who will carry it; None if there is no place."""
-        if not self.is_at_work or self.trouble is not None or not self._has_room(principal):
+        if not self.is_at_work or self._storage.trouble is not None or not self._has_room(principal):
             yield None
             return
         self._places_kept += 1
@@ -120,7 +138,9 @@ class Worker:
             yield self._owner
         finally:
             self._places_kept -= 1
-            self._kept_for -= Counter({principal: 1})
+            self._kept_for[principal] -= 1
+            if not self._kept_for[principal]:
+                del self._kept_for[principal]
             if self._more_may_wait:
                 self._wake.set()
 
@@ -139,10 +159,10 @@ class Worker:
     async def _work(self) -> None:
         while True:
             self._wake.clear()
-            if self.trouble is not None:
-                await self._probe()
+            if self._storage.trouble is not None:
+                await self._storage.probe()
             await self._take_up()
-            self._tell_if_over()
+            self._storage.log_if_over()
             with suppress(TimeoutError):
                 async with asyncio.timeout(SWEEP_SECONDS):
                     await self._wake.wait()
@@ -165,7 +185,7 @@ class Worker:
         try:
             taken = await self._engine.write(lambda conn: self._claim(conn, carried, now_ms=now_ms, overdue=overdue))
         except Unavailable as error:
-            self._note_trouble(error)
+            self._storage.note(error)
             return
         finally:
             self._claimed = 0
@@ -205,8 +225,9 @@ class Worker:
             while not await self._try_to_carry(run_id, carried, state):
                 state = None
                 await asyncio.sleep(wait)
-                wait = min(wait * 2, LONGEST_WAIT_SECONDS)
+                wait = min(wait * 2, MAX_STARVED_WAIT_SECONDS if run_id in self._starved else LONGEST_WAIT_SECONDS)
         finally:
+            self._note_fed(run_id)
             # A run that waited may have been taken up again before this came to its end.
             if self._carried.get(run_id) is carried:
                 del self._carried[run_id]
@@ -226,14 +247,19 @@ class Worker:
                 case TapeUnreadable() as unreadable:
                     await self._engine.write(lambda conn: _park(conn, run_id, unreadable))
                     return True
+                case _ if is_exhausted(cause):
+                    return not self._note_starved(run_id, cause) and await self._fail(
+                        carried.lease, ResourcesExhausted()
+                    )
                 case Unavailable():
                     # The journal can not be written: the run stands still, as recorded, until it can.
-                    self._note_trouble(cause)
+                    self._storage.note(cause)
                     return False
                 case _:
                     log.exception("run %s broke", run_id, extra={"run_id": run_id})
                     return await self._fail(carried.lease, cause)
-        self._note_trouble(None)
+        if self._storage.trouble is not None:
+            self._wake.set()  # it could be written just now: find out whether it can be for good
         return True
 
     async def _fail(self, lease: Lease, error: BaseException) -> bool:
@@ -301,7 +327,7 @@ class Worker:
                     )
                 )
             except Unavailable as error:
-                self._note_trouble(error)
+                self._storage.note(error)
                 if self._clock.monotonic() - self._renewed > UNRENEWED_SECONDS:
                     for run_id in list(self._carried):
                         self._interrupt(run_id)
@@ -315,33 +341,20 @@ class Worker:
         with suppress(Unavailable):
             await self._engine.write(lambda conn: leases.release_all(conn, leases.RUNS, owner=self._owner))
 
-    async def _probe(self) -> None:
-        """Find out whether the journal can be written again, by writing to it."""
-        now_ms = to_ms(self._clock.now())
-        try:
-            await self._engine.write(lambda conn: meta.put(conn, "probed_ms", str(now_ms)))
-        except Unavailable as error:
-            self._note_trouble(error)
-        else:
-            self._note_trouble(None)
+    def _note_starved(self, run_id: RunId, error: BaseException) -> bool:
+        """Note that a run lacks resources, and say so with the first one; False if it has waited for too long."""
+        now = self._clock.monotonic()
+        if not self._starved:
+            log.warning(
+                "runs wait: %s",
+                error,
+                extra={"run_id": run_id, "code": ResourcesExhausted.code},
+            )
+        return now - self._starved.setdefault(run_id, now) < MAX_STARVED_SECONDS
 
-    def _note_trouble(self, error: BaseException | None) -> None:
-        """Say once when the journal can not be written."""
-        if error is None:
-            if self.trouble is not None:
-                self.trouble, self._well_since = None, self._clock.monotonic()
-            return
-        self.trouble = getattr(error, "code", type(error).__name__)
-        if self.trouble != self._told:
-            log.error("%s", error, extra={"code": self.trouble})
-            self._told = self.trouble
-
-    def _tell_if_over(self) -> None:
-        """Say once when it can be written again: on a full disk that something small fits now and then is no news."""
-        steady = self._clock.monotonic() - self._well_since >= STEADY_SECONDS
-        if self._told is not None and self.trouble is None and steady:
-            log.warning("the journal can be written again; work goes on")
-            self._told = None
+    def _note_fed(self, run_id: RunId) -> None:
+        if self._starved.pop(run_id, None) is not None and not self._starved:
+            log.info("no run waits for resources of the system any more", extra={"run_id": run_id})
 
 
 def _replayed(conn: Connection, lease: Lease) -> RunState | None:

@@ -12,23 +12,23 @@ import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 
 from palyra.core.errors import Denied, Invalid, Unavailable
 from palyra.core.version import VERSION
 from palyra.sandbox import address
 from palyra.sandbox.response import Response, read_response
 from palyra.sandbox.url import Target, follow, parse
+from palyra.threads import Threads
 
 MOST_ADDRESSES = 4
 """How many addresses of a host are tried."""
 CONNECT_SECONDS = 10.0
 
-_ASKING = ThreadPoolExecutor(64, thread_name_prefix="names")
-"""Threads of their own: a name server that does not answer holds them for long, and must not hold up all else."""
+MAX_LOOKUPS = 64
+"""At once."""
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """Takes a name and a port, gives its addresses."""
@@ -117,10 +117,17 @@ class Answer:
     """Where a redirect goes that was not followed, since it leaves the origin."""
 
 
+@cache
+def _lookups() -> Threads:
+    """Return threads for name lookups alone: a name server that does not answer holds them for long, and must not hold
+    up all else."""
+    return Threads(MAX_LOOKUPS, name="names")
+
+
 async def look_up(host: str, port: int) -> list[str]:
     """Ask the system for the addresses of a host."""
     asked = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-    found = await asyncio.get_running_loop().run_in_executor(_ASKING, asked)
+    found = await asyncio.get_running_loop().run_in_executor(_lookups(), asked)
     return list(dict.fromkeys(str(place[0]) for _, _, _, _, place in found))
 
 

@@ -16,6 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from palyra.core.tool import JsonObject
+from palyra.exhaustion import wait_out
 from palyra.home import Home
 from palyra.sandbox import installation, seccomp
 from palyra.sandbox.base import (
@@ -94,7 +95,7 @@ class ProcessSandbox:
 
     async def _carry(self, job: Job, stop: asyncio.Event) -> Outcome:
         _check(job)
-        launch = await asyncio.to_thread(self._prepare, job)
+        launch = await wait_out(lambda: asyncio.to_thread(self._prepare, job), what="a program")
         try:
             return await self._start(job, launch, stop)
         finally:
@@ -107,15 +108,18 @@ class ProcessSandbox:
 
     async def _start(self, job: Job, launch: Launch, stop: asyncio.Event) -> Outcome:
         began = time.monotonic()
-        process = await asyncio.create_subprocess_exec(
-            *launch.argv,
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            env={},
-            cwd="/",
-            pass_fds=tuple(launch.passed),
-            start_new_session=True,
+        process = await wait_out(
+            lambda: asyncio.create_subprocess_exec(
+                *launch.argv,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                env={},
+                cwd="/",
+                pass_fds=tuple(launch.passed),
+                start_new_session=True,
+            ),
+            what="a program",
         )
         out, err = (
             Capture(head_bytes=job.bounds.head_bytes, tail_bytes=job.bounds.tail_bytes) for _ in ("stdout", "stderr")

@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from palyra.exhaustion import wait_out
 from palyra.sandbox import installation, seccomp
 from palyra.sandbox.base import MIB, Bounds, RootRefused, Tier, TierUnavailable
 from palyra.sandbox.capture import Capture
@@ -114,17 +115,22 @@ async def start(staying: Staying, *, most_bytes: int) -> Resident:
     with theirs:
         reader, writer = await asyncio.open_connection(sock=ours, limit=most_bytes)
         try:
-            launch = await asyncio.to_thread(_prepare, staying, theirs.fileno())
+            launch = await wait_out(
+                lambda: asyncio.to_thread(_prepare, staying, theirs.fileno()), what="a program that stays"
+            )
             try:
-                process = await asyncio.create_subprocess_exec(
-                    *launch.argv,
-                    stdin=PIPE,
-                    stdout=DEVNULL,
-                    stderr=PIPE,
-                    env={},
-                    cwd="/",
-                    pass_fds=(*launch.passed, theirs.fileno()),
-                    start_new_session=True,
+                process = await wait_out(
+                    lambda: asyncio.create_subprocess_exec(
+                        *launch.argv,
+                        stdin=PIPE,
+                        stdout=DEVNULL,
+                        stderr=PIPE,
+                        env={},
+                        cwd="/",
+                        pass_fds=(*launch.passed, theirs.fileno()),
+                        start_new_session=True,
+                    ),
+                    what="a program that stays",
                 )
             except BaseException:
                 launch.tidy_up()

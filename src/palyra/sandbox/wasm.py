@@ -27,6 +27,7 @@ from typing import Protocol
 import msgspec
 
 from palyra.core.errors import Broken, Denied, Invalid, Unavailable
+from palyra.exhaustion import wait_out
 from palyra.sandbox import wasm_worker
 from palyra.sandbox.base import MIB, Output
 
@@ -259,19 +260,22 @@ def _packages() -> str:
 
 async def _start() -> Process:
     packages = await asyncio.to_thread(_packages)
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-I",
-        "-S",
-        "-B",
-        wasm_worker.__file__,
-        packages,
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=DEVNULL,
-        env={},
-        cwd="/",
-        start_new_session=True,
+    return await wait_out(
+        lambda: asyncio.create_subprocess_exec(
+            sys.executable,
+            "-I",
+            "-S",
+            "-B",
+            wasm_worker.__file__,
+            packages,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=DEVNULL,
+            env={},
+            cwd="/",
+            start_new_session=True,
+        ),
+        what="a module",
     )
 
 

@@ -1,9 +1,12 @@
 """Changes to the files of a workspace: several at once, all of them or none.
 
-Each new content is first written to a file of its own beside its place and made durable; so is the way back, if there
-are several. Only then do the names change, each in one step, so that a reader sees the old file or the new one. When
-one of them can not be changed any more, those before it are put back. Folders are held open from the walk that checked
-them to the last step, so what was checked is what is changed.
+Each new content is first written to a file without a name and made durable. Only then do the names change, each in one
+step, so that a reader sees the old file or the new one. If there are several, the files that they replace are kept
+under other names until all are changed: when one cannot be changed any more, those before it are put back. Folders are
+held open from the walk that checked them to the last step, so what was checked is what is changed.
+
+A process that is killed while it writes leaves nothing behind, since a file without a name ends with the process. File
+systems that lack such files get one with a name of ours beside the place, which a kill may leave there.
 
 A file is replaced only if it still is what was looked at. Changes by this process are made one after the other. What
 another program writes in the very moment of the replacement cannot be noticed; a file checkpoint holds what was there
@@ -40,6 +43,8 @@ _committing = threading.Lock()
 """Runs work on the same files at once, each in a thread of its own."""
 
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
+_NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
+_DESCRIPTORS = "/proc/self/fd"
 
 
 class FileTooLarge(Invalid):
@@ -117,8 +122,7 @@ def carry_out(workspace: Workspace, changes: Sequence[Change]) -> None:
     if len(changes) > MAX_CHANGES:
         raise PathMalformed(f"More than {MAX_CHANGES} files are changed at once. Change fewer.")
     with ExitStack() as stack:
-        several = len(changes) > 1
-        prepared = [stack.enter_context(_prepared(workspace, change, several=several)) for change in changes]
+        prepared = [stack.enter_context(_prepared(workspace, change)) for change in changes]
         # Between the last look at a file and its new name nobody else of this process changes one.
         with _committing:
             _commit(prepared)
@@ -128,6 +132,10 @@ def carry_out(workspace: Workspace, changes: Sequence[Change]) -> None:
 
 def _commit(prepared: list["_Prepared"]) -> None:
     done: list[_Prepared] = []
+    if len(prepared) > 1:
+        for one in prepared:
+            with _told(one.path):
+                one.keep_way_back()
     try:
         for one in prepared:
             with _told(one.path):
@@ -146,25 +154,101 @@ def _put_back(done: list["_Prepared"]) -> None:
         raise ChangeHalfDone from error
 
 
-class _Prepared:
-    """A change that is ready: its content beside its place, and the way back."""
+class _Written:
+    """Content that is on the disk, and has no name yet."""
 
-    def __init__(self, at: Reached, change: Change, *, several: bool) -> None:
+    def __init__(self, folder: int, data: bytes, mode: int | None) -> None:
+        self._folder = folder
+        self._data = data
+        self._mode = mode
+        self._name: str | None = None
+        self._unnamed = _open_unnamed(folder, _first_mode(mode))
+        try:
+            if self._unnamed is not None:
+                self._fill(self._unnamed)
+            else:
+                self._write_named()
+        except BaseException:
+            self.drop()
+            raise
+
+    def appear(self, name: str) -> None:
+        """Take a name, and never another's place."""
+        try:
+            self._link(name)
+        except FileExistsError:
+            raise FileChangedMeanwhile from None
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            # A file system without links: looked at right before, which is all that it offers.
+            with suppress(FileNotFoundError):
+                os.stat(name, dir_fd=self._folder, follow_symlinks=False)
+                raise FileChangedMeanwhile from None
+            self.replace(name)
+
+    def replace(self, name: str) -> None:
+        """Take the place of the file of that name."""
+        if self._name is None:
+            self._take_spare_name()
+        os.rename(self._name or "", name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        self._name = None
+
+    def drop(self) -> None:
+        """Remove what has not taken a place."""
+        if self._unnamed is not None:
+            os.close(self._unnamed)
+            self._unnamed = None
+        if self._name is not None:
+            with suppress(OSError):
+                os.unlink(self._name, dir_fd=self._folder)
+            self._name = None
+
+    def _take_spare_name(self) -> None:
+        """Take a name for the moment until the rename, which needs one."""
+        spare = _spare_name("new")
+        try:
+            self._link(spare)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            self._write_named()
+        else:
+            self._name = spare
+
+    def _link(self, name: str) -> None:
+        source = f"{_DESCRIPTORS}/{self._unnamed}" if self._name is None else self._name
+        how = self._name is None
+        os.link(source, name, src_dir_fd=self._folder, dst_dir_fd=self._folder, follow_symlinks=how)
+
+    def _write_named(self) -> None:
+        self._name = _spare_name("new")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self._name, flags, _first_mode(self._mode), dir_fd=self._folder)
+        try:
+            self._fill(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _fill(self, descriptor: int) -> None:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(self._data)
+        if self._mode is not None:
+            os.fchmod(descriptor, self._mode)
+        os.fsync(descriptor)
+
+
+class _Prepared:
+    """A change that is ready: its content on the disk, and the way back."""
+
+    def __init__(self, at: Reached, change: Change) -> None:
         assert at.name is not None
         self.folder = at.folder
         self.path = at.path
         self._name = at.name
         self._before = change.found.content
-        self._fresh: str | None = None
-        self._back: str | None = None
-        try:
-            if change.after is not None:
-                self._fresh = self._write(change.after, self._mode(change))
-            if several and self._before is not None:
-                self._back = self._way_back(self._before)
-        except BaseException:
-            self.tidy()
-            raise
+        self._fresh = _Written(at.folder, change.after, self._mode(change)) if change.after is not None else None
+        self._back: str | _Written | None = None
 
     def commit(self) -> None:
         """Change the name in one step, if it still stands for what was looked at."""
@@ -173,14 +257,30 @@ class _Prepared:
         if self._fresh is None:
             os.unlink(self._name, dir_fd=self.folder)
         elif self._before is None:
-            self._appear(self._fresh)
+            self._fresh.appear(self._name)
         else:
-            os.rename(self._fresh, self._name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
-            self._fresh = None
+            self._fresh.replace(self._name)
+
+    def keep_way_back(self) -> None:
+        """Keep the file under another name: the file itself, which needs no room, or a copy where that cannot be."""
+        if self._before is None:
+            return
+        name = _spare_name("old")
+        try:
+            os.link(self._name, name, src_dir_fd=self.folder, dst_dir_fd=self.folder, follow_symlinks=False)
+            self._back = name
+        except FileNotFoundError:
+            raise FileChangedMeanwhile from None
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            self._back = _Written(self.folder, self._before.data, self._before.mode)
 
     def undo(self) -> None:
         """Take the change back."""
-        if self._back is not None:
+        if isinstance(self._back, _Written):
+            self._back.replace(self._name)
+        elif self._back is not None:
             os.rename(self._back, self._name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
             self._back = None
         elif self._before is None:
@@ -195,10 +295,12 @@ class _Prepared:
 
     def tidy(self) -> None:
         """Remove what was only there to get ready."""
-        for name in (self._fresh, self._back):
-            if name is not None:
+        for one in (self._fresh, self._back):
+            if isinstance(one, _Written):
+                one.drop()
+            elif one is not None:
                 with suppress(OSError):
-                    os.unlink(name, dir_fd=self.folder)
+                    os.unlink(one, dir_fd=self.folder)
 
     def _require_same(self, before: Content) -> None:
         try:
@@ -208,60 +310,34 @@ class _Prepared:
         if _seen(now) != before.seen or not stat.S_ISREG(now.st_mode):
             raise FileChangedMeanwhile
 
-    def _appear(self, fresh: str) -> None:
-        """Give a new file its name, and never take another's place."""
-        try:
-            os.link(fresh, self._name, src_dir_fd=self.folder, dst_dir_fd=self.folder, follow_symlinks=False)
-        except FileExistsError:
-            raise FileChangedMeanwhile from None
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            # A file system without links: looked at right before, which is all that it offers.
-            with suppress(FileNotFoundError):
-                os.stat(self._name, dir_fd=self.folder, follow_symlinks=False)
-                raise FileChangedMeanwhile from None
-            os.rename(fresh, self._name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
-            self._fresh = None
-
     def _mode(self, change: Change) -> int | None:
         if change.mode is not None:
             return change.mode
         return self._before.mode if self._before is not None else None
 
-    def _write(self, data: bytes, mode: int | None) -> str:
-        name = f".palyra-{os.urandom(8).hex()}.new"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(name, flags, NEW_FILE_MODE if mode is None else 0o600, dir_fd=self.folder)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                if mode is not None:
-                    os.fchmod(file.fileno(), mode)
-                os.fsync(file.fileno())
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(name, dir_fd=self.folder)
-            raise
-        return name
 
-    def _way_back(self, before: Content) -> str:
-        """Keep the file under another name: the file itself, which needs no room, or a copy where that can not be."""
-        name = f".palyra-{os.urandom(8).hex()}.old"
-        try:
-            os.link(self._name, name, src_dir_fd=self.folder, dst_dir_fd=self.folder, follow_symlinks=False)
-        except FileNotFoundError:
-            raise FileChangedMeanwhile from None
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            return self._write(before.data, before.mode)
-        return name
+def _first_mode(mode: int | None) -> int:
+    return NEW_FILE_MODE if mode is None else 0o600
+
+
+def _spare_name(ending: str) -> str:
+    return f".palyra-{os.urandom(8).hex()}.{ending}"
+
+
+def _open_unnamed(folder: int, mode: int) -> int | None:
+    """Open a file that has no name, and is gone with the process unless it is given one; None where there is none."""
+    if not hasattr(os, "O_TMPFILE") or not os.path.isdir(_DESCRIPTORS):
+        return None
+    try:
+        return os.open(".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, mode, dir_fd=folder)
+    except OSError as error:
+        if error.errno in _NO_UNNAMED_FILES:
+            return None
+        raise
 
 
 @contextmanager
-def _prepared(workspace: Workspace, change: Change, *, several: bool) -> Iterator[_Prepared]:
+def _prepared(workspace: Workspace, change: Change) -> Iterator[_Prepared]:
     path = change.found.path
     if change.after is not None and len(change.after) > MAX_KEPT_BYTES:
         raise FileTooLarge
@@ -272,7 +348,7 @@ def _prepared(workspace: Workspace, change: Change, *, several: bool) -> Iterato
             if at.path != path or at.name is None or at.missing != (change.found.content is None):
                 raise FileChangedMeanwhile
             with _told(path):
-                one = _Prepared(at, change, several=several)
+                one = _Prepared(at, change)
             try:
                 yield one
             finally:

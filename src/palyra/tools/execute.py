@@ -10,6 +10,7 @@ from palyra.core.attestation import Whole
 from palyra.core.errors import PalyraError
 from palyra.core.message import mend_text
 from palyra.core.tool import MAX_RESULT_BYTES, Outcome, ToolCall
+from palyra.exhaustion import wait_out
 from palyra.tools.arguments import BadCall, check
 from palyra.tools.base import Delegation, Found, OutcomeUnknown, ToolContext
 from palyra.tools.catalog import Catalog
@@ -65,7 +66,10 @@ async def _run(
     try:
         # What a call waits for its turn does not count: the principal's other calls must not use up its time.
         async with context.shares.hold(context.principal, tool.pool), asyncio.timeout(allowed_ms / 1000) as limit:
-            result = await tool.run(context, arguments)
+            if tool.spec.repeatable:
+                result = await wait_out(lambda: tool.run(context, arguments), what=f"tool {call.tool}")
+            else:
+                result = await tool.run(context, arguments)
     except OutcomeUnknown as error:
         return Outcome.INTERRUPTED, error.detail
     except PalyraError as error:

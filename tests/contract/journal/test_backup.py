@@ -1,9 +1,11 @@
 """Backups and the way back: on either engine, from one to the other, and from an older schema."""
 
+import fcntl
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -116,6 +118,26 @@ def test_a_backup_that_fails_leaves_nothing_behind(
         create(kept, tmp_path / "copies" / "copy")
 
     assert list((tmp_path / "copies").iterdir()) == []
+
+
+def test_what_a_killed_backup_left_is_removed_by_the_next(kept: KeptHome, tmp_path: Path) -> None:
+    for left in (tmp_path / ".copy.4711.new", kept.home.path / "backups" / ".palyra-monday.4711.new"):
+        left.mkdir(parents=True)
+        (left / "journal.db").write_bytes(b"half")
+        create(kept, left.parent / "copy")
+        assert [path.name for path in left.parent.glob(".*.new")] == []
+
+
+def test_what_another_backup_is_making_is_left_alone(kept: KeptHome, tmp_path: Path) -> None:
+    others = [tmp_path / ".copy.4711.new", tmp_path / ".else.4711.new"]
+    for other in others:
+        other.mkdir()
+    lock = os.open(others[0], os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    create(kept, tmp_path / "copy")
+    os.close(lock)
+    # The second is not of this target, and not in the home: it may be anybody's.
+    assert all(other.exists() for other in others)
 
 
 def _fail(source: Path, target: Path) -> None:
@@ -293,6 +315,52 @@ def test_what_is_replaced_is_kept_under_a_dated_name(
         assert len(bare.rows("SELECT 1 FROM tape")) == newer
     else:
         assert backup.check(aside).report.entries == newer
+
+
+def test_a_killed_restore_into_an_empty_home_can_be_made_again(
+    kept: KeptHome, another: KeptHome, tmp_path: Path
+) -> None:
+    create(kept, tmp_path / "copy")
+    (another.home.path / ".restore.4711").mkdir(parents=True)
+    (another.home.path / ".restore.4711" / "journal.db").write_bytes(b"half")
+
+    bring_back(tmp_path / "copy", another)
+
+    assert sound(another)
+    assert not list(another.home.path.glob(".restore.*"))
+
+
+class Killed(BaseException):
+    """Ends everything, as a kill would."""
+
+
+@pytest.mark.parametrize("renames", range(6))
+def test_a_killed_replacement_never_leaves_a_journal_without_its_log(
+    tmp_path: Path, renames: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = KeptHome(tmp_path / "home", database_url=None).begin().live_a_little()
+    create(kept, tmp_path / "copy")
+    kept.run(7, a_session_id(1), a_turn(1))
+    old, rename = len(kept.rows("SELECT 1 FROM tape")), Path.rename
+    assert kept.home.journal.with_name("journal.db-wal").stat().st_size > 0
+    left = iter(range(renames))
+
+    def killed(self: Path, target: Path) -> Path:
+        if self.is_relative_to(kept.home.path) and next(left, None) is None:
+            raise Killed
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", killed)
+    with suppress(Killed):
+        # The journal stays open, as if the daemon had been killed: closing it would empty its log.
+        restore(tmp_path / "copy", kept.home, replace=True, ids=CountedIds(5_000_000), at=AT + timedelta(days=1))
+    monkeypatch.undo()
+
+    if kept.home.journal.exists():
+        found = KeptHome(kept.home.path, database_url=None)
+        with found.reading() as conn:
+            is_restored = meta.get(conn, "restored_from") is not None
+        assert is_restored or len(found.rows("SELECT 1 FROM tape")) == old
 
 
 def test_a_backup_comes_back_on_the_other_engine(

@@ -1,9 +1,11 @@
 """What can go wrong under PostgreSQL, and what callers are told of it."""
 
 import asyncio
+import os
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import psycopg
 import pytest
@@ -15,13 +17,16 @@ from palyra.journal.engine import (
     Connection,
     Fact,
     JournalFault,
+    JournalReplaced,
     StorageFull,
     StorageReadOnly,
     StorageUnavailable,
     Woken,
 )
-from palyra.journal.postgres import DatabaseUrlInvalid, PostgresEngine
+from palyra.journal.migrate import migrate
+from palyra.journal.postgres import CLAIM_KEY, DatabaseUrlInvalid, PostgresClaim, PostgresEngine
 from tests.contract.database import PostgresDatabase, migrated
+from tests.support.postgres import own_postgres
 
 SECRET = "correct-horse-battery"
 SERIALIZATION_FAILURE = "40001"
@@ -315,3 +320,84 @@ async def test_the_word_of_a_commit_comes_before_anybody_is_answered(schema: Pos
         order.append("answered")
 
     assert order == ["commit of 1", "told", "answered", "commit of 2", "told", "answered"]
+
+
+# -- a database that is not the one it was
+
+
+@pytest.fixture
+def always_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "CHECK_SECONDS", -1.0)
+
+
+@asynccontextmanager
+async def claimed(url: str) -> AsyncIterator[PostgresEngine]:
+    """The journal as a daemon has it."""
+    claim = await asyncio.to_thread(PostgresClaim, url)
+    engine = PostgresEngine(url, claim=claim)
+    await engine.write(lambda conn: migrate(conn, now_ms=0))
+    await engine.write(lambda conn: meta.put(conn, "before", "x"))
+    try:
+        yield engine
+    finally:
+        await engine.close()
+        await asyncio.to_thread(claim.close)
+
+
+@pytest.mark.usefixtures("always_checked")
+async def test_tables_that_were_dropped_or_restored_are_noticed(schema: PostgresDatabase) -> None:
+    async with claimed(schema.url) as engine:
+        await engine.write(lambda conn: meta.put(conn, "after", "x"))
+        schema.change("ALTER TABLE tape RENAME TO earlier; CREATE TABLE tape (LIKE earlier INCLUDING ALL)")
+
+        for _ in range(2):
+            with pytest.raises(JournalReplaced, match="palyra restart"):
+                await engine.write(lambda conn: meta.put(conn, "lost", "x"))
+
+    assert schema.rows("SELECT name FROM meta WHERE name IN ('before', 'lost')") == [("before",)]
+
+
+@pytest.mark.usefixtures("always_checked")
+async def test_a_database_that_stays_is_known_again_after_its_connections_ended(schema: PostgresDatabase) -> None:
+    async with claimed(schema.url) as engine:
+        claims = schema.rows(
+            f"SELECT pid FROM pg_locks WHERE classid = {CLAIM_KEY}"
+            " AND objid::bigint = hashtext(current_schema())::bigint & 4294967295"
+        )
+        for pid in (claims[0][0], await engine.write(backend)):
+            schema.change(f"SELECT pg_terminate_backend({pid}, 5000)")
+
+        await eventually_written(engine, "after")
+
+    assert schema.rows("SELECT name FROM meta WHERE name = 'after'") == [("after",)]
+
+
+async def test_a_server_whose_files_were_set_back_is_noticed() -> None:
+    with own_postgres() as server:
+        async with claimed(server.url) as engine:
+            await asyncio.to_thread(server.save)
+            await eventually_written(engine, "after the copy")
+            await eventually_written(engine, "and more")
+
+            await asyncio.to_thread(server.set_back)
+            # The first one may only find that its connection has ended.
+            with pytest.raises(JournalReplaced):
+                await eventually_written(engine, "lost")
+
+
+async def test_a_user_of_the_database_without_rights_on_the_server_is_enough(schema: PostgresDatabase) -> None:
+    name = f"plain_{os.getpid()}"
+    (current,) = schema.rows("SELECT current_schema()")[0]
+    schema.change(f"CREATE ROLE {name} LOGIN; GRANT ALL ON SCHEMA {current} TO {name}")
+    async with claimed(schema.url.replace("postgres@", f"{name}@")) as engine:
+        await engine.write(lambda conn: meta.put(conn, "after", "x"))
+    schema.change(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+async def eventually_written(engine: PostgresEngine, name: str) -> None:
+    async with asyncio.timeout(15):
+        while True:
+            try:
+                return await engine.write(lambda conn: meta.put(conn, name, "x"))
+            except StorageUnavailable:
+                await asyncio.sleep(0.05)

@@ -124,6 +124,16 @@ def test_what_is_rotated_is_no_longer_shown_or_found(kept: KeptHome) -> None:
     assert OLD not in found
 
 
+def test_what_a_killed_export_left_is_removed_by_the_next(kept: KeptHome) -> None:
+    left = kept.home.path / "archive" / f"{AT + LATER:%Y}" / f".{OLD}.ndjson.4711.new"
+    left.parent.mkdir(parents=True)
+    left.write_text("half")
+
+    rotate(kept)
+
+    assert [path.name for path in left.parent.glob(".*")] == []
+
+
 def test_with_no_days_everything_is_kept(kept: KeptHome) -> None:
     before = kept.verify()
 

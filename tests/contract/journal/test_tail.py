@@ -10,7 +10,7 @@ import pytest
 from palyra.core.events import Entry, TapeEvent
 from palyra.core.ids import RunId, SessionId
 from palyra.journal import tail as tails
-from palyra.journal.engine import Engine, EngineClosed, Listener, StorageUnavailable, T, Unit, Woken
+from palyra.journal.engine import Engine, EngineClosed, FailureListener, Listener, StorageUnavailable, T, Unit, Woken
 from palyra.journal.tail import KEPT, REMEMBERED_BYTES, Follower, Tail
 from tests.contract.database import Database
 from tests.contract.journal.builders import (
@@ -52,6 +52,9 @@ class Relay:
 
     def subscribe(self, listener: Listener) -> None:
         self.listeners.append(listener)
+
+    def on_failure(self, listener: FailureListener) -> None:
+        raise NotImplementedError
 
     async def close(self) -> None:
         raise NotImplementedError

@@ -1,8 +1,11 @@
 """Verifying a home: without a daemon or beside one, and never changing anything. What is found is in `property/`."""
 
 import asyncio
+import re
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import msgspec
 import pytest
 
@@ -38,17 +41,17 @@ async def journal(database: Database, place: Home, signer: KeySigner) -> Engine:
     if isinstance(database, SqliteDatabase):
         database.path = place.journal
     engine = await migrated(database)
-
-    def unit(conn: Connection) -> None:
-        meta.put(conn, "journal_id", JOURNAL)
-        meta.put(conn, "public_key", signer.public_key)
-        begin(conn)
-        write_down(conn, a_session_id(), a_title(), a_title())
-        anchors.drop(conn, anchors.moved(conn), journal_id=JOURNAL, now_ms=0, signer=signer)
-        write_down(conn, a_session_id(), a_title())
-
-    await engine.write(unit)
+    await engine.write(lambda conn: write_journal(conn, signer))
     return engine
+
+
+def write_journal(conn: Connection, signer: KeySigner) -> None:
+    meta.put(conn, "journal_id", JOURNAL)
+    meta.put(conn, "public_key", signer.public_key)
+    begin(conn)
+    write_down(conn, a_session_id(), a_title(), a_title())
+    anchors.drop(conn, anchors.moved(conn), journal_id=JOURNAL, now_ms=0, signer=signer)
+    write_down(conn, a_session_id(), a_title())
 
 
 def settings_of(database: Database) -> Settings:
@@ -150,6 +153,81 @@ def test_a_home_without_a_key_goes_by_that_of_the_journal(database: Database, pl
 def test_a_file_that_holds_no_anchor_is_refused(data: bytes) -> None:
     with pytest.raises(AnchorUnreadable):
         verify.read_anchor(data)
+
+
+# -- every column
+
+COLUMNS = {
+    "tape": ("session_id", "tape_seq", "run_id", "run_seq", "kind", "at_ms", "content", "salt", "hash"),
+    "heads": ("session_id", "tape_seq", "hash"),
+    "anchors": ("number", "at_ms", "body", "hash", "signature"),
+    "anchored": ("session_id", "tape_seq"),
+}
+NUMBERS = ("tape_seq", "run_seq", "at_ms", "number")
+INDEXED = [
+    ("tape", "session_id"),
+    ("tape", "tape_seq"),
+    ("tape", "run_id"),
+    ("heads", "session_id"),
+    ("anchors", "number"),
+    ("anchored", "session_id"),
+]
+EACH = [(table, column) for table, columns in COLUMNS.items() for column in columns]
+
+
+def changed(table: str, column: str) -> str:
+    """Return a statement that changes a column of one row to something that we might have written."""
+    value = f"{column} + 7" if column in NUMBERS else f"'{a_session_id(9)}'"
+    first = {"tape": "WHERE tape_seq = 2", "heads": f"WHERE session_id = '{a_session_id()}'"}.get(table, "")
+    return f"UPDATE {table} SET {column} = {value} {first}"
+
+
+@pytest.mark.parametrize(("table", "column"), EACH)
+@pytest.mark.usefixtures("journal")
+def test_a_change_of_any_column_is_found(database: Database, place: Home, table: str, column: str) -> None:
+    assert report(database, place).ok
+
+    database.change(changed(table, column))
+
+    (first, *_) = report(database, place).problems
+    if table == "tape":
+        assert (first.session_id, first.tape_seq) == (a_session_id(), 2)
+
+
+@pytest.mark.parametrize(("table", "column"), INDEXED)
+async def test_a_change_of_a_row_that_its_index_does_not_share_is_found(
+    file: SqliteDatabase, place: Home, signer: KeySigner, table: str, column: str
+) -> None:
+    """SQLite keeps what is indexed twice: in the row, and in the index by which rows are found."""
+    file.path = place.journal
+    engine = await migrated(file)
+    await engine.write(lambda conn: write_journal(conn, signer))
+    await engine.close()
+
+    await asyncio.to_thread(change_row_only, file.path, table, changed(table, column))
+
+    found = await asyncio.to_thread(verify.verify_home, place, Settings())
+    (first, *_) = found.problems
+    if table == "tape":
+        assert (first.session_id, first.tape_seq) == (a_session_id(), 2)
+    assert any("missing from index" in row[0] for row in file.rows("PRAGMA integrity_check"))
+
+
+def change_row_only(path: Path, table: str, statement: str) -> None:
+    """Change a row without the indexes of its table, as a fault of the disk does."""
+    schema = f"FROM sqlite_schema WHERE tbl_name = '{table}'"
+    with closing(apsw.Connection(str(path))) as raw:
+        kept = raw.execute(f"SELECT type, name, tbl_name, rootpage, sql {schema}").fetchall()
+        raw.execute("PRAGMA writable_schema = ON")
+        raw.execute(f"DELETE {schema} AND type = 'index'")
+        (bare,) = (re.sub(r",?\s*PRIMARY KEY( \(.*\))?", "", str(row[4])) for row in kept if row[0] == "table")
+        raw.execute("UPDATE sqlite_schema SET sql = :sql WHERE name = :name", {"sql": bare, "name": table})
+    with closing(apsw.Connection(str(path))) as raw:
+        raw.execute(statement)
+    with closing(apsw.Connection(str(path))) as raw:
+        raw.execute("PRAGMA writable_schema = ON")
+        raw.execute(f"DELETE {schema}")
+        raw.executemany("INSERT INTO sqlite_schema (type, name, tbl_name, rootpage, sql) VALUES (?, ?, ?, ?, ?)", kept)
 
 
 # -- where there is nothing to verify

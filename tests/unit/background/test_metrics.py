@@ -2,7 +2,7 @@
 
 from palyra.background.metrics import Metrics, exposition
 from palyra.core.events import Entry
-from palyra.journal.engine import Listener, Unit, Woken
+from palyra.journal.engine import FailureListener, Listener, Unit, Woken
 from tests.support.builders import RUN, SESSION
 from tests.support.world import T
 
@@ -21,6 +21,9 @@ class Teller:
 
     def subscribe(self, listener: Listener) -> None:
         self.listeners.append(listener)
+
+    def on_failure(self, listener: FailureListener) -> None:
+        raise AssertionError
 
     async def close(self) -> None:
         raise AssertionError

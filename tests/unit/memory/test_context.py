@@ -7,7 +7,7 @@ from palyra.core.limits import LimitKind
 from palyra.core.prompt import Message, Role, estimate_tokens
 from palyra.core.run import RunState
 from palyra.core.tool import ToolSpec
-from palyra.journal.engine import Listener, Unit
+from palyra.journal.engine import FailureListener, Listener, Unit
 from palyra.journal.messages import Kept
 from palyra.memory.context import ANSWER_SHARE, RULES, Assembled, Context, Seen
 from palyra.memory.history import Fresh, History
@@ -28,6 +28,9 @@ class NoEngine:
         raise AssertionError
 
     def subscribe(self, listener: Listener) -> None:
+        raise AssertionError
+
+    def on_failure(self, listener: FailureListener) -> None:
         raise AssertionError
 
     async def close(self) -> None:

@@ -1,7 +1,10 @@
 """Files inside the workspace can be changed, all that are named or none, and nothing else can."""
 
 import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -319,6 +322,41 @@ def test_when_one_can_not_be_changed_none_is(root: Path, culprit: int, monkeypat
     assert everything(root) == before
     assert sorted(os.listdir(root)) == ["docs", "notes.txt"]
     assert (root / "notes.txt").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("sync", [1, 2, 3])
+def test_a_kill_while_content_is_written_leaves_nothing_behind(root: Path, sync: int) -> None:
+    before = everything(root)
+    program = f"""
+import os, signal
+from pathlib import Path
+from palyra.sandbox.workspace import Workspace
+from palyra.sandbox.writing import Change, carry_out, look
+calls = []
+def killed(descriptor):
+    calls.append(descriptor)
+    if len(calls) == {sync}:
+        os.kill(os.getpid(), signal.SIGKILL)
+os.fsync = killed
+workspace = Workspace((Path({str(root)!r}),))
+names = ["notes.txt", "docs/plan.md", "new.txt"]
+carry_out(workspace, [Change(look(workspace, name), b"mine") for name in names])
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL
+    assert everything(root) == before
+
+
+@pytest.mark.parametrize("lacks", ["O_TMPFILE", "/proc"])
+def test_without_unnamed_files_it_is_the_same(root: Path, lacks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if lacks == "O_TMPFILE":
+        monkeypatch.delattr(os, "O_TMPFILE")
+    else:
+        monkeypatch.setattr(writing, "_DESCRIPTORS", "/nowhere/fd")
+    workspace = Workspace((root,))
+    changes = [Change(look(workspace, "notes.txt"), b"1"), Change(look(workspace, "new.txt"), b"2")]
+    carry_out(workspace, changes)
+    assert everything(root) == {"notes.txt": b"1", "docs/plan.md": b"plan", "new.txt": b"2"}
+    assert not list(root.rglob(".palyra-*"))
 
 
 def test_without_hard_links_it_is_the_same(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

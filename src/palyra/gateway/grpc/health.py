@@ -32,6 +32,7 @@ class HealthMethods:
             health = convert.from_status(status)
             health.status = next((part.status for part in status.parts if part.status != "ok"), "ok")
         else:
-            health = pb.GetHealthResponse(status="ok" if self._ready() is None else "not_ready")
+            code = self._ready()
+            health = pb.GetHealthResponse(status="ok" if code is None else "not_ready", storage=code)
         health.protocol_version = PROTOCOL_VERSION
         await reply(call, health)

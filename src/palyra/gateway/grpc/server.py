@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 
 from palyra.core.errors import Unavailable
@@ -33,9 +33,16 @@ class GrpcPortTaken(Unavailable):
 class GrpcServer:
     """Serves services on one address, with the standard health service and reflection beside them."""
 
-    def __init__(self, services: Mapping[str, dict[str, Handler]], connections: Connections, hosts: Hosts) -> None:
-        """`services` has the handlers of each service, by its full name."""
-        self._health = standard.Health(tuple(services))
+    def __init__(
+        self,
+        services: Mapping[str, dict[str, Handler]],
+        connections: Connections,
+        hosts: Hosts,
+        *,
+        ready: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """`services` has the handlers of each service, by its full name; `ready` gives the code of what is wrong."""
+        self._health = standard.Health(tuple(services), ready=ready)
         offered = {**services, **self._health.services()}
         offered |= standard.reflection(tuple(offered))
         self._methods = {

@@ -1,7 +1,8 @@
 """What every gRPC server is expected to offer: how it is, and what it has."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import FileDescriptor
@@ -27,14 +28,19 @@ REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"].full
 REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"
 """The same messages under the name that newer tools ask for first."""
 
+LOOK_SECONDS = 1.0
+"""How often a watcher's state is looked at."""
+
 _Found = reflection_pb2.ServerReflectionResponse
 
 
 class Health:
     """The standard health service."""
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], *, ready: Callable[[], str | None]) -> None:
+        """`ready` gives the code of what is wrong, None if nothing is."""
         self._names = frozenset({"", *names})
+        self._ready = ready
         self._stopped = asyncio.Event()
 
     def stop(self) -> None:
@@ -55,15 +61,20 @@ class Health:
         asked = await read(call, health_pb2.HealthCheckRequest, most=ANYBODYS_BYTES)
         known = asked.service in self._names
         unknown = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
-        await send(call, self._state() if known else unknown, seconds=ANSWER_SECONDS)
-        await self._stopped.wait()
-        if known:
-            await send(call, self._state(), seconds=ANSWER_SECONDS)
+        sent = self._state() if known else unknown
+        await send(call, sent, seconds=ANSWER_SECONDS)
+        while not self._stopped.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._stopped.wait()
+            if known and (state := self._state()) != sent:
+                sent = state
+                await send(call, sent, seconds=ANSWER_SECONDS)
         await call.finish(GrpcStatus.OK)
 
     def _state(self) -> health_pb2.HealthCheckResponse:
         state = health_pb2.HealthCheckResponse
-        return state(status=state.NOT_SERVING if self._stopped.is_set() else state.SERVING)
+        return state(status=state.NOT_SERVING if self._stopped.is_set() or self._ready() else state.SERVING)
 
 
 def reflection(names: Sequence[str]) -> dict[str, dict[str, Handler]]:

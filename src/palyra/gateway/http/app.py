@@ -40,14 +40,19 @@ def build(
     ready: Callable[[], str | None],
     stopped: Callable[[], Stop | None] = lambda: None,
 ) -> ASGIApp:
-    """Put the application together. `ready` says what is missing, `stopped` what stops everything; None if nothing."""
+    """Put the application together.
+
+    `ready` gives the code of what is wrong, `stopped` what stops everything; either gives None if nothing does.
+    """
 
     # Anyone may ask these two. Everything else about the daemon is for those with a token.
     async def healthz(request: Request) -> Response:
         return reply({"status": "ok" if stopped() is None else "stopped"})
 
     async def readyz(request: Request) -> Response:
-        return reply({"status": "ready"}) if ready() is None else reply({"status": "not_ready"}, status=503)
+        if (code := ready()) is None:
+            return reply({"status": "ready"})
+        return reply({"status": "not_ready", "code": code}, status=503)
 
     async def openapi(request: Request) -> Response:
         # Some types are loaded when they are first described.

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from palyra.core.ids import PrincipalId
 from palyra.core.message import Accepted
-from palyra.core.provider import ProviderStanding
+from palyra.core.provider import ProviderStanding, ToolProbe
 from palyra.gateway.http.operation import Operation
 from palyra.gateway.http.wire import body, reply
 from palyra.runs.intake import Intake
@@ -21,6 +21,8 @@ class TrialRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     model: str | None = None
     """The model, as the provider calls it; its own if none is named."""
+    tools: ToolProbe | None = None
+    """Offer it a tool: `call` asks for a call of it, `answer` for a hello without one. No tool if nothing is said."""
 
 
 class ProvidersAnswer(Struct, frozen=True, kw_only=True):
@@ -75,7 +77,7 @@ class ProviderRoutes:
     async def test(self, request: Request, principal: PrincipalId) -> Response:
         asked = await body(request, TrialRequest)
         name = f"{_name(request)}/{asked.model}" if asked.model else _name(request)
-        return reply(await self._intake.accept(self._providers.trial(principal, name)), status=202)
+        return reply(await self._intake.accept(self._providers.trial(principal, name, asked.tools)), status=202)
 
 
 def _name(request: Request) -> str:

@@ -5,6 +5,7 @@ same model after a pause, the next one, or the end of the run. So a restart in b
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -35,7 +36,7 @@ from palyra.journal import blobs, sessions, tape
 from palyra.journal.engine import Connection, Engine
 from palyra.memory.context import Assembled, Context, Seen
 from palyra.providers import routing
-from palyra.providers.base import Provider
+from palyra.providers.base import Provider, ProviderFailed
 from palyra.providers.roster import Roster, full_name
 from palyra.providers.routing import Need
 from palyra.runs.agents import NoAgent
@@ -55,6 +56,8 @@ OLD_PICTURE = "[a picture was left out: later ones take all the room that there 
 MOST_PICTURE_BYTES = 20 * 1024 * 1024
 """What the pictures of a prompt may come to: what one message can bring, and no more than providers take."""
 NARROWED = "the model takes less than was thought: older messages were left out"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,11 +261,10 @@ class ModelStep:
         options = msgspec.structs.replace(
             context.prompt.options, max_output_tokens=min(wanted, can.max_output_tokens, room)
         )
-        return replace(
-            context,
-            prompt=msgspec.structs.replace(context.prompt, options=options),
-            window=replace(context.window, labels=labels.join(context.window.labels, shown.labels)),
-        )
+        window = context.window
+        if shown.labels:
+            window = replace(window, labels=labels.join(window.labels, shown.labels))
+        return replace(context, prompt=msgspec.structs.replace(context.prompt, options=options), window=window)
 
     async def _with_pictures(self, prompt: Prompt, provider: Provider) -> Prompt:
         """Return the prompt with the latest pictures of its messages, and a word for each that is left out."""
@@ -303,10 +305,49 @@ class ModelStep:
         failure = Failure(full_name(provider), error.kind.value, void.retry_ms, error.detail, error.refused)
         failures = (*state.failures, failure)
         if isinstance(error, WouldNotStop):
+            _log_failure(state, provider, error, choice="", failures=failures)
             return [*broken.said, void, _failed(failure, at=at)]
         plan = self._roster.plan(replace(asked, failures=failures), agent=seen.agent, pinned=state.brief.model)
+        _log_failure(state, provider, error, choice=plan.choice, failures=failures)
         end = [] if plan.choice else [_unanswered(plan, failures, at=at)]
         return [*broken.said, void, *end]
+
+
+def _log_failure(
+    state: RunState, provider: Provider, error: ProviderFailed, *, choice: str, failures: tuple[Failure, ...]
+) -> None:
+    """Leave one line about an attempt that failed, and what follows.
+
+    The reason on the tape may quote the server, and so the conversation; the log has our own words only. Each attempt
+    has its line: the attempts of a turn are few, and the breaker makes them fewer while a provider is down.
+    """
+    full, wait = full_name(provider), routing.pause_seconds(choice, failures) if choice else 0.0
+    if not choice:
+        follows, words = "fail", "the run fails"
+    elif choice == full:
+        follows, words = "retry", f"it is tried again in {wait:.1f} s"
+    else:
+        follows, words = "failover", f"{choice} is asked instead"
+    log.warning(
+        "%s failed (%s%s): %s",
+        full,
+        f"model_{error.kind.value}",
+        f", {error.cause or f'status {error.status}'}" if error.cause or error.status else "",
+        words,
+        extra={
+            "run_id": state.run_id,
+            "provider": provider.name,
+            "model": provider.model,
+            "code": f"model_{error.kind.value}",
+            "status": error.status or None,
+            "cause": error.cause,
+            "turn": state.turns + 1,
+            "attempt": len(failures),
+            "next": follows,
+            "next_model": choice,
+            "retry_seconds": round(wait, 3),
+        },
+    )
 
 
 def _must_speak(state: RunState, prompt: Prompt) -> bool:

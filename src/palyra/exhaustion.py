@@ -1,0 +1,70 @@
+"""Resource exhaustion: the system has no thread, process, file descriptor or memory left to give.
+
+It passes when other work ends. So whoever needs one waits and tries again, instead of failing what was accepted.
+"""
+
+import asyncio
+import errno
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from palyra.core.errors import Unavailable
+
+FIRST_WAIT_SECONDS = 0.05
+MAX_WAIT_SECONDS = 2.0
+"""Between two attempts."""
+MAX_TOTAL_SECONDS = 30.0
+"""How long one resource is waited for."""
+
+NO_THREAD = "can't start new thread"
+"""What Python says then; it has no error class for it."""
+_NUMBERS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class ResourcesExhausted(Unavailable):
+    """The system has no thread, process, file descriptor or memory left. Raise the limits of the daemon, or let it work
+    on fewer runs at once with `runs.concurrency`."""
+
+
+def is_exhausted(error: BaseException) -> bool:
+    """Tell whether an error means that the system has nothing left to give."""
+    match error:
+        case MemoryError() | ResourcesExhausted():
+            return True
+        case OSError():
+            return error.errno in _NUMBERS
+        case RuntimeError():
+            return str(error) == NO_THREAD
+        case _:
+            return False
+
+
+async def wait_out(attempt: Callable[[], Awaitable[T]], *, what: str) -> T:
+    """Return what `attempt` gives, trying it again while resources are exhausted; `what` names it in the log.
+
+    Only for what has no effect if it fails. Raises `ResourcesExhausted` after 30 seconds.
+    """
+    began, wait = time.monotonic(), 0.0
+    while True:
+        try:
+            result = await attempt()
+        except Exception as error:
+            if not is_exhausted(error):
+                raise
+            waited = time.monotonic() - began
+            if waited >= MAX_TOTAL_SECONDS:
+                raise ResourcesExhausted from error
+            if not wait:
+                log.warning("%s waits: %s", what, error, extra={"code": ResourcesExhausted.code})
+            wait = min(wait * 2 or FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS)
+        else:
+            if wait:
+                log.info("%s goes on after %.1f s", what, time.monotonic() - began)
+            return result
+        await asyncio.sleep(wait)
