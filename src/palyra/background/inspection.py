@@ -18,12 +18,14 @@ from palyra.home import Home
 from palyra.journal import anchors, export, integrity, stats
 from palyra.journal.anchors import Anchor
 from palyra.journal.engine import Connection
-from palyra.journal.paced import LookBrokenOff, PacedConnection
+from palyra.journal.paced import PAUSE_SECONDS, LookBrokenOff, PacedConnection
 from palyra.journal.stats import Stats
 from palyra.journal.verify import Report, opened
 from palyra.settings import Settings
 
 PIECE_BYTES = 64 * 1024
+KINDS = ("stats", "verify", "background", "export")
+BACKGROUND_PAUSE_SECONDS = 0.005
 
 T = TypeVar("T")
 
@@ -52,9 +54,7 @@ class Inspection:
         self._settings = settings
         self._clock = clock
         # One thread for each kind: what comes second waits, and an export is closed by the thread that reads it.
-        self._threads = {
-            kind: ThreadPoolExecutor(1, thread_name_prefix=f"journal-{kind}") for kind in ("stats", "verify", "export")
-        }
+        self._threads = {kind: ThreadPoolExecutor(1, thread_name_prefix=f"journal-{kind}") for kind in KINDS}
         self._under_way: dict[str, threading.Event] = {}
         self._closed = False
 
@@ -64,18 +64,24 @@ class Inspection:
 
     async def verify(self, saved: Anchor | None = None) -> Report:
         """Walk every tape and anchor, and the archive; `saved` is an anchor that was kept elsewhere."""
-
-        def walk(conn: Connection) -> Report:
-            try:
-                return integrity.verify_all(conn, self._home, saved=saved)
-            except PalyraError:
-                raise
-            except Exception as error:
-                # A damaged file makes the database fail in many ways, and all of them mean the same here.
-                raise JournalUnreadable from error
-
         with self._alone("verify", VerifyUnderWay) as stop:
-            return await self._carry_out("verify", stop, walk)
+            return await self._carry_out("verify", stop, lambda conn: self._walk(conn, saved))
+
+    async def verify_in_background(self) -> Report:
+        """Do the same more slowly, for nobody in particular."""
+        with self._alone("background", VerifyUnderWay) as stop:
+            return await self._carry_out(
+                "background", stop, lambda conn: self._walk(conn, None), pause_seconds=BACKGROUND_PAUSE_SECONDS
+            )
+
+    def _walk(self, conn: Connection, saved: Anchor | None) -> Report:
+        try:
+            return integrity.verify_all(conn, self._home, saved=saved)
+        except PalyraError:
+            raise
+        except Exception as error:
+            # A damaged file makes the database fail in many ways, and all of them mean the same here.
+            raise JournalUnreadable from error
 
     async def export(
         self, *, session_id: SessionId | None = None, since: int | None = None
@@ -114,10 +120,17 @@ class Inspection:
         finally:
             del self._under_way[kind]
 
-    async def _carry_out(self, kind: str, stop: threading.Event, look: Callable[[Connection], T]) -> T:
+    async def _carry_out(
+        self,
+        kind: str,
+        stop: threading.Event,
+        look: Callable[[Connection], T],
+        *,
+        pause_seconds: float = PAUSE_SECONDS,
+    ) -> T:
         def work() -> T:
             with opened(self._home, self._settings) as conn:
-                return look(PacedConnection(conn, stop))
+                return look(PacedConnection(conn, stop, pause_seconds=pause_seconds))
 
         try:
             return await self._in(self._threads[kind], work)

@@ -79,6 +79,7 @@ def check_all(invocation: Invocation) -> list[Check]:
     checks.append(check_daemon(invocation))
     checks.extend(check_mcp(invocation, settings))
     checks.extend(check_journal(invocation.home, settings))
+    checks.extend(check_tapes(invocation))
     return checks
 
 
@@ -323,6 +324,13 @@ def check_journal(home: Home, settings: Settings) -> Iterator[Check]:
     if schema == known:
         yield _check_chain(home, settings)
         yield from check_vault(home, settings)
+
+
+def check_tapes(invocation: Invocation) -> Iterator[Check]:
+    """Tell what the daemon has found when it verified the tapes, if something does not hold."""
+    daemon = find_daemon(invocation.home)
+    if daemon is not None and daemon.warning is not None:
+        yield Check("tapes", FAIL, daemon.warning)
 
 
 def check_vault(home: Home, settings: Settings) -> Iterator[Check]:

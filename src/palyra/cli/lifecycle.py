@@ -8,6 +8,7 @@ from palyra.cli.exits import Exit
 from palyra.cli.failure import describe
 from palyra.cli.options import Invocation, PalyraCommand
 from palyra.cli.output import counts, date_time, facts, model_name, say, show, show_json
+from palyra.cli.printable import printable_line
 from palyra.core.errors import PalyraError
 from palyra.core.stop import Stop
 from palyra.core.version import VERSION
@@ -100,6 +101,8 @@ def _start(invocation: Invocation) -> None:
         print(f"The daemon runs at {daemon.address} (process {daemon.pid}). `palyra down` ends it.")
     else:
         print(f"The daemon runs already at {daemon.address} (process {daemon.pid}).")
+    if daemon.warning is not None:
+        say(f"palyra: {printable_line(daemon.warning)}")
 
 
 def _table(daemon: Daemon, told: Status, stops: tuple[Stop, ...]) -> list[str]:
@@ -115,6 +118,7 @@ def _table(daemon: Daemon, told: Status, stops: tuple[Stop, ...]) -> list[str]:
         ("home", told.home),
         ("journal", f"{told.engine} schema {told.schema}"),
         ("storage", _storage(told)),
+        ("tapes", next((part.detail for part in told.parts if part.name == "tapes"), None)),
         ("model", model_name(told.provider, told.model)),
         ("workspace", told.workspace),
         ("runs", counts(told.runs)),
@@ -123,9 +127,10 @@ def _table(daemon: Daemon, told: Status, stops: tuple[Stop, ...]) -> list[str]:
         ("mcp", next((part.detail for part in told.parts if part.name == "mcp"), None)),
         ("settings", told.settings_hash),
     ]
+    tapes = {part.name: "red" for part in told.parts if part.name == "tapes" and part.status != "ok"}
     if told.storage != "ok":
-        return facts(shown, colours={"storage": "red", "stopped": "red"})
-    return facts(shown, colours={"stopped": "red"} if stops else {"daemon": "green"})
+        return facts(shown, colours={"storage": "red", "stopped": "red", **tapes})
+    return facts(shown, colours={**({"stopped": "red"} if stops else {"daemon": "green"}), **tapes})
 
 
 def _storage(told: Status) -> str:

@@ -128,6 +128,7 @@ def build(
     status: Callable[[], Awaitable[Status]],
     metrics: Callable[[], Awaitable[str]],
     ready: Callable[[], str | None],
+    warning: Callable[[], str | None],
     place: Place,
     stops: Stops,
     shadows: Shadows,
@@ -209,7 +210,14 @@ def build(
     return Doors(
         http=HttpServer(
             uvicorn.Config(
-                app.build(operations, auth=auth, hosts=hosts, ready=ready, stopped=lambda: stops.everything),
+                app.build(
+                    operations,
+                    auth=auth,
+                    hosts=hosts,
+                    ready=ready,
+                    warning=warning,
+                    stopped=lambda: stops.everything,
+                ),
                 loop="none",
                 http=bounded(patience),
                 ws="none",

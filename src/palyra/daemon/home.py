@@ -6,7 +6,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -151,8 +151,16 @@ def _who_runs(home: Home) -> str:
 
 
 @contextmanager
-def announced(home: Home, address: str, *, grpc: str, certificate: str | None, started_at: datetime) -> Iterator[None]:
-    """Tell others of this home where the daemon is, for as long as it is there."""
+def announced(
+    home: Home,
+    address: str,
+    *,
+    grpc: str,
+    certificate: str | None,
+    started_at: datetime,
+    warning: str | None = None,
+) -> Iterator[Callable[[str], None]]:
+    """Tell others of this home where the daemon is, for as long as it is there; yield what sets another warning."""
     said = {
         "pid": os.getpid(),
         "address": address,
@@ -160,11 +168,18 @@ def announced(home: Home, address: str, *, grpc: str, certificate: str | None, s
         "certificate": certificate,
         "version": VERSION,
         "started_at": started_at.isoformat(),
+        "warning": warning,
     }
     with writing(home):
         write_private(home.daemon, json.dumps(said))
+
+    def warn(text: str) -> None:
+        # Whoever starts or asks for the daemon reads it there; it is in the log and the status in any case.
+        with suppress(OSError):
+            write_private(home.daemon, json.dumps({**said, "warning": text}))
+
     try:
-        yield
+        yield warn
     finally:
         with suppress(OSError):
             home.daemon.unlink()

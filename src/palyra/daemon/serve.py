@@ -18,6 +18,7 @@ from palyra.background.inspection import Inspection
 from palyra.background.jobs import approvals, children, retention, title, upkeep
 from palyra.background.metrics import Metrics
 from palyra.background.queue import JobContext, Queue
+from palyra.background.verification import Verification
 from palyra.core.errors import Unavailable
 from palyra.core.version import VERSION
 from palyra.daemon import carrying, connections, doors, journal, mcp, models, standing
@@ -179,6 +180,8 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         queue = Queue(JobContext(engine, clock, ids), jobs, owner=identity.owner)
         anchoring = Anchoring(engine, journal_id=identity.journal_id, signer=identity.signer, clock=clock)
         inspection = Inspection(home, settings, clock=clock)
+        verification = Verification(engine, inspection, key=identity.signer.public_key)
+        await verification.check_ends()
         started_at = clock.now()
 
         async def status() -> Status:
@@ -204,6 +207,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                 connections=await connections.figures(budget),
                 parts=[
                     standing.journal_part(storage, engine_name, schema),
+                    Part(name="tapes", status=verification.code or "ok", detail=verification.detail),
                     models.part(roster),
                     Part(name="agents", status="ok", detail=f"{agent_count} in all"),
                     standing.worker_part(worker.carrying, parked=run_counts.get("parked", 0), starved=worker.starved),
@@ -247,6 +251,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             status=status,
             metrics=figures,
             ready=lambda: storage.trouble,
+            warning=lambda: verification.code,
             place=worker.place,
             stops=stops,
             shadows=shadows,
@@ -273,7 +278,12 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         at = address(listener, tls=certificate is not None)
         # Before anybody is told: whoever knows that the daemon is there may end it at once.
         stop, reload = _word_to_stop(), _word_to_reload()
-        stack.enter_context(announced(home, at, grpc=grpc_at, certificate=certificate, started_at=started_at))
+        warn = stack.enter_context(
+            announced(
+                home, at, grpc=grpc_at, certificate=certificate, started_at=started_at, warning=verification.found
+            )
+        )
+        verification.warn = warn
         async with asyncio.TaskGroup() as group:
             parts = [
                 group.create_task(part)
@@ -286,6 +296,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                     queue.run(),
                     embeddings.keep(),
                     anchoring.run(),
+                    verification.run(),
                     tail.look_again(),
                     _reload_when_told(current, reload),
                 )

@@ -22,6 +22,8 @@ class Daemon(Struct, frozen=True, kw_only=True):
     """Where its gRPC door is. Every daemon has one; a record without it is of an earlier version."""
     certificate: str | None = None
     """The file with the certificate that both doors show, if they speak TLS."""
+    warning: str | None = None
+    """What whoever starts it should know: a tape does not verify."""
 
 
 class Target(Struct, frozen=True, kw_only=True):

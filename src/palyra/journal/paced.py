@@ -23,11 +23,12 @@ class LookBrokenOff(Unavailable):
 class PacedConnection:
     """Reads through another connection; raises `LookBrokenOff` instead of a further read once `stop` is set."""
 
-    def __init__(self, conn: Connection, stop: threading.Event) -> None:
+    def __init__(self, conn: Connection, stop: threading.Event, *, pause_seconds: float = PAUSE_SECONDS) -> None:
         self.dialect = conn.dialect
         self.heads = conn.heads
         self._conn = conn
         self._stop = stop
+        self._pause_seconds = pause_seconds
         self._rows = 0
 
     def execute(self, sql: str, params: Params = NO_PARAMS) -> int:
@@ -59,6 +60,6 @@ class PacedConnection:
         self._rows += 1 + rows
         if self._rows >= ROWS_BETWEEN_PAUSES:
             self._rows = 0
-            self._stop.wait(PAUSE_SECONDS)
+            self._stop.wait(self._pause_seconds)
         if self._stop.is_set():
             raise LookBrokenOff

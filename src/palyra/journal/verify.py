@@ -28,6 +28,7 @@ from palyra.settings import Settings
 
 ENTRY = (int, (str, type(None)), int, str, int, str, str, str)
 ANCHOR = (int, int, str, str, str)
+MAX_ENDS = 100
 
 _body = msgspec.json.Decoder(AnchorBody)
 
@@ -152,6 +153,43 @@ def verify(conn: Connection, *, saved: Anchor | None = None, key: str | None = N
         counts.attested,
         counts.unattested,
     )
+
+
+def check_ends(conn: Connection, *, key: str) -> list[Problem]:
+    """Check the last anchor, and the tapes it names at the entry it names and at their ends, up to `MAX_ENDS` tapes."""
+    anchor = anchors.latest(conn)
+    if anchor is None:
+        return []
+    altered = anchor.hash != anchors.body_hash(anchor.body)
+    if altered or anchor.public_key != key or not is_signed(key, anchor.body.encode(), anchor.signature):
+        what = "was altered" if altered else "is not signed by this journal's key"
+        return [Problem(None, None, f"anchor {anchor.number} {what}")]
+    moved = rotated.all_of(conn)
+    named = [tape for tape in _body.decode(anchor.body).tapes if tape[0] not in moved][:MAX_ENDS]
+    checked = (_check_end(conn, SessionId(session_id), seq, digest) for session_id, seq, digest in named)
+    return [problem for problem in checked if problem is not None]
+
+
+def _check_end(conn: Connection, session_id: SessionId, seq: int, digest: str) -> Problem | None:
+    row = conn.fetch_one(
+        "SELECT h.tape_seq, h.hash, a.hash, e.hash FROM heads h"
+        " LEFT JOIN tape a ON a.session_id = h.session_id AND a.tape_seq = :seq"
+        " LEFT JOIN tape e ON e.session_id = h.session_id AND e.tape_seq = h.tape_seq"
+        " WHERE h.session_id = :session_id",
+        {"session_id": session_id, "seq": seq},
+    )
+    if row is None:
+        return Problem(session_id, 1, "an anchor names this session, but its tape is gone")
+    end, head, anchored, last = row
+    if end < seq:
+        return Problem(session_id, end, "the tape was cut off here: an anchor knew further entries")
+    if anchored is None:
+        return Problem(session_id, seq, "an entry is missing here")
+    if anchored != digest:
+        return Problem(session_id, seq, "the chain was rewritten: an anchor knew another entry here")
+    if last != head:
+        return Problem(session_id, end, "the head does not fit the last entry")
+    return None
 
 
 Chained = tuple[Entry, str, str]

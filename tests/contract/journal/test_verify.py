@@ -318,3 +318,43 @@ async def test_an_anchor_or_a_fact_that_is_no_text_is_named(
 
     assert not found.ok
     assert all(problem.session_id is None for problem in found.problems)
+
+
+# -- what is checked at each start
+
+
+@pytest.mark.usefixtures("journal")
+def test_the_ends_of_a_journal_that_holds_are_fine(database: Database, place: Home, signer: KeySigner) -> None:
+    assert ends(database, place, signer) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("DELETE FROM tape WHERE tape_seq = 2", Problem(a_session_id(), 2, "an entry is missing here")),
+        ("DELETE FROM tape WHERE tape_seq = 3", Problem(a_session_id(), 3, "the head does not fit the last entry")),
+        ("DELETE FROM heads", Problem(a_session_id(), 1, "an anchor names this session, but its tape is gone")),
+        (
+            "UPDATE heads SET tape_seq = 1",
+            Problem(a_session_id(), 1, "the tape was cut off here: an anchor knew further entries"),
+        ),
+        (
+            "UPDATE tape SET hash = 'f' WHERE tape_seq = 2",
+            Problem(a_session_id(), 2, "the chain was rewritten: an anchor knew another entry here"),
+        ),
+        ("UPDATE anchors SET body = body || ' '", Problem(None, None, "anchor 1 was altered")),
+        ("UPDATE anchors SET signature = 'f:f'", Problem(None, None, "anchor 1 is not signed by this journal's key")),
+    ],
+)
+@pytest.mark.usefixtures("journal")
+def test_what_is_wrong_with_the_ends_is_named(
+    database: Database, place: Home, signer: KeySigner, change: str, problem: Problem
+) -> None:
+    database.change(change)
+
+    assert ends(database, place, signer) == [problem]
+
+
+def ends(database: Database, place: Home, signer: KeySigner) -> list[Problem]:
+    with verify.opened(place, settings_of(database)) as conn:
+        return verify.check_ends(conn, key=signer.public_key)

@@ -38,11 +38,13 @@ def build(
     auth: Auth,
     hosts: Hosts,
     ready: Callable[[], str | None],
+    warning: Callable[[], str | None] = lambda: None,
     stopped: Callable[[], Stop | None] = lambda: None,
 ) -> ASGIApp:
     """Put the application together.
 
-    `ready` gives the code of what is wrong, `stopped` what stops everything; either gives None if nothing does.
+    `ready` gives the code of what is wrong, `warning` that of what is wrong but keeps nobody from working, `stopped`
+    what stops everything; each gives None if nothing does.
     """
 
     # Anyone may ask these two. Everything else about the daemon is for those with a token.
@@ -51,7 +53,7 @@ def build(
 
     async def readyz(request: Request) -> Response:
         if (code := ready()) is None:
-            return reply({"status": "ready"})
+            return reply({"status": "ready"} | ({"warning": code} if (code := warning()) is not None else {}))
         return reply({"status": "not_ready", "code": code}, status=503)
 
     async def openapi(request: Request) -> Response:
