@@ -92,6 +92,7 @@ class Link:
     def surely(self, attempt: Callable[[], T]) -> T:
         """Try as often as it takes while the daemon is killed and started."""
         deadline = monotonic() + PATIENCE_SECONDS
+        last: Exception | None = None
         while True:
             began = monotonic()
             if self.over.is_set():
@@ -99,18 +100,20 @@ class Link:
             try:
                 if self.daemon.alive and self.daemon.home.daemon.exists():
                     return attempt()
-            except (httpx.TransportError, OSError, ValueError):
-                pass  # it is away, or its file is just being replaced
+            except (httpx.TransportError, OSError, ValueError) as error:
+                last = error  # it is away, or its file is just being replaced
             except Refused as error:
+                last = error
                 if error.status not in (429, 503):
                     raise
             except grpc.RpcError as error:
+                last = error
                 if error.code() not in _RETRIED:
                     raise
             if monotonic() - began > 1.0:
                 deadline = monotonic() + PATIENCE_SECONDS  # a stream that lasted a while, and then broke
             if monotonic() > deadline:
-                raise TimeoutError(f"no answer within {PATIENCE_SECONDS:g} s")
+                raise TimeoutError(f"no answer within {PATIENCE_SECONDS:g} s; the last error: {last!r}")
             sleep(PAUSE)
 
     # -- gRPC

@@ -145,11 +145,11 @@ class Episode:
             case "alone":
                 self.kill("work")
             case "tree":
-                below = self._below()
+                self.daemon.signal(signal.SIGSTOP)
+                self._end_below()
                 self.kill("work")
-                self._end(below)
             case "children first":
-                self._end(self._below())
+                self._end_below()
                 sleep(self.chance.uniform(0.0, 0.05))
                 self.kill("work")
             case "frozen":
@@ -245,11 +245,19 @@ class Episode:
             found |= {child for child, parent in parents.items() if parent in found}
         return sorted(found - {self.daemon.pid})
 
-    def _end(self, pids: list[int]) -> None:
-        self.chance.shuffle(pids)
+    def _end_below(self) -> None:
+        """Kill all that the daemon started, as the kernel kills a control group: none has a child meanwhile."""
+        found: list[int] = []
+        while (now := self._below()) != found:
+            found = now
+            self._signal(found, signal.SIGSTOP)
+        self.chance.shuffle(found)
+        self._signal(found, signal.SIGKILL)
+
+    def _signal(self, pids: list[int], number: signal.Signals) -> None:
         for pid in pids:
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, number)
 
     def _look(self) -> None:
         """Check what can be checked quickly: the tapes verify, and acknowledged messages are there."""
