@@ -59,6 +59,9 @@ class Still:
         self.writing = 0
         """How many programs could have changed the workspace."""
 
+    async def check_ready(self, job: Job) -> None:
+        pass
+
     async def run(self, job: Job) -> Outcome:
         self.writing += not job.read_only
         return Outcome(self.tier, 0, Output(b"ok\n"), Output(), timedelta(0))

@@ -18,10 +18,14 @@ from palyra.core.mcp import ServerState
 from palyra.core.run import RunStatus
 from palyra.core.tool import Risk, Verdict
 from palyra.providers.scripted import Call, Rule, Script, Text, When
+from palyra.sandbox.base import Tier
+from palyra.sandbox.places import Private
+from palyra.sandbox.process import ProcessSandbox
 from palyra.tools.catalog import BUILTIN
 from palyra.tools.mcp.servers import Servers
 from palyra.tools.toolbox import Toolbox
 from tests.contract.mcp.conftest import SUPPORT, Keeping, keeping, notebook
+from tests.contract.sandbox.conftest import require
 from tests.integration.cast import on_sqlite
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
@@ -85,10 +89,12 @@ class Scene:
 @asynccontextmanager
 async def obeying(begin: Begin, folder: Path, *turns: tuple[Call, ...]) -> AsyncIterator[Scene]:
     """A scene whose model makes these calls, turn by turn; nothing of the server is accepted yet."""
+    await asyncio.to_thread(require, Tier.STRICT)
     servers: list[Servers] = []
     world = await begin(
         Script(rules=(Rule(when=When(tools=True), turns=(*turns, ENDED)),), default=ENDED),
         toolbox=Toolbox(lambda: servers[0].tools() if servers else ()),
+        sandbox=ProcessSandbox(Tier.STRICT, private=Private()),
     )
     world.inbox = True
     heard = folder / "heard"
@@ -143,7 +149,7 @@ async def test_what_nobody_has_accepted_is_neither_said_to_the_model_nor_called(
 async def test_orders_in_a_result_are_obeyed_by_nobody_but_the_model(begin: Begin, tmp_path: Path) -> None:
     obeyed = (
         Call(tool="files.write", arguments={"path": ".bashrc", "text": "evil\n"}),
-        Call(tool="shell.run", arguments={"command": "cat ~/.ssh/id_rsa"}),
+        Call(tool="shell.run", arguments={"command": "cat ~/.ssh/id_rsa", "access": "write"}),
         Call(tool="mcp.s.upload", arguments={"text": "the key"}),
     )
     async with obeying(begin, tmp_path, (UPLOAD,), *((call,) for call in obeyed)) as scene:

@@ -397,6 +397,9 @@ class Prints:
     enforces_read = True
     bounds = Bounds()
 
+    async def check_ready(self, job: Job) -> None:
+        pass
+
     async def run(self, job: Job) -> Outcome:
         return Outcome(self.tier, 0, Output(b"done\n"), Output(), timedelta(0))
 

@@ -37,6 +37,9 @@ class Shell:
         self.enforces_read = tier is not Tier.OFF
         self.reached, self.release = asyncio.Event(), asyncio.Event()
 
+    async def check_ready(self, job: Job) -> None:
+        pass
+
     async def run(self, job: Job) -> Outcome:
         process = await asyncio.create_subprocess_exec(*job.argv, cwd=job.folder, stdout=PIPE, stderr=PIPE)
         out, err = await process.communicate()

@@ -113,6 +113,9 @@ class Judge:
             if with_channel.verdict is not Verdict.DENY:
                 has_channel = await self._channels.wait_for(state.principal, state.session_id)
                 judgement, nobody_came = with_channel if has_channel else judgement, not has_channel
+        # What is allowed is tried at once and says so itself.
+        if judgement.verdict is Verdict.ASK and (unready := await _unready(tool, context, arguments)):
+            return BadCall(await seals.shown(unready.detail), rule=unready.code)
         manifest_hash = manifest.digest if manifest is not None else None
         return Judged(effect, judgement, origin, has_channel, manifest_hash, nobody_came)
 
@@ -143,6 +146,16 @@ class Judge:
         )
         # Off the event loop: the first judgement loads the engine.
         return await asyncio.to_thread(self._gate().judge, question, grants)
+
+
+async def _unready(tool: Tool, context: ToolContext, arguments: msgspec.Struct) -> PalyraError | None:
+    """Return what keeps a call from being carried out now, if anything does."""
+    try:
+        if tool.ready is not None:
+            await tool.ready(context, arguments)
+    except PalyraError as error:
+        return error
+    return None
 
 
 def origins(entries: Iterable[Entry], calls: Iterable[CallId]) -> dict[CallId, tuple[str, ...]]:

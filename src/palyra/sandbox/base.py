@@ -152,6 +152,10 @@ class Sandbox(Protocol):
         """How much a program may take, unless the caller has reasons for something else."""
         ...
 
+    async def check_ready(self, job: Job) -> None:
+        """Raise what would keep `run` from starting the program, as far as that is known without starting it."""
+        ...
+
     async def run(self, job: Job) -> Outcome:
         """Run a program to its end, and leave none of its processes behind, also when cancelled.
 
@@ -166,6 +170,10 @@ class Nowhere:
     tier = Tier.STRICT
     enforces_read = False
     bounds = Bounds()
+
+    async def check_ready(self, job: Job) -> None:
+        """Refuse."""
+        raise NoSandbox
 
     async def run(self, job: Job) -> Outcome:
         """Refuse."""

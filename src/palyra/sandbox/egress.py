@@ -159,6 +159,18 @@ class Egress:
         self._reach = reach or Reach()
         self._tls: ssl.SSLContext | None = None
 
+    def check(self, request: Request) -> None:
+        """Raise what would keep a request from being sent, as far as it is known without asking a name server.
+
+        A name server would learn of the host, and the name may hold what nobody has allowed to be sent.
+        """
+        target = parse(request.url)
+        if _checked(request.credentials) and target.scheme != "https":
+            raise CredentialsRefused
+        _checked(request.headers)
+        with suppress(ValueError):
+            self._require_allowed(target, [str(address.read(target.host))])
+
     async def pin(self, target: Target, *, allowed: frozenset[str] | None = None) -> Pinned:
         """Resolve a target and judge every address of it; `allowed` are the hosts that may be reached, None for all."""
         if allowed is not None and target.host not in allowed:
@@ -168,6 +180,10 @@ class Egress:
             found = [str(address.read(target.host))]
         except ValueError:
             found = await self._look_up(target)
+        self._require_allowed(target, found)
+        return Pinned(target, tuple(found[:MOST_ADDRESSES]))
+
+    def _require_allowed(self, target: Target, found: list[str]) -> None:
         for text in found:
             try:
                 fault = self._judge(address.read(text), target.port)
@@ -175,14 +191,11 @@ class Egress:
                 fault = "no address at all"
             if fault:
                 raise AddressRefused(f"{target.host} leads to {text}, which is {fault}. No tool may reach it.")
-        return Pinned(target, tuple(found[:MOST_ADDRESSES]))
 
     async def send(self, request: Request, *, allowed: frozenset[str] | None = None) -> Answer:
         """Send a request and follow redirects within its origin."""
-        target, credentials = parse(request.url), _checked(request.credentials)
-        if credentials and target.scheme != "https":
-            raise CredentialsRefused
-        headers = _with(_checked(request.headers), credentials)
+        self.check(request)
+        target, headers = parse(request.url), _with(request.headers, request.credentials)
         method, body = request.method, request.body
         try:
             async with asyncio.timeout(self._reach.seconds):

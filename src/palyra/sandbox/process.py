@@ -11,7 +11,7 @@ import signal
 import time
 from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -33,12 +33,14 @@ from palyra.sandbox.base import (
 from palyra.sandbox.capture import Capture
 from palyra.sandbox.launch import Launch, prepare
 from palyra.sandbox.places import Private
-from palyra.sandbox.tiers import lack, set_up_failed
+from palyra.sandbox.tiers import Lack, lack, set_up_failed
 from palyra.settings import SandboxSettings
 
 BLOCK_BYTES = 64 * 1024
 MOST_ARGUMENT_BYTES = 96 * 1024
 BOUNDS = Bounds()
+TRIAL = ("/bin/sh", "-c", ":")
+"""A program that does nothing."""
 REPLACED = ("Race condition binding dirfd", "Can't find source path")
 """What bubblewrap says if it has mounted another folder than the one that was opened, or if that is gone."""
 
@@ -67,6 +69,7 @@ class ProcessSandbox:
         self._base = base
         self.bounds = bounds
         self._private = private
+        self._has_worked = False
 
     @property
     def enforces_read(self) -> bool:
@@ -76,6 +79,18 @@ class ProcessSandbox:
         filter on system calls it could talk to sockets that lie in the workspace.
         """
         return self.tier is Tier.STRICT and seccomp.build(Tier.STRICT) is not None and lack(Tier.STRICT) is None
+
+    async def check_ready(self, job: Job) -> None:
+        """Raise what would keep `run` from starting the program.
+
+        Whether the kernel lets the sandbox be set up shows only when it is: as long as no program has run, one that
+        does nothing is.
+        """
+        _check(job)
+        if self._has_worked:
+            await wait_out(lambda: asyncio.to_thread(self._try_to_prepare, job), what="a program")
+        else:
+            await self.run(replace(job, argv=TRIAL, read_only=True))
 
     async def run(self, job: Job) -> Outcome:
         """Run a program to its end, and leave none of its processes behind, also when cancelled."""
@@ -95,16 +110,24 @@ class ProcessSandbox:
 
     async def _carry(self, job: Job, stop: asyncio.Event) -> Outcome:
         _check(job)
-        launch = await wait_out(lambda: asyncio.to_thread(self._prepare, job), what="a program")
+        launch = await wait_out(lambda: asyncio.to_thread(self._prepare, job, self._base), what="a program")
         try:
-            return await self._start(job, launch, stop)
+            outcome = await self._start(job, launch, stop)
+        except (SandboxFailed, TierUnavailable):
+            self._has_worked = False
+            raise
         finally:
             await asyncio.to_thread(launch.tidy_up)
+        self._has_worked = True
+        return outcome
 
-    def _prepare(self, job: Job) -> Launch:
+    def _prepare(self, job: Job, base: Path | None = None) -> Launch:
         if missing := lack(self.tier):
-            raise TierUnavailable(f"The {self.tier} sandbox is not to be had: {missing.reason}. {missing.remedy}")
-        return prepare(self.tier, job, self._private, base=self._base)
+            raise _unavailable(self.tier, missing)
+        return prepare(self.tier, job, self._private, base=base)
+
+    def _try_to_prepare(self, job: Job) -> None:
+        self._prepare(job).tidy_up()
 
     async def _start(self, job: Job, launch: Launch, stop: asyncio.Event) -> Outcome:
         began = time.monotonic()
@@ -168,7 +191,7 @@ class ProcessSandbox:
             if any(words in said for words in REPLACED):
                 raise RootRefused("A folder of the workspace was replaced while it was mounted, so nothing was run.")
             missing = set_up_failed(self.tier, " ".join(said.split())[:300].removeprefix("bwrap: "))
-            raise TierUnavailable(f"The {self.tier} sandbox is not to be had: {missing.reason}. {missing.remedy}")
+            raise _unavailable(self.tier, missing)
         raise SandboxFailed(f"The supervisor ended without a word (exit code {process.returncode}).")
 
 
@@ -192,6 +215,10 @@ class _Running:
         assert self.process.stdin is not None
         # The supervisor kills what it watches over. It is never killed itself: nobody else would find all of it.
         self.process.stdin.close()
+
+
+def _unavailable(tier: Tier, missing: Lack) -> TierUnavailable:
+    return TierUnavailable(f"The {tier} sandbox does not work here: {missing.reason}. {missing.remedy}")
 
 
 async def _drain(stream: asyncio.StreamReader | None, capture: Capture) -> None:

@@ -139,6 +139,10 @@ class ModuleOutcome:
 class ModuleRunner(Protocol):
     """Runs modules."""
 
+    async def check_ready(self, job: ModuleJob) -> None:
+        """Raise what would keep `run` from starting the module, as far as that is known without compiling it."""
+        ...
+
     async def run(self, job: ModuleJob) -> ModuleOutcome:
         """Run a module to its end, and leave nothing of it behind, also when cancelled."""
         ...
@@ -175,6 +179,12 @@ class Modules:
         """Run a module to its end, and leave nothing of it behind, also when cancelled."""
         _check(job)
         return await self._order(job, run=True)
+
+    async def check_ready(self, job: ModuleJob) -> None:
+        """Raise what would keep `run` from starting the module, as far as that is known without compiling it."""
+        _check(job)
+        await asyncio.to_thread(_packages)
+        await asyncio.to_thread(_check_folders, job)
 
     async def check(self, module: bytes) -> None:
         """Raise `ModuleInvalid` if a module can not be run; it is compiled, and not run."""
@@ -368,6 +378,12 @@ def _check(job: ModuleJob) -> None:
         raise ModuleTooLarge(f"The module has {len(job.module)} bytes; {MAX_MODULE_BYTES} are the most.")
     if len(job.input) > MAX_INPUT_BYTES:
         raise ModuleTooLarge(f"The input has {len(job.input)} bytes; {MAX_INPUT_BYTES} are the most.")
+
+
+def _check_folders(job: ModuleJob) -> None:
+    for folder in job.folders:
+        if not folder.path.is_dir():
+            raise FolderRefused(f"The module was not run: {folder.path} is not there. Make this folder.")
 
 
 def _digest(module: bytes) -> str:

@@ -117,10 +117,26 @@ def look(workspace: Workspace, path: str) -> Found:
         )
 
 
-def carry_out(workspace: Workspace, changes: Sequence[Change]) -> None:
-    """Make all changes or none of them."""
+def check_possible(changes: Sequence[Change]) -> None:
+    """Raise what would keep `carry_out` from making the changes, as far as it can be seen."""
     if len(changes) > MAX_CHANGES:
         raise PathMalformed(f"More than {MAX_CHANGES} files are changed at once. Change fewer.")
+    if any(change.after is not None and len(change.after) > MAX_KEPT_BYTES for change in changes):
+        raise FileTooLarge
+    for change in changes:
+        folder = os.path.dirname(change.found.path)
+        while not os.path.isdir(folder):
+            folder = os.path.dirname(folder)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PathUnwritable(
+                f"{change.found.path} may not be written: the permissions of {folder} forbid it, or its file system is"
+                " read-only. Change that, or use another path."
+            )
+
+
+def carry_out(workspace: Workspace, changes: Sequence[Change]) -> None:
+    """Make all changes or none of them."""
+    check_possible(changes)
     with ExitStack() as stack:
         prepared = [stack.enter_context(_prepared(workspace, change)) for change in changes]
         # Between the last look at a file and its new name nobody else of this process changes one.
@@ -339,8 +355,6 @@ def _open_unnamed(folder: int, mode: int) -> int | None:
 @contextmanager
 def _prepared(workspace: Workspace, change: Change) -> Iterator[_Prepared]:
     path = change.found.path
-    if change.after is not None and len(change.after) > MAX_KEPT_BYTES:
-        raise FileTooLarge
     made = _folders_to_make(workspace, path) if change.after is not None else []
     try:
         with workspace.reach(path, absent=True, make=change.after is not None) as at:

@@ -83,6 +83,8 @@ Result = str | Delegation | Found
 
 Preview = Callable[[ToolContext, Any], Awaitable[Effect]]
 """Takes the context and an instance of the tool's arguments. It may read, and changes nothing."""
+Ready = Callable[[ToolContext, Any], Awaitable[object]]
+"""Takes the same, and raises what would keep the call from being carried out now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,8 @@ class Tool:
     """How long a call may take; None for what the run allows."""
     preview: Preview | None = None
     """Works out what a call would do, without doing it; None for a tool whose risk never depends on its arguments."""
+    ready: Ready | None = None
+    """Looks before anybody is asked whether a call can be carried out: a yes to one that cannot be is of no use."""
     label: str = labels.TOOL
     """Where its results come from."""
     described_by: str = labels.OWNER
@@ -129,6 +133,7 @@ def tool(
     read_only: bool = False,
     timeout_ms: int | None = None,
     preview: Preview | None = None,
+    ready: Ready | None = None,
     label: str = labels.TOOL,
     runtime: Runtime = Runtime.INTERNAL,
     markers: Markers = Markers.REFUSED,
@@ -161,6 +166,7 @@ def tool(
             run=run,
             timeout_ms=timeout_ms,
             preview=preview,
+            ready=ready,
             label=label,
             runtime=runtime,
             markers=markers,

@@ -20,7 +20,7 @@ from palyra.core.tool import Risk
 from palyra.journal.blobs import digest_of
 from palyra.policy.risk import highest, of_path
 from palyra.sandbox.workspace import Workspace
-from palyra.sandbox.writing import Change, Found, carry_out, look
+from palyra.sandbox.writing import Change, Found, carry_out, check_possible, look
 from palyra.tools.base import OutcomeUnknown, ToolContext
 from palyra.tools.diff import counted, unified
 from palyra.tools.keeping import Earlier
@@ -52,6 +52,7 @@ async def apply(context: ToolContext, changes: Sequence[Change]) -> None:
 
 async def effect_of(context: ToolContext, verb: str, changes: Sequence[Change]) -> Effect:
     """Return what the changes do: the diff against what is there now, with markers for the secrets in it."""
+    await asyncio.to_thread(check_possible, changes)
     effect = await asyncio.to_thread(_effect, verb, changes)
     found = [change.found for change in changes]
     contents = {one.path: text_of(one.content.data) for one in found if one.content is not None}

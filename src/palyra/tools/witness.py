@@ -111,6 +111,10 @@ class WatchedSandbox:
         """The bounds of the sandbox itself."""
         return self._sandbox.bounds
 
+    async def check_ready(self, job: Job) -> None:
+        """Raise what would keep the sandbox from starting a program. Nothing is run that could be noted."""
+        await self._sandbox.check_ready(job)
+
     async def run(self, job: Job) -> Outcome:
         """Run a program, and note how it was held and how it ended."""
         reads = await asyncio.to_thread(lambda: [root.real_path() for root in job.roots])
@@ -140,6 +144,10 @@ class WatchedModules:
     def __init__(self, modules: ModuleRunner, witness: Witness) -> None:
         self._modules = modules
         self._witness = witness
+
+    async def check_ready(self, job: ModuleJob) -> None:
+        """Raise what would keep a module from being started."""
+        await self._modules.check_ready(job)
 
     async def run(self, job: ModuleJob) -> ModuleOutcome:
         """Run a module, and note how it was held and how it ended."""

@@ -189,6 +189,9 @@ class Weaker:
         self.tier = tier
         self.asked: list[Job] = []
 
+    async def check_ready(self, job: Job) -> None:
+        pass
+
     async def run(self, job: Job) -> Outcome:
         self.asked.append(job)
         raise NoSandbox

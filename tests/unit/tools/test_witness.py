@@ -32,6 +32,9 @@ class Cell:
         self._hangs = hangs
         self.began = asyncio.Event()
 
+    async def check_ready(self, job: Job) -> None:
+        pass
+
     async def run(self, job: Job) -> Outcome:
         self.began.set()
         if self._hangs:

@@ -58,11 +58,23 @@ async def _preview(context: ToolContext, given: Any) -> Effect:
     )
 
 
+async def _ready(context: ToolContext, given: Any) -> None:
+    await asyncio.to_thread(context.egress.check, Request(given.url, given.method, given.headers))
+
+
 FETCHES = Pool("fetch", 8)
 """Each holds a connection, and one whose name server does not answer holds a thread."""
 
 
-@tool(name=NAME, risk=Risk.MEDIUM, timeout_ms=SECONDS * 1000, preview=_preview, label=labels.WEB, pool=FETCHES)
+@tool(
+    name=NAME,
+    risk=Risk.MEDIUM,
+    timeout_ms=SECONDS * 1000,
+    preview=_preview,
+    ready=_ready,
+    label=labels.WEB,
+    pool=FETCHES,
+)
 async def fetch(
     context: ToolContext,
     *,

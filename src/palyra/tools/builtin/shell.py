@@ -8,10 +8,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta
 
 from palyra.core.display import escape_line, escape_start, quote
 from palyra.core.effect import Effect, class_of_command
+from palyra.core.errors import Unavailable
 from palyra.core.tool import Access, Risk, Runtime
 from palyra.policy.risk import highest, of_command
 from palyra.sandbox.base import Job, Outcome, Output, Sandbox, Tier
@@ -46,6 +48,10 @@ _WANTED_TO_WRITE = re.compile(rb"read-?only (file ?system|database)|EROFS", re.I
 """How programs say that a file cannot be changed."""
 
 
+class ShellMissing(Unavailable):
+    """There is no shell on this machine: neither /bin/bash nor /bin/sh can be run. Install one of them."""
+
+
 async def _preview(context: ToolContext, given: Any) -> Effect:
     folder = await asyncio.to_thread(_folder, context.workspace, given.folder)
     tier = context.sandbox.tier
@@ -64,6 +70,10 @@ async def _preview(context: ToolContext, given: Any) -> Effect:
     )
 
 
+async def _ready(context: ToolContext, given: Any) -> None:
+    await context.sandbox.check_ready(await _job(context, **msgspec.structs.asdict(given)))
+
+
 PROGRAMS = Pool("shell", 16)
 """Each may take the memory and the processes that the sandbox allows."""
 
@@ -73,6 +83,7 @@ PROGRAMS = Pool("shell", 16)
     risk=Risk.MEDIUM,
     timeout_ms=(MOST_SECONDS + 30) * 1000,
     preview=_preview,
+    ready=_ready,
     runtime=Runtime.SHELL,
     pool=PROGRAMS,
 )
@@ -85,16 +96,7 @@ async def run(
     seconds: Annotated[int, Meta(ge=1, le=MOST_SECONDS)] = USUAL_SECONDS,
 ) -> str:
     """Run a shell command, offline. read writes to /tmp only; write changes files."""
-    at = await asyncio.to_thread(_folder, context.workspace, folder)
-    shell = await asyncio.to_thread(_shell)
-    job = Job(
-        argv=(shell, "-c", command),
-        roots=context.workspace.roots,
-        folder=at,
-        read_only=access == "read",
-        bounds=replace(context.sandbox.bounds, wall=timedelta(seconds=seconds)),
-        environment=READ_ENVIRONMENT if access == "read" else {},
-    )
+    job = await _job(context, command=command, access=access, folder=folder, seconds=seconds)
     return _told(await context.sandbox.run(job), read_only=job.read_only)
 
 
@@ -115,8 +117,23 @@ def _folder(workspace: Workspace, folder: str) -> Path:
         return Path(reached.path)
 
 
+async def _job(context: ToolContext, *, command: str, access: str, folder: str, seconds: int) -> Job:
+    shell = await asyncio.to_thread(_shell)
+    return Job(
+        argv=(shell, "-c", command),
+        roots=context.workspace.roots,
+        folder=await asyncio.to_thread(_folder, context.workspace, folder),
+        read_only=access == "read",
+        bounds=replace(context.sandbox.bounds, wall=timedelta(seconds=seconds)),
+        environment=READ_ENVIRONMENT if access == "read" else {},
+    )
+
+
 def _shell() -> str:
-    return next((shell for shell in SHELLS if os.access(shell, os.X_OK)), SHELLS[-1])
+    for shell in SHELLS:
+        if os.access(shell, os.X_OK):
+            return shell
+    raise ShellMissing
 
 
 def _told(outcome: Outcome, *, read_only: bool) -> str:

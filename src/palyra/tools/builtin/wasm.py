@@ -51,12 +51,18 @@ async def _preview(context: ToolContext, given: Any) -> Effect:
     )
 
 
+async def _ready(context: ToolContext, given: Any) -> None:
+    read = await asyncio.to_thread(_module, context.workspace, given.module)
+    await context.modules.check_ready(ModuleJob(module=read.module, input=msgspec.json.encode(given.input)))
+
+
 @tool(
     name="wasm.run",
     risk=Risk.MEDIUM,
     repeatable=True,
     timeout_ms=round((MOST_SECONDS + COMPILE_SECONDS + 10) * 1000),
     preview=_preview,
+    ready=_ready,
     runtime=Runtime.WASM,
     pool=MODULES,
 )

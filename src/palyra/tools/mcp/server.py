@@ -171,20 +171,25 @@ class Server:
 
     async def call(self, tool: McpTool, arguments: JsonObject, witness: Witness) -> str:
         """Call a tool that was accepted, if it is still what it was then; the witness sees how its program is held."""
-        connection = await self._connected()
         if self._around.clock.monotonic() - self._listed_at > FRESH_SECONDS:
             await self.look_again()
+        connection = await self.check_ready(tool)
+        if self.settings.command is not None:
+            bounds = self._around.bounds
+            limits = {"memory_bytes": bounds.memory_bytes, "processes": bounds.processes}
+            witness.note(Ran(tier=COVERED if self._is_covered else Tier.OFF.value, limits=limits))
+        return await connection.call(tool.tool, arguments)
+
+    async def check_ready(self, tool: McpTool) -> Connection:
+        """Return the connection for a call of the tool; raise if the server is down, or the tool is not the same."""
+        connection = await self._connected()
         now = next((one for one in self.tools if one.tool == tool.tool), None)
         if now is None or now.state is not ToolState.ACCEPTED or now.digest != tool.digest:
             raise McpToolWithdrawn(
                 f"{tool.name} is not offered any more: the MCP server has changed it, or it was refused."
                 f" The owner sees how with `palyra mcp show {self.name}`."
             )
-        if self.settings.command is not None:
-            bounds = self._around.bounds
-            limits = {"memory_bytes": bounds.memory_bytes, "processes": bounds.processes}
-            witness.note(Ran(tier=COVERED if self._is_covered else Tier.OFF.value, limits=limits))
-        return await connection.call(tool.tool, arguments)
+        return connection
 
     async def look_again(self) -> None:
         """Ask the server what its tools are now."""

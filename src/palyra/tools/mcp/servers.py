@@ -56,7 +56,7 @@ class Servers:
         """Return the tools that were accepted and are what they were then."""
         if self._tools is None:
             self._tools = tuple(
-                make(tool, server.settings, owner=self._owner, call=server.call)
+                make(tool, server.settings, owner=self._owner, check_ready=server.check_ready, call=server.call)
                 for server in self._servers.values()
                 if server.settings.enabled
                 for tool in server.tools

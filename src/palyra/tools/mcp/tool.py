@@ -25,6 +25,8 @@ SUMMARY_CHARS = 120
 CALLS_AT_ONCE = 8
 """Calls of one principal to a server: those that hang must not use up its connections."""
 
+CheckReady = Callable[[McpTool], Awaitable[object]]
+"""Raises what would keep a call from being made now."""
 Call = Callable[[McpTool, JsonObject, Witness], Awaitable[str]]
 
 
@@ -32,7 +34,7 @@ class McpNotYours(Denied):
     """This MCP server is the owner's: `principals` of its settings says who else may use it."""
 
 
-def make(tool: McpTool, server: McpServer, *, owner: PrincipalId, call: Call) -> Tool:
+def make(tool: McpTool, server: McpServer, *, owner: PrincipalId, check_ready: CheckReady, call: Call) -> Tool:
     """Return what agents are offered of a tool that was accepted."""
     spec = ToolSpec(name=tool.name, description=tool.description, parameters=tool.parameters, risk=tool.risk)
 
@@ -53,6 +55,9 @@ def make(tool: McpTool, server: McpServer, *, owner: PrincipalId, call: Call) ->
             detail=_detail(tool, server, given.values),
         )
 
+    async def ready(context: ToolContext, given: Any) -> None:
+        await check_ready(tool)
+
     async def run(context: ToolContext, given: msgspec.Struct) -> str:
         check(context)
         assert isinstance(given, Given)
@@ -69,6 +74,7 @@ def make(tool: McpTool, server: McpServer, *, owner: PrincipalId, call: Call) ->
         run=run,
         timeout_ms=server.timeout_seconds * 1000,
         preview=preview,
+        ready=ready,
         label=labels.WEB,
         # The owner has accepted what another person wrote, and it cannot change since: that makes it no owner's word.
         described_by=labels.OTHER,

@@ -21,7 +21,7 @@ from palyra.core.tool import Access, JsonObject, Runtime, ToolSpec
 from palyra.sandbox import installation
 from palyra.sandbox.places import links_on_the_way
 from palyra.sandbox.wasm import COMPILE_SECONDS, GivenFolder, ModuleJob, ModuleOutcome
-from palyra.tools.base import Tool, ToolContext
+from palyra.tools.base import Ready, Tool, ToolContext
 from palyra.tools.plugins.installed import Plugin
 from palyra.tools.plugins.manifest import WORKSPACE, PluginTool
 from palyra.tools.schema import Given, Schema
@@ -67,6 +67,7 @@ def _tool(plugin: Plugin, entry: PluginTool) -> Tool:
         run=_run(plugin, entry),
         timeout_ms=round((plugin.manifest.limits.seconds + COMPILE_SECONDS + 10) * 1000),
         preview=_preview(plugin, entry, spec),
+        ready=_ready(plugin, entry),
         described_by=labels.TOOL,
         runtime=Runtime.WASM,
         pool=MODULES,
@@ -77,16 +78,7 @@ def _tool(plugin: Plugin, entry: PluginTool) -> Tool:
 def _run(plugin: Plugin, entry: PluginTool) -> Callable[[ToolContext, msgspec.Struct], Awaitable[str]]:
     async def run(context: ToolContext, given: msgspec.Struct) -> str:
         assert isinstance(given, Given)
-        folders = await asyncio.to_thread(_folders, plugin, entry, context)
-        # Read and compared with its pin for each call: what is run is what was installed.
-        module = await asyncio.to_thread(plugin.module)
-        job = ModuleJob(
-            module=module,
-            input=msgspec.json.encode(_placed(entry, given.values, folders)),
-            argv=(plugin.manifest.name, entry.name),
-            folders=folders,
-            bounds=plugin.manifest.limits.bounds,
-        )
+        job = await asyncio.to_thread(_job, plugin, entry, context, given)
         outcome = await context.modules.run(job)
         return _told(plugin.manifest.full_name(entry), outcome)
 
@@ -110,6 +102,26 @@ def _preview(
         )
 
     return preview
+
+
+def _ready(plugin: Plugin, entry: PluginTool) -> Ready:
+    async def ready(context: ToolContext, given: msgspec.Struct) -> None:
+        assert isinstance(given, Given)
+        await context.modules.check_ready(await asyncio.to_thread(_job, plugin, entry, context, given))
+
+    return ready
+
+
+def _job(plugin: Plugin, entry: PluginTool, context: ToolContext, given: Given) -> ModuleJob:
+    folders = _folders(plugin, entry, context)
+    return ModuleJob(
+        # Read and compared with its pin for each call: what is run is what was installed.
+        module=plugin.module(),
+        input=msgspec.json.encode(_placed(entry, given.values, folders)),
+        argv=(plugin.manifest.name, entry.name),
+        folders=folders,
+        bounds=plugin.manifest.limits.bounds,
+    )
 
 
 def _kind(plugin: Plugin, entry: PluginTool, values: JsonObject, folders: tuple[GivenFolder, ...]) -> str:

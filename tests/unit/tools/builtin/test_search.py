@@ -140,6 +140,9 @@ class Endless:
     def __init__(self) -> None:
         self.begun = self.ended = 0
 
+    async def check_ready(self, job: Job) -> None:
+        pass
+
     async def run(self, job: Job) -> Ended:
         self.begun += 1
         try:

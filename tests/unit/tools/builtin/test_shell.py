@@ -30,6 +30,9 @@ class Recorder:
         self.jobs: list[Job] = []
         self._ended = ended or Ended(tier, 0, Output(b"fine\n"), Output(), timedelta(seconds=0.25))
 
+    async def check_ready(self, job: Job) -> None:
+        pass
+
     async def run(self, job: Job) -> Ended:
         self.jobs.append(job)
         return self._ended
