@@ -1,13 +1,14 @@
 """Tokens as people use them: made by command, shown at the door, revoked."""
 
 import json
+from collections.abc import Callable
 
 import httpx
 import pytest
 
 from tests.e2e.conftest import NewDaemon
 from tests.support.command import command
-from tests.support.daemon import Daemon
+from tests.support.daemon import Daemon, until
 
 
 @pytest.fixture
@@ -71,3 +72,57 @@ def test_requests_that_come_too_fast_are_refused_with_a_time_to_wait(new_sqlite_
     refused = answers[-1]
     assert (refused.status_code, refused.json()["code"]) == (429, "too_many_requests")
     assert 0 < refused.json()["retry_after"] <= 1
+
+
+def _other_home(daemon: Daemon) -> str:
+    return "palyra_of-another-home"
+
+
+def _revoked(daemon: Daemon) -> str:
+    secret = command(daemon.home.path, "tokens", "create", "old").stdout.strip()
+    tokens = json.loads(command(daemon.home.path, "tokens", "--json").stdout)["tokens"]
+    (token_id,) = [token["token_id"] for token in tokens if token["name"] == "old"]
+    assert command(daemon.home.path, "tokens", "revoke", token_id).returncode == 0
+    return secret
+
+
+def _expired(daemon: Daemon) -> str:
+    secret = command(daemon.home.path, "tokens", "create", "short", "--expires", "1s").stdout.strip()
+    headers = {"authorization": f"Bearer {secret}"}
+    until(lambda: daemon.ask("GET", "/runs", headers=headers).status_code == 401)
+    return secret
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code", "reason"),
+    [
+        (_other_home, "unauthenticated", "this daemon does not know the token"),
+        (_revoked, "unauthenticated", "the token was revoked"),
+        (_expired, "unauthenticated", "the token has expired"),
+        (lambda daemon: "two words", "token_unusable", "does not hold a token"),
+        (lambda daemon: "", "token_unusable", "does not hold a token"),
+    ],
+)
+def test_a_token_that_is_not_valid_is_named_as_what_is_wrong(
+    daemon: Daemon, spoil: Callable[[Daemon], str], code: str, reason: str
+) -> None:
+    home = daemon.home
+    home.token.write_text(spoil(daemon))
+    status = command(home.path, "status")
+    assert status.returncode == 1
+    assert f"process {daemon.pid}, running, but the token of this home is not valid" in status.stdout
+    as_json = json.loads(command(home.path, "status", "--json").stdout)
+    assert (as_json["running"], as_json["error"]) == (True, code)
+    doctor = command(home.path, "doctor").stdout
+    others = command(home.path, "run", "-m", "Hello")
+    assert others.returncode == 1
+    for said in (status.stderr, " ".join(doctor.split()), others.stderr, command(home.path).stdout):
+        told = " ".join(said.split())
+        assert reason in told
+        assert str(home.token) in told
+        assert "palyra restart" in told
+        assert "not running" not in told
+    # What is said to help does.
+    daemon.stop()
+    daemon.start()
+    assert command(home.path, "status").returncode == 0

@@ -22,7 +22,8 @@ from palyra.core.model import Dialect, ModelProvider, split
 from palyra.core.provider import ProviderStanding
 from palyra.core.version import VERSION
 from palyra.gateway.client import ADMIN_ROOT, Client
-from palyra.gateway.target import find_daemon, find_target, is_held
+from palyra.gateway.remote import TokenRejected, TokenUnusable
+from palyra.gateway.target import find_daemon, find_target, is_held, read_token
 from palyra.home import Home, HomeForeign, HomeOpen
 from palyra.journal import migrate, secrets, verify
 from palyra.journal.sealing import KeyPlace
@@ -125,6 +126,11 @@ def check_home(home: Home) -> Iterator[Check]:
     for name, path in private:
         if path.exists():
             yield _check_mode(name, path, wanted=0o600)
+    if home.token.exists():
+        try:
+            read_token(home)
+        except TokenUnusable as error:
+            yield Check("token", FAIL, error.detail)
 
 
 def _check_missing(home: Home) -> Check:
@@ -273,8 +279,10 @@ def check_daemon(invocation: Invocation) -> Check:
         return Check("daemon", OK, "not running", "`palyra up` starts it.")
     try:
         told = invocation.ask_status()
+    except (TokenUnusable, TokenRejected) as error:
+        return Check("daemon", FAIL, f"process {daemon.pid} runs, but the token is not valid", describe(error))
     except PalyraError as error:
-        return Check("daemon", FAIL, f"process {daemon.pid} runs but refuses", describe(error))
+        return Check("daemon", FAIL, f"process {daemon.pid} runs but does not answer as it should", describe(error))
     if told.storage != "ok":
         detail = next((part.detail for part in told.parts if part.name == "journal"), "")
         return Check("daemon", FAIL, f"its journal cannot be written: {told.storage}", detail or "See `palyra logs`.")

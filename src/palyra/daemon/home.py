@@ -15,6 +15,8 @@ from urllib.parse import quote
 from palyra.core.errors import Conflict
 from palyra.core.ids import PrincipalId
 from palyra.core.version import VERSION
+from palyra.gateway.remote import TokenUnusable
+from palyra.gateway.target import read_token
 from palyra.home import Home, foreign
 from palyra.journal.engine import StorageFull, StorageReadOnly
 from palyra.sandbox.forbidden import Forbidden
@@ -88,10 +90,9 @@ def _owners_folder(home: Home, settings: Settings) -> Path:
 
 
 def token(home: Home) -> str:
-    """Return the owner's token, made at the first start for the owner's eyes only."""
-    with suppress(FileNotFoundError):
-        if text := home.token.read_text().strip():
-            return text
+    """Return the owner's token, made at the first start for the owner's eyes only, and anew if it is not a token."""
+    with suppress(TokenUnusable):
+        return read_token(home)
     fresh = "palyra_" + secrets.token_urlsafe(32)
     write_private(home.token, fresh + "\n")
     return fresh

@@ -10,7 +10,7 @@ from palyra.gateway.connections import Slot
 from palyra.gateway.rate import Rate
 from palyra.gateway.status import Unauthenticated
 from palyra.journal import tokens
-from palyra.journal.engine import Engine
+from palyra.journal.engine import Connection, Engine
 from palyra.journal.tokens import Holder, Scope
 from palyra.runs.tokens import ScopeMissing
 
@@ -77,9 +77,7 @@ class Auth:
         now, digest = self._clock.monotonic(), tokens.digest(secret)
         until, holder = self._known.get(digest, (0.0, None))
         if holder is None or until <= now:
-            holder = await self._engine.read(lambda conn: tokens.principal_of(conn, digest))
-            if holder is None:
-                raise Unauthenticated
+            holder = await self._engine.read(lambda conn: _known_by(conn, digest))
             if len(self._known) >= MOST_REMEMBERED:
                 self._known.clear()
             self._known[digest] = (now + REMEMBERED_SECONDS, holder)
@@ -90,3 +88,12 @@ class Auth:
     def forget(self) -> None:
         """Look every token up anew: one was revoked."""
         self._known.clear()
+
+
+def _known_by(conn: Connection, digest: str) -> Holder:
+    holder = tokens.principal_of(conn, digest)
+    if holder is not None:
+        return holder
+    if tokens.is_revoked(conn, digest):
+        raise Unauthenticated("The token was revoked. Have a new one made with `palyra tokens create`.")
+    raise Unauthenticated("This daemon does not know the token. Use one that it made: `palyra tokens create`.")

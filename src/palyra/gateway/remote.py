@@ -4,11 +4,12 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from palyra.core.errors import Broken, PalyraError, Unavailable
+from palyra.core.errors import Broken, Denied, PalyraError, Unavailable
 
 PATIENCE_SECONDS = 30.0
 """How long a daemon that went away is waited for: a restart takes a few seconds."""
 PAUSE_SECONDS = 0.2
+UNAUTHENTICATED = 401
 
 T = TypeVar("T")
 
@@ -41,6 +42,27 @@ class RemoteError(PalyraError):
         self.code = code
         self.status = status
         self.retry_after = retry_after
+
+
+class TokenUnusable(Denied):
+    """The token of this home is missing, cannot be read, or is not a token. `palyra restart` makes a new one."""
+
+
+class TokenRejected(RemoteError):
+    """The daemon does not accept the token of this home. `palyra restart` makes a new one."""
+
+
+def refused(code: str, detail: str, *, status: int, token_file: str, retry_after: float | None = None) -> RemoteError:
+    """Return the error for a request that the daemon refused; `token_file` is where its token came from."""
+    if status != UNAUTHENTICATED:
+        return RemoteError(code, detail, status=status, retry_after=retry_after)
+    why = detail.partition(". ")[0].removesuffix(".")
+    return TokenRejected(
+        code,
+        f"The daemon does not accept the token in {token_file}: {why[:1].lower()}{why[1:]}."
+        " `palyra restart` gives this home a valid one.",
+        status=status,
+    )
 
 
 class Patience:

@@ -2,13 +2,16 @@
 
 import fcntl
 import os
+import re
 from datetime import datetime
 
 import msgspec
 from msgspec import Struct
 
-from palyra.gateway.remote import DaemonUnreachable, NotRunning
+from palyra.gateway.remote import NotRunning, TokenUnusable
 from palyra.home import Home, foreign
+
+_TOKEN = re.compile(rb"[\x21-\x7e]{1,1024}")
 
 
 class Daemon(Struct, frozen=True, kw_only=True):
@@ -32,6 +35,8 @@ class Target(Struct, frozen=True, kw_only=True):
     address: str
     grpc: str
     token: str
+    token_file: str = ""
+    """Where the token was read."""
     certificate: str | None = None
 
     @property
@@ -83,8 +88,26 @@ def find_target(home: Home) -> Target:
     daemon = find_daemon(home)
     if daemon is None:
         raise NotRunning
+    return Target(
+        address=daemon.address,
+        grpc=daemon.grpc,
+        token=read_token(home),
+        token_file=str(home.token),
+        certificate=daemon.certificate,
+    )
+
+
+def read_token(home: Home) -> str:
+    """Return the token of this home; raise `TokenUnusable` if there is none, or it could not even be sent."""
     try:
-        token = home.token.read_text().strip()
+        token = home.token.read_bytes().strip()
     except OSError as error:
-        raise DaemonUnreachable(f"The token {home.token} can not be read: {error.strerror}.") from error
-    return Target(address=daemon.address, grpc=daemon.grpc, token=token, certificate=daemon.certificate)
+        raise TokenUnusable(
+            f"The token {home.token} cannot be read: {error.strerror}. `palyra restart` makes a new one if it"
+            " is missing; otherwise make it readable."
+        ) from error
+    if not _TOKEN.fullmatch(token):
+        raise TokenUnusable(
+            f"{home.token} does not hold a token, which is one word of ASCII. `palyra restart` makes a new one."
+        )
+    return token.decode()

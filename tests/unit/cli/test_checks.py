@@ -62,7 +62,7 @@ def test_what_others_may_look_into_is_a_failure_with_its_remedy(tmp_path: Path) 
     home.path.mkdir(mode=0o755)
     home.path.chmod(0o755)
     for path in (home.token, home.vault_key):
-        path.touch()
+        path.write_text("palyra_something")
         path.chmod(0o644)
     folder, token, vault = check_home(home)
     assert (folder.state, folder.remedy) == (FAIL, f"chmod 700 {home.path}")
@@ -74,7 +74,17 @@ def test_a_home_that_is_the_owners_only_is_well(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     home.path.mkdir(mode=0o700)
     home.token.touch(mode=0o600)
+    home.token.write_text("palyra_something\n")
     assert [check.state for check in check_home(home)] == [OK, OK]
+
+
+def test_what_is_no_token_is_a_failure_with_its_remedy(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.path.mkdir(mode=0o700)
+    home.token.touch(mode=0o600)
+    *_, token = check_home(home)
+    assert (token.name, token.state) == ("token", FAIL)
+    assert "`palyra restart` makes a new one" in token.what
 
 
 def test_a_home_that_is_a_file_is_a_failure(tmp_path: Path) -> None:

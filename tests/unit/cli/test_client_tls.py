@@ -96,7 +96,10 @@ def test_the_certificate_that_the_home_names_is_trusted_by_any_name(
         home.daemon.write_text(json.dumps({**record, "certificate": str(shown[0])}))
         target = find_target(home)
 
-    assert target == Target(address=door.address, grpc=door.grpc, token=TOKEN, certificate=str(shown[0]))
+    certificate, token_file = str(shown[0]), str(home.token)
+    assert target == Target(
+        address=door.address, grpc=door.grpc, token=TOKEN, token_file=token_file, certificate=certificate
+    )
     client = Client(lambda: target, answer_seconds=5)
     answer = client.ask(dict[str, str], "GET", "/status")
     assert answer == {"path": "/console/v1/status", "token": f"Bearer {TOKEN}"}

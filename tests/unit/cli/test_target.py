@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from palyra.gateway.client import Client
-from palyra.gateway.remote import DaemonUnreachable, GrpcDoorUnknown, NotRunning
+from palyra.gateway.remote import GrpcDoorUnknown, NotRunning, TokenUnusable
 from palyra.gateway.target import Target, find_daemon, find_target, is_held
 from palyra.home import Home
 from tests.support.builders import RUN
@@ -26,7 +26,9 @@ def test_a_home_without_a_daemon_is_not_held(tmp_path: Path) -> None:
 
 def test_a_living_daemon_is_found(inhabited: Home, door: Door) -> None:
     assert is_held(inhabited)
-    assert find_target(inhabited) == Target(address=door.address, grpc=door.grpc, token=TOKEN)
+    assert find_target(inhabited) == Target(
+        address=door.address, grpc=door.grpc, token=TOKEN, token_file=str(inhabited.token)
+    )
 
 
 def test_the_record_of_a_killed_daemon_proves_nothing(tmp_path: Path) -> None:
@@ -56,9 +58,16 @@ def test_two_who_look_at_once_do_not_take_one_another_for_a_daemon(tmp_path: Pat
         os.close(looking)
 
 
-def test_a_token_that_can_not_be_read_is_told(inhabited: Home) -> None:
+def test_a_token_that_is_missing_is_told(inhabited: Home) -> None:
     inhabited.token.unlink()
-    with pytest.raises(DaemonUnreachable, match="token"):
+    with pytest.raises(TokenUnusable, match="No such file"):
+        find_target(inhabited)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"two words", b"two\nlines", b"\xff\xfe", b"\0", "tökén".encode()])
+def test_what_is_no_token_is_not_sent(inhabited: Home, content: bytes) -> None:
+    inhabited.token.write_bytes(content)
+    with pytest.raises(TokenUnusable, match=r"does not hold a token.*palyra restart"):
         find_target(inhabited)
 
 

@@ -21,6 +21,7 @@ from palyra.gateway.remote import (
     GrpcDoorUnknown,
     RemoteError,
     reason_of,
+    refused,
     unreachable,
 )
 from palyra.gateway.target import Target
@@ -113,10 +114,11 @@ def meaning_of(error: grpc.RpcError, target: Target) -> PalyraError:
     trailing = _trailing(error)
     if (code := trailing.get("palyra-error-code")) is not None:
         wait = trailing.get("retry-after-ms")
-        return RemoteError(
+        return refused(
             code,
             detail,
             status=_REFUSALS.get(status, 500),
+            token_file=target.token_file,
             retry_after=int(wait) / 1000 if wait is not None else None,
         )
     if status is grpc.StatusCode.UNIMPLEMENTED:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from palyra.core.version import VERSION
-from palyra.gateway.remote import DaemonUnreachable, RemoteError, reason_of, unreachable
+from palyra.gateway.remote import DaemonUnreachable, RemoteError, reason_of, refused, unreachable
 from palyra.gateway.target import Target
 from palyra.gateway.tls import context_for
 
@@ -47,7 +47,7 @@ class HttpCalls:
             connection.request(method, _address(self._root + path, given), body=content, headers=headers)
             response = connection.getresponse()
             if response.status >= 400:
-                raise _refusal(response)
+                raise _refusal(response, target)
             return _content(response)
         except (OSError, HTTPException) as error:
             raise unreachable(target.address, reason_of(error)) from error
@@ -77,11 +77,17 @@ def _content(response: HTTPResponse) -> bytes:
         raise DaemonUnreachable(f"The daemon's answer broke off ({reason_of(error)}).") from error
 
 
-def _refusal(response: HTTPResponse) -> RemoteError:
+def _refusal(response: HTTPResponse, target: Target) -> RemoteError:
     content = response.read(MAX_PROBLEM_BYTES)
     try:
         problem = msgspec.json.decode(content, type=_Problem)
     except msgspec.DecodeError:
         problem = _Problem()
     detail = problem.detail or problem.title or f"The daemon answered {response.status} {response.reason}."
-    return RemoteError(problem.code, detail, status=response.status, retry_after=problem.retry_after)
+    return refused(
+        problem.code,
+        detail,
+        status=response.status,
+        token_file=target.token_file,
+        retry_after=problem.retry_after,
+    )
