@@ -3,13 +3,16 @@
 import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from time import monotonic, sleep
 
+import apsw
 import pytest
 
 from palyra.gateway.target import find_daemon, is_held
@@ -67,6 +70,88 @@ def test_a_restart_is_another_process(free: Home) -> None:
     assert before is not None
     assert after is not None
     assert before.pid != after.pid
+
+
+def _config(text: str) -> Callable[[Home], object]:
+    return lambda home: home.config.write_text(text)
+
+
+def _policy(home: Home) -> None:
+    home.policy.mkdir()
+    (home.policy / "mine.cedar").write_text('@id("mine") permit (principal, action resource);')
+
+
+def _newer_schema(home: Home) -> None:
+    with closing(apsw.Connection(str(home.journal))) as journal:
+        journal.execute("INSERT INTO migrations (number, name, applied_ms) VALUES (9999, 'later', 0)")
+
+
+def _is_refused(home: Home, code: str) -> None:
+    """Restart the daemon that runs, and see that it goes on; then see that a start is refused for the same reason."""
+    before = find_daemon(home)
+    assert before is not None
+    done = palyra("restart")
+    assert done.returncode != 0
+    assert f"Nothing was stopped: the daemon (process {before.pid}) goes on as it is. [{code}]" in done.stderr
+    assert (find_daemon(home), is_held(home)) == (before, True)
+    # Nobody is kept from a restart without need.
+    assert palyra("down").returncode == 0
+    assert f"[{code}]" in palyra("up").stderr
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code"),
+    [
+        (_config("[runs]\nconcurency = 3\n"), "settings_invalid"),
+        (_config('[workspace]\nroot = "/nowhere"\n'), "settings_invalid"),
+        (_config('[http]\ntls_certificate = "/nowhere.pem"\ntls_key = "/nowhere.key"\n'), "settings_invalid"),
+        (_config('[model]\nprovider = "scripted"\nscript = "/nowhere.json"\n'), "script_invalid"),
+        (_config('[journal]\ndatabase_url = "postgresql://127.0.0.1:1/none"\n'), "storage_unavailable"),
+        (_policy, "policy_invalid"),
+        (lambda home: home.prices.write_text("nonsense"), "prices_invalid"),
+        (lambda home: home.key.unlink(), "journal_key_missing"),
+        (_newer_schema, "schema_newer"),
+    ],
+)
+def test_a_restart_that_would_fail_stops_nothing(free: Home, spoil: Callable[[Home], object], code: str) -> None:
+    assert palyra("up").returncode == 0
+    spoil(free)
+    _is_refused(free, code)
+
+
+@pytest.mark.parametrize(("section", "code"), [("http", "port_taken"), ("grpc", "grpc_port_taken")])
+def test_a_restart_on_a_port_of_another_program_stops_nothing(
+    free: Home, monkeypatch: pytest.MonkeyPatch, section: str, code: str
+) -> None:
+    assert palyra("up").returncode == 0
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setenv(f"PALYRA_{section.upper()}_PORT", str(taken.getsockname()[1]))
+        _is_refused(free, code)
+
+
+def test_a_restart_may_keep_the_ports_that_are_set(free: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        monkeypatch.setenv("PALYRA_HTTP_PORT", str(one.getsockname()[1]))
+        monkeypatch.setenv("PALYRA_GRPC_PORT", str(two.getsockname()[1]))
+    assert palyra("up").returncode == 0
+    before = find_daemon(free)
+    done = palyra("restart")
+    assert (done.returncode, done.stderr) == (0, "")
+    after = find_daemon(free)
+    assert before is not None
+    assert after is not None
+    assert (after.pid != before.pid, after.address, after.grpc) == (True, before.address, before.grpc)
+
+
+def test_without_a_daemon_a_restart_that_would_fail_says_only_why(free: Home) -> None:
+    free.path.mkdir(mode=0o700)
+    _policy(free)
+    done = palyra("restart")
+    assert (done.returncode, "[policy_invalid]" in done.stderr, "Nothing was stopped" in done.stderr) == (
+        1,
+        True,
+        False,
+    )
 
 
 def test_what_a_killed_daemon_leaves_behind_is_no_daemon(free: Home) -> None:

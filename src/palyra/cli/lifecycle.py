@@ -13,8 +13,10 @@ from palyra.core.errors import PalyraError
 from palyra.core.stop import Stop
 from palyra.core.version import VERSION
 from palyra.gateway.records import Status
-from palyra.gateway.remote import RemoteError
+from palyra.gateway.remote import RemoteError, TokenRejected, TokenUnusable
 from palyra.gateway.target import Daemon, find_daemon
+from palyra.sandbox.base import Tier
+from palyra.sandbox.tiers import lack
 
 
 @click.command(cls=PalyraCommand)
@@ -40,9 +42,12 @@ def down(invocation: Invocation) -> None:
 @click.command(cls=PalyraCommand)
 @click.pass_obj
 def restart(invocation: Invocation) -> None:
-    """Stop the daemon of this home, if it runs, and start it again."""
-    # Settings that are wrong must not take down a daemon that works.
-    _ = invocation.settings
+    """Stop the daemon of this home, if it runs, and start it again.
+
+    First everything is checked that would keep it from starting: settings, policies, prices, the model, the journal and
+    its key, ports, certificates. If anything is wrong, the daemon that runs goes on.
+    """
+    _check_start(invocation)
     daemon = process.stop(invocation.home)
     if daemon is not None and not invocation.json:
         print(f"The daemon (process {daemon.pid}) has stopped.")
@@ -55,7 +60,7 @@ def status(invocation: Invocation) -> None:
     """Show how the daemon stands.
 
     \b
-    Exit codes: 0 it runs and answers, 3 it does not.
+    Exit codes: 0 it runs and answers, 1 it refuses the token of this home, 3 it does not run or does not answer.
     """
     daemon = find_daemon(invocation.home)
     if daemon is None:
@@ -67,12 +72,15 @@ def status(invocation: Invocation) -> None:
     try:
         told = invocation.ask_status()
     except PalyraError as error:
+        by_token = isinstance(error, TokenUnusable | TokenRejected)
         if invocation.json:
-            show_json({"running": True, "answers": False, "daemon": daemon, "error": error.code})
+            answers = isinstance(error, TokenRejected)
+            show_json({"running": True, "answers": answers, "daemon": daemon, "error": error.code})
         else:
-            show(facts([("daemon", f"process {daemon.pid}, not answering"), ("address", daemon.address)]))
+            how = "running, but the token of this home is not valid" if by_token else "not answering"
+            show(facts([("daemon", f"process {daemon.pid}, {how}"), ("address", daemon.address)]))
         say(f"palyra: {describe(error)}")
-        raise click.exceptions.Exit(Exit.UNREACHABLE) from None
+        raise click.exceptions.Exit(Exit.FAILED if by_token else Exit.UNREACHABLE) from None
     stops = _stops(invocation)
     if invocation.json:
         show_json({"running": True, "address": daemon.address, **msgspec.structs.asdict(told), "stops": stops})
@@ -88,9 +96,23 @@ def _stops(invocation: Invocation) -> tuple[Stop, ...]:
         return ()
 
 
+def _check_start(invocation: Invocation) -> None:
+    """Refuse to stop a daemon that no other could follow."""
+    daemon = find_daemon(invocation.home)
+    try:
+        _ = invocation.settings
+        process.check(invocation.home)
+    except PalyraError as error:
+        if daemon is None:
+            raise
+        detail = f"{error.detail} Nothing was stopped: the daemon (process {daemon.pid}) goes on as it is."
+        raise process.StartFailed(detail, code=error.code) from error
+
+
 def _start(invocation: Invocation) -> None:
     # Wrong settings are told here, in full, rather than by a daemon that does not start.
     _ = invocation.settings
+    _warn_of_sandbox(invocation)
     started = process.start(invocation.home)
     daemon = started.daemon
     if not started.ours:
@@ -103,6 +125,16 @@ def _start(invocation: Invocation) -> None:
         print(f"The daemon runs already at {daemon.address} (process {daemon.pid}).")
     if daemon.warning is not None:
         say(f"palyra: {printable_line(daemon.warning)}")
+
+
+def _warn_of_sandbox(invocation: Invocation) -> None:
+    """Say if agents will not be able to run programs. The daemon starts all the same: everything else works."""
+    tier = Tier(invocation.settings.sandbox.tier)
+    if missing := lack(tier):
+        say(
+            f"palyra: Agents cannot run programs: the {tier} sandbox does not work here, {missing.reason}."
+            f" {missing.remedy}"
+        )
 
 
 def _table(daemon: Daemon, told: Status, stops: tuple[Stop, ...]) -> list[str]:

@@ -65,6 +65,12 @@ def start(home: Home) -> Started:
             time.sleep(0 if ours else POLL_SECONDS)
 
 
+def check(home: Home) -> None:
+    """Raise `StartFailed` if a daemon could not be started in this home, also while one runs there."""
+    with Progress("checking what the daemon needs") as progress:
+        _is_served(_spawn(home, progress, "--check"))
+
+
 def keep(home: Home, daemon: Daemon) -> None:
     """Let a daemon go on that another command may have started for itself alone."""
     home.kept.write_text(str(daemon.pid))
@@ -100,7 +106,7 @@ def stop(home: Home) -> Daemon | None:
     return daemon
 
 
-def _spawn(home: Home, progress: Progress) -> str:
+def _spawn(home: Home, progress: Progress, *more: str) -> str:
     """Start the daemon and return the line that it says when it serves or fails."""
     try:
         home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -117,7 +123,17 @@ def _spawn(home: Home, progress: Progress) -> str:
     try:
         child = subprocess.Popen(
             # -P: a file in the present folder must not take the place of a module.
-            [sys.executable, "-P", "-m", "palyra.cli.serve", "--home", str(home.path), "--ready-fd", str(writer)],
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "palyra.cli.serve",
+                "--home",
+                str(home.path),
+                "--ready-fd",
+                str(writer),
+                *more,
+            ],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -11,6 +11,8 @@ from palyra.cli.app import run
 from palyra.cli.options import Invocation, PalyraCommand
 from palyra.core.errors import PalyraError
 from palyra.core.version import VERSION
+from palyra.home import Home
+from palyra.settings import Settings
 
 
 class ReadySign:
@@ -24,6 +26,12 @@ class ReadySign:
         if self._descriptor is None:
             print(f"palyrad {VERSION} answers at {address}", file=sys.stderr, flush=True)
         self._say(f"ready {address}")
+
+    def checked(self) -> None:
+        """Say that the daemon could start."""
+        if self._descriptor is None:
+            print("The daemon can be started.")
+        self._say("ready")
 
     def failed(self, error: PalyraError) -> None:
         """Say why there is no daemon."""
@@ -43,8 +51,9 @@ class ReadySign:
 @click.version_option(VERSION, "--version", message="palyrad %(version)s", help="Show the version.")
 @click.option("--debug", is_flag=True, envvar="PALYRA_DEBUG", hidden=True, help="Show tracebacks.")
 @click.option("--ready-fd", type=int, hidden=True, help="Say there when the daemon serves.")
+@click.option("--check", is_flag=True, help="Only check whether the daemon could start, also beside one that runs.")
 @click.pass_context
-def palyrad(ctx: click.Context, ready_fd: int | None, debug: bool) -> int:
+def palyrad(ctx: click.Context, ready_fd: int | None, debug: bool, check: bool) -> int:
     """Run the Palyra daemon in the foreground until it is told to stop (SIGTERM or Ctrl-C)."""
     invocation = ctx.ensure_object(Invocation)
     invocation.debug = debug
@@ -54,6 +63,8 @@ def palyrad(ctx: click.Context, ready_fd: int | None, debug: bool) -> int:
         # Imported here, after the settings are known to be good: the daemon is most of Palyra.
         from palyra.daemon.serve import serve
 
+        if check:
+            return _check(home, settings, sign)
         return serve(home, settings, ready=sign.serving)
     except PalyraError as error:
         sign.failed(error)
@@ -62,6 +73,15 @@ def palyrad(ctx: click.Context, ready_fd: int | None, debug: bool) -> int:
         # Whoever started the daemon is gone by the time somebody asks why it is not there; the log must know.
         traceback.print_exc()
         raise
+
+
+def _check(home: Home, settings: Settings, sign: ReadySign) -> int:
+    from palyra.daemon.check import check
+    from palyra.daemon.system import SystemClock
+
+    check(home, settings, clock=SystemClock())
+    sign.checked()
+    return 0
 
 
 def main() -> None:

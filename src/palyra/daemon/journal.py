@@ -47,13 +47,8 @@ async def opened(home: Home, settings: Settings) -> AsyncIterator[Engine]:
     crash = _crash_after(config.crash_after())
     engine: Engine
     if settings.journal.database_url is not None:
-        # Imported here: the driver is an extra that a home on SQLite does not have.
-        try:
-            from palyra.journal.postgres import PostgresClaim, PostgresEngine
-        except ImportError as error:
-            raise SettingsInvalid(
-                "journal.database_url is set, but the PostgreSQL driver is missing. Install palyra[postgres]."
-            ) from error
+        require_driver()
+        from palyra.journal.postgres import PostgresClaim, PostgresEngine
 
         address = await asyncio.to_thread(secret_of, settings.journal.database_url, base=home.path)
         claim = await asyncio.to_thread(PostgresClaim, address)
@@ -66,7 +61,7 @@ async def opened(home: Home, settings: Settings) -> AsyncIterator[Engine]:
         finally:
             claim.close()
         return
-    _require_journal(home)
+    require_journal(home)
     engine = SqliteEngine(home.journal, after_commit=crash)
     try:
         yield engine
@@ -74,7 +69,7 @@ async def opened(home: Home, settings: Settings) -> AsyncIterator[Engine]:
         await engine.close()
 
 
-def _require_journal(home: Home) -> None:
+def require_journal(home: Home) -> None:
     """Refuse to begin an empty journal where there was one: the key is made after the journal and outlives it."""
     is_there = home.journal.exists() and home.journal.stat().st_size > 0
     if home.key.exists() and not is_there:
@@ -84,7 +79,7 @@ def _require_journal(home: Home) -> None:
         )
 
 
-def _require_key(home: Home, public_key: str | None) -> None:
+def require_key(home: Home, public_key: str | None) -> None:
     """Refuse a key that is not the one that signed the journal so far: a new one could never verify it."""
     found = signing.public_key(home.key)
     if public_key is None or found == public_key:
@@ -100,6 +95,16 @@ def _require_key(home: Home, public_key: str | None) -> None:
     )
 
 
+def require_driver() -> None:
+    """Refuse settings that name a PostgreSQL where its driver, an extra, is not installed."""
+    try:
+        import palyra.journal.postgres  # noqa: F401
+    except ImportError as error:
+        raise SettingsInvalid(
+            "journal.database_url is set, but the PostgreSQL driver is missing. Install palyra[postgres]."
+        ) from error
+
+
 def _crash_after(commits: int | None) -> Callable[[], None] | None:
     """Return what kills this process right after so many commits, for the tests that need every such moment."""
     if commits is None:
@@ -113,16 +118,24 @@ def _crash_after(commits: int | None) -> Callable[[], None] | None:
     return count
 
 
+def _is_spent(conn: Connection, secret: str, *, now_ms: int) -> bool:
+    """Tell whether a token was good once and is not any more."""
+    digest = tokens.digest(secret)
+    holder = tokens.principal_of(conn, digest)
+    has_expired = holder is not None and holder.expires_ms is not None and holder.expires_ms <= now_ms
+    return has_expired or tokens.is_revoked(conn, digest)
+
+
 async def introduce(engine: Engine, home: Home, settings: Settings, *, clock: Clock, ids: IdSource) -> Identity:
     """Bring the schema up to date, and make sure that there is a key, an owner with a token, and an agent."""
     now_ms = to_ms(clock.now())
     for step in await engine.write(lambda conn: migrate.migrate(conn, now_ms=now_ms)):
         log.info("schema %04d %s", step.number, step.name)
-    _require_key(home, await engine.read(lambda conn: meta.get(conn, "public_key")))
+    require_key(home, await engine.read(lambda conn: meta.get(conn, "public_key")))
     with writing(home):
         signer = signing.load_or_create(home.key)
         secret = token(home)
-    if await engine.read(lambda conn: tokens.is_revoked(conn, tokens.digest(secret))):
+    if await engine.read(lambda conn: _is_spent(conn, secret, now_ms=now_ms)):
         # Whoever revoked the home's own token meant that copy of it; the owner of the home gets another.
         with writing(home):
             home.token.unlink()

@@ -2,9 +2,10 @@
 
 import os
 import socket
+import ssl
 
 from palyra.core.errors import Unavailable
-from palyra.settings import HttpSettings
+from palyra.settings import HttpSettings, SettingsInvalid
 
 
 class PortTaken(Unavailable):
@@ -43,6 +44,21 @@ def address(listener: socket.socket, *, tls: bool) -> str:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     return f"{'https' if tls else 'http'}://{shown}:{port}"
+
+
+def tls_context(http: HttpSettings) -> ssl.SSLContext | None:
+    """Take the certificate and its private key, if the doors are to speak TLS."""
+    files = tls_files(http)
+    if files is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    try:
+        context.load_cert_chain(*files)
+    except OSError as error:
+        raise SettingsInvalid(f"The TLS certificate or its key cannot be read: {error}.") from error
+    return context
 
 
 def tls_files(http: HttpSettings) -> tuple[str, str] | None:

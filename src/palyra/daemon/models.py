@@ -13,12 +13,11 @@ from palyra.providers.breaker import Breakers
 from palyra.providers.http import Http
 from palyra.providers.llama import Llama
 from palyra.providers.registry import Connect
-from palyra.providers.remote import Remote, whole_card
+from palyra.providers.remote import Remote, ResolveKey, whole_card
 from palyra.providers.roster import Roster
-from palyra.runs.references import Referred
 
 
-def connector(settings: Current, *, referred: Referred, http: Http, llama: Llama) -> Connect:
+def connector(settings: Current, *, key: ResolveKey, http: Http, llama: Llama) -> Connect:
     """Return what makes a provider of the settings."""
 
     def connect(name: str, model: str | None, table: ModelProvider) -> Provider:
@@ -27,25 +26,25 @@ def connector(settings: Current, *, referred: Referred, http: Http, llama: Llama
             return _local(name, model, table, llama, max_output_tokens=most)
         assert model is not None, "the settings were checked"
         card = whole_card(table, registry.dialect(table.dialect), model)
-        remote = _remote(name, model, table, referred=referred, http=http, max_output_tokens=most)
+        remote = _remote(name, model, table, key=key, http=http, max_output_tokens=most)
         return _with_tools(remote, card)
 
     return connect
 
 
-def passer_on(settings: Current, *, referred: Referred, http: Http) -> Callable[[str, str], Remote]:
+def passer_on(settings: Current, *, key: ResolveKey, http: Http) -> Callable[[str, str], Remote]:
     """Return what gives the provider and the model of two names, for requests that are passed on as they are."""
 
     def find(provider: str, model: str) -> Remote:
         now = settings.now.model
         table = now.providers[provider]
-        return _remote(provider, model, table, referred=referred, http=http, max_output_tokens=now.max_output_tokens)
+        return _remote(provider, model, table, key=key, http=http, max_output_tokens=now.max_output_tokens)
 
     return find
 
 
 def _remote(
-    name: str, model: str, table: ModelProvider, *, referred: Referred, http: Http, max_output_tokens: int
+    name: str, model: str, table: ModelProvider, *, key: ResolveKey, http: Http, max_output_tokens: int
 ) -> Remote:
     speaks = registry.dialect(table.dialect)
     return Remote(
@@ -54,7 +53,7 @@ def _remote(
         speaks=speaks,
         settings=table,
         card=whole_card(table, speaks, model),
-        key=referred.value,
+        key=key,
         http=http,
         max_output_tokens=max_output_tokens,
     )

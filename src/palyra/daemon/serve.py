@@ -5,7 +5,6 @@ import gc
 import logging
 import os
 import signal
-import ssl
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 
@@ -24,7 +23,7 @@ from palyra.core.version import VERSION
 from palyra.daemon import carrying, connections, doors, journal, mcp, models, standing
 from palyra.daemon.current import Current
 from palyra.daemon.home import Lock, Workspaces, announced, prepare, writing
-from palyra.daemon.listen import address, listen, tls_files
+from palyra.daemon.listen import address, listen, tls_context, tls_files
 from palyra.daemon.stop_file import HomeStopFile
 from palyra.daemon.system import SystemClock, SystemIds
 from palyra.daemon.warm_up import warm_up
@@ -56,7 +55,7 @@ from palyra.runs.watch import Watch
 from palyra.sandbox import groups
 from palyra.sandbox import process as sandbox
 from palyra.sandbox.wasm import KEPT, Modules
-from palyra.settings import DEFAULT_PORT, Settings, SettingsInvalid
+from palyra.settings import DEFAULT_PORT, Settings
 from palyra.threads import Threads
 from palyra.tools.plugins.current import CurrentPlugins
 from palyra.tools.toolbox import Toolbox
@@ -116,10 +115,10 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         current.include_prices(prices)
         llama = Llama()
         stack.push_async_callback(llama.close)
-        connect = models.connector(current, referred=referred, http=outward, llama=llama)
+        connect = models.connector(current, key=referred.value, http=outward, llama=llama)
         context = Context(engine)
         roster = models.build(current, connect=connect, clock=clock)
-        remote = models.passer_on(current, referred=referred, http=outward)
+        remote = models.passer_on(current, key=referred.value, http=outward)
         grpc_at = ""
         control = await asyncio.to_thread(groups.take)
         log.info("memory of programs is counted by %s", control.base or f"the supervisor: {control.reason}")
@@ -327,7 +326,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
 
 async def _start_grpc(server: GrpcServer, settings: Settings) -> str:
     host, port = settings.grpc.host, settings.grpc.port
-    tls = _tls(settings)
+    tls = tls_context(settings.http)
     if port is not None:
         port = await server.start(host, port, tls=tls)
     else:
@@ -336,21 +335,6 @@ async def _start_grpc(server: GrpcServer, settings: Settings) -> str:
         except GrpcPortTaken:
             port = await server.start(host, 0, tls=tls)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _tls(settings: Settings) -> ssl.SSLContext | None:
-    """Take the certificate and its private key, if the doors are to speak TLS."""
-    files = tls_files(settings.http)
-    if files is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["h2"])
-    try:
-        context.load_cert_chain(*files)
-    except OSError as error:
-        raise SettingsInvalid(f"The TLS certificate or its key can not be read: {error}.") from error
-    return context
 
 
 def _word_to_stop() -> asyncio.Event:

@@ -68,6 +68,17 @@ def tables(conn: Connection) -> list[str]:
     return [name for name in named if name in there]
 
 
+def require_known(conn: Connection) -> int:
+    """Return the schema of a journal; refuse one that is ahead of us."""
+    at, known = current(conn), steps(conn.dialect.name)[-1].number
+    if at > known:
+        raise SchemaNewer(
+            f"The journal has schema {at}; this version of Palyra knows schemas up to {known}. "
+            "Nothing was changed. Start the newer version that wrote it."
+        )
+    return at
+
+
 def migrate(conn: Connection, *, now_ms: int, upto: int | None = None) -> list[Migration]:
     """Take the missing steps in one transaction and return them; refuse a database that is ahead of us.
 
@@ -76,12 +87,7 @@ def migrate(conn: Connection, *, now_ms: int, upto: int | None = None) -> list[M
     if conn.dialect.migration_lock:
         conn.fetch(conn.dialect.migration_lock)
     known = steps(conn.dialect.name)
-    at = current(conn)
-    if at > known[-1].number:
-        raise SchemaNewer(
-            f"The journal has schema {at}; this version of Palyra knows schemas up to {known[-1].number}. "
-            "Nothing was changed. Start the newer version that wrote it."
-        )
+    at = require_known(conn)
     wanted = [step for step in known if at < step.number <= (upto or step.number)]
     if at == 0:
         _run(

@@ -30,6 +30,14 @@ class GrpcPortTaken(Unavailable):
     """The gRPC port is taken by another program."""
 
 
+def port_taken(host: str, port: int) -> GrpcPortTaken:
+    """Return the error for a port that cannot be had."""
+    return GrpcPortTaken(
+        f"Port {port} of {host} is in use. Stop the program that uses it, or set another as `port` in section [grpc] of"
+        " the configuration."
+    )
+
+
 class GrpcServer:
     """Serves services on one address, with the standard health service and reflection beside them."""
 
@@ -64,10 +72,7 @@ class GrpcServer:
                 (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=BACKLOG
             )
         except OSError as error:
-            raise GrpcPortTaken(
-                f"Port {port} of {host} can not be had. Stop the program that has it, "
-                "or set another as `port` in section [grpc] of the configuration."
-            ) from error
+            raise port_taken(host, port) from error
         bound: int = listening.getsockname()[1]
         await self._open.enter_async_context(self._group)
         listener = Listener(listening, self._budget, self._connection, tls=tls)
