@@ -54,7 +54,8 @@ _FIXED = {
         "- palyra doctor: check the installation"
     ),
     Topic.WRITE: (
-        'I can add a line to a file, after you have agreed: "write a note: buy milk", "add \'call Ana\' to todo.txt". '
+        "I write down what you say, after you have agreed: \"write 'Hello.' to hello.txt\" makes that the whole file, "
+        '"add \'call Ana\' to todo.txt" and "write a note: buy milk" add a line. '
         "For other changes I am too simple; a language model can make them."
     ),
     Topic.REMEMBER: (

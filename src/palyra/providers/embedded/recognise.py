@@ -1,6 +1,7 @@
 """From a person's words to what they want."""
 
 from palyra.providers.embedded.arithmetic import read_sum
+from palyra.providers.embedded.dictation import read_dictation
 from palyra.providers.embedded.intents import Calculate, Intent, Meet, Say, Topic
 from palyra.providers.embedded.phrase import readings
 from palyra.providers.embedded.requests import read_request
@@ -11,6 +12,8 @@ def recognise(message: str) -> Intent:
     """Return what the message asks for, as far as the rules go."""
     if (expression := read_sum(message)) is not None:
         return Calculate(expression)
+    if (dictated := read_dictation(message)) is not None:
+        return dictated
     for phrase in readings(message):
         intent = read_topic(phrase) or read_request(phrase)
         if intent is not None:

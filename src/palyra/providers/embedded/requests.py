@@ -8,8 +8,6 @@ from palyra.providers.embedded.intents import Intent, Say, Topic, Use
 from palyra.providers.embedded.phrase import Phrase
 from palyra.providers.embedded.places import zone_of
 
-NOTES = "notes.txt"
-
 _MY = r"(?:my |our |your |this |these |those |current |whole |entire |full |available |other |own )*"
 _DIR = r"(?:sub)?(?:folder|directory|dir)"
 _NAMED = r"(?:called |named )?"
@@ -94,13 +92,6 @@ _WRITING = (
     r"(?:write|create|make|save|add|append|put|edit|change|modify|update|delete|remove|erase|rename|move|copy|overwrite"
     r"|store|jot|take|leave|insert|replace)"
 )
-_NOTE = (
-    r"(?:write|make|add|take|leave|jot|save|create|put)(?: down)? (?:quick |short |little |new )*note"
-    r"(?: (?:that says|saying|that|about|with|reading))? (?P<note>.{1,400})",
-    r"note (?P<note>(?!that |this |to |my |i ).{1,400})",
-    r"(?:write|put|save|add|append|jot down) (?P<note>.{1,400}) (?:to|into|in|on) (?:my |file |end of )*(?P<path>@p)",
-    r"(?:write|put|save|add|append|jot down) (?P<note>.{1,400}) (?:to|into|in|on) (?:my )?(?:notes|list of notes)",
-)
 _WRITE = (
     rf"{_WRITING} (?:.{{1,200}} )?(?:notes?|files?|folders?|directory|documents?|@p)(?: .{{1,200}})?",
     r"(?:search|find) and (?:replace|delete|remove) .{1,200}",
@@ -154,14 +145,6 @@ def _find(phrase: Phrase, found: re.Match[str]) -> Intent:
     return Use("files.search", {"glob": f"*{path.rpartition('/')[2]}*"})
 
 
-def _note(phrase: Phrase, found: re.Match[str]) -> Intent:
-    note = _group(phrase, found, "note").strip(" :")
-    if not note:
-        return Say(Topic.WRITE)
-    path = _group(phrase, found, "path") or NOTES
-    return Use("files.write", {"path": path, "text": f"{note}\n", "mode": "append"})
-
-
 def _delegate(phrase: Phrase, found: re.Match[str]) -> Intent:
     return Use("agent.delegate", {"task": _group(phrase, found, "task")})
 
@@ -181,7 +164,6 @@ _RULES = tuple(
         (_READ, _read),
         (_BEYOND, _read_beyond),
         (_LIST, _list),
-        (_NOTE, _note),
         (_WRITE, _topic(Topic.WRITE)),
         (_SEARCH, _search),
     )

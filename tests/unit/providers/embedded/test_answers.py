@@ -33,7 +33,7 @@ def test_writing_is_offered_with_words_that_are_understood() -> None:
     answer = say(Say(Topic.WRITE), ALL_TOOLS)
     assert "after you have agreed" in answer
     offered = re.findall(r'"([^"]+)"', answer) + re.findall(r'"(write [^"]+)"', say(Say(Topic.GREETING), ALL_TOOLS))
-    assert len(offered) == 3
+    assert len(offered) == 4
     for words in offered:
         assert isinstance(use := recognise(words), Use)
         assert use.tool == "files.write"

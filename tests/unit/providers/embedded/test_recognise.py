@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from palyra.core.tool import JsonObject
@@ -239,8 +239,66 @@ def test_no_words_take_long_to_read(message: str) -> None:
         ("note: call Ana", "notes.txt", "call Ana"),
         ("add 'call Ana' to todo.txt", "todo.txt", "call Ana"),
         ("could you save Palyra works in my notes", "notes.txt", "Palyra works"),
-        ('Write "two lines" into docs/plan.md', "docs/plan.md", "two lines"),
+        ("jot down two lines, no more! into docs/plan.md", "docs/plan.md", "two lines, no more!"),
+        ("append '- milk' to the file list.md.", "list.md", "- milk"),
+        ('write a note: "Is it 5 o\'clock?"', "notes.txt", "Is it 5 o'clock?"),
+        ("write a note:\n  two\n  lines", "notes.txt", "two\n  lines"),
     ],
 )
 def test_a_note_is_a_line_behind_what_is_there(words: str, path: str, text: str) -> None:
     assert recognise(words) == Use("files.write", {"path": path, "text": f"{text}\n", "mode": "append"})
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "text"),
+    [
+        ('write "Hello, world." to notes.txt', "notes.txt", "Hello, world."),
+        ('Write "Hello, world." to notes.txt.', "notes.txt", "Hello, world."),
+        ('please write "  spaces  " to a.txt', "a.txt", "  spaces  "),
+        ('could you save "the" in "my file.txt"?', "my file.txt", "the"),
+        ('write "He said "no!" to me." to a.txt', "a.txt", 'He said "no!" to me.'),
+        ("write 'it''s' into the file a.txt", "a.txt", "it''s"),
+        ("write “Grüße, Welt …” to a.txt", "a.txt", "Grüße, Welt …"),
+        ("write «a» to a.txt", "a.txt", "a"),
+        ("write Hello, world. to a.txt", "a.txt", "Hello, world."),
+        ("write line 1 to a.txt", "a.txt", "line 1"),
+        ('write the text "line 1" to a.txt', "a.txt", "line 1"),
+        ('write "go to b.txt" to a.txt', "a.txt", "go to b.txt"),
+        ('write "" to a.txt', "a.txt", ""),
+        ('write "one\ntwo\n" to a.txt', "a.txt", "one\ntwo\n"),
+        ("write to a.txt: Is it so?", "a.txt", "Is it so?"),
+        ("write this to docs/a.md:\n\n# Title\n\ttab ", "docs/a.md", "\n# Title\n\ttab "),
+        ("save the following code to a.py:\n```python\nprint('x')\n\n```", "a.py", "print('x')\n\n"),
+        ("write to a.py:\n~~~\n```\n~~~\n", "a.py", "```\n"),
+        ("create a file called x.txt with the text: 1, 2, 3!", "x.txt", "1, 2, 3!"),
+        ('make a new file x.txt containing "1"', "x.txt", "1"),
+    ],
+)
+def test_what_is_to_be_written_is_written_to_the_letter(words: str, path: str, text: str) -> None:
+    assert recognise(words) == Use("files.write", {"path": path, "text": text, "mode": "replace"})
+
+
+@pytest.mark.parametrize("words", ["write a letter to John", "write a poem", "save https://example.org/a to a.html"])
+def test_what_is_no_dictation_is_not_written(words: str) -> None:
+    assert not isinstance(recognise(words), Use)
+
+
+_FORMS = (
+    'write "{}" to notes.txt',
+    "please save «{}» in the file notes.txt!",
+    "write to notes.txt: '{}'",
+    "write the following to notes.txt:\n`{}`",
+)
+
+
+@given(st.sampled_from(_FORMS), st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=200))
+def test_any_text_in_quotes_is_written_to_the_letter(form: str, text: str) -> None:
+    wanted = {"path": "notes.txt", "text": text, "mode": "replace"}
+    assert recognise(form.format(text)) == Use("files.write", wanted)
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=200))
+def test_any_text_in_a_fence_is_written_to_the_letter(text: str) -> None:
+    assume("```" not in text)
+    found = recognise(f"write to a.py:\n```py\n{text}\n```")
+    assert found == Use("files.write", {"path": "a.py", "text": f"{text}\n", "mode": "replace"})

@@ -1,0 +1,78 @@
+"""Requests to write something down: what is written is exactly what the person said, character by character.
+
+So they are read from the message as it came: the other rules drop punctuation, articles and quotes, and read no
+message of several lines.
+"""
+
+import re
+
+from palyra.providers.embedded.intents import Use
+
+NOTES = "notes.txt"
+
+_POLITE = r"(?:(?:please|hey|ok|(?:can|could|would|will) you|i (?:want|would like) you to),? )*"
+_FILE = (
+    r"(?:(?:a|the|my|new|text|file|document|end of|called|named) )*"
+    r"""(?:"(?P<named>[^"\n]+)"|'(?P<named2>[^'\n]+)'|`(?P<named3>[^`\n]+)`|(?P<path>[^\s"'`:]*[^\s"'`:.,!?]))"""
+)
+_PUT = r"(?P<verb>write|save|store|add|append|put|jot)(?: down)?"
+_BEHIND = frozenset({"add", "append", "put", "jot"})
+"""What stands in a file already stays there, and this becomes a line behind it."""
+_TO = r"(?:to|into|in|on|onto)"
+_THIS = r"(?:(?:this|that|the following|following)(?: (?:text|words?|code|lines?|content))? )?"
+_ASK = r"[.!?]*\s*"
+_REST = r":[ \t]?\n?(?P<text>.+)"
+
+_FORMS = tuple(
+    re.compile(_POLITE + form, re.IGNORECASE | re.DOTALL)
+    for form in (
+        # write to a.txt: Hello
+        rf"{_PUT} {_THIS}{_TO} {_FILE}{_REST}",
+        # create a file a.txt with the text: Hello
+        rf"(?P<verb>create|make) {_FILE} (?:with|containing|saying|that says)(?: the)?"
+        rf"(?: (?:text|content|contents|words?|line))?(?:{_REST}| (?P<text2>.+))",
+        # write a note: Hello
+        r"(?:write|make|add|take|leave|jot|save|create|put)(?: down)?(?: (?:a|quick|short|little|new))* note"
+        r"(?: (?:that says|saying|that|about|with|reading))?[: ]\s*(?P<note>.+)",
+        r"note: ?(?P<note>.+)",
+        # add Hello to my notes
+        rf"{_PUT} (?P<note>.+) {_TO} (?:my notes|(?:my |the )?list of notes){_ASK}",
+        # write Hello to a.txt
+        rf"{_PUT} (?:(?:the )?(?:text|words?|line) (?=[\"'`“„«\u2018]))?(?P<text>.+) {_TO} {_FILE}{_ASK}",
+    )
+)
+_FENCED = re.compile(r"\s*(?P<fence>```+|~~~+)[^\n`]*\n(?P<text>.*?)(?P=fence)\s*", re.DOTALL)
+_QUOTED = re.compile(r"""\s*(?:"(.*)"|“(.*)”|„(.*)[“”]|«(.*)»|'(.*)'|\u2018(.*)\u2019|`(.*)`)\s*""", re.DOTALL)
+_LOOKS_LIKE_A_FILE = re.compile(r"(?!https?:).*(?:/.|\.\w{1,12}$)|Makefile|Dockerfile|README|LICENSE")
+_PAGE = re.compile(r"https?://|www\.", re.IGNORECASE)
+
+
+def read_dictation(message: str) -> Use | None:
+    """Return the call that writes down what the message says, if that is what it asks for."""
+    for form in _FORMS:
+        if found := form.fullmatch(message.lstrip()):
+            groups = found.groupdict()
+            if note := groups.get("note"):
+                return _line(NOTES, _meant(note))
+            path = next(filter(None, (groups.get(name) for name in ("named", "named2", "named3", "path"))))
+            said = groups.get("text") or groups.get("text2") or ""
+            # What a page says is not in the message.
+            if (groups["path"] and not _LOOKS_LIKE_A_FILE.fullmatch(path)) or _PAGE.match(said):
+                return None
+            if groups["verb"].lower() in _BEHIND:
+                return _line(path, _meant(said))
+            return Use("files.write", {"path": path, "text": _meant(said), "mode": "replace"})
+    return None
+
+
+def _meant(said: str) -> str:
+    """Return a text without the quotes or the fence around it; nothing else is changed."""
+    if found := _FENCED.fullmatch(said):
+        return found["text"]
+    if found := _QUOTED.fullmatch(said):
+        return next((part for part in found.groups() if part is not None), said)
+    return said
+
+
+def _line(path: str, text: str) -> Use:
+    return Use("files.write", {"path": path, "text": text if text.endswith("\n") else f"{text}\n", "mode": "append"})
