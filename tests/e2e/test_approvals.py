@@ -327,3 +327,21 @@ def test_a_pattern_covers_what_the_person_wrote_and_nothing_else(new_sqlite_daem
         lambda: [one for one in daemon.get("/approvals", open="true")["approvals"] if one["run_id"] == fourth["run_id"]]
     )
     assert daemon.verify().ok
+
+
+def test_what_is_dictated_is_in_the_file_to_the_letter_and_last_names_the_only_question(
+    new_sqlite_daemon: NewDaemon,
+) -> None:
+    daemon = new_sqlite_daemon().start(model_provider="embedded")
+    text = 'Hello, world.\n\tGrüße: "quoted" … \n'
+    first = daemon.send(f'write "{text}" to notes.txt')
+    asked(daemon)
+    palyra(daemon, "approvals", "show", "last")
+    palyra(daemon, "approvals", "allow", "last")
+    assert daemon.finished(first["run_id"])["status"] == "done"
+    assert (daemon.home.workspace / "notes.txt").read_bytes() == text.encode()
+    daemon.send("add one to a.txt", session={"key": "one"})
+    daemon.send("add two to b.txt", session={"key": "two"})
+    until(lambda: len(daemon.get("/approvals", open="true")["approvals"]) == 2)
+    # Which of them the person has seen, nobody knows.
+    assert "[several_open]" in palyra(daemon, "approvals", "allow", "last", code=2)

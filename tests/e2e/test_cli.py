@@ -241,3 +241,84 @@ def _active(daemon: Daemon) -> str | None:
     sleep(0.05)
     found = [run for run in daemon.runs() if run["input"] == "endless" and run["status"] == "in_progress"]
     return found[0]["run_id"] if found else None
+
+
+def test_sessions_are_named_the_same_way_by_every_command(daemon: Daemon) -> None:
+    home = daemon.home.path
+    for key in ("red", "blue"):
+        assert command(home, "run", "-m", f"in {key}", "--key", key).returncode == 0
+    red, blue = (_session(daemon, key) for key in ("red", "blue"))
+    for name in (red, red[-6:], red[-6:].lower(), "red"):
+        done = command(home, "run", "-m", f"again by {name}", "--session", name)
+        assert (done.returncode, done.stdout) == (0, f"You said: again by {name}\n")
+        assert _session_of_last(daemon) == red
+    done = command(home, "run", "-m", "to the last", "--session", "last")
+    assert (done.returncode, _session_of_last(daemon)) == (0, red)
+    assert command(home, "chat", "--session", blue[-6:], stdin="hello blue").returncode == 0
+    assert _session_of_last(daemon) == blue
+    assert command(home, "chat", "--session", "last", stdin="still blue").returncode == 0
+    assert _session_of_last(daemon) == blue
+
+
+def test_the_last_session_is_an_open_one_and_the_last_to_unarchive_the_one_that_was_archived_last(
+    daemon: Daemon,
+) -> None:
+    home = daemon.home.path
+    for key in ("first", "second", "third"):
+        command(home, "run", "-m", f"in {key}", "--key", key)
+    first, second, third = (_session(daemon, key) for key in ("first", "second", "third"))
+    assert command(home, "sessions", "archive", third).returncode == 0
+    assert command(home, "sessions", "archive", first).returncode == 0
+    # Whatever happens to another archived one does not make it the last that was archived.
+    assert command(home, "sessions", "rename", third[-6:], "renamed").returncode == 0
+    assert command(home, "run", "-m", "on", "--session", "last").returncode == 0
+    assert _session_of_last(daemon) == second
+    done = command(home, "run", "-m", "on", "--session", first[-6:])
+    assert (done.returncode, "[session_archived]" in done.stderr) == (1, True)
+    for session in (first, third):
+        done = command(home, "sessions", "unarchive", "last")
+        assert (done.returncode, done.stdout.split()[0]) == (0, session)
+
+
+def test_last_names_nothing_where_there_is_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
+    daemon = Daemon(tmp_path_factory.mktemp("empty") / "home").start()
+    try:
+        for args, code in (
+            (("run", "-m", "x", "--session", "last"), "no_session"),
+            (("sessions", "unarchive", "last"), "no_archived_session"),
+            (("runs", "cancel", "last"), "no_run"),
+            (("approvals", "show", "last"), "no_approval"),
+            (("approvals", "allow", "last"), "no_approval"),
+            (("approvals", "reissue", "last"), "no_approval"),
+            (("journal", "export", "--session", "last"), "nothing_recorded"),
+            (("run", "-m", "x", "--session", "ABCDEF"), "ending_unknown"),
+            (("runs", "show", "ABCDEF"), "ending_unknown"),
+            (("journal", "export", "--session", "ABCDEF"), "ending_unknown"),
+            (("journal", "attestations", "ABCDEF"), "ending_unknown"),
+        ):
+            done = command(daemon.home.path, *args)
+            assert (done.returncode, f"[{code}]" in done.stderr) == (1, True), (args, done.stderr)
+        assert command(daemon.home.path, "sessions").stdout == "No sessions yet. `palyra chat` begins one.\n"
+    finally:
+        daemon.close()
+
+
+def test_an_export_names_its_session_by_the_end_of_its_id(daemon: Daemon) -> None:
+    home = daemon.home.path
+    command(home, "run", "-m", "to be exported", "--key", "exported")
+    session = _session(daemon, "exported")
+    whole, by_end, last = (
+        command(home, "journal", "export", "--session", name).stdout for name in (session, session[-6:], "last")
+    )
+    assert session in whole
+    # Each export says when it was made.
+    assert len({text.split("\n", 1)[1].rpartition('{"')[0] for text in (whole, by_end, last)}) == 1
+
+
+def _session(daemon: Daemon, key: str) -> str:
+    listed = json.loads(command(daemon.home.path, "sessions", "--json").stdout)["sessions"]
+    return str(next(one["session_id"] for one in listed if one["key"] == key))
+
+
+def _session_of_last(daemon: Daemon) -> str:
+    return str(json.loads(command(daemon.home.path, "runs", "show", "--json").stdout)["run"]["session_id"])

@@ -5,9 +5,9 @@ import sys
 from typing import Any
 
 import click
-import msgspec
 
-from palyra.cli.named import EndingUnknown, by_ending, is_ending
+from palyra.cli.approval_ids import find_any, find_open, latest
+from palyra.cli.named import by_ending, is_ending
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.output import date_time, facts, say, screen_width, show, show_json, show_json_line, table
 from palyra.cli.printable import printable_line
@@ -17,22 +17,14 @@ from palyra.core.approval import Approval, Grant
 from palyra.core.display import escape_line
 from palyra.core.effect import class_of_pattern
 
-LISTED = 50
-
-
-class ApprovalsPage(msgspec.Struct, frozen=True):
-    """A page of approvals."""
-
-    approvals: tuple[Approval, ...]
-    next_cursor: str | None = None
-
 
 @click.group(cls=PalyraGroup, invoke_without_command=True)
 @click.pass_context
 def approvals(ctx: click.Context) -> None:
     """See what waits for your word, and answer; without a command, the open questions.
 
-    APPROVAL is the id of a question, or the six characters at its end.
+    APPROVAL is the id of a question, the six characters at its end, or `last`: to see it, the one that was asked last;
+    to answer it, the only one that is open.
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_approvals)
@@ -46,8 +38,7 @@ approvals.add_command(reissue)
 @click.pass_obj
 def list_approvals(invocation: Invocation, *, everything: bool = False) -> None:
     """List questions, the latest first."""
-    query = {"open": "false" if everything else "true", "limit": LISTED}
-    found = invocation.client.ask(ApprovalsPage, "GET", "/approvals", query=query)
+    found = latest(invocation.client, only_open=not everything)
     if invocation.json:
         show_json(found)
         return
@@ -67,7 +58,7 @@ def list_approvals(invocation: Invocation, *, everything: bool = False) -> None:
 @click.pass_obj
 def show_approval(invocation: Invocation, approval: str, *, reveal: bool) -> None:
     """Show a question with all that would happen."""
-    approval_id = _answered_id(invocation, approval)
+    approval_id = find_any(invocation.client, approval)
     if reveal:
         _show(invocation, _ask(invocation, "POST", approval_id, "/reveal", body={}))
     else:
@@ -104,7 +95,7 @@ def allow(
         body["arguments"] = _object(arguments)
     if pattern is not None:
         body["pattern"] = pattern
-    _show(invocation, _ask(invocation, "POST", approval, "/resolve", body=body))
+    _show(invocation, _ask(invocation, "POST", find_open(invocation.client, approval), "/resolve", body=body))
 
 
 @approvals.command("deny")
@@ -114,7 +105,7 @@ def allow(
 def deny(invocation: Invocation, approval: str, *, reason: str) -> None:
     """Refuse a call; its run goes on, and the agent is told why."""
     body = {"decision": "deny", "reason": reason}
-    _show(invocation, _ask(invocation, "POST", approval, "/resolve", body=body))
+    _show(invocation, _ask(invocation, "POST", find_open(invocation.client, approval), "/resolve", body=body))
 
 
 @approvals.command("grants")
@@ -200,17 +191,6 @@ def _grant_id(invocation: Invocation, grant: str) -> str:
         return grant
     found = invocation.client.ask(tuple[Grant, ...], "GET", "/grants", field="grants")
     return by_ending(grant, (one.grant_id for one in found))
-
-
-def _answered_id(invocation: Invocation, approval: str) -> str:
-    """Return the id of a question; by its code the daemon finds only those that are open."""
-    if not is_ending(approval):
-        return approval
-    found = invocation.client.ask(ApprovalsPage, "GET", "/approvals", query={"open": "false", "limit": LISTED})
-    try:
-        return by_ending(approval, (one.approval_id for one in found.approvals))
-    except EndingUnknown:
-        return approval
 
 
 def _stands(one: Approval) -> str:

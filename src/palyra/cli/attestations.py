@@ -5,12 +5,14 @@ from pathlib import Path
 import click
 
 from palyra.cli.exits import Exit
+from palyra.cli.named import by_ending, is_ending
 from palyra.cli.options import Invocation
 from palyra.cli.output import clock_time, date_time, facts, show, show_json
 from palyra.cli.printable import printable_line
 from palyra.core import attestation
 from palyra.core.attestation import Ran, Statement
 from palyra.core.ids import parse_ulid
+from palyra.journal import runs
 from palyra.journal.attestations import Found, find, find_in
 from palyra.journal.signing import public_key
 from palyra.journal.verify import opened
@@ -29,23 +31,28 @@ from palyra.journal.verify import opened
 def show_attestations(invocation: Invocation, execution: str, *, export_file: Path | None) -> Exit:
     """Show what the daemon has attested of a run's executions, or of one call; --json prints what it has signed.
 
-    RUN is a run's id, or `last` for the one that was accepted last.
+    RUN is a run's id or its last six characters, or `last` for the one that was accepted last.
 
     \b
     Exit codes: 0 all of them hold, 1 one does not, or there is none.
     """
-    wanted = parse_ulid(execution, "id of a run or a call") if execution != "last" else None
     if export_file is not None:
-        found = find_in(export_file, wanted)
+        found = find_in(export_file, _id(execution))
     else:
         with opened(invocation.home, invocation.settings) as conn:
-            found = find(conn, wanted, key=public_key(invocation.home.key))
+            if is_ending(execution):
+                execution = by_ending(execution, runs.ending_in(conn, execution.upper()))
+            found = find(conn, _id(execution), key=public_key(invocation.home.key))
     if invocation.json:
         show_json({"attestations": [_fields(one) for one in found]})
     else:
         for place, one in enumerate(found):
             show(["", *_told(one)] if place else _told(one))
     return Exit.DONE if all(one.problem is None for one in found) else Exit.FAILED
+
+
+def _id(execution: str) -> str | None:
+    return parse_ulid(execution, "id of a run or a call") if execution != "last" else None
 
 
 def _fields(found: Found) -> dict[str, object]:

@@ -12,6 +12,7 @@ from palyra.cli.exits import Exit
 from palyra.cli.message import read_stdin
 from palyra.cli.options import Invocation, PalyraCommand
 from palyra.cli.run import audience_for, tell_of_waiting
+from palyra.cli.sessions import find_session
 from palyra.cli.unattended import OnQuestion, on_question_option, rule_for, watch_unattended
 from palyra.core.events import Mode
 from palyra.core.session import SessionRef
@@ -19,7 +20,9 @@ from palyra.gateway.client import Client
 
 
 @click.command(cls=PalyraCommand)
-@click.option("--session", metavar="ID", help="Go on with the session of this id.")
+@click.option(
+    "--session", metavar="SESSION", help="Go on with this session: its id or last six characters, its key, or `last`."
+)
 @click.option(
     "--key", metavar="KEY", help=f"The session of this key, created if there is none. Default: {DEFAULT_KEY}."
 )
@@ -51,23 +54,23 @@ def chat(
     if new and session is not None:
         raise click.UsageError("--new and --session contradict one another.")
     named = session or key or label
-    ref = SessionRef(session_id=session, key=key if named else DEFAULT_KEY, label=label)
+    ref = SessionRef(key=key if named else DEFAULT_KEY, label=label)
     if not has_person():
         rule = rule_for(invocation, on_question) or OnQuestion.LEAVE
-        return _answer_stdin(invocation, ref, new=new, rule=rule)
+        return _answer_stdin(invocation, session, ref, new=new, rule=rule)
     if invocation.json:
         raise click.UsageError("--json needs a message on stdin; a conversation has no end to be printed.")
     if on_question is not None:
         raise click.UsageError("--on-question is for a message on stdin; in a conversation you are asked.")
     with borrowed_daemon(invocation, keep=True) as client:
-        _talk(client, _conversation(client, ref, new=new), history=invocation.home.history)
+        _talk(client, _conversation(client, session, ref, new=new), history=invocation.home.history)
     return Exit.DONE
 
 
-def _answer_stdin(invocation: Invocation, ref: SessionRef, *, new: bool, rule: OnQuestion) -> Exit:
+def _answer_stdin(invocation: Invocation, session: str | None, ref: SessionRef, *, new: bool, rule: OnQuestion) -> Exit:
     text = read_stdin()
     with borrowed_daemon(invocation, keep=False) as client:
-        conversation = _conversation(client, ref, new=new)
+        conversation = _conversation(client, session, ref, new=new)
         own_key = os.urandom(16).hex()
         here = SessionRef(session_id=conversation.session.session_id)
         accepted = client.send(text, here, mode=Mode.QUEUE, key=own_key)
@@ -76,7 +79,9 @@ def _answer_stdin(invocation: Invocation, ref: SessionRef, *, new: bool, rule: O
         return watch_unattended(invocation, client, accepted, audience, rule=rule)
 
 
-def _conversation(client: Client, ref: SessionRef, *, new: bool) -> Conversation:
+def _conversation(client: Client, session: str | None, ref: SessionRef, *, new: bool) -> Conversation:
+    if session is not None:
+        ref = SessionRef(session_id=find_session(client, session).session_id, key=ref.key, label=ref.label)
     conversation = Conversation(client, ref)
     if new:
         conversation.begin_anew()

@@ -70,7 +70,11 @@ def files(ctx: click.Context) -> None:
 
 @files.command("history")
 @click.argument("path", required=False)
-@click.option("--session", metavar="SESSION", help="Only what one conversation changed: its id, its key, or `last`.")
+@click.option(
+    "--session",
+    metavar="SESSION",
+    help="Only what one session changed: its id or last six characters, its key, or `last`.",
+)
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 500), help="How many.")
 @click.pass_obj
 def history(invocation: Invocation, path: str | None = None, session: str | None = None, limit: int = 50) -> None:

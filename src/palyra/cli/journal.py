@@ -9,6 +9,7 @@ import msgspec
 from palyra.cli.attestations import show_attestations
 from palyra.cli.exits import Exit
 from palyra.cli.failure import describe
+from palyra.cli.named import by_ending, is_ending
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.output import counts, date_time, facts, plural, say, show, show_json
 from palyra.cli.printable import printable_line
@@ -16,8 +17,9 @@ from palyra.core.clock import to_ms
 from palyra.core.errors import NotFound, PalyraError
 from palyra.core.ids import SessionId, parse_ulid
 from palyra.home import Home
-from palyra.journal import export, exported, integrity, offline, rebuild, stats, verify
+from palyra.journal import export, exported, integrity, offline, rebuild, sessions, stats, verify
 from palyra.journal.anchors import Anchor
+from palyra.journal.engine import Connection
 from palyra.journal.rebuild import Rebuilt
 from palyra.journal.stats import Stats
 from palyra.journal.verify import Problem, Report
@@ -27,6 +29,10 @@ from palyra.settings import Settings
 
 class NoAnchor(NotFound):
     """The journal has no anchor yet. The daemon drops one a short while after something was recorded."""
+
+
+class NothingRecorded(NotFound):
+    """The journal has no session yet. `palyra chat` begins one."""
 
 
 @click.group(cls=PalyraGroup)
@@ -95,7 +101,11 @@ def print_anchor(invocation: Invocation) -> None:
 
 
 @journal.command("export")
-@click.option("--session", "session", metavar="ID", help="Export the tape of one session only.")
+@click.option(
+    "--session",
+    metavar="SESSION",
+    help="Export the tape of one session only: its id or last six characters, or `last`.",
+)
 @click.option(
     "--since",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -110,10 +120,10 @@ def export_journal(invocation: Invocation, *, session: str | None, since: Path |
     """Write the tapes as lines of JSON that prove themselves: `palyra journal verify --file EXPORT`."""
     from palyra.daemon.system import SystemClock
 
-    session_id = SessionId(parse_ulid(session, "session id")) if session is not None else None
     anchor = verify.read_anchor(since.read_bytes()) if since is not None else None
     made_at = SystemClock().now()
     with verify.opened(invocation.home, invocation.settings) as conn:
+        session_id = _session_id(conn, session) if session is not None else None
         if output is None:
             with written(Path("the output")):
                 export.write(conn, sys.stdout.buffer.write, made_at=made_at, session_id=session_id, since=anchor)
@@ -128,6 +138,16 @@ def export_journal(invocation: Invocation, *, session: str | None, since: Path |
             f"Exported {plural(footer.sessions, 'session')}, {_entries(footer.entries)}: {printable_line(str(output))}."
         )
         print("`palyra journal verify --file` proves it, on any machine that has Palyra.")
+
+
+def _session_id(conn: Connection, name: str) -> SessionId:
+    if name == "last":
+        if (found := sessions.latest(conn)) is None:
+            raise NothingRecorded
+        return found
+    if is_ending(name):
+        name = by_ending(name, sessions.ending_in(conn, name.upper()))
+    return SessionId(parse_ulid(name, "session id"))
 
 
 @journal.command("stats")

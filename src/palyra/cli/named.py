@@ -17,11 +17,11 @@ DOORS = {
 
 
 class IdUnclear(Invalid):
-    """Several ids end so. Give more characters, or the whole id."""
+    """Several ids end with these characters. Give more of them, or the full id."""
 
 
 class EndingUnknown(NotFound):
-    """None of the latest ends so. Give the whole id."""
+    """No recent id ends with these characters. Give the full id."""
 
 
 def is_ending(name: str) -> bool:
@@ -33,9 +33,9 @@ def by_ending(name: str, ids: Iterable[str]) -> str:
     """Return the one id that ends so."""
     found = [one for one in ids if one.endswith(name.upper())]
     if len(found) > 1:
-        raise IdUnclear(f"{len(found)} ids end in {name!r}. Give more characters, or the whole id.")
+        raise IdUnclear(f'{len(found)} ids end with "{name}". Give more characters, or the full id.')
     if not found:
-        raise EndingUnknown(f"None of the latest ids ends in {name!r}. Give the whole id.")
+        raise EndingUnknown(f'No recent id ends with "{name}". Give the full id.')
     return found[0]
 
 

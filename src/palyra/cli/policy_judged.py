@@ -86,8 +86,8 @@ def explain(
 ) -> None:
     """Say what the policies make of a call, and why.
 
-    RUN [CALL] judges the recorded calls of a run again (`last` is the latest run). --tool judges a call that nobody
-    made:
+    RUN [CALL] judges the recorded calls of a run again; RUN is its id or last six characters, or `last` for the run
+    that was accepted last. --tool judges a call that nobody made:
 
     \b
       palyra policy explain last

@@ -47,7 +47,7 @@ class Explained(Struct, kw_only=True):
 def explain(invocation: Invocation, run: str) -> None:
     """Say how the model of each turn of a run was chosen: who could be asked, who was not and why, and what came of it.
 
-    RUN is a run's id, or `last` for the one that was accepted last.
+    RUN is a run's id or its last six characters, or `last` for the one that was accepted last.
     """
     client = invocation.client
     found = find_run(client, run)

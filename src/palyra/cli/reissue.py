@@ -3,6 +3,7 @@
 import click
 from msgspec import Struct
 
+from palyra.cli.approval_ids import find_overdue
 from palyra.cli.borrow import has_person
 from palyra.cli.exits import Exit
 from palyra.cli.narration import ended_by
@@ -31,7 +32,7 @@ class Reissued(Struct, frozen=True, kw_only=True):
 @click.argument("approval")
 @click.pass_obj
 def reissue(invocation: Invocation, approval: str) -> Exit:
-    """Have a question asked once more that nobody answered in time.
+    """Have a question asked once more that nobody answered in time; `last` is the last of those.
 
     A new run of the same session proposes the same call, under the policies of today. At a terminal you are asked here,
     and see the run to its end; elsewhere the command ends with the new question, which is answered as usual.
@@ -40,7 +41,7 @@ def reissue(invocation: Invocation, approval: str) -> Exit:
     Exit codes: 0 asked, or the run is done; 1 failed, 4 cancelled.
     """
     client = invocation.client
-    accepted = client.ask(Accepted, "POST", f"/approvals/{approval}/reissue", body={})
+    accepted = client.ask(Accepted, "POST", f"/approvals/{find_overdue(client, approval)}/reissue", body={})
     if has_person() and not invocation.json:
         _tell_of_waiting(accepted)
         audience = audience_for(invocation, decide=asking(client))

@@ -16,6 +16,7 @@ from palyra.cli.output import say, show_json
 from palyra.cli.plain import asking
 from palyra.cli.question import Question
 from palyra.cli.screens import screen_for
+from palyra.cli.sessions import find_session
 from palyra.cli.unattended import on_question_option, rule_for, watch_unattended
 from palyra.cli.watch import Audience, Person, Program, exit_after, watch
 from palyra.core.events import Mode
@@ -26,7 +27,11 @@ from palyra.core.session import SessionRef
 
 @click.command(cls=PalyraCommand)
 @click.option("-m", "--message", required=True, metavar="TEXT", help="What to say; `-` takes it from stdin.")
-@click.option("--session", metavar="ID", help="The session to say it in; without one, a new one.")
+@click.option(
+    "--session",
+    metavar="SESSION",
+    help="The session to say it in: its id or last six characters, its key, or `last`; without one, a new one.",
+)
 @click.option("--key", metavar="KEY", help="The session of this key; created if there is none.")
 @click.option("--label", metavar="LABEL", help="The session of this label; created if there is none.")
 @click.option("--require-existing", is_flag=True, help="Fail if there is no such session.")
@@ -80,9 +85,10 @@ def run(
     if detach and on_question is not None:
         raise click.UsageError("--detach does not wait for questions, so --on-question has no meaning with it.")
     text = read_stdin() if message == "-" else check(message)
-    ref = SessionRef(session_id=session, key=key, label=label, require_existing=require_existing)
     sent_key = idempotency_key or os.urandom(16).hex()
     with borrowed_daemon(invocation, keep=detach or has_person()) as client:
+        session_id = find_session(client, session).session_id if session is not None else None
+        ref = SessionRef(session_id=session_id, key=key, label=label, require_existing=require_existing)
         accepted = client.send(text, ref, mode=Mode(mode), key=sent_key, model=model, task=task)
         if detach:
             _show_accepted(invocation, accepted)

@@ -38,7 +38,9 @@ def runs(ctx: click.Context) -> None:
 
 
 @runs.command("list")
-@click.option("--session", metavar="SESSION", help="Of one session only: its id, its key, or `last`.")
+@click.option(
+    "--session", metavar="SESSION", help="Of one session only: its id or last six characters, its key, or `last`."
+)
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200), help="How many.")
 @click.pass_obj
 def list_runs(invocation: Invocation, session: str | None = None, limit: int = 20) -> None:

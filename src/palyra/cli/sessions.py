@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from palyra.cli.named import is_ending
+from palyra.cli.named import by_ending, is_ending
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.output import date_time, facts, paint, say, show, show_json, table
 from palyra.cli.printable import printable, printable_line
@@ -23,7 +23,11 @@ LOOKED_AT = 200
 
 
 class NoSession(NotFound):
-    """There is no session yet. `palyra chat` begins one."""
+    """There is no open session. `palyra chat` begins one, `palyra sessions list --archived` lists the archived ones."""
+
+
+class NoArchivedSession(NotFound):
+    """There is no archived session. `palyra sessions` lists the open ones."""
 
 
 @click.group(cls=PalyraGroup, invoke_without_command=True)
@@ -31,7 +35,7 @@ class NoSession(NotFound):
 def sessions(ctx: click.Context) -> None:
     """List, search and tidy up conversations; without a command, the list.
 
-    SESSION is a session's id or its last six characters, its key, or `last` for the one that was used last.
+    SESSION is a session's id or its last six characters, its key, or `last` for the open one that was used last.
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_sessions)
@@ -124,8 +128,8 @@ def archive_session(invocation: Invocation, session: str) -> None:
 @click.argument("session")
 @click.pass_obj
 def unarchive_session(invocation: Invocation, session: str) -> None:
-    """Take a conversation back into the list."""
-    _change(invocation, session, verb="unarchive", done="back in the list")
+    """Take a conversation back into the list; `last` is the one that was archived last."""
+    _change(invocation, session, verb="unarchive", done="back in the list", archived=True)
 
 
 @sessions.command("reset")
@@ -164,13 +168,13 @@ def export_session(invocation: Invocation, session: str, *, form: str, output: P
         sys.stdout.buffer.write(document)
 
 
-def find_session(client: Client, name: str) -> Session:
-    """Return the session that the person means: by id, by key, or the last one."""
+def find_session(client: Client, name: str, *, archived: bool = False) -> Session:
+    """Return the session that the person means: by id, by key, by the end of its id, or the last one.
+
+    `archived` says of which ones the last is meant.
+    """
     if name == "last":
-        page = client.sessions(limit=1)
-        if not page.sessions:
-            raise NoSession
-        return page.sessions[0]
+        return _last_archived(client) if archived else _last_open(client)
     try:
         session_id = parse_ulid(name)
     except PalyraError:
@@ -178,18 +182,33 @@ def find_session(client: Client, name: str) -> Session:
     return client.session(session_id)
 
 
+def _last_open(client: Client) -> Session:
+    if not (found := client.sessions(limit=1).sessions):
+        raise NoSession
+    return found[0]
+
+
+def _last_archived(client: Client) -> Session:
+    """Return the session that was archived last; those that are listed first may have been renamed since."""
+    found = [one for one in client.sessions(archived=True, limit=LOOKED_AT).sessions if one.archived_at is not None]
+    if not found:
+        raise NoArchivedSession
+    return max(found, key=lambda one: (one.archived_at, one.session_id))
+
+
 def _by_key(client: Client, name: str) -> Session:
-    """Return the session of a key; if there is none, the one whose id ends so."""
+    """Return the session of a key; if there is none, the one whose id ends so, archived or not."""
     try:
         return client.resolve(SessionRef(key=name, require_existing=True))
-    except RemoteError:
-        if not is_ending(name):
+    except RemoteError as error:
+        if error.code != "session_not_found" or not is_ending(name):
             raise
-        known = client.sessions(limit=LOOKED_AT).sessions
-        found = [one for one in known if one.session_id.endswith(name.upper())]
-        if len(found) != 1:
-            raise
-        return found[0]
+    known: dict[str, Session] = {
+        one.session_id: one
+        for archived in (False, True)
+        for one in client.sessions(archived=archived, limit=LOOKED_AT).sessions
+    }
+    return known[by_ending(name, known)]
 
 
 def session_table(found: tuple[Session, ...]) -> list[str]:
@@ -206,9 +225,10 @@ def name_of(session: Session) -> str:
     return printable_line(session.title or session.label or session.key or "(untitled)")
 
 
-def _change(invocation: Invocation, session: str, *, verb: str, done: str) -> None:
+def _change(invocation: Invocation, session: str, *, verb: str, done: str, archived: bool = False) -> None:
     client = invocation.client
-    _tell(invocation, client.change(find_session(client, session).session_id, verb), done)
+    found = find_session(client, session, archived=archived)
+    _tell(invocation, client.change(found.session_id, verb), done)
 
 
 def _tell(invocation: Invocation, session: Session, done: str) -> None:

@@ -105,7 +105,10 @@ def usage(ctx: click.Context, *, by: By, since: str | None, everybody: bool, lim
 @ALL
 @click.pass_obj
 def why(invocation: Invocation, run: str | None, *, since: str | None, everybody: bool) -> None:
-    """Say what led to the turns of models, and what that cost; with RUN each turn of it. RUN may be `last`."""
+    """Say what led to the turns of models, and what that cost; with RUN each turn of it.
+
+    RUN is a run's id or its last six characters, or `last` for the one that was accepted last.
+    """
     if run is not None and since is not None:
         raise click.UsageError("RUN and --since contradict one another.")
     query = {"since": since} if since else {}

@@ -211,6 +211,15 @@ def latest(conn: Connection) -> RunId | None:
     return RunId(row[0]) if row else None
 
 
+def ending_in(conn: Connection, ending: str) -> list[str]:
+    """Return the runs whose ids end so, two at the most, whoever owns them."""
+    rows = conn.fetch(
+        "SELECT run_id FROM runs WHERE SUBSTR(run_id, 27 - :length) = :ending LIMIT 2",
+        {"length": len(ending), "ending": ending},
+    )
+    return [row[0] for row in rows]
+
+
 def reason_of(conn: Connection, run_id: RunId) -> str | None:
     """Return why a run ended, if it has a reason."""
     row = conn.fetch_one("SELECT reason FROM runs WHERE run_id = :run_id", {"run_id": run_id})

@@ -74,6 +74,21 @@ def page(
     return [_session(row) for row in rows]
 
 
+def latest(conn: Connection) -> SessionId | None:
+    """Return the session that was used last, whoever owns it, archived or not."""
+    row = conn.fetch_one("SELECT session_id FROM sessions ORDER BY updated_ms DESC, session_id DESC LIMIT 1")
+    return SessionId(row[0]) if row else None
+
+
+def ending_in(conn: Connection, ending: str) -> list[str]:
+    """Return the sessions whose ids end so, two at the most, whoever owns them."""
+    rows = conn.fetch(
+        "SELECT session_id FROM sessions WHERE SUBSTR(session_id, 27 - :length) = :ending LIMIT 2",
+        {"length": len(ending), "ending": ending},
+    )
+    return [row[0] for row in rows]
+
+
 def set_title(conn: Connection, session_id: SessionId, title: str, *, at: datetime) -> None:
     """Change the title."""
     conn.execute(

@@ -13,12 +13,12 @@ def test_an_id_is_named_by_its_end() -> None:
 
 
 def test_what_ends_no_id_is_refused() -> None:
-    with pytest.raises(EndingUnknown, match="None of the latest ids ends in 'ABCDEF'"):
+    with pytest.raises(EndingUnknown, match='No recent id ends with "ABCDEF"'):
         by_ending("ABCDEF", IDS)
 
 
 def test_an_end_that_several_ids_have_is_not_guessed_at() -> None:
-    with pytest.raises(IdUnclear, match="2 ids end in"):
+    with pytest.raises(IdUnclear, match="2 ids end with"):
         by_ending("Y2Q", IDS)
 
 
