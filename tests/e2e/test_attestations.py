@@ -136,4 +136,5 @@ def test_the_last_run_needs_no_id(told: tuple[Daemon, str], tmp_path: Path) -> N
 def test_what_was_never_executed_is_not_found(told: tuple[Daemon, str]) -> None:
     daemon, _ = told
     palyra(daemon, "journal", "attestations", "01ARZ3NDEKTSV4RRFFQ69G5FAV", code=1)
-    palyra(daemon, "journal", "attestations", "nonsense", code=2)
+    palyra(daemon, "journal", "attestations", "not-an-id", code=2)
+    palyra(daemon, "journal", "attestations", "nonsense", code=1)

@@ -5,8 +5,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from time import sleep
 
+import apsw
 import pytest
 
 from palyra.cli.narration import Ended
@@ -313,6 +315,32 @@ def test_an_export_names_its_session_by_the_end_of_its_id(daemon: Daemon) -> Non
     assert session in whole
     # Each export says when it was made.
     assert len({text.split("\n", 1)[1].rpartition('{"')[0] for text in (whole, by_end, last)}) == 1
+
+
+def test_a_session_of_the_future_is_not_the_last_one_and_the_doctor_tells_of_it(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    daemon = Daemon(tmp_path_factory.mktemp("clock") / "home").start()
+    home = daemon.home.path
+    try:
+        for key in ("ahead", "now"):
+            assert command(home, "run", "-m", f"in {key}", "--key", key).returncode == 0
+        ahead, now = (_session(daemon, key) for key in ("ahead", "now"))
+        daemon.stop()
+        years = 9 * 365 * 24 * 3_600_000
+        with closing(apsw.Connection(str(daemon.home.journal))) as journal:
+            where = f"WHERE session_id = '{ahead}'"
+            journal.execute(f"UPDATE sessions SET updated_ms = updated_ms + {years} {where}")
+            journal.execute(f"UPDATE runs SET accepted_ms = accepted_ms + {years}, ended_ms = ended_ms + 1 {where}")
+        daemon.start()
+        assert _session_of_last(daemon) == now
+        assert command(home, "run", "-m", "on", "--session", "last").returncode == 0
+        assert _session_of_last(daemon) == now
+        shown = command(home, "runs", "list", "--session", ahead).stdout
+        assert "the clock was set back" in shown
+        assert "which has not come yet" in " ".join(command(home, "doctor").stdout.split())
+    finally:
+        daemon.close()
 
 
 def _session(daemon: Daemon, key: str) -> str:

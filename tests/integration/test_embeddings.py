@@ -16,7 +16,7 @@ from palyra.core.session import SessionRef
 from palyra.core.spending import RESERVED, SETTLED, VOIDED, Account, Amount, Turn
 from palyra.core.usage import Usage
 from palyra.journal import embeddings as rows
-from palyra.journal import leases, retention, sessions, spending
+from palyra.journal import leases, retention, spending
 from palyra.journal.engine import Connection, StorageFull
 from palyra.providers.base import FailureKind, ProviderFailed
 from palyra.providers.scripted import Call
@@ -216,7 +216,7 @@ async def test_a_call_that_a_budget_has_no_room_for_is_not_sent_and_leaves_nothi
     with pytest.raises(BudgetRefused, match=r"The budget 'daily' allows .* config\.toml"):
         await world.embeddings.ask(texts(), provider.send)
     assert provider.asked == 0
-    assert await world.engine.read(lambda conn: sessions.page(conn, ANA, archived=False, before=None, limit=9)) == []
+    assert await world.sessions.page(ANA, archived=False, before=None, limit=9) == []
     world.spending = SpendingSettings(budgets={"daily": money(TOKENS)})
     await world.embeddings.ask(texts(), vectors())
 

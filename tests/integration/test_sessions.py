@@ -13,7 +13,7 @@ from palyra.core.ids import MalformedId, PrincipalId
 from palyra.core.message import MessageEmpty, MessageTooLong, TextUnclean
 from palyra.core.run import RunStatus
 from palyra.core.session import Session, SessionNameInvalid, SessionRef
-from palyra.journal import search, sessions
+from palyra.journal import search
 from palyra.providers.scripted import Call, Rule, Script, Text, When
 from palyra.runs import export
 from palyra.runs.agents import NoAgent
@@ -390,7 +390,7 @@ async def test_a_long_session_is_exported_in_slices_without_a_gap(
 
 
 async def _sessions(world: World, *, archived: bool = False) -> list[Session]:
-    return await world.engine.read(lambda conn: sessions.page(conn, ANA, archived=archived, before=None, limit=100))
+    return await world.sessions.page(ANA, archived=archived, before=None, limit=100)
 
 
 @on_sqlite

@@ -35,7 +35,7 @@ WRITE = Call(tool="files.write", arguments={"path": "a.txt", "text": "hello"})
 
 @pytest.fixture
 def why(workspace: Path) -> Callable[[World], Why]:
-    return lambda world: Why(world.engine, workspace=lambda _: Workspace((workspace,)))
+    return lambda world: Why(world.engine, clock=world.clock, workspace=lambda _: Workspace((workspace,)))
 
 
 def subject(trace: Trace) -> Link:

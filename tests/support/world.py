@@ -567,7 +567,7 @@ class World:
 
     async def runs(self, *, who: PrincipalId = ANA) -> list[Run]:
         """Return all runs, the first accepted first."""
-        found = await self.engine.read(lambda conn: runs.page(conn, who, session_id=None, before=None, limit=1000))
+        found = await self.control.page(who, session_id=None, before=None, limit=1000)
         return found[::-1]
 
     async def child_of(self, parent: Said, *, number: int = 1) -> Run:

@@ -87,7 +87,7 @@ class Queue:
 
     async def _due(self, now_ms: int) -> bool:
         """Tell whether there may be a task to take up. What a dead daemon had leased is looked for now and then."""
-        if self._left or now_ms - self._claimed_ms >= leases.LENGTH_MS:
+        if self._left or abs(now_ms - self._claimed_ms) >= leases.LENGTH_MS:
             return True
         with suppress(Unavailable):
             due = await self._engine.read(tasks.next_due_ms)

@@ -11,6 +11,7 @@ from palyra.cli.output import clock_time, date_time, facts, show, show_json
 from palyra.cli.printable import printable_line
 from palyra.core import attestation
 from palyra.core.attestation import Ran, Statement
+from palyra.core.clock import to_ms
 from palyra.core.ids import parse_ulid
 from palyra.journal import runs
 from palyra.journal.attestations import Found, find, find_in
@@ -40,9 +41,12 @@ def show_attestations(invocation: Invocation, execution: str, *, export_file: Pa
         found = find_in(export_file, _id(execution))
     else:
         with opened(invocation.home, invocation.settings) as conn:
+            from palyra.daemon.system import SystemClock
+
             if is_ending(execution):
                 execution = by_ending(execution, runs.ending_in(conn, execution.upper()))
-            found = find(conn, _id(execution), key=public_key(invocation.home.key))
+            now_ms = to_ms(SystemClock().now())
+            found = find(conn, _id(execution), key=public_key(invocation.home.key), now_ms=now_ms)
     if invocation.json:
         show_json({"attestations": [_fields(one) for one in found]})
     else:

@@ -15,8 +15,10 @@ from pathlib import Path
 from palyra.cli.failure import describe
 from palyra.cli.journal import walk
 from palyra.cli.options import STATUS_SECONDS, Invocation
+from palyra.cli.output import date_time
 from palyra.cli.sandbox import look_at_counting, try_out, try_search
 from palyra.config import references
+from palyra.core.clock import MAX_AHEAD_MS, from_ms
 from palyra.core.errors import PalyraError
 from palyra.core.model import Dialect, ModelProvider, split
 from palyra.core.provider import ProviderStanding
@@ -25,7 +27,7 @@ from palyra.gateway.client import ADMIN_ROOT, Client
 from palyra.gateway.remote import TokenRejected, TokenUnusable
 from palyra.gateway.target import find_daemon, find_target, is_held, read_token
 from palyra.home import Home, HomeForeign, HomeOpen
-from palyra.journal import migrate, secrets, verify
+from palyra.journal import migrate, secrets, sessions, verify
 from palyra.journal.sealing import KeyPlace
 from palyra.sandbox.base import Tier
 from palyra.sandbox.wasm import NOTHING, ModuleJob, Modules
@@ -324,12 +326,14 @@ def check_journal(home: Home, settings: Settings) -> Iterator[Check]:
     try:
         with verify.opened(home, settings) as conn:
             schema, known = migrate.current(conn), migrate.steps(conn.dialect.name)[-1].number
+            newest_ms = sessions.newest_ms(conn) if schema == known else 0
     except Exception as error:
         # A doctor goes on whatever it finds, and a damaged file makes the database fail in many ways.
         yield Check(where, FAIL, _words(error), "See `palyra logs`; restore a backup if the file is damaged.")
         return
     yield _check_schema(where, schema, known=known)
     if schema == known:
+        yield from check_times(newest_ms)
         yield _check_chain(home, settings)
         yield from check_vault(home, settings)
 
@@ -339,6 +343,19 @@ def check_tapes(invocation: Invocation) -> Iterator[Check]:
     daemon = find_daemon(invocation.home)
     if daemon is not None and daemon.warning is not None:
         yield Check("tapes", FAIL, daemon.warning)
+
+
+def check_times(newest_ms: int) -> Iterator[Check]:
+    """Tell whether something was recorded while the clock was ahead: by the clock of now it lies in the future."""
+    # The machine's own clock is what is examined here, so it is asked directly.
+    if newest_ms > calendar.timegm(time.gmtime()) * 1000 + MAX_AHEAD_MS:
+        yield Check(
+            "times",
+            WARN,
+            f"the newest entry is of {date_time(from_ms(newest_ms))}, which has not come yet",
+            "If the clock is right now, it was ahead then: those sessions and runs are listed last, and what was"
+            " allowed for a time then is asked about again. If not, set it right.",
+        )
 
 
 def check_vault(home: Home, settings: Settings) -> Iterator[Check]:

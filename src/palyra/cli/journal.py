@@ -123,7 +123,7 @@ def export_journal(invocation: Invocation, *, session: str | None, since: Path |
     anchor = verify.read_anchor(since.read_bytes()) if since is not None else None
     made_at = SystemClock().now()
     with verify.opened(invocation.home, invocation.settings) as conn:
-        session_id = _session_id(conn, session) if session is not None else None
+        session_id = _session_id(conn, session, now_ms=to_ms(made_at)) if session is not None else None
         if output is None:
             with written(Path("the output")):
                 export.write(conn, sys.stdout.buffer.write, made_at=made_at, session_id=session_id, since=anchor)
@@ -140,9 +140,9 @@ def export_journal(invocation: Invocation, *, session: str | None, since: Path |
         print("`palyra journal verify --file` proves it, on any machine that has Palyra.")
 
 
-def _session_id(conn: Connection, name: str) -> SessionId:
+def _session_id(conn: Connection, name: str, *, now_ms: int) -> SessionId:
     if name == "last":
-        if (found := sessions.latest(conn)) is None:
+        if (found := sessions.latest(conn, now_ms=now_ms)) is None:
             raise NothingRecorded
         return found
     if is_ending(name):

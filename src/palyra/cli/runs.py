@@ -141,6 +141,8 @@ def _took(run: Run) -> str:
     if run.ended_at is None:
         return ""
     seconds = (run.ended_at - run.accepted_at).total_seconds()
+    if seconds < 0:
+        return "unknown: the clock was set back"
     return f"{seconds:.1f} s" if seconds < 60 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
 
 
@@ -165,7 +167,7 @@ def _facts(run: Run, *, cost: str) -> list[str]:
             ("message", run.input),
             ("parent", run.parent_run_id),
             ("accepted", date_time(run.accepted_at)),
-            ("ended", f"{clock_time(run.ended_at)}, after {_took(run)}" if run.ended_at else None),
+            ("ended", f"{clock_time(run.ended_at)}, took {_took(run)}" if run.ended_at else None),
             ("tape", f"{run.accepted_seq} to {run.last_seq}"),
             ("turns", f"{run.turns}, with {plural(run.tool_calls, 'tool call')}"),
             ("tokens", f"{run.usage.input_tokens} in, {run.usage.output_tokens} out"),

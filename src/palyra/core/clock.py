@@ -3,6 +3,10 @@
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+MAX_AHEAD_MS = 10 * 60_000
+"""A recorded time that lies further ahead than this was written while the clock was wrong. Clocks of two machines that
+share a journal differ by less."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -193,7 +193,7 @@ def build(
         *ApprovalRoutes(approvals, watch, intake=intake, streams=streams).operations(),
         *StopRoutes(stops).operations(),
         *ShadowRoutes(shadows).operations(),
-        *WhyRoutes(engine, workspace=workspaces).operations(),
+        *WhyRoutes(engine, clock=clock, workspace=workspaces).operations(),
         *UsageRoutes(engine, lambda: settings.now.spending, clock=clock).operations(),
         *AdminRoutes(auth, status, metrics).operations(),
         *ConfigRoutes(lambda: settings.now, settings.reload).operations(),

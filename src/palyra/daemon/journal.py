@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from palyra import config
 from palyra.background.jobs import retention, upkeep
+from palyra.background.queue import LONGEST_WAIT_MS
 from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import Broken
 from palyra.core.ids import IdSource, PrincipalId, TaskId, TokenId
 from palyra.daemon.home import token, writing
 from palyra.home import Home
-from palyra.journal import embeddings, leases, meta, migrate, runs, signing, tokens
+from palyra.journal import embeddings, leases, meta, migrate, runs, signing, tasks, tokens
 from palyra.journal.engine import Connection, Engine
 from palyra.journal.sqlite import SqliteEngine
 from palyra.journal.tokens import TokenRecord
@@ -122,8 +123,7 @@ def _is_spent(conn: Connection, secret: str, *, now_ms: int) -> bool:
     """Tell whether a token was good once and is not any more."""
     digest = tokens.digest(secret)
     holder = tokens.principal_of(conn, digest)
-    has_expired = holder is not None and holder.expires_ms is not None and holder.expires_ms <= now_ms
-    return has_expired or tokens.is_revoked(conn, digest)
+    return (holder is not None and holder.has_expired(now_ms=now_ms)) or tokens.is_revoked(conn, digest)
 
 
 async def introduce(engine: Engine, home: Home, settings: Settings, *, clock: Clock, ids: IdSource) -> Identity:
@@ -148,6 +148,7 @@ async def introduce(engine: Engine, home: Home, settings: Settings, *, clock: Cl
         leases.void(conn, leases.TASKS, home=house)
         embeddings.void(conn, home=house)
         runs.unpark(conn)
+        tasks.hasten(conn, now_ms=now_ms, longest_ms=LONGEST_WAIT_MS)
         if tokens.principal_of(conn, tokens.digest(secret)) is None:
             record = TokenRecord(TokenId(ids.new()), OWNER, "made at first start", now_ms)
             tokens.insert(conn, record, secret)

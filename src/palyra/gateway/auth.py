@@ -81,7 +81,7 @@ class Auth:
             if len(self._known) >= MOST_REMEMBERED:
                 self._known.clear()
             self._known[digest] = (now + REMEMBERED_SECONDS, holder)
-        if holder.expires_ms is not None and holder.expires_ms <= to_ms(self._clock.now()):
+        if holder.has_expired(now_ms=to_ms(self._clock.now())):
             raise Unauthenticated("The token has expired. Have a new one made with `palyra tokens create`.")
         return holder
 

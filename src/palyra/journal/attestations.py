@@ -32,13 +32,13 @@ class Found:
     problem: str | None
 
 
-def find(conn: Connection, wanted: str | None, *, key: str | None) -> list[Found]:
+def find(conn: Connection, wanted: str | None, *, key: str | None, now_ms: int) -> list[Found]:
     """Return the attestations of a run, or that of a call; without an id those of the run that was accepted last.
 
     `key` must have signed them, the journal's if none is named. A call is looked for on every tape, since nobody needs
     its id often enough to pay for an index.
     """
-    wanted = wanted or _known(runs.latest(conn))
+    wanted = wanted or _known(runs.latest(conn, now_ms=now_ms))
     run_id = _run_of(conn, wanted)
     entries = tape.of_run(conn, run_id) if run_id is not None else []
     walk = CallWalk(

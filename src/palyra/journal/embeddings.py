@@ -9,13 +9,13 @@ from palyra.core.ids import PrincipalId, RunId, SessionId
 from palyra.core.spending import Turn
 from palyra.journal import migrate, usage
 from palyra.journal.engine import Connection
-from palyra.journal.leases import LENGTH_MS
+from palyra.journal.leases import LENGTH_MS, UNHELD
 
 FIRST_SCHEMA = 14
 """Since when there are such rows."""
 
 _OPEN = "cause = 'embeddings' AND state = 'reserved'"
-_DUE = f"{_OPEN} AND (lease_owner IS NULL OR lease_until_ms <= :now_ms)"
+_DUE = f"{_OPEN} AND {UNHELD}"
 
 
 def has_rows(conn: Connection) -> bool:

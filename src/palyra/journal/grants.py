@@ -2,7 +2,7 @@
 
 from palyra.core import labels
 from palyra.core.approval import Approval, Grant, Scope
-from palyra.core.clock import from_ms, to_ms
+from palyra.core.clock import MAX_AHEAD_MS, from_ms, to_ms
 from palyra.core.effect import class_of_pattern
 from palyra.core.events import ApprovalResolved
 from palyra.core.ids import AgentId, PrincipalId, SessionId
@@ -43,11 +43,15 @@ def remove(conn: Connection, grant_id: str) -> None:
 
 
 def valid(conn: Connection, principal: PrincipalId, agent_id: AgentId, *, now_ms: int) -> list[Grant]:
-    """Return what holds for an agent of the principal's at this moment."""
+    """Return what holds for an agent of the principal's at this moment.
+
+    One that was given for a time while the clock was ahead does not: by the clock of now that time would be years.
+    """
     rows = conn.fetch(
         f"SELECT {_COLUMNS} FROM grants WHERE principal = :principal AND agent_id = :agent_id"
-        " AND revoked_ms IS NULL AND (expires_ms IS NULL OR expires_ms > :now_ms) ORDER BY granted_ms, grant_id",
-        {"principal": principal, "agent_id": agent_id, "now_ms": now_ms},
+        " AND revoked_ms IS NULL AND (expires_ms IS NULL OR (expires_ms > :now_ms AND granted_ms <= :horizon_ms))"
+        " ORDER BY granted_ms, grant_id",
+        {"principal": principal, "agent_id": agent_id, "now_ms": now_ms, "horizon_ms": now_ms + MAX_AHEAD_MS},
     )
     return [_grant(row) for row in rows]
 

@@ -7,6 +7,7 @@ for every table that has the three columns.
 
 from dataclasses import dataclass
 
+from palyra.core.clock import MAX_AHEAD_MS
 from palyra.core.errors import Conflict
 from palyra.journal.engine import Connection, Row
 
@@ -56,7 +57,8 @@ TASKS = Leased(
 )
 
 
-_UNHELD = "(lease_owner IS NULL OR lease_until_ms <= :now_ms)"
+UNHELD = f"(lease_owner IS NULL OR lease_until_ms <= :now_ms OR lease_until_ms > :now_ms + {MAX_AHEAD_MS})"
+"""Nobody holds a row, or the lease has run out. One that ends further ahead than any can was taken by a wrong clock."""
 
 
 def claim(conn: Connection, kind: Leased, *, owner: str, now_ms: int, limit: int, own: int = 0) -> list[Lease]:
@@ -75,8 +77,8 @@ def claim(conn: Connection, kind: Leased, *, owner: str, now_ms: int, limit: int
 def _in_turn(conn: Connection, kind: Leased, *, owner: str, now_ms: int, limit: int, own: int) -> list[str]:
     """Return the rows to take, the longest waiting first."""
     counts = conn.fetch(
-        f"SELECT {kind.shared_by}, SUM(CASE WHEN {_UNHELD} THEN 1 ELSE 0 END) AS waiting,"
-        f" SUM(CASE WHEN {_UNHELD} OR lease_owner <> :owner THEN 0 ELSE 1 END) AS held"
+        f"SELECT {kind.shared_by}, SUM(CASE WHEN {UNHELD} THEN 1 ELSE 0 END) AS waiting,"
+        f" SUM(CASE WHEN {UNHELD} OR lease_owner <> :owner THEN 0 ELSE 1 END) AS held"
         f" FROM {kind.table} WHERE {kind.claimable} GROUP BY {kind.shared_by}",
         {"now_ms": now_ms, "owner": owner},
     )
@@ -97,7 +99,7 @@ def _unheld(conn: Connection, kind: Leased, *, now_ms: int, limit: int, whose: s
     of = f" AND {kind.shared_by} = :whose" if whose is not None else ""
     return conn.fetch(
         f"SELECT {kind.id_column}, {kind.order.partition(',')[0]} FROM {kind.table} WHERE {kind.claimable}{of}"
-        f" AND {_UNHELD} ORDER BY {kind.order} LIMIT :limit{conn.dialect.skip_locked}",
+        f" AND {UNHELD} ORDER BY {kind.order} LIMIT :limit{conn.dialect.skip_locked}",
         {"now_ms": now_ms, "limit": limit, **({"whose": whose} if whose is not None else {})},
     )
 

@@ -11,8 +11,10 @@ from palyra.core.limits import LimitKind
 from palyra.core.run import RunState, RunStatus
 from palyra.core.usage import Usage
 from palyra.journal.engine import Connection, Row
-from palyra.journal.leases import LENGTH_MS, Lease
+from palyra.journal.leases import LENGTH_MS, UNHELD, Lease
+from palyra.journal.ordered import latest_first
 
+_AGE = ("accepted_ms", "run_id")
 _COLUMNS = (
     "run_id, session_id, agent_id, status, input, reason, limit_reached, parent_run_id, accepted_seq, last_seq,"
     " accepted_ms, ended_ms, turns, tool_calls, input_tokens, output_tokens, cancel_requested"
@@ -127,8 +129,7 @@ def mark(conn: Connection, run_id: RunId) -> Mark:
 def is_carried(conn: Connection, run_id: RunId, *, now_ms: int) -> bool:
     """Tell whether a carrier holds the run at this moment."""
     row = conn.fetch_one(
-        "SELECT 1 FROM runs WHERE run_id = :run_id AND lease_owner IS NOT NULL AND lease_until_ms > :now_ms",
-        {"run_id": run_id, "now_ms": now_ms},
+        f"SELECT 1 FROM runs WHERE run_id = :run_id AND NOT {UNHELD}", {"run_id": run_id, "now_ms": now_ms}
     )
     return row is not None
 
@@ -205,10 +206,20 @@ def input_of(conn: Connection, run_id: RunId) -> str | None:
     return row[0] if row else None
 
 
-def latest(conn: Connection) -> RunId | None:
+def latest(conn: Connection, *, now_ms: int) -> RunId | None:
     """Return the run that was accepted last, whoever owns it."""
-    row = conn.fetch_one("SELECT run_id FROM runs ORDER BY accepted_ms DESC, run_id DESC LIMIT 1")
-    return RunId(row[0]) if row else None
+    rows = latest_first(conn, "SELECT run_id FROM runs WHERE 1 = 1", {}, by=_AGE, limit=1, now_ms=now_ms)
+    return RunId(rows[0][0]) if rows else None
+
+
+def last_in(conn: Connection, session_id: SessionId, principal: PrincipalId) -> Run | None:
+    """Return the last run of a session, by its tape."""
+    row = conn.fetch_one(
+        f"SELECT {_COLUMNS} FROM runs WHERE session_id = :session_id AND principal = :principal"
+        " ORDER BY accepted_seq DESC LIMIT 1",
+        {"session_id": session_id, "principal": principal},
+    )
+    return _run(row) if row else None
 
 
 def ending_in(conn: Connection, ending: str) -> list[str]:
@@ -233,20 +244,18 @@ def page(
     session_id: SessionId | None,
     before: tuple[int, str] | None,
     limit: int,
+    now_ms: int,
 ) -> list[Run]:
     """Return the principal's runs, of one session or of all, the latest first."""
-    params: dict[str, object] = {"principal": principal, "limit": limit}
-    place = ""
-    if session_id is not None:
-        place += " AND session_id = :session_id"
-        params["session_id"] = session_id
-    if before is not None:
-        place += " AND (accepted_ms, run_id) < (:before_ms, :before_id)"
-        params |= {"before_ms": before[0], "before_id": before[1]}
-    rows = conn.fetch(
-        f"SELECT {_COLUMNS} FROM runs WHERE principal = :principal{place}"
-        " ORDER BY accepted_ms DESC, run_id DESC LIMIT :limit",
-        params,
+    of = " AND session_id = :session_id" if session_id is not None else ""
+    rows = latest_first(
+        conn,
+        f"SELECT {_COLUMNS} FROM runs WHERE principal = :principal{of}",
+        {"principal": principal, **({"session_id": session_id} if session_id is not None else {})},
+        by=_AGE,
+        before=before,
+        limit=limit,
+        now_ms=now_ms,
     )
     return [_run(row) for row in rows]
 

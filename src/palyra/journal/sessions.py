@@ -7,6 +7,7 @@ from palyra.core.clock import from_ms, to_ms
 from palyra.core.ids import AgentId, PrincipalId, RunId, SessionId
 from palyra.core.session import Session
 from palyra.journal.engine import Connection, Row
+from palyra.journal.ordered import latest_first
 
 _COLUMNS = (
     "session_id, principal, agent_id, key, label, title, created_ms, updated_ms, archived_ms, reset_seq,"
@@ -57,27 +58,39 @@ def by_label(conn: Connection, label: str, principal: PrincipalId) -> Session | 
 
 
 def page(
-    conn: Connection, principal: PrincipalId, *, archived: bool, before: tuple[int, str] | None, limit: int
+    conn: Connection,
+    principal: PrincipalId,
+    *,
+    archived: bool,
+    before: tuple[int, str] | None,
+    limit: int,
+    now_ms: int,
 ) -> list[Session]:
     """Return the principal's own conversations, the latest first, children of runs left out."""
     state = "archived_ms IS NOT NULL" if archived else "archived_ms IS NULL"
-    params: dict[str, object] = {"principal": principal, "limit": limit}
-    place = ""
-    if before is not None:
-        place = " AND (updated_ms, session_id) < (:before_ms, :before_id)"
-        params |= {"before_ms": before[0], "before_id": before[1]}
-    rows = conn.fetch(
-        f"SELECT {_COLUMNS} FROM sessions WHERE principal = :principal AND {state} AND parent_session_id IS NULL{place}"
-        " ORDER BY updated_ms DESC, session_id DESC LIMIT :limit",
-        params,
+    rows = latest_first(
+        conn,
+        f"SELECT {_COLUMNS} FROM sessions WHERE principal = :principal AND {state} AND parent_session_id IS NULL",
+        {"principal": principal},
+        by=("updated_ms", "session_id"),
+        before=before,
+        limit=limit,
+        now_ms=now_ms,
     )
     return [_session(row) for row in rows]
 
 
-def latest(conn: Connection) -> SessionId | None:
+def latest(conn: Connection, *, now_ms: int) -> SessionId | None:
     """Return the session that was used last, whoever owns it, archived or not."""
-    row = conn.fetch_one("SELECT session_id FROM sessions ORDER BY updated_ms DESC, session_id DESC LIMIT 1")
-    return SessionId(row[0]) if row else None
+    by = ("updated_ms", "session_id")
+    rows = latest_first(conn, "SELECT session_id FROM sessions WHERE 1 = 1", {}, by=by, limit=1, now_ms=now_ms)
+    return SessionId(rows[0][0]) if rows else None
+
+
+def newest_ms(conn: Connection) -> int:
+    """Return when a session was used last, by the clock of then; 0 if there is none."""
+    row = conn.fetch_one("SELECT MAX(updated_ms) FROM sessions")
+    return row[0] or 0 if row else 0
 
 
 def ending_in(conn: Connection, ending: str) -> list[str]:

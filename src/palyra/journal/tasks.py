@@ -78,6 +78,15 @@ def next_due_ms(conn: Connection) -> int | None:
     return row[0] if row else None
 
 
+def hasten(conn: Connection, *, now_ms: int, longest_ms: int) -> int:
+    """Have tasks that wait for another attempt longer than any does tried now: the clock was ahead when they failed."""
+    return conn.execute(
+        "UPDATE tasks SET not_before_ms = :now_ms WHERE status = 'pending' AND attempts > 0"
+        " AND not_before_ms > :now_ms + :longest_ms",
+        {"now_ms": now_ms, "longest_ms": longest_ms},
+    )
+
+
 def counts(conn: Connection) -> dict[str, int]:
     """Return how many tasks there are that are not done, by status."""
     rows = conn.fetch("SELECT status, COUNT(*) FROM tasks WHERE status <> 'done' GROUP BY status")

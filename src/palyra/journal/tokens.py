@@ -5,6 +5,7 @@ import secrets
 from dataclasses import dataclass
 from enum import StrEnum
 
+from palyra.core.clock import MAX_AHEAD_MS
 from palyra.core.ids import PrincipalId, TokenId
 from palyra.journal.engine import Connection, Row
 
@@ -45,6 +46,11 @@ class Holder:
     scopes: frozenset[Scope]
     token_id: TokenId
     expires_ms: int | None
+    created_ms: int = 0
+
+    def has_expired(self, *, now_ms: int) -> bool:
+        """Tell whether its time is over. Of one that was made while the clock was ahead nobody knows, so it is."""
+        return self.expires_ms is not None and (self.expires_ms <= now_ms or self.created_ms > now_ms + MAX_AHEAD_MS)
 
 
 def new_secret() -> str:
@@ -82,7 +88,7 @@ def principal_of(conn: Connection, token_digest: str) -> Holder | None:
     if row is None:
         return None
     record = _record(row)
-    return Holder(record.principal, record.scopes, record.token_id, record.expires_ms)
+    return Holder(record.principal, record.scopes, record.token_id, record.expires_ms, record.created_ms)
 
 
 def is_revoked(conn: Connection, token_digest: str) -> bool:

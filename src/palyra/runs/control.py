@@ -1,11 +1,11 @@
-"""Stopping a run from outside."""
+"""Runs from outside: listed and stopped."""
 
 from collections.abc import Iterator
 
 from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import NotFound
 from palyra.core.events import CancelRequested, RunCancelled, RunEvent
-from palyra.core.ids import IdSource, PrincipalId, RunId, parse_ulid
+from palyra.core.ids import IdSource, PrincipalId, RunId, SessionId, parse_ulid
 from palyra.core.marker import without_secrets
 from palyra.core.message import clean_text
 from palyra.core.run import TERMINAL, RunState
@@ -22,12 +22,21 @@ class RunNotFound(NotFound):
 
 
 class Control:
-    """The door for those who want a run to stop."""
+    """Runs as those who speak for a principal see them, and want them to stop."""
 
     def __init__(self, engine: Engine, *, clock: Clock, ids: IdSource) -> None:
         self._engine = engine
         self._clock = clock
         self._ids = ids
+
+    async def page(
+        self, principal: PrincipalId, *, session_id: SessionId | None, before: tuple[int, str] | None, limit: int
+    ) -> list[Run]:
+        """Return the principal's runs, of one session or of all, the latest first."""
+        now_ms = to_ms(self._clock.now())
+        return await self._engine.read(
+            lambda conn: runs.page(conn, principal, session_id=session_id, before=before, limit=limit, now_ms=now_ms)
+        )
 
     async def cancel(self, principal: PrincipalId, run_id: str, *, reason: str = "cancelled by its owner") -> Run:
         """Ask for the run to stop; one that nobody carries ends at once, one that has ended stays as it is."""

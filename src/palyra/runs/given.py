@@ -118,9 +118,9 @@ def match(conn: Connection, principal: PrincipalId, session: Session, inbound: I
     wanted -= {call.call_id for message in inbound.given for call in message.calls}
     if not wanted:
         return
-    last = runs.page(conn, principal, session_id=session.session_id, before=None, limit=1)
+    last = runs.last_in(conn, session.session_id, principal)
     # What a reset has put away is no longer context: nothing can answer it.
-    calls = replay(conn, last[0].run_id).calls if last and last[0].accepted_seq > session.reset_seq else ()
+    calls = replay(conn, last.run_id).calls if last is not None and last.accepted_seq > session.reset_seq else ()
     if wanted - {call.call.call_id for call in calls if call.stage is Stage.HANDED_OVER}:
         raise ResultUnknown
 

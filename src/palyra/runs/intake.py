@@ -370,8 +370,8 @@ def _claim(inbound: Inbound) -> Claim | None:
 
 def _is_last(conn: Connection, principal: PrincipalId, run_id: RunId, resolved: Resolved) -> bool:
     """Tell whether a run is the last of its session, now that nobody else can begin one there."""
-    last = runs.page(conn, principal, session_id=resolved.session.session_id, before=None, limit=1)
-    return bool(last) and last[0].run_id == run_id
+    last = runs.last_in(conn, resolved.session.session_id, principal)
+    return last is not None and last.run_id == run_id
 
 
 def _takes_input(active: RunState) -> bool:

@@ -151,6 +151,15 @@ class Sessions:
 
         return await self._engine.write(unit)
 
+    async def page(
+        self, principal: PrincipalId, *, archived: bool, before: tuple[int, str] | None, limit: int
+    ) -> list[Session]:
+        """Return the principal's own conversations, the latest first."""
+        now_ms = to_ms(self._clock.now())
+        return await self._engine.read(
+            lambda conn: sessions.page(conn, principal, archived=archived, before=before, limit=limit, now_ms=now_ms)
+        )
+
     async def rename(self, principal: PrincipalId, session_id: str, title: str) -> Session:
         """Give the session a title of the person's choice."""
         title = clean_text(title, what="title").strip()

@@ -12,7 +12,7 @@ from palyra.core import why
 from palyra.core.approval import Approval
 from palyra.core.artifact import Artifact, Checkpoint
 from palyra.core.call import DecidedCall
-from palyra.core.clock import to_ms
+from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import NotFound, PalyraError
 from palyra.core.events import Entry, RunAccepted, SessionEvent
 from palyra.core.ids import LENGTH, CallId, MalformedId, PrincipalId, RunId, SessionId, parse_ulid, time_of
@@ -46,8 +46,9 @@ class NothingToExplain(NotFound):
 class Why:
     """Traces things back, for whoever speaks for a principal."""
 
-    def __init__(self, engine: Engine, *, workspace: Callable[[PrincipalId], Workspace]) -> None:
+    def __init__(self, engine: Engine, *, clock: Clock, workspace: Callable[[PrincipalId], Workspace]) -> None:
         self._engine = engine
+        self._clock = clock
         self._workspace = workspace
 
     async def trace(self, principal: PrincipalId, name: str) -> Trace:
@@ -55,14 +56,16 @@ class Why:
         path = None
         if not _is_id(name) and name != LAST and _entry(name) is None:
             path = await asyncio.to_thread(_absolute, self._workspace, principal, name)
-        return await self._engine.read(lambda conn: _Search(conn, principal, name).trace(path))
+        now_ms = to_ms(self._clock.now())
+        return await self._engine.read(lambda conn: _Search(conn, principal, name, now_ms=now_ms).trace(path))
 
 
 class _Search:
     """One look into the journal."""
 
-    def __init__(self, conn: Connection, principal: PrincipalId, name: str) -> None:
+    def __init__(self, conn: Connection, principal: PrincipalId, name: str, *, now_ms: int) -> None:
         self._conn = conn
+        self._now_ms = now_ms
         self._principal = principal
         self._name = name
 
@@ -91,7 +94,7 @@ class _Search:
     # -- what can be named
 
     def _last(self) -> Trace:
-        found = runs.page(self._conn, self._principal, session_id=None, before=None, limit=1)
+        found = runs.page(self._conn, self._principal, session_id=None, before=None, limit=1, now_ms=self._now_ms)
         if not found:
             raise NothingToExplain(self._name, "You have no run yet")
         return self._traced("run", self._tree(found[0].run_id))
@@ -101,8 +104,8 @@ class _Search:
         return None if found is None else self._traced("run", self._tree(found.run_id))
 
     def _session(self, wanted: str) -> Trace | None:
-        found = runs.page(self._conn, self._principal, session_id=SessionId(wanted), before=None, limit=1)
-        return None if not found else self._traced("run", self._tree(found[0].run_id))
+        found = runs.last_in(self._conn, SessionId(wanted), self._principal)
+        return None if found is None else self._traced("run", self._tree(found.run_id))
 
     def _entry(self, session_id: SessionId, tape_seq: int) -> Trace:
         if sessions.get(self._conn, session_id, self._principal) is None:

@@ -180,7 +180,7 @@ class Worker:
         if self._parking:
             return
         now_ms = to_ms(self._clock.now())
-        overdue = bool(self._carried) and now_ms - self._renewed_ms >= leases.LENGTH_MS
+        overdue = bool(self._carried) and abs(now_ms - self._renewed_ms) >= leases.LENGTH_MS
         carried = {carried.lease for carried in self._carried.values()}
         try:
             taken = await self._engine.write(lambda conn: self._claim(conn, carried, now_ms=now_ms, overdue=overdue))

@@ -72,6 +72,15 @@ def test_work_whose_lease_ran_out_is_taken_over_under_a_higher_epoch(conn: Conne
         leases.check(conn, kind, old)
 
 
+def test_a_lease_that_was_taken_while_the_clock_was_ahead_is_void(conn: Connection, kind: Leased) -> None:
+    (item_id,) = some_work(conn, kind)
+    claim(conn, kind, ONE, now_ms=NOW + 9 * 365 * 24 * 3_600_000)
+
+    (new,) = claim(conn, kind, TWO)
+
+    assert new == Lease(item_id, TWO, 2)
+
+
 def test_a_holder_that_takes_its_work_again_can_not_use_its_earlier_lease(conn: Connection, kind: Leased) -> None:
     some_work(conn, kind)
     (old,) = claim(conn, kind, ONE)

@@ -41,6 +41,9 @@ ONE = "home:one"
 NOW = 1_000_000
 
 
+NOW_MS = to_ms(AT) + 3_600_000
+
+
 def stored(conn: Connection, run_id: RunId | None = None) -> Run:
     found = runs.get(conn, run_id or a_run_id(), ANA)
     assert found is not None
@@ -102,8 +105,8 @@ def test_a_run_is_seen_by_its_principal_only(conn: Connection) -> None:
 
     assert runs.get(conn, a_run_id(), BEN) is None
     assert runs.get(conn, a_run_id(2), ANA) is None
-    assert runs.page(conn, BEN, session_id=None, before=None, limit=9) == []
-    assert runs.page(conn, BEN, session_id=a_session_id(), before=None, limit=9) == []
+    assert runs.page(conn, BEN, session_id=None, before=None, limit=9, now_ms=NOW_MS) == []
+    assert runs.page(conn, BEN, session_id=a_session_id(), before=None, limit=9, now_ms=NOW_MS) == []
 
 
 def test_the_session_of_a_run_is_known_whoever_owns_it(conn: Connection) -> None:
@@ -236,20 +239,40 @@ def test_the_list_has_the_latest_first_and_goes_on_where_it_stopped(conn: Connec
 
     seen: list[Run] = []
     before: tuple[int, str] | None = None
-    while page := runs.page(conn, ANA, session_id=None, before=before, limit=2):
+    while page := runs.page(conn, ANA, session_id=None, before=before, limit=2, now_ms=NOW_MS):
         seen += page
         before = (to_ms(page[-1].accepted_at), page[-1].run_id)
 
     assert [run.run_id for run in seen] == [a_run_id(place) for place in (6, 4, 3, 2, 1, 5)]
 
 
+def test_what_was_accepted_while_the_clock_was_ahead_comes_last(conn: Connection) -> None:
+    years = 9 * 365 * 24 * 3600
+    for place, moment in {1: 1, 2: years, 3: years + 1, 4: 2}.items():
+        accept(conn, a_run_row(place, a_session_id(place), at=later(moment)))
+
+    for limit in (1, 2, 3, 4):
+        seen: list[Run] = []
+        before: tuple[int, str] | None = None
+        while page := runs.page(conn, ANA, session_id=None, before=before, limit=limit, now_ms=NOW_MS):
+            seen += page
+            before = (to_ms(page[-1].accepted_at), page[-1].run_id)
+        assert [run.run_id for run in seen] == [a_run_id(place) for place in (4, 1, 3, 2)]
+    assert runs.latest(conn, now_ms=NOW_MS) == a_run_id(4)
+
+
 def test_the_list_can_be_that_of_one_session(conn: Connection) -> None:
     for place in range(6):
         accept(conn, a_run_row(place, a_session_id(place % 2), at=later(place)))
 
-    page = runs.page(conn, ANA, session_id=a_session_id(1), before=None, limit=2)
+    page = runs.page(conn, ANA, session_id=a_session_id(1), before=None, limit=2, now_ms=NOW_MS)
     further = runs.page(
-        conn, ANA, session_id=a_session_id(1), before=(to_ms(page[-1].accepted_at), page[-1].run_id), limit=2
+        conn,
+        ANA,
+        session_id=a_session_id(1),
+        before=(to_ms(page[-1].accepted_at), page[-1].run_id),
+        limit=2,
+        now_ms=NOW_MS,
     )
 
     assert [run.run_id for run in (*page, *further)] == [a_run_id(5), a_run_id(3), a_run_id(1)]

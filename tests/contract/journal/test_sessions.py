@@ -2,6 +2,7 @@
 
 import asyncio
 
+from palyra.core.clock import to_ms
 from palyra.core.ids import AgentId, SessionId
 from palyra.core.session import Session
 from palyra.journal import sessions
@@ -9,6 +10,8 @@ from palyra.journal.engine import Connection, Engine
 from palyra.journal.sessions import Active
 from tests.contract.journal.builders import BEN, a_run_id, a_session, a_session_id, an_id, later
 from tests.support.builders import ANA, AT
+
+NOW_MS = to_ms(AT) + 3_600_000
 
 
 def stored(conn: Connection, session_id: SessionId) -> Session:
@@ -32,7 +35,7 @@ def test_a_session_is_seen_by_its_principal_only(conn: Connection) -> None:
     assert sessions.get(conn, session.session_id, BEN) is None
     assert sessions.by_key(conn, "mail:1", BEN) is None
     assert sessions.by_label(conn, "work", BEN) is None
-    assert sessions.page(conn, BEN, archived=False, before=None, limit=10) == []
+    assert sessions.page(conn, BEN, archived=False, before=None, limit=10, now_ms=NOW_MS) == []
 
 
 # -- keys
@@ -115,7 +118,7 @@ def test_several_archived_sessions_may_have_one_label(conn: Connection) -> None:
         assert sessions.insert(conn, a_session(place, label="work"))
         sessions.set_archived(conn, a_session_id(place), at=AT, archived=True, free_key=False)
 
-    assert len(sessions.page(conn, ANA, archived=True, before=None, limit=10)) == 3
+    assert len(sessions.page(conn, ANA, archived=True, before=None, limit=10, now_ms=NOW_MS)) == 3
 
 
 # -- what changes
@@ -212,7 +215,7 @@ def test_the_list_has_the_latest_first_and_goes_on_where_it_stopped(conn: Connec
 
     seen: list[Session] = []
     before: tuple[int, str] | None = None
-    while page := sessions.page(conn, ANA, archived=False, before=before, limit=2):
+    while page := sessions.page(conn, ANA, archived=False, before=before, limit=2, now_ms=NOW_MS):
         assert len(page) <= 2
         seen += page
         last = page[-1]
@@ -221,13 +224,28 @@ def test_the_list_has_the_latest_first_and_goes_on_where_it_stopped(conn: Connec
     assert [session.session_id for session in seen] == [a_session_id(place) for place in (6, 4, 3, 2, 1, 5)]
 
 
+def test_what_was_used_while_the_clock_was_ahead_comes_last(conn: Connection) -> None:
+    years = 9 * 365 * 24 * 3600
+    for place, moment in {1: 1, 2: years, 3: 2}.items():
+        sessions.insert(conn, a_session(place, at=later(moment)))
+
+    page = sessions.page(conn, ANA, archived=False, before=None, limit=9, now_ms=NOW_MS)
+
+    assert [session.session_id for session in page] == [a_session_id(place) for place in (3, 1, 2)]
+    assert sessions.latest(conn, now_ms=NOW_MS) == a_session_id(3)
+    assert sessions.newest_ms(conn) == to_ms(later(years))
+
+
 def test_what_is_archived_has_a_list_of_its_own(conn: Connection) -> None:
     for place in (1, 2):
         sessions.insert(conn, a_session(place))
     sessions.set_archived(conn, a_session_id(1), at=AT, archived=True, free_key=False)
 
     listed = {
-        archived: [session.session_id for session in sessions.page(conn, ANA, archived=archived, before=None, limit=9)]
+        archived: [
+            session.session_id
+            for session in sessions.page(conn, ANA, archived=archived, before=None, limit=9, now_ms=NOW_MS)
+        ]
         for archived in (True, False)
     }
 
@@ -238,6 +256,6 @@ def test_sessions_of_child_runs_are_not_listed(conn: Connection) -> None:
     sessions.insert(conn, a_session(1))
     sessions.insert(conn, a_session(2, parent=a_session_id(1)))
 
-    page = sessions.page(conn, ANA, archived=False, before=None, limit=9)
+    page = sessions.page(conn, ANA, archived=False, before=None, limit=9, now_ms=NOW_MS)
 
     assert [session.session_id for session in page] == [a_session_id(1)]

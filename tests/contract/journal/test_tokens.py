@@ -5,11 +5,12 @@ import pytest
 from palyra.core.ids import TokenId
 from palyra.journal import tokens
 from palyra.journal.engine import Connection, Engine
-from palyra.journal.tokens import TokenRecord
+from palyra.journal.tokens import ALL, Holder, TokenRecord
 from tests.contract.database import Database, SqliteDatabase
 from tests.contract.journal.builders import BEN, an_id
 from tests.support.builders import ANA
 
+NOW = 1_700_000_000_000
 SECRET = "palyra_" + "s3cret" * 7
 
 
@@ -32,6 +33,14 @@ def test_what_is_no_token_proves_nobody(conn: Connection, text: str) -> None:
     tokens.insert(conn, a_token(), SECRET)
 
     assert tokens.principal_of(conn, tokens.digest(text) if text != SECRET else SECRET) is None
+
+
+def test_a_token_for_a_time_that_was_made_while_the_clock_was_ahead_has_expired() -> None:
+    ahead, hour = 9 * 365 * 24 * 3_600_000, 3_600_000
+    made_ahead = Holder(ANA, ALL, TokenId("t"), expires_ms=NOW + ahead + hour, created_ms=NOW + ahead)
+    without_end = Holder(ANA, ALL, TokenId("t"), expires_ms=None, created_ms=NOW + ahead)
+    usual = Holder(ANA, ALL, TokenId("t"), expires_ms=NOW + hour, created_ms=NOW)
+    assert [one.has_expired(now_ms=NOW) for one in (made_ahead, without_end, usual)] == [True, False, False]
 
 
 def test_a_token_that_was_revoked_proves_nobody(conn: Connection) -> None:

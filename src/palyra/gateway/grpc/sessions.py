@@ -5,7 +5,6 @@ from palyra.gateway.cursor import from_session, to_position
 from palyra.gateway.grpc import convert
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
 from palyra.gateway.grpc.serving import Handler, Methods
-from palyra.journal import sessions
 from palyra.journal.engine import Engine
 from palyra.runs.sessions import Sessions
 
@@ -31,9 +30,7 @@ class SessionMethods:
         """Return a page of the principal's sessions, the latest first."""
         limit = min(asked.limit, MAX_PAGE) if asked.limit > 0 else USUAL_PAGE
         before = to_position(asked.cursor) if asked.cursor else None
-        found = await self._engine.read(
-            lambda conn: sessions.page(conn, principal, archived=asked.archived, before=before, limit=limit)
-        )
+        found = await self._doors.page(principal, archived=asked.archived, before=before, limit=limit)
         following = from_session(found[-1]) if len(found) == limit else ""
         return pb.ListSessionsResponse(sessions=map(convert.from_session, found), next_cursor=following)
 

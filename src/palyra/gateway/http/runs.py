@@ -143,9 +143,7 @@ class RunRoutes:
         limit, before = number(request, "limit", default=50, most=MAX_PAGE), cursor(request)
         session = request.query_params.get("session_id")
         session_id = None if session is None else SessionId(parse_ulid(session, "session id"))
-        found = await self._engine.read(
-            lambda conn: runs.page(conn, principal, session_id=session_id, before=before, limit=limit)
-        )
+        found = await self._control.page(principal, session_id=session_id, before=before, limit=limit)
         last = found[-1] if len(found) == limit else None
         return reply(RunsPage(runs=found, next_cursor=from_run(last) if last else None))
 

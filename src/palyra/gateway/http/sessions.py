@@ -152,9 +152,7 @@ class SessionRoutes:
         archived = request.query_params.get("archived", "false")
         if archived not in ("true", "false"):
             raise RequestMalformed("archived is true or false.")
-        found = await self._engine.read(
-            lambda conn: sessions.page(conn, principal, archived=archived == "true", before=before, limit=limit)
-        )
+        found = await self._sessions.page(principal, archived=archived == "true", before=before, limit=limit)
         last = found[-1] if len(found) == limit else None
         return reply(SessionsPage(sessions=found, next_cursor=from_session(last) if last else None))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
+from palyra.core.clock import Clock
 from palyra.core.ids import PrincipalId
 from palyra.core.message import clean_text
 from palyra.core.trace import CAN_BE_ASKED, Trace
@@ -26,8 +27,9 @@ MAX_NAME_CHARS = 4096
 class WhyRoutes:
     """The operation that traces things back."""
 
-    def __init__(self, engine: Engine, *, workspace: Callable[[PrincipalId], Workspace]) -> None:
+    def __init__(self, engine: Engine, *, clock: Clock, workspace: Callable[[PrincipalId], Workspace]) -> None:
         self._engine = engine
+        self._clock = clock
         self._workspace = workspace
 
     def operations(self) -> list[Operation]:
@@ -52,4 +54,4 @@ class WhyRoutes:
         # Imported when it is first asked for: most daemons live without it, and none should be larger for it.
         from palyra.runs.why import Why
 
-        return Why(self._engine, workspace=self._workspace)
+        return Why(self._engine, clock=self._clock, workspace=self._workspace)

@@ -1,0 +1,41 @@
+"""Rows by their age, also if the clock was ahead once."""
+
+from collections.abc import Mapping
+
+from palyra.core.clock import MAX_AHEAD_MS
+from palyra.journal.engine import Connection, Row
+
+
+def latest_first(
+    conn: Connection,
+    select: str,
+    params: Mapping[str, object],
+    *,
+    by: tuple[str, str],
+    limit: int,
+    now_ms: int,
+    before: tuple[int, str] | None = None,
+) -> list[Row]:
+    """Return the rows of a query, the latest first, from behind a position on; `by` are the columns of time and id.
+
+    What has a time in the future was written while the clock was ahead, and nobody knows when that was. It comes last,
+    or the last session and the last run would be those for years. `select` ends within its WHERE. Each half is read
+    along the index.
+    """
+    time, name = by
+    horizon_ms = now_ms + MAX_AHEAD_MS
+    found: list[Row] = []
+    for half in (f"{time} <= :horizon_ms", f"{time} > :horizon_ms"):
+        is_ahead = half.startswith(f"{time} >")
+        if before is not None and before[0] > horizon_ms and not is_ahead:
+            continue
+        behind = before is not None and (before[0] > horizon_ms) == is_ahead
+        place = f" AND ({time}, {name}) < (:before_ms, :before_id)" if behind else ""
+        at = {"before_ms": before[0], "before_id": before[1]} if behind and before is not None else {}
+        found += conn.fetch(
+            f"{select} AND {half}{place} ORDER BY {time} DESC, {name} DESC LIMIT :limit",
+            {**params, **at, "horizon_ms": horizon_ms, "limit": limit - len(found)},
+        )
+        if len(found) >= limit:
+            break
+    return found

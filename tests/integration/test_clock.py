@@ -1,0 +1,82 @@
+"""A clock that was years ahead once, and was set right: what was recorded meanwhile holds nothing up."""
+
+import asyncio
+from datetime import timedelta
+
+from palyra.core.approval import Scope
+from palyra.core.run import RunStatus
+from palyra.providers.scripted import Call
+from tests.integration.cast import ECHO, Bell, first_calls, held
+from tests.integration.conftest import Begin
+from tests.integration.test_approvals import Pen, asked, writes
+from tests.support.builders import ANA
+
+YEARS = timedelta(days=9 * 365)
+
+
+async def test_the_last_session_and_the_last_run_are_those_that_were_used_last(begin: Begin) -> None:
+    world = await begin(ECHO)
+    world.clock.sleep(YEARS)
+    await world.ended(ahead := await world.say("Hello from the future.", key="ahead"))
+    world.clock.sleep(-YEARS)
+    await world.ended(now := await world.say("Hello.", key="now"))
+
+    listed = await world.sessions.page(ANA, archived=False, before=None, limit=9)
+    runs = await world.control.page(ANA, session_id=None, before=None, limit=9)
+
+    assert [one.session_id for one in listed] == [now.session_id, ahead.session_id]
+    assert [one.run_id for one in runs] == [now.run_id, ahead.run_id]
+
+
+async def test_a_session_goes_on_in_the_order_of_its_tape(begin: Begin) -> None:
+    world = await begin(ECHO)
+    world.clock.sleep(YEARS)
+    await world.ended(await world.say("one"))
+    world.clock.sleep(-YEARS)
+    assert await world.ask("two") == "You said: two"
+    assert [message.text for message in world.prompts[-1].messages][::2] == ["one", "two"]
+
+
+async def test_a_run_under_way_goes_on_when_the_clock_is_set_right(begin: Begin) -> None:
+    bell = Bell()
+    world = await begin(first_calls(Call(tool="bell.ring")), tools=[bell.tool])
+    world.clock.sleep(YEARS)
+    reached, release = asyncio.Event(), asyncio.Event()
+
+    async def hold() -> None:
+        reached.set()
+        await release.wait()
+
+    world.line.before_write = hold
+    said = await world.say("Ring.")
+    await asyncio.wait_for(reached.wait(), 10)
+    world.clock.sleep(-YEARS)
+    release.set()
+    assert (await world.ended(said)).status is RunStatus.DONE
+    assert bell.rung == {"": 1}
+
+
+async def test_the_lease_of_a_daemon_that_died_ahead_does_not_last_for_years(begin: Begin) -> None:
+    here = await begin(held(asyncio.Event()))
+    here.clock.sleep(YEARS)
+    said = await here.say("Go.")
+    await here.seen(said, "model_turn_started")
+    await here.die()
+    here.clock.sleep(-YEARS)
+    there = await begin(ECHO, clock=here.clock, ids=here.ids, house="next door")
+    assert (await there.ended(said)).status is RunStatus.DONE
+
+
+async def test_what_was_allowed_for_a_time_while_the_clock_was_ahead_is_asked_about_again(begin: Begin) -> None:
+    pen = Pen()
+    world = await begin(writes("again"), tools=[pen.tool])
+    world.clock.sleep(YEARS)
+    first = await world.say("again")
+    (question,) = await asked(world, first)
+    await world.approvals.resolve(
+        ANA, question.approval_id, allow=True, scope=Scope.TIMEBOXED, ttl=timedelta(minutes=5)
+    )
+    await world.ended(first)
+    world.clock.sleep(-YEARS)
+    await asked(world, await world.say("again", key="second"))
+    assert pen.written == ["again"]
