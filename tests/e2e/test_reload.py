@@ -64,3 +64,14 @@ def test_a_reload_of_wrong_settings_leaves_the_daemon_as_it_is(daemon: Daemon) -
     until(lambda: any("queued_inputs is wrong" in line["message"] for line in daemon.log()))
     assert daemon.alive
     assert daemon.get("/status")["settings_hash"] == before
+
+
+def test_a_reload_to_a_model_that_no_start_would_take_leaves_the_daemon_as_it_is(daemon: Daemon) -> None:
+    before = daemon.get("/status")["settings_hash"]
+    daemon.home.config.write_text('[model]\nprovider = "scripted"\nscript = "/nowhere.json"\n')
+
+    done = command(daemon.home.path, "config", "reload")
+
+    assert (done.returncode != 0, "/nowhere.json" in done.stderr) == (True, True)
+    assert daemon.get("/status")["settings_hash"] == before
+    assert daemon.finished(daemon.send("Hello")["run_id"])["status"] == "done"

@@ -28,7 +28,7 @@ def check(home: Home, settings: Settings, *, clock: Clock) -> None:
     Prices(home, lambda: settings)
     tls_context(settings.http)
     _check_ports(settings, running=find_daemon(home))
-    _check_model(home, settings, clock=clock)
+    check_model(home, settings, clock=clock)
     _check_journal(home, settings)
 
 
@@ -51,7 +51,9 @@ def _ports(running: Daemon) -> Iterable[int]:
     return (int(at.rpartition(":")[2] or 0) for at in (running.address, running.grpc))
 
 
-def _check_model(home: Home, settings: Settings, *, clock: Clock) -> None:
+def check_model(home: Home, settings: Settings, *, clock: Clock) -> None:
+    """Raise if the models that are set cannot be asked: a script or a model file is missing, or a name is unknown."""
+
     async def no_key(_: str) -> str:
         raise AssertionError("nothing is asked here")
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from palyra import config
 from palyra.config import Reloaded
+from palyra.core.errors import PalyraError
 from palyra.home import Home
 from palyra.policy.current import CurrentPolicies
-from palyra.policy.load import PolicyInvalid
-from palyra.providers.prices import Prices, PricesInvalid
-from palyra.settings import Settings, SettingsInvalid
+from palyra.providers.prices import Prices
+from palyra.settings import Settings
 from palyra.tools.plugins.current import CurrentPlugins
 
 log = logging.getLogger(__name__)
@@ -25,6 +25,7 @@ class Current:
         self._policies: CurrentPolicies | None = None
         self._plugins: CurrentPlugins | None = None
         self._prices: Prices | None = None
+        self._check: Callable[[Settings], None] = lambda settings: None
         self._reading = asyncio.Lock()
         self._adopt(settings)
 
@@ -41,10 +42,15 @@ class Current:
         """Read these again too: they need the settings to be read."""
         self._prices = prices
 
+    def refuse(self, check: Callable[[Settings], None]) -> None:
+        """Take over no settings for which this raises. It may block."""
+        self._check = check
+
     async def reload(self) -> Reloaded:
         """Read the settings, the policies, the plugins and the prices again; take over what may change under way."""
         async with self._reading:
             done = await asyncio.to_thread(config.reload, self._home, self.now)
+            await asyncio.to_thread(self._check, done.settings)
             currency = done.settings.spending.currency
             # Read before anything is taken over: if one of them is wrong, nothing changes.
             prices = await asyncio.to_thread(self._prices.read, currency) if self._prices is not None else None
@@ -69,7 +75,7 @@ class Current:
         """Read the settings again; say what is wrong if they can not be used."""
         try:
             await self.reload()
-        except (SettingsInvalid, PolicyInvalid, PricesInvalid) as error:
+        except PalyraError as error:
             log.error("settings, policies and prices stay as they were: %s", error)
 
     def _adopt(self, settings: Settings) -> None:

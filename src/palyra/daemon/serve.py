@@ -21,6 +21,7 @@ from palyra.background.verification import Verification
 from palyra.core.errors import Unavailable
 from palyra.core.version import VERSION
 from palyra.daemon import carrying, connections, doors, journal, mcp, models, standing
+from palyra.daemon.check import check_model
 from palyra.daemon.current import Current
 from palyra.daemon.home import Lock, Workspaces, announced, prepare, writing
 from palyra.daemon.listen import address, listen, tls_context, tls_files
@@ -92,6 +93,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         policies = await asyncio.to_thread(CurrentPolicies, home)
         plugins = await asyncio.to_thread(CurrentPlugins, home)
         current.include(policies, plugins)
+        current.refuse(lambda wanted: check_model(home, wanted, clock=clock))
         listener = stack.enter_context(listen(settings.http.host, settings.http.port, usual=DEFAULT_PORT))
         kept = await asyncio.to_thread(backup.before_migration, home, settings, made_at=clock.now())
         if kept is not None:

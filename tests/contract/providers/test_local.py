@@ -221,7 +221,8 @@ async def test_nobody_else_on_the_machine_can_ask_the_model(weights: Path, llama
 
 
 def _own_sockets() -> set[str]:
-    links = (os.path.realpath(link.path) for link in os.scandir("/proc/self/fd"))
+    with os.scandir("/proc/self/fd") as entries:
+        links = [os.path.realpath(entry.path) for entry in entries]
     return {link.partition("socket:[")[2].rstrip("]") for link in links if "socket:[" in link}
 
 
