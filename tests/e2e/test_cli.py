@@ -249,7 +249,7 @@ def test_sessions_are_named_the_same_way_by_every_command(daemon: Daemon) -> Non
     home = daemon.home.path
     for key in ("red", "blue"):
         assert command(home, "run", "-m", f"in {key}", "--key", key).returncode == 0
-    red, blue = (_session(daemon, key) for key in ("red", "blue"))
+    red, blue = (_titled(daemon, key) for key in ("red", "blue"))
     for name in (red, red[-6:], red[-6:].lower(), "red"):
         done = command(home, "run", "-m", f"again by {name}", "--session", name)
         assert (done.returncode, done.stdout) == (0, f"You said: again by {name}\n")
@@ -268,7 +268,7 @@ def test_the_last_session_is_an_open_one_and_the_last_to_unarchive_the_one_that_
     home = daemon.home.path
     for key in ("first", "second", "third"):
         command(home, "run", "-m", f"in {key}", "--key", key)
-    first, second, third = (_session(daemon, key) for key in ("first", "second", "third"))
+    first, second, third = (_titled(daemon, key) for key in ("first", "second", "third"))
     assert command(home, "sessions", "archive", third).returncode == 0
     assert command(home, "sessions", "archive", first).returncode == 0
     # Whatever happens to another archived one does not make it the last that was archived.
@@ -276,7 +276,7 @@ def test_the_last_session_is_an_open_one_and_the_last_to_unarchive_the_one_that_
     assert command(home, "run", "-m", "on", "--session", "last").returncode == 0
     assert _session_of_last(daemon) == second
     done = command(home, "run", "-m", "on", "--session", first[-6:])
-    assert (done.returncode, "[session_archived]" in done.stderr) == (1, True)
+    assert (done.returncode, "[session_put_away]" in done.stderr) == (1, True)
     for session in (first, third):
         done = command(home, "sessions", "unarchive", "last")
         assert (done.returncode, done.stdout.split()[0]) == (0, session)
@@ -346,6 +346,16 @@ def test_a_session_of_the_future_is_not_the_last_one_and_the_doctor_tells_of_it(
 def _session(daemon: Daemon, key: str) -> str:
     listed = json.loads(command(daemon.home.path, "sessions", "--json").stdout)["sessions"]
     return str(next(one["session_id"] for one in listed if one["key"] == key))
+
+
+def _titled(daemon: Daemon, key: str) -> str:
+    """Wait until a session has its title, which is given a while after its first run and counts as a change of it."""
+
+    def look() -> str | None:
+        listed = json.loads(command(daemon.home.path, "sessions", "--json").stdout)["sessions"]
+        return next((str(one["session_id"]) for one in listed if one["key"] == key and one["title"]), None)
+
+    return str(until(look))
 
 
 def _session_of_last(daemon: Daemon) -> str:

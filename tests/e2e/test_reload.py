@@ -2,6 +2,8 @@
 
 import json
 import signal
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -66,7 +68,12 @@ def test_a_reload_of_wrong_settings_leaves_the_daemon_as_it_is(daemon: Daemon) -
     assert daemon.get("/status")["settings_hash"] == before
 
 
-def test_a_reload_to_a_model_that_no_start_would_take_leaves_the_daemon_as_it_is(daemon: Daemon) -> None:
+def test_a_reload_to_a_model_that_no_start_would_take_leaves_the_daemon_as_it_is(tmp_path: Path) -> None:
+    with closing(Daemon(tmp_path / "home").start()) as daemon:
+        _refuses_the_model(daemon)
+
+
+def _refuses_the_model(daemon: Daemon) -> None:
     before = daemon.get("/status")["settings_hash"]
     daemon.home.config.write_text('[model]\nprovider = "scripted"\nscript = "/nowhere.json"\n')
 
