@@ -25,12 +25,12 @@ from palyra.tools.catalog import BUILTIN
 from palyra.tools.mcp.servers import Servers
 from palyra.tools.toolbox import Toolbox
 from tests.contract.mcp.conftest import SUPPORT, Keeping, keeping, notebook
-from tests.contract.sandbox.conftest import require
 from tests.integration.cast import on_sqlite
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
 from tests.support.eventually import eventually
 from tests.support.hostile_mcp import ORDERS
+from tests.support.needs import BUBBLEWRAP, require
 from tests.support.world import Said, World
 
 pytestmark = on_sqlite
@@ -89,7 +89,7 @@ class Scene:
 @asynccontextmanager
 async def obeying(begin: Begin, folder: Path, *turns: tuple[Call, ...]) -> AsyncIterator[Scene]:
     """A scene whose model makes these calls, turn by turn; nothing of the server is accepted yet."""
-    await asyncio.to_thread(require, Tier.STRICT)
+    await asyncio.to_thread(require, BUBBLEWRAP)
     servers: list[Servers] = []
     world = await begin(
         Script(rules=(Rule(when=When(tools=True), turns=(*turns, ENDED)),), default=ENDED),

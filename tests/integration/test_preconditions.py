@@ -22,11 +22,11 @@ from palyra.tools.mcp import server
 from palyra.tools.plugins.tools import tools_of
 from palyra.tools.toolbox import Toolbox
 from tests.contract.mcp.conftest import keeping, notebook
-from tests.contract.sandbox.conftest import require
 from tests.integration.cast import first_calls, on_sqlite, results
 from tests.integration.conftest import Begin
 from tests.support import modules
 from tests.support.builders import ANA
+from tests.support.needs import BUBBLEWRAP, require
 from tests.support.plugins import TOOL, a_plugin, installed_from, manifest
 from tests.support.world import Said, World
 
@@ -36,7 +36,7 @@ BROKEN = "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2; e
 
 @pytest.fixture
 def sandbox() -> ProcessSandbox:
-    require(Tier.STRICT)
+    require(BUBBLEWRAP)
     return ProcessSandbox(Tier.STRICT, private=Private())
 
 
