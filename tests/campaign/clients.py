@@ -22,10 +22,9 @@ from tests.support.daemon import FINAL, Daemon, Json, Line, Refused, line_of
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 300.0
 """For which a client tries in vain before it gives up."""
 CALL_SECONDS = 10.0
-SILENCE_SECONDS = 20.0
 PAUSE = 0.02
 MAX_WAIT_SECONDS = 5.0
 """For which an answer waits for the next restart."""
@@ -89,12 +88,11 @@ class Link:
         self.over = over
         """Everything is done; whoever still follows stops."""
 
-    def surely(self, attempt: Callable[[], T]) -> T:
-        """Try as often as it takes while the daemon is killed and started."""
-        deadline = monotonic() + PATIENCE_SECONDS
+    def surely(self, attempt: Callable[[], T], *, progress: Callable[[], int] = lambda: 0) -> T:
+        """Try as often as it takes while the daemon is killed and started, as long as there is progress."""
+        deadline, before = monotonic() + PATIENCE_SECONDS, progress()
         last: Exception | None = None
         while True:
-            began = monotonic()
             if self.over.is_set():
                 raise Closing
             try:
@@ -110,8 +108,8 @@ class Link:
                 last = error
                 if error.code() not in _RETRIED:
                     raise
-            if monotonic() - began > 1.0:
-                deadline = monotonic() + PATIENCE_SECONDS  # a stream that lasted a while, and then broke
+            if progress() > before:
+                deadline, before = monotonic() + PATIENCE_SECONDS, progress()
             if monotonic() > deadline:
                 raise TimeoutError(f"no answer within {PATIENCE_SECONDS:g} s; the last error: {last!r}")
             sleep(PAUSE)
@@ -216,7 +214,7 @@ class Talker(Sender):
         memory = self._link.memory
         memory.tried[text] = text
         lines: list[Line] = []
-        self._link.surely(lambda: self._follow(text, lines))
+        self._link.surely(lambda: self._follow(text, lines), progress=lambda: len(lines))
         memory.shown[text] = lines
         first = lines[0]
         memory.accepted[text] = Sent(text, self._name, str(first.run_id), json.loads(first.text)["session_id"])
@@ -259,7 +257,7 @@ class Follower:
             found = self._link.surely(self._resolve)
             self._link.memory.seen[f"{found} {'grpc' if self._over_grpc else 'http'}"] = lines
             while True:
-                self._link.surely(lambda: self._follow(found, lines))
+                self._link.surely(lambda: self._follow(found, lines), progress=lambda: len(lines))
         except Closing:
             pass
 

@@ -25,8 +25,9 @@ from tests.campaign.effects import SERVER, Counting, count, policy, prepare, scr
 from tests.support.daemon import Daemon, Json, NotServing, Refused
 from tests.support.postgres import PostgresServer, new_schema
 
-DRAIN_SECONDS = 120.0
+DRAIN_SECONDS = 300.0
 ORPHAN_SECONDS = 10.0
+MAX_SHOWN = 600
 WAYS = ("alone", "tree", "children first", "frozen", "thawed", "twice", "after a commit", "stopping")
 PHASES = ("work", "start", "stop", "backup", "restore", "migration", "retention", "postgres")
 _SETTINGS = """
@@ -117,7 +118,7 @@ class Episode:
     def violation(self, what: str) -> None:
         """Note that something does not hold."""
         engine = "postgres" if self.server is not None else "sqlite"
-        self.tally.violations.append(f"{engine}, {self.folder}: {what}")
+        self.tally.violations.append(f"{engine}, {self.folder}: {' '.join(what.split())[:MAX_SHOWN]}")
         print(f"VIOLATION {self.tally.violations[-1]}", flush=True)
 
     # -- killing
