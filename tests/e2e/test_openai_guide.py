@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.e2e.conftest import NewDaemon
+from tests.support.needs import CURL, needs
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/openai-door.md"
 
@@ -15,6 +16,7 @@ def blocks(kind: str) -> str:
     return "\n".join(re.findall(rf"```{kind}\n(.*?)```", GUIDE.read_text(), re.DOTALL))
 
 
+@needs(CURL)
 def test_the_guide_works_as_written(new_sqlite_daemon: NewDaemon, tmp_path: Path) -> None:
     daemon = new_sqlite_daemon(home=tmp_path / ".palyra", model_provider="embedded").start()
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PALYRA_")}

@@ -133,8 +133,9 @@ RIPGREP = Need("ripgrep", _lack_of_ripgrep, "ripgrep")
 POSTGRES = Need("PostgreSQL", _lack_of_postgres, "postgresql")
 OPENSSL = _program("openssl", package="openssl")
 GIT = _program("git", package="git")
+CURL = _program("curl", package="curl")
 WEIGHTS = Need("model weights", _lack_of_weights, command=weights.COMMAND)
-NEEDS = (BUBBLEWRAP, RIPGREP, POSTGRES, OPENSSL, GIT, WEIGHTS, LANDLOCK)
+NEEDS = (BUBBLEWRAP, RIPGREP, POSTGRES, OPENSSL, GIT, CURL, WEIGHTS, LANDLOCK)
 
 TIERS: dict[Tier, Need] = {Tier.STRICT: BUBBLEWRAP, Tier.GUARDED: LANDLOCK}
 """What each tier that confines needs."""

@@ -25,6 +25,7 @@ from palyra.core.model import Dialect, ModelProvider
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
 from palyra.home import Home
 from palyra.settings import ModelSettings, Settings
+from tests.support.needs import BUBBLEWRAP, RIPGREP, needs
 from tests.unit.cli.door import CUT, Cli, Door, Refusal
 from tests.unit.cli.wire import health
 
@@ -122,6 +123,7 @@ def test_a_model_file_must_be_there(tmp_path: Path) -> None:
     assert [check.state for check in check_providers(Invocation(), settings)] == [FAIL]
 
 
+@needs(BUBBLEWRAP, RIPGREP)
 def test_a_home_that_does_not_exist_yet_is_well(cli: Cli) -> None:
     result = cli("doctor")
     assert result.code == 0
