@@ -177,16 +177,29 @@ class _Restoration:
                 return earlier
 
     def _swap(self) -> None:
-        """Put aside what the home has of each thing that was restored, and the restored thing in its place."""
-        for fresh in sorted(self._staged.path.iterdir()):
-            place = self._home.path / fresh.name
-            self._put_aside(place)
-            if place == self._home.journal:
-                # What a daemon had not yet put from its log into the file goes with the file, and never before it: a
-                # file that a kill left here without its log would be an earlier journal.
-                for suffix in ("-wal", "-shm"):
-                    self._put_aside(place.with_name(place.name + suffix))
-            fresh.rename(place)
+        """Put aside what the home has of each thing that was restored, and the restored thing in its place.
+
+        The journal goes first and comes last, and the key comes before all others: a daemon refuses a home that has a
+        key and no journal, so that none starts on a home that a kill left half restored.
+        """
+        journal, key = self._home.journal.name, self._home.key.name
+        fresh = sorted(
+            self._staged.path.iterdir(), key=lambda path: (path.name == journal, path.name != key, path.name)
+        )
+        if self._staged.journal in fresh:
+            # What a daemon had not yet put from its log into the file goes with the file, and never before it: a file
+            # without its log would be an earlier journal.
+            for suffix in ("", "-wal", "-shm"):
+                self._put_aside(self._home.journal.with_name(journal + suffix))
+        for one in fresh:
+            place = self._home.path / one.name
+            if place == self._home.key and place.exists():
+                # Replaced in one step: with neither journal nor key the home would seem to be a new one.
+                self._aside.mkdir(mode=0o700, exist_ok=True)
+                backup.copy_file(place, self._aside / place.name)
+            else:
+                self._put_aside(place)
+            one.rename(place)
 
     def _put_aside(self, place: Path) -> None:
         if place.exists():

@@ -334,33 +334,65 @@ class Killed(BaseException):
     """Ends everything, as a kill would."""
 
 
-@pytest.mark.parametrize("renames", range(6))
-def test_a_killed_replacement_never_leaves_a_journal_without_its_log(
-    tmp_path: Path, renames: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = KeptHome(tmp_path / "home", database_url=None).begin().live_a_little()
-    create(kept, tmp_path / "copy")
-    kept.run(7, a_session_id(1), a_turn(1))
-    old, rename = len(kept.rows("SELECT 1 FROM tape")), Path.rename
-    assert kept.home.journal.with_name("journal.db-wal").stat().st_size > 0
-    left = iter(range(renames))
+def killed_after(renames: int, folder: Path) -> Callable[[Path, Path], Path]:
+    """Return a rename that ends everything after so many renames in a folder."""
+    left, rename = iter(range(renames)), Path.rename
 
     def killed(self: Path, target: Path) -> Path:
-        if self.is_relative_to(kept.home.path) and next(left, None) is None:
+        if self.is_relative_to(folder) and next(left, None) is None:
             raise Killed
         return rename(self, target)
 
-    monkeypatch.setattr(Path, "rename", killed)
+    return killed
+
+
+@pytest.mark.parametrize("renames", range(10))
+def test_a_killed_replacement_leaves_the_old_home_the_new_one_or_none_that_starts(
+    tmp_path: Path, renames: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = KeptHome(tmp_path / "home", database_url=None).begin().live_a_little()
+    kept.home.config.write_text("[runs]\nconcurrency = 3\n")
+    create(kept, tmp_path / "copy")
+    kept.home.config.write_text("[runs]\nconcurrency = 4\n")
+    kept.run(7, a_session_id(1), a_turn(1))
+    old = len(kept.rows("SELECT 1 FROM tape"))
+    assert kept.home.journal.with_name("journal.db-wal").stat().st_size > 0
+
+    monkeypatch.setattr(Path, "rename", killed_after(renames, kept.home.path))
     with suppress(Killed):
         # The journal stays open, as if the daemon had been killed: closing it would empty its log.
         restore(tmp_path / "copy", kept.home, replace=True, ids=CountedIds(5_000_000), at=AT + timedelta(days=1))
     monkeypatch.undo()
 
-    if kept.home.journal.exists():
-        found = KeptHome(kept.home.path, database_url=None)
-        with found.reading() as conn:
-            is_restored = meta.get(conn, "restored_from") is not None
-        assert is_restored or len(found.rows("SELECT 1 FROM tape")) == old
+    if not kept.home.journal.exists():
+        # With its key there and no journal, a daemon refuses the home.
+        assert kept.home.key.exists()
+        return
+    found = KeptHome(kept.home.path, database_url=None)
+    with found.reading() as conn:
+        is_restored = meta.get(conn, "restored_from") is not None
+    assert is_restored or len(found.rows("SELECT 1 FROM tape")) == old
+    assert ("concurrency = 3" in kept.home.config.read_text()) is is_restored
+
+
+@pytest.mark.parametrize("renames", range(4))
+def test_a_killed_restore_into_an_empty_home_is_complete_or_none_that_starts(
+    tmp_path: Path, renames: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = KeptHome(tmp_path / "home", database_url=None).begin().live_a_little()
+    kept.home.config.write_text("[runs]\nconcurrency = 3\n")
+    create(kept, tmp_path / "copy")
+    home = Home(tmp_path / "another")
+    home.path.mkdir(mode=0o700)
+
+    monkeypatch.setattr(Path, "rename", killed_after(renames, home.path))
+    with suppress(Killed):
+        restore(tmp_path / "copy", home, replace=False, ids=CountedIds(5_000_000), at=AT + timedelta(days=1))
+    monkeypatch.undo()
+
+    there = {path.name for path in home.path.iterdir()} - {home.lock.name}
+    assert not there or home.key.name in there
+    assert (home.journal.name in there) == (there == {"journal.db", "journal.key", "config.toml"})
 
 
 def test_a_backup_comes_back_on_the_other_engine(
