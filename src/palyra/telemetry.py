@@ -1,16 +1,26 @@
 """The log: one line of JSON for each event, in a file that can not grow without limit."""
 
+import io
 import json
 import logging
+import os
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from palyra.core.redact import redact, redact_fields
 
 LOG_BYTES = 8 * 1024 * 1024
 LOGS_KEPT = 3
+MAX_WAITING_LINES = 1_000
+"""How many lines are kept for a disk that is full."""
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
@@ -48,11 +58,58 @@ class JsonLines(logging.Formatter):
                 return self._hide(str(value))
 
 
+class LogFile(io.FileIO):
+    """The log, opened to append: a line is written as a whole, and what does not fit on a full disk waits for room."""
+
+    def __init__(self, path: str, waiting: deque[bytes]) -> None:
+        """`waiting` holds lines that could not be written so far; it outlives this file when the log is rotated."""
+        super().__init__(path, "ab")
+        self._waiting = waiting
+        if _is_torn(path):
+            # The process before this one, or the machine, died while it wrote.
+            waiting.appendleft(b"\n")
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        """Write a line after those that wait. It is not an error if there is no room: that is shown elsewhere."""
+        line = bytes(data)
+        self._waiting.append(line)
+        with suppress(OSError):
+            while self._waiting and self._fits(self._waiting[0]):
+                self._waiting.popleft()
+        return len(line)
+
+    def _fits(self, line: bytes) -> bool:
+        size = os.fstat(self.fileno()).st_size
+        written = super().write(line)
+        if written == len(line):
+            return True
+        if os.fstat(self.fileno()).st_size == size + written:  # nobody else has written behind it
+            os.ftruncate(self.fileno(), size)
+        return False
+
+
+def _is_torn(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.seek(0, os.SEEK_END) > 0 and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n"
+
+
+class LogHandler(RotatingFileHandler):
+    """Writes the log to a file, and begins another when it is large."""
+
+    def __init__(self, path: Path) -> None:
+        self._waiting: deque[bytes] = deque(maxlen=MAX_WAITING_LINES)
+        super().__init__(path, maxBytes=LOG_BYTES, backupCount=LOGS_KEPT, encoding="utf-8")
+
+    def _open(self) -> io.TextIOWrapper:
+        # Nothing is kept in a buffer: what is left in one when the file is closed on a full disk would be an error.
+        return io.TextIOWrapper(LogFile(self.baseFilename, self._waiting), encoding="utf-8", write_through=True)
+
+
 def log_to(path: Path, *, hide: Callable[[str], str]) -> None:
     """Send the daemon's log to a file, readable by its owner only (the process sets its umask)."""
     # A full disk must not fill standard error with tracebacks about the log.
     logging.raiseExceptions = False
-    handler = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=LOGS_KEPT, encoding="utf-8")
+    handler = LogHandler(path)
     handler.setFormatter(JsonLines(hide))
     root = logging.getLogger()
     root.handlers[:] = [handler]

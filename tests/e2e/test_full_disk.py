@@ -9,8 +9,8 @@ import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,12 +26,15 @@ from psycopg import sql
 
 from palyra.core.run import RunStatus
 from palyra.gateway.grpc.pb import gateway_pb2
+from palyra.journal import sqlite
+from palyra.journal.engine import Connection
+from palyra.journal.sqlite import SqliteWriter
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.proof import Kept, answer_of, prove
 from tests.support.daemon import Daemon, Json, NotServing, Refused, until
+from tests.support.disk import MEBIBYTE, SmallDisk, small_disk
 from tests.support.postgres import new_schema
 
-MEBIBYTE = 1024 * 1024
 SCRIPT = {
     "rules": [
         {
@@ -44,44 +47,6 @@ SCRIPT = {
 }
 LONG = "All work and no play makes Jack a dull boy. " * 500
 LEASE_SECONDS = 10.0
-
-
-class SmallDisk:
-    """A disk of which most is taken by a file that can be deleted."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._ballast = path / "ballast"
-        self.take(leave=6 * MEBIBYTE)
-
-    def take(self, *, leave: int = 0) -> None:
-        """Leave so much room, and no more."""
-        with self._ballast.open("ab", buffering=0) as file:
-            while (room := self._room() - leave) > 0:
-                file.write(bytes(min(room, MEBIBYTE)))
-
-    def free(self) -> None:
-        """Make room again."""
-        self._ballast.unlink()
-
-    def _room(self) -> int:
-        state = os.statvfs(self.path)
-        return state.f_bavail * state.f_frsize
-
-
-@contextmanager
-def small_disk(path: Path, *, mode: str) -> Iterator[SmallDisk]:
-    """Mount a small disk; skip the test where nothing may be mounted."""
-    mounting = ["mount", "-t", "tmpfs", "-o", f"size=40m,mode={mode}", "tmpfs", str(path)]
-    try:
-        subprocess.run(mounting, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"a small disk takes the right to mount: {getattr(error, 'stderr', None) or error}")
-    try:
-        yield SmallDisk(path)
-    finally:
-        # Lazily: the daemon is ended after this.
-        subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
 @pytest.fixture
@@ -196,19 +161,125 @@ def test_a_full_disk_under_postgres_is_shown_and_work_goes_on_when_there_is_room
     assert codes_logged(daemon) == ["storage_full"]
 
 
-def test_a_kill_on_a_full_disk_loses_nothing(new_sqlite_daemon: NewDaemon, disk: SmallDisk) -> None:
+@pytest.mark.parametrize("stop", [Daemon.kill, Daemon.stop])
+def test_a_restart_on_a_full_disk_serves_reads_and_goes_on_when_there_is_room(
+    new_sqlite_daemon: NewDaemon, disk: SmallDisk, stop: Callable[[Daemon], object]
+) -> None:
     daemon = new_sqlite_daemon(SCRIPT, home=disk.path / "home").start()
     accepted = send_until_refused(daemon)
     disk.take()
-    daemon.kill()
+    stop(daemon)
+    disk.take()
 
+    daemon.start()
+    until(lambda: seen_from_outside(daemon) == FULL)
+    check_reads(daemon, accepted)
+    with pytest.raises(Refused) as refused:
+        daemon.send(LONG)
+    check_refusal(refused.value)
+    shown = palyra(daemon, "status")
+    assert "storage_full" in shown
+    assert "Free some space" in shown
+    # Another restart changes nothing.
+    stop(daemon)
+    disk.take()
+    daemon.start()
+    check_reads(daemon, accepted)
+
+    disk.free()
+    until(lambda: seen_from_outside(daemon) == WELL, seconds=20)
+    for run_id in accepted:
+        daemon.finished(run_id, seconds=20)
+    check_kept(prove(daemon), accepted)
+    until(lambda: "there is space again; the start is complete" in [line["message"] for line in daemon.log()])
+
+
+def test_a_disk_that_others_fill_while_the_daemon_is_down_does_not_keep_it_from_serving_reads(
+    new_sqlite_daemon: NewDaemon, disk: SmallDisk
+) -> None:
+    daemon = new_sqlite_daemon(SCRIPT, home=disk.path / "home").start()
+    run_id = daemon.send("Hello.")["run_id"]
+    daemon.finished(run_id)
+    assert daemon.stop() == 0
+    disk.take()
+
+    daemon.start()
+    check_reads(daemon, {run_id: "Hello."})
+    with pytest.raises(Refused) as refused:
+        daemon.send(LONG)
+    check_refusal(refused.value)
+    assert seen_from_outside(daemon) == FULL
+    assert daemon.stop() == 0
+    disk.take()
+    daemon.start()
+    check_reads(daemon, {run_id: "Hello."})
+    disk.free()
+    until(lambda: seen_from_outside(daemon) == WELL, seconds=20)
+    later = daemon.send("And now?")["run_id"]
+    daemon.finished(later)
+    check_kept(prove(daemon), {run_id: "Hello.", later: "And now?"})
+
+
+def test_a_migration_waits_for_space_and_says_so(new_sqlite_daemon: NewDaemon, disk: SmallDisk) -> None:
+    daemon = new_sqlite_daemon(SCRIPT, home=disk.path / "home").start()
+    run_id = daemon.send("Hello.")["run_id"]
+    daemon.finished(run_id)
+    with closing(sqlite.open_for_writing(daemon.home.journal)) as raw:
+        SqliteWriter(raw).write(undo_last_migration)
+    daemon.kill()
+    disk.take()
+
+    daemon.start()
+    ready = httpx.get(f"{daemon.address}/readyz")
+    assert (ready.status_code, ready.json()) == (503, {"status": "not_ready", "code": "storage_full"})
+    assert httpx.get(f"{daemon.address}/healthz").status_code == 200
+    with pytest.raises(Refused) as refused:
+        daemon.runs()
+    assert (refused.value.status, refused.value.code) == (503, "storage_full")
+    assert "must be migrated" in refused.value.problem["detail"]
+    shown = palyra(daemon, "status")
+    assert "must be migrated" in shown
+    assert "must be migrated" in palyra(daemon, "doctor")
+
+    disk.free()
+    # Whoever asks while the one server takes over from the other may have to ask again.
+    daemon.surely(lambda: daemon.get("/status"))
+    until(lambda: seen_from_outside(daemon) == WELL)
+    later = daemon.send("And now?")["run_id"]
+    daemon.finished(later)
+    check_kept(prove(daemon), {run_id: "Hello.", later: "And now?"})
+    messages = [line["message"] for line in daemon.log()]
+    assert len([message for message in messages if "the start waits" in message]) == 1
+    assert "there is space again; the start goes on" in messages
+
+
+def test_a_first_start_on_a_full_disk_says_why_it_ends(new_sqlite_daemon: NewDaemon, disk: SmallDisk) -> None:
+    daemon = new_sqlite_daemon(SCRIPT, home=disk.path / "home")
+    daemon.home.path.mkdir(mode=0o700)
+    disk.take()
     with pytest.raises(NotServing, match="storage_full") as failed:
         daemon.start()
     assert failed.value.exit_code == 1
     assert "Traceback" not in failed.value.output
-
     disk.free()
     daemon.start()
+    assert daemon.finished(daemon.send("Hello.")["run_id"])["status"] == "done"
+
+
+def test_a_restart_on_postgres_without_space_serves_reads(
+    new_sqlite_daemon: NewDaemon, small_database: tuple[str, SmallDisk]
+) -> None:
+    url, disk = small_database
+    daemon = new_sqlite_daemon(SCRIPT, journal_database_url=url).start()
+    daemon.database_url = url
+    accepted = send_until_refused(daemon)
+    daemon.kill()
+    disk.take()
+
+    daemon.start()
+    check_reads(daemon, accepted)
+    disk.free()
+    until(lambda: seen_from_outside(daemon) == WELL, seconds=20)
     for run_id in accepted:
         daemon.finished(run_id, seconds=60)
     check_kept(prove(daemon), accepted)
@@ -291,6 +362,18 @@ def send_until_refused(daemon: Daemon) -> dict[str, str]:
     raise AssertionError("the disk is too large")
 
 
+def check_reads(daemon: Daemon, accepted: dict[str, str]) -> None:
+    """Check that all that was answered can be read."""
+    assert {run["run_id"] for run in daemon.runs()} == set(accepted)
+    for session in daemon.sessions():
+        assert daemon.tape(f"/sessions/{session['session_id']}")
+
+
+def undo_last_migration(conn: Connection) -> None:
+    """Have the journal look as the version before this one left it: its last step can be taken again."""
+    conn.execute("DELETE FROM migrations WHERE number = (SELECT MAX(number) FROM migrations)")
+
+
 def check_refusal(refused: Refused) -> None:
     assert (refused.status, refused.code) == (503, "storage_full")
     assert refused.problem["retry_after"] > 0
@@ -312,3 +395,25 @@ def codes_logged(daemon: Daemon) -> list[Json]:
 
 def told(daemon: Daemon) -> list[str]:
     return [line["message"] for line in daemon.log() if line["logger"] == "palyra.journal.storage"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["sessions", "export", "last", "-o", "{disk}/session.md"],
+        ["journal", "export", "-o", "{disk}/journal.ndjson"],
+        ["backup", "create", "-o", "{disk}/backup"],
+        ["doctor", "--bundle", "{disk}/bundle.tar.gz"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_command_that_writes_to_a_full_disk_says_so_and_leaves_nothing_behind(
+    new_sqlite_daemon: NewDaemon, disk: SmallDisk, words: list[str]
+) -> None:
+    daemon = new_sqlite_daemon().start()
+    daemon.finished(daemon.send("Hello.")["run_id"])
+    disk.take()
+    before = set(disk.path.iterdir())
+    shown = palyra(daemon, *(word.format(disk=disk.path) for word in words))
+    assert "is full. Nothing was left behind. [file_not_written]" in shown
+    assert set(disk.path.iterdir()) == before

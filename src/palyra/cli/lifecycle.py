@@ -125,6 +125,8 @@ def _start(invocation: Invocation) -> None:
         print(f"The daemon runs already at {daemon.address} (process {daemon.pid}).")
     if daemon.warning is not None:
         say(f"palyra: {printable_line(daemon.warning)}")
+    if daemon.waiting:
+        say(f"palyra: It waits before it can serve. {daemon.waiting}")
 
 
 def _warn_of_sandbox(invocation: Invocation) -> None:

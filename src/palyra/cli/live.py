@@ -235,4 +235,6 @@ class _History(FileHistory):
 
     def store_string(self, string: str) -> None:
         if not any(span.is_sure for span in spans(string)):
-            super().store_string(string)
+            # What cannot be kept, on a full disk say, is sent all the same.
+            with suppress(OSError):
+                super().store_string(string)

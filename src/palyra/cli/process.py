@@ -73,7 +73,13 @@ def check(home: Home) -> None:
 
 def keep(home: Home, daemon: Daemon) -> None:
     """Let a daemon go on that another command may have started for itself alone."""
-    home.kept.write_text(str(daemon.pid))
+    try:
+        home.kept.write_text(str(daemon.pid))
+    except OSError as error:
+        raise StartFailed(
+            f"The daemon (process {daemon.pid}) runs, but may end with the command that started it: {home.kept} can not"
+            f" be written ({error.strerror}). Try again, or run `palyra restart`."
+        ) from error
 
 
 def is_kept(home: Home, daemon: Daemon) -> bool:

@@ -23,6 +23,7 @@ from palyra.config import Source, read, variable_of
 from palyra.core.errors import Conflict, Denied
 from palyra.gateway.target import is_held
 from palyra.home import Home, expanded
+from palyra.journal.whole import FileNotWritten, whole_file
 from palyra.sandbox.groups import CONTROLLERS
 
 MARK = "Written by `palyra service install`; the next one overwrites it."
@@ -92,7 +93,16 @@ def install(invocation: Invocation, *, system: bool, only_print: bool) -> None:
         # The service may write nowhere but in its home, so it can not make it.
         invocation.home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         made.path.parent.mkdir(parents=True, exist_ok=True)
-        made.path.write_text(made.text)
+        with whole_file(made.path, replace=True) as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write(made.text.encode())
+    except FileNotWritten as error:
+        cause = error.__cause__
+        why = cause.strerror if isinstance(cause, OSError) else error.detail
+        raise ServiceNotWritable(
+            f"{made.path} can not be written: {why}. "
+            f"Run this as root, with --home {invocation.home.path}; or have the file shown with --print."
+        ) from error
     except OSError as error:
         raise ServiceNotWritable(
             f"{error.filename} can not be written: {error.strerror}. "

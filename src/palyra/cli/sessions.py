@@ -15,6 +15,7 @@ from palyra.core.session import Session, SessionRef
 from palyra.gateway.client import Client
 from palyra.gateway.records import Said
 from palyra.gateway.remote import RemoteError
+from palyra.journal.whole import whole_file, written
 
 RECENT = 10
 TOOL_WIDTH = 100
@@ -160,12 +161,21 @@ def export_session(invocation: Invocation, session: str, *, form: str, output: P
     client = invocation.client
     document = client.export(find_session(client, session).session_id, "json" if invocation.json else form)
     if output is not None:
-        output.write_bytes(document)
+        _write(output, document)
         say(f"Written to {output}.")
     elif sys.stdout.isatty():
         print(printable(document.decode()))
     else:
         sys.stdout.buffer.write(document)
+
+
+def _write(path: Path, document: bytes) -> None:
+    if path.exists() and not path.is_file():
+        with written(path):
+            path.write_bytes(document)  # a device or a pipe
+        return
+    with whole_file(path.resolve(), replace=True) as file:
+        file.write(document)
 
 
 def find_session(client: Client, name: str, *, archived: bool = False) -> Session:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import cast
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from palyra.background.inspection import Inspection
 from palyra.core.clock import Clock
+from palyra.core.errors import PalyraError
 from palyra.core.ids import IdSource
 from palyra.daemon.current import Current
 from palyra.daemon.home import Workspaces
@@ -73,6 +75,7 @@ from palyra.runs.shadow import Shadows
 from palyra.runs.stops import Stops
 from palyra.runs.tokens import Tokens
 from palyra.runs.watch import Watch
+from palyra.settings import Settings
 from palyra.tools.toolbox import Toolbox
 
 DRAIN_SECONDS = 5.0
@@ -161,9 +164,6 @@ def build(
     settings.watch(lambda new: intake.adopt(new.limits, new.runs))
     control = Control(engine, clock=clock, ids=ids)
 
-    def patience() -> float:
-        return settings.now.gateway.slow_reader_seconds
-
     sessions = Sessions(engine, clock=clock, ids=ids)
     approvals = Approvals(engine, clock=clock, ids=ids, seals=seals, toolbox=toolbox)
     agents = Agents(
@@ -204,45 +204,25 @@ def build(
         *TokenRoutes(auth, Tokens(engine, clock=clock, ids=ids)).operations(),
     ]
     methods = Methods(auth, streams)
-    http, grpc = settings.now.http, settings.now.grpc
-    hosts = Hosts((*http.names, http.host, grpc.host), origins=http.origins)
-    certificate, key = tls_files(settings.now.http) or (None, None)
+    hosts = _hosts(settings.now)
+    application = app.build(
+        operations, auth=auth, hosts=hosts, ready=ready, warning=warning, stopped=lambda: stops.everything
+    )
     return Doors(
-        http=HttpServer(
-            uvicorn.Config(
-                app.build(
-                    operations,
-                    auth=auth,
-                    hosts=hosts,
-                    ready=ready,
-                    warning=warning,
-                    stopped=lambda: stops.everything,
-                ),
-                loop="none",
-                http=bounded(patience),
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                ssl_certfile=certificate,
-                ssl_keyfile=key,
-                # Streams end when the runs are parked; cut off before that, they would end in the middle of a chunk.
-                timeout_graceful_shutdown=int(DRAIN_SECONDS) + 2,
-            ),
-            connections,
-        ),
+        http=_http_server(application, settings, connections),
         grpc=GrpcServer(
             {
                 SERVICE: {
                     **HealthMethods(auth, status, ready=ready).handlers(),
-                    **RunMethods(engine, tail, intake=intake, control=control, patience=patience).handlers(methods),
+                    **RunMethods(
+                        engine, tail, intake=intake, control=control, patience=lambda: _patience(settings)
+                    ).handlers(methods),
                     **SessionMethods(engine, doors=sessions).handlers(methods),
                     **AgentMethods(agents).handlers(methods),
                 },
-                APPROVALS_SERVICE: ApprovalMethods(approvals, watch, intake=intake, patience=patience).handlers(
-                    methods
-                ),
+                APPROVALS_SERVICE: ApprovalMethods(
+                    approvals, watch, intake=intake, patience=lambda: _patience(settings)
+                ).handlers(methods),
                 VAULT_SERVICE: SecretMethods(secrets, seals).handlers(methods),
                 STOP_SERVICE: StopMethods(stops).handlers(methods),
             },
@@ -251,3 +231,36 @@ def build(
             ready=ready,
         ),
     )
+
+
+def refusing(error: PalyraError, *, settings: Current, connections: Connections) -> HttpServer:
+    """Return the HTTP server of a daemon that does not serve yet."""
+    return _http_server(app.refusing(error, hosts=_hosts(settings.now)), settings, connections)
+
+
+def _http_server(application: ASGIApp, settings: Current, connections: Connections) -> HttpServer:
+    certificate, key = tls_files(settings.now.http) or (None, None)
+    config = uvicorn.Config(
+        application,
+        loop="none",
+        http=bounded(lambda: _patience(settings)),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+        # Streams end when the runs are parked; cut off before that, they would end in the middle of a chunk.
+        timeout_graceful_shutdown=int(DRAIN_SECONDS) + 2,
+    )
+    return HttpServer(config, connections)
+
+
+def _hosts(settings: Settings) -> Hosts:
+    http, grpc = settings.http, settings.grpc
+    return Hosts((*http.names, http.host, grpc.host), origins=http.origins)
+
+
+def _patience(settings: Current) -> float:
+    return settings.now.gateway.slow_reader_seconds

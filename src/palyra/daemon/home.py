@@ -6,7 +6,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -85,7 +85,11 @@ def _owners_folder(home: Home, settings: Settings) -> Path:
     if not home.workspace.exists():
         with writing(home):
             home.workspace.mkdir(mode=0o700)
-            (home.workspace / "welcome.md").write_text(WELCOME)
+            try:
+                write_private(home.workspace / "welcome.md", WELCOME)
+            except OSError:
+                home.workspace.rmdir()
+                raise
     return home.workspace
 
 
@@ -112,11 +116,15 @@ def writing(home: Home) -> Iterator[None]:
 def write_private(path: Path, text: str) -> None:
     """Write a file as a whole or not at all, for its owner only."""
     fresh = path.with_name(path.name + ".new")
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.rename(path)
+    try:
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.rename(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
 
 
 class Lock:
@@ -134,8 +142,7 @@ class Lock:
             os.close(self._file)
             raise AlreadyRunning(_who_runs(self._home)) from None
         # What an earlier daemon said before it was killed is not true any more.
-        with suppress(OSError):
-            self._home.daemon.unlink()
+        _put_by(self._home)
 
     def __exit__(self, *_: object) -> None:
         os.close(self._file)
@@ -151,36 +158,55 @@ def _who_runs(home: Home) -> str:
     return f"A daemon is running on {home.path} already. Use it, or end it with `palyra down`."
 
 
-@contextmanager
-def announced(
-    home: Home,
-    address: str,
-    *,
-    grpc: str,
-    certificate: str | None,
-    started_at: datetime,
-    warning: str | None = None,
-) -> Iterator[Callable[[str], None]]:
-    """Tell others of this home where the daemon is, for as long as it is there; yield what sets another warning."""
-    said = {
-        "pid": os.getpid(),
-        "address": address,
-        "grpc": grpc,
-        "certificate": certificate,
-        "version": VERSION,
-        "started_at": started_at.isoformat(),
-        "warning": warning,
-    }
-    with writing(home):
-        write_private(home.daemon, json.dumps(said))
+class Announcement:
+    """The record that tells others of this home where its daemon is, for as long as it is there."""
 
-    def warn(text: str) -> None:
-        # Whoever starts or asks for the daemon reads it there; it is in the log and the status in any case.
-        with suppress(OSError):
-            write_private(home.daemon, json.dumps({**said, "warning": text}))
+    def __init__(self, home: Home, address: str, *, certificate: str | None, started_at: datetime) -> None:
+        self._home = home
+        self._said: dict[str, str | int | None] = {
+            "pid": os.getpid(),
+            "address": address,
+            "certificate": certificate,
+            "version": VERSION,
+            "started_at": started_at.isoformat(),
+        }
 
-    try:
-        yield warn
-    finally:
-        with suppress(OSError):
-            home.daemon.unlink()
+    def publish(self, **changed: str | None) -> bool:
+        """Write the record with what changed of it, as `gateway/target.py` reads it; False if the disk is full."""
+        self._said |= changed
+        record = json.dumps(self._said)
+        try:
+            with writing(self._home):
+                _write_over(_spare(self._home), record)
+                _spare(self._home).rename(self._home.daemon)
+        except StorageFull:
+            return False
+        return True
+
+    def warn(self, text: str) -> None:
+        """Write what whoever starts or asks for the daemon should know; it is in the log and the status in any case."""
+        self.publish(warning=text)
+
+    def withdraw(self) -> None:
+        """Take the record away."""
+        _put_by(self._home)
+
+
+def _put_by(home: Home) -> None:
+    """Take the record away but keep its file: the next daemon writes into it, also on a full disk."""
+    with suppress(OSError):
+        home.daemon.rename(_spare(home))
+
+
+def _spare(home: Home) -> Path:
+    return home.daemon.with_name(f"{home.daemon.name}.old")
+
+
+def _write_over(path: Path, text: str) -> None:
+    """Write a file in the room that it has."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.truncate()
+        file.flush()
+        os.fsync(file.fileno())

@@ -17,7 +17,7 @@ from palyra.core.ids import IdSource, PrincipalId, TaskId, TokenId
 from palyra.daemon.home import token, writing
 from palyra.home import Home
 from palyra.journal import embeddings, leases, meta, migrate, runs, signing, tasks, tokens
-from palyra.journal.engine import Connection, Engine
+from palyra.journal.engine import Connection, Engine, StorageFull, Unit
 from palyra.journal.sqlite import SqliteEngine
 from palyra.journal.tokens import TokenRecord
 from palyra.references import secret_of
@@ -40,6 +40,8 @@ class Identity:
     journal_id: str
     owner: str
     signer: signing.KeySigner
+    begin: Unit[str] | None
+    """What a full disk kept from being written. No run may be worked on before it is."""
 
 
 @asynccontextmanager
@@ -126,11 +128,27 @@ def _is_spent(conn: Connection, secret: str, *, now_ms: int) -> bool:
     return (holder is not None and holder.has_expired(now_ms=now_ms)) or tokens.is_revoked(conn, digest)
 
 
-async def introduce(engine: Engine, home: Home, settings: Settings, *, clock: Clock, ids: IdSource) -> Identity:
-    """Bring the schema up to date, and make sure that there is a key, an owner with a token, and an agent."""
+async def update(engine: Engine, *, clock: Clock) -> None:
+    """Bring the schema up to date."""
     now_ms = to_ms(clock.now())
-    for step in await engine.write(lambda conn: migrate.migrate(conn, now_ms=now_ms)):
+    at, known = await engine.read(lambda conn: (migrate.current(conn), migrate.steps(conn.dialect.name)[-1].number))
+    try:
+        taken = await engine.write(lambda conn: migrate.migrate(conn, now_ms=now_ms))
+    except StorageFull as error:
+        raise StorageFull(
+            f"The journal has schema {at} and must be migrated to {known}, but the disk that holds it is full."
+            " Free some space; the start goes on then."
+        ) from error
+    for step in taken:
         log.info("schema %04d %s", step.number, step.name)
+
+
+async def introduce(engine: Engine, home: Home, settings: Settings, *, clock: Clock, ids: IdSource) -> Identity:
+    """Make sure that there is a key, an owner with a token, and an agent, and that no dead daemon holds a run.
+
+    A journal that an earlier daemon has used can be read before that is written.
+    """
+    now_ms = to_ms(clock.now())
     require_key(home, await engine.read(lambda conn: meta.get(conn, "public_key")))
     with writing(home):
         signer = signing.load_or_create(home.key)
@@ -159,5 +177,11 @@ async def introduce(engine: Engine, home: Home, settings: Settings, *, clock: Cl
         meta.set_once(conn, "public_key", signer.public_key)
         return meta.set_once(conn, "journal_id", ids.new())
 
-    journal_id = await engine.write(unit)
-    return Identity(journal_id, f"{house}:{ids.new()}", signer)
+    owner = f"{house}:{ids.new()}"
+    try:
+        return Identity(await engine.write(unit), owner, signer, begin=None)
+    except StorageFull:
+        journal_id = await engine.read(lambda conn: meta.get(conn, "journal_id"))
+        if journal_id is None:
+            raise
+        return Identity(journal_id, owner, signer, begin=unit)

@@ -23,10 +23,11 @@ from palyra.core.version import VERSION
 from palyra.daemon import carrying, connections, doors, journal, mcp, models, standing
 from palyra.daemon.check import check_model
 from palyra.daemon.current import Current
-from palyra.daemon.home import Lock, Workspaces, announced, prepare, writing
+from palyra.daemon.home import Announcement, Lock, Workspaces, prepare, writing
 from palyra.daemon.listen import address, listen, tls_context, tls_files
 from palyra.daemon.stop_file import HomeStopFile
 from palyra.daemon.system import SystemClock, SystemIds
+from palyra.daemon.waiting import RETRY_SECONDS, Waiting
 from palyra.daemon.warm_up import warm_up
 from palyra.gateway.grpc.server import GrpcPortTaken, GrpcServer
 from palyra.gateway.records import Part, Status
@@ -95,14 +96,31 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         current.include(policies, plugins)
         current.refuse(lambda wanted: check_model(home, wanted, clock=clock))
         listener = stack.enter_context(listen(settings.http.host, settings.http.port, usual=DEFAULT_PORT))
-        kept = await asyncio.to_thread(backup.before_migration, home, settings, made_at=clock.now())
+        certificate, _ = tls_files(settings.http) or (None, None)
+        at = address(listener, tls=certificate is not None)
+        started_at = clock.now()
+        announcement = Announcement(home, at, certificate=certificate, started_at=started_at)
+        stack.callback(announcement.withdraw)
+        budget = connections.build(current, clock=clock)
+        waiting = await stack.enter_async_context(
+            Waiting(
+                home,
+                listener,
+                server=lambda error: doors.refusing(error, settings=current, connections=budget),
+                announcement=announcement,
+                began=lambda: ready(at),
+            )
+        )
+        kept = await waiting.for_space(
+            lambda: asyncio.to_thread(backup.before_migration, home, settings, made_at=started_at)
+        )
         if kept is not None:
             log.info("the journal as it was before the migration is kept in %s", kept)
-        engine = await stack.enter_async_context(journal.opened(home, settings))
-        identity = await journal.introduce(engine, home, settings, clock=clock, ids=ids)
-
-        budget = connections.build(current, clock=clock)
+        engine = await waiting.for_space(lambda: stack.enter_async_context(journal.opened(home, settings)))
+        await waiting.for_space(lambda: journal.update(engine, clock=clock))
         storage = Storage(engine, clock=clock)
+        identity = await waiting.for_space(lambda: journal.introduce(engine, home, settings, clock=clock, ids=ids))
+
         tail = Tail(engine)
         counted = Metrics(engine)
         channels = Channels(tail, inbox=lambda: current.now.approvals.inbox)
@@ -141,7 +159,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         stops = Stops(engine, clock=clock, ids=ids, file=HomeStopFile(home.stop), shared=shared)
         await stops.load()
         shadows = Shadows(engine, clock=clock, ids=ids, shared=shared)
-        await shadows.load()
+        await waiting.for_space(shadows.load)
         stack.push_async_callback(shadows.flush)
         attester = Attester(identity.signer)
         budgets = Budgets(lambda: current.now.spending, prices)
@@ -183,7 +201,6 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         inspection = Inspection(home, settings, clock=clock)
         verification = Verification(engine, inspection, key=identity.signer.public_key)
         await verification.check_ends()
-        started_at = clock.now()
 
         async def status() -> Status:
             engine_name, schema, agent_count, run_counts, task_counts = await standing.counts(
@@ -275,30 +292,42 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         )
         grpc_at = await _start_grpc(both.grpc, settings)
         stack.push_async_callback(both.grpc.stop, seconds=0.0)
-        certificate, _ = tls_files(settings.http) or (None, None)
-        at = address(listener, tls=certificate is not None)
+        await waiting.over()
+
+        async def work() -> None:
+            """Take up runs and tasks, once it is written that no dead daemon holds them."""
+            if identity.begin is not None:
+                log.error("the start is not complete: reads are served, nothing is worked on until there is space")
+                await storage.catch_up(identity.begin)
+                log.warning("there is space again; the start is complete")
+            async with asyncio.TaskGroup() as group:
+                for part in (worker.run(), queue.run(), embeddings.keep(), anchoring.run()):
+                    group.create_task(part)
+
+        async def announce() -> None:
+            while True:
+                await asyncio.sleep(RETRY_SECONDS)
+                if announcement.publish():
+                    return
+
         # Before anybody is told: whoever knows that the daemon is there may end it at once.
         stop, reload = _word_to_stop(), _word_to_reload()
-        warn = stack.enter_context(
-            announced(
-                home, at, grpc=grpc_at, certificate=certificate, started_at=started_at, warning=verification.found
-            )
-        )
-        verification.warn = warn
+        announced = announcement.publish(grpc=grpc_at, waiting="", warning=verification.found)
+        # First of all that is taken down, so that nobody is sent to a daemon that ends.
+        stack.callback(announcement.withdraw)
+        verification.warn = announcement.warn
         async with asyncio.TaskGroup() as group:
             parts = [
                 group.create_task(part)
                 for part in (
-                    worker.run(),
+                    work(),
                     budget.watch(),
                     mcp_servers.run(),
                     stops.watch(),
                     shadows.watch(),
-                    queue.run(),
-                    embeddings.keep(),
-                    anchoring.run(),
                     verification.run(),
                     tail.look_again(),
+                    *(() if announced else (announce(),)),
                     _reload_when_told(current, reload),
                 )
             ]

@@ -22,6 +22,10 @@ class NotRunning(DaemonUnreachable):
     """No daemon runs for this home. Start it with `palyra up`."""
 
 
+class DaemonWaiting(DaemonUnreachable):
+    """The daemon waits for space on its disk before it can serve. Free some; it goes on by itself."""
+
+
 class GrpcDoorUnknown(Broken):
     """The daemon does not say where its gRPC door is; it is of an earlier version. Restart it with `palyra restart`."""
 

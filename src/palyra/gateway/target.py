@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct
 
-from palyra.gateway.remote import NotRunning, TokenUnusable
+from palyra.gateway.remote import DaemonWaiting, NotRunning, TokenUnusable
 from palyra.home import Home, foreign
 
 _TOKEN = re.compile(rb"[\x21-\x7e]{1,1024}")
@@ -27,6 +27,8 @@ class Daemon(Struct, frozen=True, kw_only=True):
     """The file with the certificate that both doors show, if they speak TLS."""
     warning: str | None = None
     """What whoever starts it should know: a tape does not verify."""
+    waiting: str = ""
+    """What it waits for before it serves; empty once it does."""
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -88,6 +90,8 @@ def find_target(home: Home) -> Target:
     daemon = find_daemon(home)
     if daemon is None:
         raise NotRunning
+    if daemon.waiting:
+        raise DaemonWaiting(f"The daemon waits before it can serve. {daemon.waiting}")
     return Target(
         address=daemon.address,
         grpc=daemon.grpc,

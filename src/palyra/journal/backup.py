@@ -27,7 +27,15 @@ from palyra.journal.anchors import Anchor
 from palyra.journal.engine import Connection, StorageFull
 from palyra.journal.signing import public_key
 from palyra.journal.verify import NoJournal, Problem, Report, opened, verify
-from palyra.journal.whole import FileNotWritten, refuse_existing, sync_file, sync_folder, whole_file, written
+from palyra.journal.whole import (
+    FileNotWritten,
+    is_full,
+    refuse_existing,
+    sync_file,
+    sync_folder,
+    whole_file,
+    written,
+)
 from palyra.settings import Settings
 
 FORMAT = 1
@@ -206,6 +214,19 @@ def before_migration(home: Home, settings: Settings, *, made_at: datetime) -> Pa
         return None
     target = home.path / f"journal-before-{missing[0].number:04}"
     target = target.with_suffix(".db") if settings.journal.database_url is None else target
+    try:
+        _keep_before(home, settings, target=target, made_at=made_at)
+    except FileNotWritten as error:
+        if not is_full(error):
+            raise
+        raise StorageFull(
+            f"The journal has schema {at} and must be migrated to {known[-1].number}, but the disk that holds"
+            f" {home.path} has no room for a copy of it. Free as much space as the journal takes; it goes on then."
+        ) from error
+    return target
+
+
+def _keep_before(home: Home, settings: Settings, *, target: Path, made_at: datetime) -> None:
     fresh = target.with_name(f".{target.name}.new")
     with written(target):
         _remove(fresh)
@@ -220,7 +241,6 @@ def before_migration(home: Home, settings: Settings, *, made_at: datetime) -> Pa
         _remove(target)
         fresh.rename(target)
         sync_folder(home.path)
-    return target
 
 
 def _remove(path: Path) -> None:

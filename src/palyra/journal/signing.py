@@ -40,12 +40,16 @@ class KeySigner:
 def load_or_create(path: Path) -> KeySigner:
     """Read the key, or make it if there is none."""
     if not path.exists():
-        fresh = os.open(path.with_suffix(".new"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(fresh, "w") as file:
-            file.write(os.urandom(KEY_BYTES).hex())
-            file.flush()
-            os.fsync(file.fileno())
-        path.with_suffix(".new").rename(path)
+        fresh = path.with_suffix(".new")
+        try:
+            with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                file.write(os.urandom(KEY_BYTES).hex())
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.rename(path)
+        except BaseException:
+            fresh.unlink(missing_ok=True)
+            raise
     return load(path)
 
 

@@ -13,6 +13,8 @@ then on, and leaves the files as they are when it closes; what it has open can s
 """
 
 import asyncio
+import ctypes
+import errno
 import logging
 import os
 import queue
@@ -191,6 +193,7 @@ class SqliteEngine:
         """Set for good once the files are not those that were opened."""
         # Opened here, so that a file that can not be used is an error of the start and not of the first write.
         self._writer = SqliteConnection(open_for_writing(path))
+        _keep_files(self._writer.raw)
         raw = self._writer.raw
         self._files = SqliteFiles(path, sized=lambda: int(raw.pragma("page_count")) * int(raw.pragma("page_size")))
         self._thread = threading.Thread(target=self._write_for_ever, name="journal-writer", daemon=True)
@@ -460,8 +463,19 @@ def open_for_writing(path: Path) -> apsw.Connection:
     except apsw.Error as error:
         raise translated(error) from error
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageFull from error
         raise StorageReadOnly(f"{path} can not be opened for writing: {error.strerror}.") from error
     return raw
+
+
+def _keep_files(raw: apsw.Connection) -> None:
+    """Let the files beside the journal stay when it is closed: on a full disk they could not be made again.
+
+    Without `-shm` nothing can be read. The log itself is emptied.
+    """
+    on = ctypes.c_int(1)
+    raw.file_control("main", apsw.SQLITE_FCNTL_PERSIST_WAL, ctypes.addressof(on))
 
 
 def _log_ahead(raw: apsw.Connection) -> None:
@@ -558,6 +572,8 @@ def translated(error: apsw.Error) -> PalyraError:
     """Say what a driver's error means to a caller."""
     match error:
         case apsw.FullError():
+            return StorageFull()
+        case apsw.IOError() if getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_SHMSIZE:
             return StorageFull()
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
             return StorageReadOnly()

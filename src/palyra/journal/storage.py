@@ -1,17 +1,20 @@
 """Whether the journal can be written: any failed write reports it, a probe finds out when it is over."""
 
+import asyncio
 import base64
 import logging
 import os
+from contextlib import suppress
 
 from palyra.core.clock import Clock
 from palyra.core.errors import Unavailable
 from palyra.journal import meta
-from palyra.journal.engine import Connection, Engine
+from palyra.journal.engine import Connection, Engine, Unit
 
 PROBE = "probe"
 PROBE_BYTES = 1024 * 1024
 """As much as the largest request: a few bytes fit onto a full disk now and then, which says nothing about a message."""
+PROBE_SECONDS = 2.0
 STEADY_SECONDS = 6.0
 """Longer than any run waits for its next try: if none met trouble for so long, the trouble is over."""
 
@@ -52,6 +55,16 @@ class Storage:
         else:
             self.trouble, self.detail = None, ""
             self._well_since = self._clock.monotonic()
+
+    async def catch_up(self, unit: Unit[object]) -> None:
+        """Write what could not be written when the journal was opened, as soon as it can be."""
+        while True:
+            await self.probe()
+            if self.trouble is None:
+                with suppress(Unavailable):
+                    await self._engine.write(unit)
+                    return
+            await asyncio.sleep(PROBE_SECONDS)
 
     def log_if_over(self) -> None:
         """Log once that the journal can be written again, if it stays so: a disk may fill up again at once."""

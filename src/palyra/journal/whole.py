@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from palyra.core.errors import Conflict, Unavailable
+from palyra.journal.engine import StorageFull
 
 BUFFER_BYTES = 1024 * 1024
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class FileNotWritten(Unavailable):
@@ -49,9 +51,15 @@ def written(path: Path) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in FULL:
             raise FileNotWritten(f"The disk that holds {path} is full. Nothing was left behind.") from error
         raise FileNotWritten(f"{path} can not be written: {error.strerror}. Nothing was left behind.") from error
+
+
+def is_full(error: FileNotWritten) -> bool:
+    """Tell whether a file was not written because the disk is full."""
+    cause = error.__cause__
+    return isinstance(cause, StorageFull) or (isinstance(cause, OSError) and cause.errno in FULL)
 
 
 def refuse_existing(path: Path) -> None:

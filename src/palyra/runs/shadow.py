@@ -20,7 +20,7 @@ from palyra.core.message import clean_text
 from palyra.core.shadow import Flip, PolicyFile, Report, Shadow
 from palyra.core.tool import ToolSpec
 from palyra.journal import shadows
-from palyra.journal.engine import Connection, Engine
+from palyra.journal.engine import JOURNAL_AWAY, Connection, Engine
 from palyra.policy.gate import Gate, Judgement
 from palyra.policy.load import Policies, combine, load_texts
 from palyra.policy.source import split
@@ -183,7 +183,8 @@ class Shadows:
                 )
             except PalyraError as error:
                 # Whatever keeps it from being written must not reach the run whose call was judged.
-                log.warning("what the candidate policies found could not be written down: %s", error)
+                if not isinstance(error, JOURNAL_AWAY):  # that is logged once for all that meet it
+                    log.warning("what the candidate policies found could not be written down: %s", error)
                 if shadow_id == self._shadow_id:
                     self._flips = [*flips, *self._flips][-MOST_UNWRITTEN:]
                     self._judged, self._failed = self._judged + judged, self._failed + failed

@@ -14,6 +14,7 @@ from palyra.journal import retention, tasks
 from palyra.journal.engine import Connection
 from palyra.journal.exported import FileUnreadable
 from palyra.journal.retention import ArchiveUnproved
+from palyra.journal.whole import FileNotWritten
 
 KIND = "journal.retention"
 EVERY_MS = 3600_000
@@ -51,8 +52,13 @@ async def _run(folder: Path, kept_for: timedelta, context: JobContext) -> None:
     after = ""
     while context.clock.monotonic() - began < WORK_SECONDS:
         found = await context.engine.read(partial(retention.due, before_ms=before_ms, after=after, limit=AT_ONCE))
-        for session_id in found:
-            await _rotate(session_id, folder, context)
+        try:
+            for session_id in found:
+                await _rotate(session_id, folder, context)
+        except FileNotWritten as error:
+            # The disk is full, most likely: no other session would fit either. The next round tries again.
+            log.warning("sessions are not rotated: %s", error.detail)
+            return
         if not found:
             return
         after = found[-1]

@@ -25,6 +25,8 @@ from palyra.gateway.status import InternalError, MethodNotAllowed
 V1 = "/v1/"
 """Below this address, errors are what programs expect that speak to OpenAI."""
 
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+
 log = logging.getLogger(__name__)
 
 
@@ -47,7 +49,37 @@ def build(
     what stops everything; each gives None if nothing does.
     """
 
-    # Anyone may ask these two. Everything else about the daemon is for those with a token.
+    async def openapi(request: Request) -> Response:
+        # Some types are loaded when they are first described.
+        return reply(await asyncio.to_thread(document, operations))
+
+    return Guard(
+        [
+            *_health(ready, warning, stopped),
+            Route("/openapi.json", openapi, methods=["GET"]),
+            *(Route(o.path, _authorised(o, auth), methods=[o.method]) for o in operations),
+        ],
+        hosts,
+    )
+
+
+def refusing(error: PalyraError, *, hosts: Hosts) -> ASGIApp:
+    """Return the application of a daemon that does not serve yet: all but its health is answered with the reason."""
+
+    async def refuse(request: Request) -> Response:
+        raise error
+
+    return Guard(
+        [*_health(lambda: error.code, lambda: None, lambda: None), Route("/{path:path}", refuse, methods=METHODS)],
+        hosts,
+    )
+
+
+def _health(
+    ready: Callable[[], str | None], warning: Callable[[], str | None], stopped: Callable[[], Stop | None]
+) -> list[Route]:
+    """Return what anyone may ask. Everything else about the daemon is for those with a token."""
+
     async def healthz(request: Request) -> Response:
         return reply({"status": "ok" if stopped() is None else "stopped"})
 
@@ -56,19 +88,7 @@ def build(
             return reply({"status": "ready"} | ({"warning": code} if (code := warning()) is not None else {}))
         return reply({"status": "not_ready", "code": code}, status=503)
 
-    async def openapi(request: Request) -> Response:
-        # Some types are loaded when they are first described.
-        return reply(await asyncio.to_thread(document, operations))
-
-    return Guard(
-        [
-            Route("/healthz", healthz, methods=["GET"]),
-            Route("/readyz", readyz, methods=["GET"]),
-            Route("/openapi.json", openapi, methods=["GET"]),
-            *(Route(o.path, _authorised(o, auth), methods=[o.method]) for o in operations),
-        ],
-        hosts,
-    )
+    return [Route("/healthz", healthz, methods=["GET"]), Route("/readyz", readyz, methods=["GET"])]
 
 
 def _authorised(operation: Operation, auth: Auth) -> Callable[[Request], Awaitable[ASGIApp]]:

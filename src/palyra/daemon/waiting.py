@@ -1,0 +1,85 @@
+"""A start on a full disk: it waits for space, says so wherever somebody may look, and goes on by itself."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from palyra.daemon.doors import HttpServer
+from palyra.daemon.home import Announcement
+from palyra.home import Home
+from palyra.journal.engine import StorageFull
+
+RETRY_SECONDS = 2.0
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class Waiting:
+    """Carries out what a start needs space for. Until there is some, HTTP answers with what is missing."""
+
+    def __init__(
+        self,
+        home: Home,
+        listener: socket.socket,
+        *,
+        server: Callable[[StorageFull], HttpServer],
+        announcement: Announcement,
+        began: Callable[[], None],
+    ) -> None:
+        """`began` is called when the first attempt has failed and HTTP answers."""
+        # The key is made by the first start that succeeds: before that there is nothing to wait with.
+        self._has_journal = home.key.exists()
+        self._listener = listener
+        self._server = server
+        self._announcement = announcement
+        self._began = began
+        self._group = asyncio.TaskGroup()
+        self._serving: tuple[HttpServer, asyncio.Task[None]] | None = None
+        self._reason = ""
+
+    async def __aenter__(self) -> "Waiting":
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.over()
+        await self._group.__aexit__(None, None, None)
+
+    async def for_space(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Return what `attempt` gives, trying it again while the disk is full."""
+        while True:
+            try:
+                result = await attempt()
+            except StorageFull as error:
+                if not self._has_journal:
+                    raise
+                self._show(error)
+            else:
+                if self._reason:
+                    self._reason = ""
+                    log.warning("there is space again; the start goes on")
+                return result
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def over(self) -> None:
+        """Let go of the listener: the start has all that it needs, or it was given up."""
+        if self._serving is not None:
+            server, task = self._serving
+            self._serving = None
+            server.should_exit = True
+            await task
+
+    def _show(self, error: StorageFull) -> None:
+        if error.detail != self._reason:
+            self._reason = error.detail
+            log.error("the start waits: %s", error, extra={"code": error.code})
+        self._announcement.publish(waiting=error.detail)
+        if self._serving is None:
+            server = self._server(error)
+            task = self._group.create_task(server.serve(sockets=[self._listener.dup()]))
+            self._serving = server, task
+            self._began()
