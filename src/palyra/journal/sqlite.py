@@ -510,7 +510,7 @@ def _open_read_only(path: Path) -> apsw.Connection:
     try:
         # SQLite opens the log and its index with the first read.
         raw.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
-    except apsw.CantOpenError:
+    except (apsw.CantOpenError, apsw.ReadOnlyError):  # on a read-only mount, and without the right to write
         raw.close()
         if os.access(path.parent, os.W_OK):
             raise
