@@ -12,7 +12,7 @@ from blockbuster import blockbuster_ctx
 from hypothesis import settings
 
 from tests.support import weights as small_model
-from tests.support.needs import POSTGRES, WEIGHTS, require, summary
+from tests.support.needs import OPENMP, POSTGRES, WEIGHTS, require, summary
 from tests.support.postgres import drop_schema, new_schema, running_postgres
 
 # How long an example takes says more about the machine than about the code.
@@ -39,7 +39,7 @@ def postgres_url(postgres_server: str) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def weights() -> Path:
     """The file of a small real model."""
-    require(WEIGHTS)
+    require(OPENMP, WEIGHTS)
     return small_model.place()
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
+from ctypes.util import find_library
 from dataclasses import dataclass
 from functools import cache
 
@@ -121,6 +122,11 @@ def _lack_of_weights() -> str | None:
     return None if weights.found() else f"they are not at {weights.place()}"
 
 
+def _lack_of_openmp() -> str | None:
+    # What runs local models is linked with it, and does not bring it.
+    return None if find_library("gomp") else "libgomp is not installed"
+
+
 def _lack_of_ripgrep() -> str | None:
     return None if find(PROGRAM) else "it is not installed"
 
@@ -134,8 +140,9 @@ POSTGRES = Need("PostgreSQL", _lack_of_postgres, "postgresql")
 OPENSSL = _program("openssl", package="openssl")
 GIT = _program("git", package="git")
 CURL = _program("curl", package="curl")
+OPENMP = Need("OpenMP", _lack_of_openmp, "libgomp1")
 WEIGHTS = Need("model weights", _lack_of_weights, command=weights.COMMAND)
-NEEDS = (BUBBLEWRAP, RIPGREP, POSTGRES, OPENSSL, GIT, CURL, WEIGHTS, LANDLOCK)
+NEEDS = (BUBBLEWRAP, RIPGREP, POSTGRES, OPENSSL, GIT, CURL, OPENMP, WEIGHTS, LANDLOCK)
 
 TIERS: dict[Tier, Need] = {Tier.STRICT: BUBBLEWRAP, Tier.GUARDED: LANDLOCK}
 """What each tier that confines needs."""

@@ -26,6 +26,7 @@ from palyra.journal.engine import (
 from palyra.journal.migrate import migrate
 from palyra.journal.postgres import CLAIM_KEY, DatabaseUrlInvalid, PostgresClaim, PostgresEngine
 from tests.contract.database import PostgresDatabase, migrated
+from tests.support.needs import POSTGRES, needs
 from tests.support.postgres import own_postgres
 
 SECRET = "correct-horse-battery"
@@ -372,6 +373,7 @@ async def test_a_database_that_stays_is_known_again_after_its_connections_ended(
     assert schema.rows("SELECT name FROM meta WHERE name = 'after'") == [("after",)]
 
 
+@needs(POSTGRES)
 async def test_a_server_whose_files_were_set_back_is_noticed() -> None:
     with own_postgres() as server:
         async with claimed(server.url) as engine:

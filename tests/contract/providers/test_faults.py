@@ -412,7 +412,6 @@ async def test_an_answer_that_does_not_begin_is_given_up(
     failed = await failing(asking(first_byte_seconds=0.2))
 
     assert failed.kind is FailureKind.TIMEOUT
-    assert "0.2 s" in failed.detail
 
 
 async def test_an_answer_that_stands_still_is_given_up(wire: Wire, server: ModelServer, asking: Asking) -> None:

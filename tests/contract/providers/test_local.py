@@ -32,6 +32,7 @@ from palyra.providers.base import FailureKind, Provider, ProviderFailed
 from palyra.providers.constrained import Constrained
 from palyra.providers.llama import Llama
 from palyra.providers.local import Local, ModelNotInFile, known
+from tests.support.needs import OPENMP, require
 
 # What can be said of these is short, so that even a model without sense comes to an end.
 TOOLS = (
@@ -48,6 +49,7 @@ SMALL = ModelCard(window_tokens=1024, max_output_tokens=256)
 @pytest.fixture
 async def llama() -> AsyncIterator[Llama]:
     """What runs the files; everything is let go after the test."""
+    require(OPENMP)
     llama = Llama()
     yield llama
     await llama.close()
