@@ -35,6 +35,7 @@ from tests.integration.cast import inputs
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
 from tests.support.clock import midday
+from tests.support.needs import OPENMP, needs
 from tests.support.world import World
 
 TABLE = ModelProvider(dialect=Dialect.OPENAI, model="m")
@@ -173,6 +174,7 @@ async def test_a_used_up_quota_is_the_next_providers_turn(begin: Begin) -> None:
     assert (last.provider, last.reason) == ("second", "the default; first/m: its quota is used up")
 
 
+@needs(OPENMP)
 async def test_what_is_missing_here_is_told_at_once(begin: Begin, tmp_path: Path) -> None:
     """A model file that is not there is not there after a pause, either."""
     table = ModelProvider(dialect=Dialect.LOCAL, path=str(tmp_path / "none.gguf"))

@@ -32,6 +32,7 @@ from tests.support.model_server import (
     stalls,
     stream,
 )
+from tests.support.needs import OPENSSL, needs
 from tests.support.site import HELLO, Site, certificate, served
 
 ASK = """
@@ -375,6 +376,7 @@ async def test_a_host_that_is_not_there_could_not_be_reached(
     assert "no host of that name" in failed.detail
 
 
+@needs(OPENSSL)
 async def test_a_certificate_that_nobody_vouches_for_is_not_trusted(wire: Wire, asking: Asking, tmp_path: Path) -> None:
     made, key = await asyncio.to_thread(certificate, tmp_path, "localhost")
     site = Site()
@@ -387,6 +389,7 @@ async def test_a_certificate_that_nobody_vouches_for_is_not_trusted(wire: Wire, 
     assert site.asked == []
 
 
+@needs(OPENSSL)
 async def test_a_certificate_that_the_environment_vouches_for_is_trusted(tmp_path: Path) -> None:
     made, key = await asyncio.to_thread(certificate, tmp_path, "localhost")
     site = Site()
