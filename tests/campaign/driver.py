@@ -319,6 +319,8 @@ class Episode:
         self._enough.set()
         deadline = monotonic() + DRAIN_SECONDS
         while (waiting := self._unfinished()) and monotonic() < deadline:
+            if any(client.done() and client.exception() is not None for client in clients):
+                break  # it is reported below; nobody else needs to be waited for
             sleep(0.1)
         if waiting:
             self.violation(f"not everything came to its end: {waiting[:3]}")
