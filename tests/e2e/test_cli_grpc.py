@@ -22,7 +22,7 @@ def test_the_status_shows_each_part(new_sqlite_daemon: NewDaemon) -> None:
     command(daemon.home.path, "run", "-m", "Hello.")
     told = json.loads(command(daemon.home.path, "status", "--json").stdout)
     assert {part["name"]: part["status"] for part in told["parts"]} == {
-        name: "ok" for name in ("journal", "provider", "agents", "worker", "stop", "queue")
+        name: "ok" for name in ("journal", "tapes", "provider", "agents", "worker", "stop", "queue")
     }
     over_http = daemon.get("/status")
     assert told["counters"]["run_completed"] == over_http["counters"]["run_completed"] == 1

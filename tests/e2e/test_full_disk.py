@@ -33,7 +33,8 @@ from tests.e2e.conftest import NewDaemon
 from tests.e2e.proof import Kept, answer_of, prove
 from tests.support.daemon import Daemon, Json, NotServing, Refused, until
 from tests.support.disk import MEBIBYTE, SmallDisk, small_disk
-from tests.support.postgres import new_schema
+from tests.support.needs import POSTGRES, require
+from tests.support.postgres import new_schema, own_postgres
 
 SCRIPT = {
     "rules": [
@@ -58,22 +59,26 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 @pytest.fixture
-def small_database(postgres_server: str) -> Iterator[tuple[str, SmallDisk]]:
-    """A schema whose tables lie on a small disk of their own, while the server's other files have room."""
+def small_database() -> Iterator[tuple[str, SmallDisk]]:
+    """A schema whose tables lie on a small disk of their own, while the server's other files have room.
+
+    The server is for this test alone: one whose tablespace is taken away may end at its next checkpoint.
+    """
+    require(POSTGRES)
     with TemporaryDirectory(prefix="palyra-disk-") as name:
         folder = Path(name)
         folder.chmod(0o711)  # the server has a user of its own
-        with small_disk(folder, mode="711") as disk:
+        with small_disk(folder, mode="711") as disk, own_postgres() as server:
             space = f"small_{secrets.token_hex(4)}"
             place = folder / "tables"
             place.mkdir()
             if os.geteuid() == 0:
                 shutil.chown(place, "postgres")
-            with psycopg.connect(postgres_server, autocommit=True) as connection:
+            with psycopg.connect(server.url, autocommit=True) as connection:
                 connection.execute(
                     sql.SQL("CREATE TABLESPACE {} LOCATION {}").format(sql.Identifier(space), str(place))
                 )
-            yield f"{new_schema(postgres_server)}%20-cdefault_tablespace%3D{space}", disk
+            yield f"{new_schema(server.url)}%20-cdefault_tablespace%3D{space}", disk
 
 
 def test_work_stops_on_a_full_disk_and_goes_on_when_there_is_room(

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from palyra.core.clock import to_ms
 from palyra.core.events import ModelText, RunFailed
 from palyra.core.ids import RunId
 from palyra.core.prompt import ModelEvent, Prompt, TextDelta
@@ -102,7 +103,10 @@ async def test_a_run_whose_carrier_died_is_taken_over_when_its_lease_is_over_and
     await eventually(lambda: door.came)
     there = await begin(calls, clock=here.clock, ids=here.ids, house="next door")
     await here.die()
-    claimable = await there.engine.write(lambda conn: leases.claim(conn, leases.RUNS, owner="x:y", now_ms=0, limit=10))
+    now_ms = to_ms(here.clock.now())
+    claimable = await there.engine.write(
+        lambda conn: leases.claim(conn, leases.RUNS, owner="x:y", now_ms=now_ms, limit=10)
+    )
     assert claimable == []
     assert (await there.run(said)).status is RunStatus.IN_PROGRESS
     here.clock.advance(EXPIRED)

@@ -26,7 +26,7 @@ ENTRIES = 4
 
 @pytest.fixture
 async def written(file: SqliteDatabase, tmp_path: Path) -> Home:
-    """A home with a journal that was closed in order: there is no log beside it."""
+    """A home with a journal that was closed in order, and the files that a kill would have left."""
     home = Home(tmp_path / "home #1?")
     home.path.mkdir(mode=0o700)
     signer: KeySigner = await asyncio.to_thread(signing.load_or_create, home.key)
@@ -42,7 +42,9 @@ async def written(file: SqliteDatabase, tmp_path: Path) -> Home:
 
 
 def leave_killed(home: Home, *suffixes: str) -> None:
-    """Put the files of a daemon that was killed into their places."""
+    """Put these files of a daemon that was killed, and none of one that stopped, into their places."""
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{home.journal}{suffix}").unlink(missing_ok=True)
     for suffix in suffixes:
         (home.path / f"killed{suffix}").rename(f"{home.journal}{suffix}")
 
@@ -79,6 +81,8 @@ def proved(home: Home) -> Report:
 
 
 def test_a_journal_without_a_log_is_verified(written: Home) -> None:
+    for suffix in ("-wal", "-shm"):
+        Path(f"{written.journal}{suffix}").unlink(missing_ok=True)
     before = listed(written)
     with unwritable(written.path):
         report = proved(written)

@@ -69,7 +69,7 @@ def test_a_token_keeps_its_scopes_and_its_end(conn: Connection, scopes: set[Scop
 
     assert tokens.get(conn, record.token_id) == record
     found = tokens.principal_of(conn, tokens.digest("secret"))
-    assert found == Holder(ANA, frozenset(scopes), record.token_id, 5_000)
+    assert found == Holder(ANA, frozenset(scopes), record.token_id, 5_000, record.created_ms)
 
 
 def test_a_token_from_before_there_were_scopes_may_do_everything(conn: Connection) -> None:
