@@ -507,6 +507,8 @@ def open_for_reading(path: Path) -> apsw.Connection:
 
 def _open_read_only(path: Path) -> apsw.Connection:
     raw = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, statementcachesize=STATEMENTS_CACHED)
+    # Before the first read: a writer that makes the log or recovers it holds readers off for a moment.
+    raw.set_busy_timeout(BUSY_MS)
     try:
         # SQLite opens the log and its index with the first read.
         raw.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
@@ -514,8 +516,7 @@ def _open_read_only(path: Path) -> apsw.Connection:
         raw.close()
         if os.access(path.parent, os.W_OK):
             raise
-        raw = _open_unchanging(path)
-    raw.set_busy_timeout(BUSY_MS)
+        return _open_unchanging(path)
     return raw
 
 

@@ -292,6 +292,17 @@ async def test_the_file_can_be_read_beside_a_daemon_that_writes(sqlite: SqliteEn
             assert raw.execute("SELECT COUNT(*) FROM meta").fetchall() == [(0,)]
 
 
+async def test_a_reader_waits_for_whoever_holds_the_file_while_it_opens_it(tmp_path: Path) -> None:
+    with closing(apsw.Connection(str(tmp_path / "journal.db"))) as other:
+        other.execute("CREATE TABLE t (x); BEGIN EXCLUSIVE")
+        opening = asyncio.create_task(asyncio.to_thread(sqlite.open_for_reading, tmp_path / "journal.db"))
+        await asyncio.wait([opening], timeout=0.05)
+        assert not opening.done()
+        other.execute("ROLLBACK")
+
+        (await opening).close()
+
+
 def sqlite_reader(file: SqliteDatabase) -> apsw.Connection:
     return sqlite.open_for_reading(file.path)
 
