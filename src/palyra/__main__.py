@@ -1,4 +1,4 @@
-"""Lets `python -m palyra` do what `palyra` does."""
+"""Makes `python -m palyra` run the `palyra` command."""
 
 from palyra.cli.app import main
 

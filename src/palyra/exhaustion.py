@@ -1,6 +1,7 @@
 """Resource exhaustion: the system has no thread, process, file descriptor or memory left to give.
 
-It passes when other work ends. So whoever needs one waits and tries again, instead of failing what was accepted.
+It ends when other work ends. So the code that needs such a resource waits and tries again, instead of failing accepted
+work.
 """
 
 import asyncio
@@ -14,12 +15,12 @@ from palyra.core.errors import Unavailable
 
 FIRST_WAIT_SECONDS = 0.05
 MAX_WAIT_SECONDS = 2.0
-"""Between two attempts."""
+"""The pause between two attempts."""
 MAX_TOTAL_SECONDS = 30.0
-"""How long one resource is waited for."""
+"""How long to wait for one resource."""
 
 NO_THREAD = "can't start new thread"
-"""What Python says then; it has no error class for it."""
+"""The message of Python's error; Python has no error class for this."""
 _NUMBERS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 
 T = TypeVar("T")
@@ -33,7 +34,7 @@ class ResourcesExhausted(Unavailable):
 
 
 def is_exhausted(error: BaseException) -> bool:
-    """Tell whether an error means that the system has nothing left to give."""
+    """Return whether an error means that the system is out of resources."""
     match error:
         case MemoryError() | ResourcesExhausted():
             return True
@@ -46,9 +47,9 @@ def is_exhausted(error: BaseException) -> bool:
 
 
 async def wait_out(attempt: Callable[[], Awaitable[T]], *, what: str) -> T:
-    """Return what `attempt` gives, trying it again while resources are exhausted; `what` names it in the log.
+    """Return the result of `attempt`, and retry it while resources are exhausted; `what` names it in the log.
 
-    Only for what has no effect if it fails. Raises `ResourcesExhausted` after 30 seconds.
+    Only for attempts that have no effect when they fail. Raises `ResourcesExhausted` after 30 seconds.
     """
     began, wait = time.monotonic(), 0.0
     while True:

@@ -1,4 +1,4 @@
-"""The folder that holds everything of one Palyra, and how it is found."""
+"""The home folder, which holds all data of one Palyra installation, and how it is found."""
 
 import os
 import re
@@ -10,22 +10,26 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from palyra.core.errors import Denied
+from palyra.core.errors import Conflict, Denied
 from palyra.settings import SettingsInvalid
 
 _PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
-class HomeForeign(Denied):
+class DaemonRunning(Conflict):
+    """A daemon is running on this home. Stop it first with `palyra down`."""
+
+
+class HomeOwnerMismatch(Denied):
     """The home, or something in it, is not for this user of the machine."""
 
 
-class HomeOpen(Denied):
+class HomePermissionsTooOpen(Denied):
     """The home, or something in it, can be changed by other users of this machine, or a secret in it can be read."""
 
 
 class Home(Struct, frozen=True):
-    """The folder that holds everything of one Palyra."""
+    """The folder that holds all data of one Palyra installation."""
 
     path: Path
 
@@ -43,17 +47,17 @@ class Home(Struct, frozen=True):
 
     @property
     def daemon(self) -> Path:
-        """What the running daemon says of itself: its process and its address."""
+        """The record of the running daemon: its process and its address."""
         return self.path / "daemon.json"
 
     @property
     def kept(self) -> Path:
-        """The process of a daemon that was started for one command, and that somebody wants to go on."""
+        """The process id of a daemon that was started for one command and should keep running."""
         return self.path / "daemon.kept"
 
     @property
     def stop(self) -> Path:
-        """What stops everything while it is there; its text is the reason."""
+        """The emergency stop file: everything is stopped while it exists; its text is the reason."""
         return self.path / "STOP"
 
     @property
@@ -67,7 +71,7 @@ class Home(Struct, frozen=True):
 
     @property
     def vault_key(self) -> Path:
-        """The key that opens the vault; it is in no backup."""
+        """The key that decrypts the vault; no backup contains it."""
         return self.path / "vault.key"
 
     @property
@@ -76,12 +80,12 @@ class Home(Struct, frozen=True):
 
     @property
     def policy(self) -> Path:
-        """The folder with the person's own policies."""
+        """The folder with the owner's own policies."""
         return self.path / "policy"
 
     @property
     def prices(self) -> Path:
-        """What models cost, where the person says it."""
+        """The owner's own prices for models."""
         return self.path / "prices.toml"
 
     @property
@@ -95,16 +99,16 @@ class Home(Struct, frozen=True):
 
     @property
     def history(self) -> Path:
-        """What was typed into the chat."""
+        """The input history of the chat."""
         return self.path / "chat-history"
 
     @property
     def workspaces(self) -> tuple[Path, ...]:
-        """The folders in it that agents work in."""
+        """The folders in the home that agents work in."""
         return self.workspace, self.path / "workspaces"
 
     def family(self) -> "tuple[Home, ...]":
-        """Return it and the homes of other profiles, which lie beside it: none is for agents to reach. Blocks."""
+        """Return this home and the homes of other profiles next to it: agents may reach none of them. Blocks."""
         found = [self]
         with suppress(OSError), os.scandir(self.path.parent) as beside:
             others = (Home(Path(entry.path)) for entry in beside if entry.name != self.path.name)
@@ -116,20 +120,20 @@ def _is_home(home: Home) -> bool:
     try:
         return home.token.is_file() and home.lock.is_file()
     except OSError:
-        # A folder that can not be looked into is closed to agents as it is.
+        # A folder that we cannot read is closed to agents too.
         return False
 
 
 def find_home(*, home: str | None = None, profile: str | None = None, environ: Mapping[str, str] = os.environ) -> Home:
-    """Return the home folder: as given, or PALYRA_HOME, or ~/.palyra; a profile is a home beside it.
+    """Return the home folder: the one passed, PALYRA_HOME, or ~/.palyra; a profile is a home next to it.
 
-    One that this user may not use is refused: what cannot be read in it would seem not to be there. So is one that
-    others can change: whoever writes the settings or the policies decides what the daemon runs.
+    A home that this user may not use is refused: files that cannot be read would seem to be missing. A home that other
+    users can change is refused too: a user who writes the settings or the policies decides what the daemon runs.
     """
     found = choose_home(home=home, profile=profile, environ=environ)[0]
     for path in _needed(found):
         if not _is_ours(path):
-            raise foreign(found, path)
+            raise foreign_file_message(found, path)
     for path in (*_needed(found), *_below(found.policy), *_below(found.plugins)):
         with suppress(FileNotFoundError, NotADirectoryError):
             _check_private(found, path)
@@ -144,13 +148,15 @@ def _below(folder: Path) -> Iterator[Path]:
 def _check_private(home: Home, path: Path) -> None:
     found, me = path.stat(), os.geteuid()
     mode, place = stat.S_IMODE(found.st_mode), shlex.quote(str(path))
-    # Root looks after the homes of others, and only its daemon must not run in one.
+    # Root may manage the homes of other users; only its daemon must not run in one.
     if me and found.st_uid not in (me, 0):
-        raise foreign(home, path)
+        raise foreign_file_message(home, path)
     if mode & 0o022:
-        raise HomeOpen(f"{path} can be changed by other users (mode {mode:04o}). Close it: `chmod go-w {place}`.")
+        raise HomePermissionsTooOpen(
+            f"{path} can be changed by other users (mode {mode:04o}). Close it: `chmod go-w {place}`."
+        )
     if mode & 0o077 and path in (home.token, home.key, home.vault_key):
-        raise HomeOpen(
+        raise HomePermissionsTooOpen(
             f"{path} is a secret that other users can read (mode {mode:04o}). Close it: `chmod 600 {place}`."
         )
 
@@ -161,7 +167,7 @@ def _needed(home: Home) -> tuple[Path, ...]:
 
 
 def _is_ours(path: Path) -> bool:
-    """Tell whether a file or folder can be read, if it is there at all."""
+    """Return whether a file or folder can be read; True if it does not exist."""
     try:
         return os.access(path, os.R_OK | os.X_OK if stat.S_ISDIR(path.stat().st_mode) else os.R_OK)
     except PermissionError:
@@ -170,26 +176,28 @@ def _is_ours(path: Path) -> bool:
         return True
 
 
-def foreign(home: Home, path: Path) -> HomeForeign:
-    """Return what to say of a file of the home that this user may not use."""
+def foreign_file_message(home: Home, path: Path) -> HomeOwnerMismatch:
+    """Return the error for a file of the home that this user may not use."""
     me, place = _name(os.geteuid()), shlex.quote(str(home.path))
     try:
         owner = _name(path.stat().st_uid)
     except OSError:
-        return HomeForeign(f"{path} can not be used by {me}, nor even looked at. Name another home with --home.")
+        return HomeOwnerMismatch(f"{path} can not be used by {me}, nor even looked at. Name another home with --home.")
     if owner == me:
-        return HomeForeign(f"{path} is yours, but you may not use it. `chmod -R u+rwX {place}` gives it back to you.")
+        return HomeOwnerMismatch(
+            f"{path} is yours, but you may not use it. `chmod -R u+rwX {place}` gives it back to you."
+        )
     said = f"{path} can not be used: it belongs to {owner}, and you are {me}."
     if owner != "root":
-        return HomeForeign(f"{said} Use it as {owner}, or name another home with --home.")
-    return HomeForeign(
+        return HomeOwnerMismatch(f"{said} Use it as {owner}, or name another home with --home.")
+    return HomeOwnerMismatch(
         f"{said} If a daemon of root runs there, end it with `sudo palyra --home {place} down`; then make it all yours"
         f" with `sudo chown -R {shlex.quote(me)} {place}`. Or name another with --home."
     )
 
 
-def expanded(path: str) -> Path:
-    """Return a path with its `~` replaced by the folder of the person."""
+def expand_home(path: str) -> Path:
+    """Return a path with its `~` replaced by the user's home directory."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
@@ -212,9 +220,9 @@ def _name(user: int) -> str:
 def choose_home(
     *, home: str | None = None, profile: str | None = None, environ: Mapping[str, str] = os.environ
 ) -> tuple[Home, tuple[str, ...]]:
-    """Return the home folder and what made it this one."""
+    """Return the home folder and why it was chosen."""
     named = environ.get("PALYRA_HOME")
-    base = expanded(home or named or "~/.palyra").absolute()
+    base = expand_home(home or named or "~/.palyra").absolute()
     because = [f"--home is {home}" if home else f"PALYRA_HOME is {named}" if named else "~/.palyra is the usual home"]
     name = profile or environ.get("PALYRA_PROFILE")
     if not name:

@@ -1,4 +1,4 @@
-"""The log: one line of JSON for each event, in a file that can not grow without limit."""
+"""The log: one line of JSON per event, in a file of limited size."""
 
 import io
 import json
@@ -12,12 +12,12 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from palyra.core.redact import redact, redact_fields
+from palyra.core.text.redaction import redact, redact_fields
 
 LOG_BYTES = 8 * 1024 * 1024
 LOGS_KEPT = 3
 MAX_WAITING_LINES = 1_000
-"""How many lines are kept for a disk that is full."""
+"""How many lines are kept in memory while the disk is full."""
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
-class JsonLines(logging.Formatter):
-    """Writes a record as one line of JSON; what was given as `extra` stands beside the message."""
+class JsonLogFormatter(logging.Formatter):
+    """Formats a record as one line of JSON, with the fields of `extra` next to the message."""
 
     def __init__(self, hide: Callable[[str], str]) -> None:
-        """`hide` takes out of a text what is known to be secret, whatever it looks like."""
+        """`hide` removes known secrets from a text."""
         super().__init__()
         self._hide = hide
 
@@ -46,7 +46,7 @@ class JsonLines(logging.Formatter):
         return json.dumps(self._hidden(line), ensure_ascii=False)
 
     def _hidden(self, value: object) -> object:
-        """Return the value as JSON has it, with every text in it searched."""
+        """Return the value as JSON data, with `hide` applied to every text in it."""
         match value:
             case None | bool() | int() | float():
                 return value
@@ -59,18 +59,18 @@ class JsonLines(logging.Formatter):
 
 
 class LogFile(io.FileIO):
-    """The log, opened to append: a line is written as a whole, and what does not fit on a full disk waits for room."""
+    """The log file, opened to append: lines are written whole, and those that do not fit on a full disk are kept."""
 
     def __init__(self, path: str, waiting: deque[bytes]) -> None:
-        """`waiting` holds lines that could not be written so far; it outlives this file when the log is rotated."""
+        """`waiting` holds lines that could not be written yet; it outlives this file when the log is rotated."""
         super().__init__(path, "ab")
         self._waiting = waiting
         if _is_torn(path):
-            # The process before this one, or the machine, died while it wrote.
+            # The previous process, or the machine, crashed while writing.
             waiting.appendleft(b"\n")
 
     def write(self, data: "ReadableBuffer", /) -> int:
-        """Write a line after those that wait. It is not an error if there is no room: that is shown elsewhere."""
+        """Write a line after those that wait. A full disk is not an error here: it is reported elsewhere."""
         line = bytes(data)
         self._waiting.append(line)
         with suppress(OSError):
@@ -83,7 +83,7 @@ class LogFile(io.FileIO):
         written = super().write(line)
         if written == len(line):
             return True
-        if os.fstat(self.fileno()).st_size == size + written:  # nobody else has written behind it
+        if os.fstat(self.fileno()).st_size == size + written:  # no other process has appended to it
             os.ftruncate(self.fileno(), size)
         return False
 
@@ -94,23 +94,23 @@ def _is_torn(path: str) -> bool:
 
 
 class LogHandler(RotatingFileHandler):
-    """Writes the log to a file, and begins another when it is large."""
+    """Writes the log to a file, and starts a new one when it is large."""
 
     def __init__(self, path: Path) -> None:
         self._waiting: deque[bytes] = deque(maxlen=MAX_WAITING_LINES)
         super().__init__(path, maxBytes=LOG_BYTES, backupCount=LOGS_KEPT, encoding="utf-8")
 
     def _open(self) -> io.TextIOWrapper:
-        # Nothing is kept in a buffer: what is left in one when the file is closed on a full disk would be an error.
+        # Unbuffered: data left in a buffer when the file is closed on a full disk would raise an error.
         return io.TextIOWrapper(LogFile(self.baseFilename, self._waiting), encoding="utf-8", write_through=True)
 
 
 def log_to(path: Path, *, hide: Callable[[str], str]) -> None:
-    """Send the daemon's log to a file, readable by its owner only (the process sets its umask)."""
+    """Write the daemon's log to a file, readable by its owner only (the process sets its umask)."""
     # A full disk must not fill standard error with tracebacks about the log.
     logging.raiseExceptions = False
     handler = LogHandler(path)
-    handler.setFormatter(JsonLines(hide))
+    handler.setFormatter(JsonLogFormatter(hide))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)

@@ -1,4 +1,4 @@
-"""Threads for work that blocks."""
+"""Thread pools for blocking work."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -6,10 +6,10 @@ from palyra.exhaustion import is_exhausted
 
 
 class Threads(ThreadPoolExecutor):
-    """A pool that makes do with the threads it has if the system gives it no further one.
+    """A thread pool that keeps working with the threads it has if the system refuses to start another.
 
-    The pool of the standard library fails then, though the work is in its queue already and a thread will come to it.
-    This one has a first thread from the beginning; so there always is one, and work waits instead of failing.
+    The pool of the standard library raises then, although the work is already queued and a thread will reach it.
+    This one starts its first thread at once; so there is always one, and work waits instead of failing.
     """
 
     def __init__(self, max_threads: int, *, name: str) -> None:

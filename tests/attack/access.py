@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from palyra.sandbox.tiers import find, landlock_version
+from palyra.sandbox.processes.tiers import find, landlock_version
 from tests.attack.case import attack, require
 from tests.attack.ground import Ground, approvals, play, proposing, results
 from tests.support.daemon import Daemon, Json, until

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from palyra.core.display import MARGIN
+from palyra.core.text.escaping import MARGIN
 from tests.attack.case import attack
 from tests.attack.ground import Ground, play, proposing
 from tests.support.command import palyra

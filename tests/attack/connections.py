@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-from palyra.gateway.grpc.serving import ANYBODYS_CALLS
+from palyra.gateway.grpc.methods import ANYBODYS_CALLS
 from tests.attack.case import attack, require
 from tests.attack.ground import Ground, play, results
 from tests.support.command import palyra

@@ -58,7 +58,7 @@ def rebinding(ground: Ground) -> None:
         for host in REBOUND:
             headers = {**_owner(daemon), ":authority": host.format(port=port)}
             refused = wire.answer(wire.call("/palyra.v1.GatewayService/ListSessions", framed(b""), headers=headers))
-            assert refused.code == "host_not_served", f"gRPC served {host}"
+            assert refused.code == "request_host_not_allowed", f"gRPC served {host}"
 
 
 @attack("a page of another origin that posts to loopback, with and without a preflight")

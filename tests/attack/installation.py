@@ -34,10 +34,12 @@ def open_home(ground: Ground) -> None:
         path = home.path / name
         before = path.stat().st_mode & 0o777
         path.chmod(0o777)
-        assert "home_open" in refusal(daemon), f"the daemon serves although {name or 'its home'} has mode 0777"
+        assert "home_permissions_too_open" in refusal(daemon), (
+            f"the daemon serves although {name or 'its home'} has mode 0777"
+        )
         argv = [sys.executable, "-m", "palyra", "--home", str(home.path), "status"]
         said = subprocess.run(argv, capture_output=True, text=True, check=False)
-        assert "home_open" in said.stderr, f"the command line uses {name or 'the home'}: {said.stderr}"
+        assert "home_permissions_too_open" in said.stderr, f"the command line uses {name or 'the home'}: {said.stderr}"
         path.chmod(before)
     daemon.start()
 

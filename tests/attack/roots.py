@@ -234,7 +234,7 @@ def restore(ground: Ground) -> None:
         *(scene.ben.ask("POST", f"{path}/restore", body={"force": force}) for force in (False, True)),
     ):
         assert answer.status_code == 403, f"{answer.status_code}: {answer.text}"
-        assert answer.json()["code"] == "root_is_link", answer.text
+        assert answer.json()["code"] == "root_symlinked", answer.text
     scene.check()
 
 

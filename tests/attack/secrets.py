@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from palyra.core.marker import marker
+from palyra.core.text.secret_markers import marker
 from tests.attack.case import attack
 from tests.attack.ground import Ground, Tenant, play, proposing
 from tests.support.daemon import Daemon, Json
@@ -107,7 +107,7 @@ def markers_elsewhere(ground: Ground) -> None:
         tape = play(daemon, "Carry it off.")
         decided = [line.event for line in tape if line.kind == "policy_decided"]
         assert len(decided) == len(calls), decided
-        refused = [one for one in decided if one.get("policies") == ["sealed_elsewhere"]]
+        refused = [one for one in decided if one.get("policies") == ["secret_marker_not_allowed"]]
         # The name of a file may hold a marker: it is a name, and stays one.
         assert len(refused) >= len(calls) - 1, decided
         scene.assert_nowhere(scene.workspace, daemon.home.path)

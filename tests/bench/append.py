@@ -29,10 +29,10 @@ from itertools import count
 from time import perf_counter
 
 from palyra.core.events import ModelText
-from palyra.daemon.system import SystemClock
+from palyra.daemon.system_clock import SystemClock
 from palyra.journal import tape
-from palyra.journal.engine import Connection
-from palyra.runs.record import record
+from palyra.journal.engines.base import Connection
+from palyra.runs.recording.run_writer import write_run
 from tests.bench.figures import Bar, Figures
 from tests.bench.ground import Ground, Measurement
 from tests.bench.journal import Commits, Journal, opened
@@ -130,7 +130,7 @@ def _appending(journal: Journal, runs: list[Carried]) -> Write:
     """Append to the tape and nothing else; the run's row is left as it is, since no run goes on here."""
 
     def unit_of(known: Carried) -> Callable[[Connection], None]:
-        session_id, fresh = known.state.session_id, [tape.Fresh(known.state.run_id, 0, _text())]
+        session_id, fresh = known.state.session_id, [tape.NewEntry(known.state.run_id, 0, _text())]
 
         def unit(conn: Connection) -> None:
             head = tape.lock(conn, session_id)
@@ -149,7 +149,7 @@ def _recording(journal: Journal, runs: list[Carried]) -> Write:
     async def write(number: int) -> None:
         known = runs[number]
         known.state = await journal.engine.write(
-            lambda conn: record(conn, known.state, [event], lease=known.lease, ids=journal.ids)
+            lambda conn: write_run(conn, known.state, [event], lease=known.lease, ids=journal.ids)
         )
 
     return write

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from palyra.daemon.system import SystemClock, SystemIds
-from palyra.journal.engine import Engine
-from palyra.journal.postgres import PostgresEngine
-from palyra.journal.sqlite import SqliteEngine
+from palyra.daemon.system_clock import SystemClock, SystemIds
+from palyra.journal.engines.base import Engine
+from palyra.journal.engines.postgres import PostgresEngine
+from palyra.journal.engines.sqlite import SqliteEngine
 from tests.support.daemon import Daemon
 
 

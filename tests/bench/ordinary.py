@@ -6,7 +6,7 @@ something, which is what labels make dearer.
 
 from dataclasses import dataclass
 
-from palyra.providers.scripted import Call
+from palyra.providers.scripted import ScriptCall
 
 PORT = "{port}"
 DOCS = f"http://docs.example.org:{PORT}"
@@ -18,58 +18,58 @@ class Task:
     """What the person says, and the calls that follow, one turn each."""
 
     message: str
-    calls: tuple[Call, ...]
+    calls: tuple[ScriptCall, ...]
 
 
-def read(path: str) -> Call:
-    return Call(tool="files.read", arguments={"path": path})
+def read(path: str) -> ScriptCall:
+    return ScriptCall(tool="files.read", arguments={"path": path})
 
 
-def find(text: str) -> Call:
-    return Call(tool="files.search", arguments={"text": text})
+def find(text: str) -> ScriptCall:
+    return ScriptCall(tool="files.search", arguments={"text": text})
 
 
-def look(folder: str = ".") -> Call:
-    return Call(tool="files.list", arguments={"folder": folder})
+def look(folder: str = ".") -> ScriptCall:
+    return ScriptCall(tool="files.list", arguments={"folder": folder})
 
 
-def write(path: str, text: str, mode: str = "replace") -> Call:
-    return Call(tool="files.write", arguments={"path": path, "text": text, "mode": mode})
+def write(path: str, text: str, mode: str = "replace") -> ScriptCall:
+    return ScriptCall(tool="files.write", arguments={"path": path, "text": text, "mode": mode})
 
 
-def add(path: str, text: str) -> Call:
+def add(path: str, text: str) -> ScriptCall:
     return write(path, text, "append")
 
 
-def drop(path: str) -> Call:
-    return Call(tool="files.delete", arguments={"path": path})
+def drop(path: str) -> ScriptCall:
+    return ScriptCall(tool="files.delete", arguments={"path": path})
 
 
-def page(url: str) -> Call:
-    return Call(tool="http.fetch", arguments={"url": url})
+def page(url: str) -> ScriptCall:
+    return ScriptCall(tool="http.fetch", arguments={"url": url})
 
 
-def post(url: str, body: str) -> Call:
-    return Call(tool="http.fetch", arguments={"url": url, "method": "POST", "body": body})
+def post(url: str, body: str) -> ScriptCall:
+    return ScriptCall(tool="http.fetch", arguments={"url": url, "method": "POST", "body": body})
 
 
-def sh(command: str, access: str = "read") -> Call:
-    return Call(tool="shell.run", arguments={"command": command, "access": access})
+def sh(command: str, access: str = "read") -> ScriptCall:
+    return ScriptCall(tool="shell.run", arguments={"command": command, "access": access})
 
 
-def change(command: str) -> Call:
+def change(command: str) -> ScriptCall:
     return sh(command, "write")
 
 
-def hand(task: str) -> Call:
-    return Call(tool="agent.delegate", arguments={"task": task})
+def hand(task: str) -> ScriptCall:
+    return ScriptCall(tool="agent.delegate", arguments={"task": task})
 
 
-def now() -> Call:
-    return Call(tool="time.now", arguments={})
+def now() -> ScriptCall:
+    return ScriptCall(tool="time.now", arguments={})
 
 
-def task(message: str, *calls: Call) -> Task:
+def task(message: str, *calls: ScriptCall) -> Task:
     return Task(message, calls)
 
 

@@ -15,17 +15,17 @@ from palyra.core.events import (
 )
 from palyra.core.ids import AgentId, RunId, SessionId
 from palyra.core.limits import Limits
-from palyra.core.prompt import StopReason
-from palyra.core.run import RunState
+from palyra.core.model.prompt import StopReason
+from palyra.core.run.state import RunState
 from palyra.core.session import Session
-from palyra.core.usage import Usage
+from palyra.core.spending.usage import Usage
 from palyra.daemon.journal import OWNER
-from palyra.journal import agents, leases
-from palyra.journal.engine import Connection
-from palyra.journal.leases import Lease
-from palyra.runs.book import Book
-from palyra.runs.record import record
-from palyra.runs.replay import replay
+from palyra.journal.engines.base import Connection
+from palyra.journal.stores import agents, leases
+from palyra.journal.stores.leases import Lease
+from palyra.runs.recording.replay import replay
+from palyra.runs.recording.run_writer import write_run
+from palyra.runs.recording.session_writer import SessionWriter
 from tests.bench.journal import Journal
 
 CARRIER = "bench"
@@ -85,7 +85,7 @@ class Past:
 
     def _begin(self, conn: Connection, part: dict[str, SessionId], turns: int) -> None:
         for key, session_id in part.items():
-            book = Book.create(conn, self._session(key, session_id), parent=None, ids=self.journal.ids)
+            book = SessionWriter.create(conn, self._session(key, session_id), parent=None, ids=self.journal.ids)
             assert book is not None, f"there is a session {key} already"
             if turns:
                 self._talk(book, min(turns, UNIT_TURNS))
@@ -94,17 +94,17 @@ class Past:
             book.close()
 
     def _go_on(self, conn: Connection, session_id: SessionId, turns: int) -> None:
-        book = Book.open(conn, session_id, ids=self.journal.ids)
+        book = SessionWriter.open(conn, session_id, ids=self.journal.ids)
         self._talk(book, turns)
         book.close()
 
-    def _talk(self, book: Book, turns: int) -> None:
+    def _talk(self, book: SessionWriter, turns: int) -> None:
         for _ in range(turns):
             state = self._accept(book)
             for event in (*self._asked(), *self._answered()):
                 state = book.add(state, event)
 
-    def _accept(self, book: Book) -> RunState:
+    def _accept(self, book: SessionWriter) -> RunState:
         event = RunAccepted(
             at=self.journal.clock.now(),
             actor=OWNER,
@@ -119,7 +119,7 @@ class Past:
 
     def _speaking(self, conn: Connection, lease: Lease) -> Carried:
         state = replay(conn, RunId(lease.item_id))
-        return Carried(record(conn, state, self._asked(), lease=lease, ids=self.journal.ids), lease)
+        return Carried(write_run(conn, state, self._asked(), lease=lease, ids=self.journal.ids), lease)
 
     def _asked(self) -> list[RunEvent]:
         at = self.journal.clock.now()

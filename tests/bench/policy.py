@@ -13,16 +13,16 @@ from datetime import UTC, datetime
 from itertools import islice
 from time import perf_counter
 
-from palyra.core.effect import Effect
 from palyra.core.events import PolicyDecided, TapeEvent, ToolProposed
 from palyra.core.ids import AgentId, CallId, PrincipalId, SessionId
+from palyra.core.policy.effect import Effect
 from palyra.core.tool import Risk, ToolSpec, Verdict
-from palyra.journal import calls
-from palyra.journal.engine import Connection
-from palyra.policy.gate import Gate, Question
-from palyra.policy.load import combine
-from palyra.policy.replay import judge_again
-from palyra.policy.source import split
+from palyra.journal.engines.base import Connection
+from palyra.journal.stores import policy_decisions
+from palyra.policy.cedar_source import split
+from palyra.policy.gate import Gate, PolicyQuery
+from palyra.policy.loader import combine
+from palyra.policy.simulation import judge_again
 from tests.bench.figures import Bar, Figures
 from tests.bench.ground import Ground, Measurement
 from tests.bench.journal import opened
@@ -39,7 +39,7 @@ COLD = """
 import json, os, time
 from pathlib import Path
 from palyra.home import Home
-from palyra.policy.current import CurrentPolicies
+from palyra.policy.current_policies import CurrentPolicies
 from tests.bench.policy import a_question
 from tests.bench.process import rss_mb
 before = rss_mb(os.getpid())
@@ -62,9 +62,9 @@ def rounds(ground: Ground) -> Iterator[Figures]:
             }
 
 
-def a_question(number: int) -> Question:
+def a_question(number: int) -> PolicyQuery:
     """Return a question that is like no other of another number."""
-    return Question(
+    return PolicyQuery(
         principal=PrincipalId("owner"),
         agent_id=AgentId("bench"),
         session_id=SessionId("bench"),
@@ -145,7 +145,7 @@ async def _simulate(daemon: Daemon, count: int) -> float:
     gate = Gate(combine(()))
 
     def unit(conn: Connection) -> int:
-        past = islice(calls.decided(conn), count)
+        past = islice(policy_decisions.decided(conn), count)
         return sum(judge_again(gate, call, SHELL).verdict is call.decided.verdict for call in past)
 
     async with opened(daemon) as journal:

@@ -19,11 +19,11 @@ from time import perf_counter, process_time
 import aiohttp
 import msgspec
 
-from palyra.core.model import ModelProvider
-from palyra.core.prompt import ModelEvent, TextDelta, TurnDone
-from palyra.providers.http import Http
-from palyra.providers.registry import dialect
-from palyra.providers.remote import Remote, whole_card
+from palyra.core.model.catalog import ModelProvider
+from palyra.core.model.prompt import ModelEvent, TextDelta, TurnDone
+from palyra.providers.registry import load_dialect
+from palyra.providers.transport.http import ProviderHttpClient
+from palyra.providers.transport.remote_provider import RemoteProvider, full_model_card
 from tests.bench.answering import PAUSE_SECONDS
 from tests.bench.figures import Bar, Figures
 from tests.bench.ground import Ground, Measurement
@@ -110,12 +110,12 @@ def _in_a_process(port: int) -> Figures:
 async def many(port: int) -> Figures:
     """Listen to many at once, a share of them in each dialect."""
     before = rss_mb(os.getpid())
-    http = Http()
+    http = ProviderHttpClient()
     models = [_remote(wire, http, f"http://127.0.0.1:{port}/{wire.name}/paced") for wire in wires()]
     began, spent = perf_counter(), process_time()
     ended: list[list[ModelEvent]] = []
 
-    async def listen(model: Remote) -> None:
+    async def listen(model: RemoteProvider) -> None:
         ended.append([event async for event in model.stream(PROMPT)])
 
     async with asyncio.TaskGroup() as group:
@@ -136,23 +136,23 @@ async def many(port: int) -> Figures:
 
 
 @asynccontextmanager
-async def _model(wire: Wire, url: str) -> AsyncIterator[Remote]:
-    http = Http()
+async def _model(wire: Wire, url: str) -> AsyncIterator[RemoteProvider]:
+    http = ProviderHttpClient()
     try:
         yield _remote(wire, http, url)
     finally:
         await http.close()
 
 
-def _remote(wire: Wire, http: Http, url: str) -> Remote:
+def _remote(wire: Wire, http: ProviderHttpClient, url: str) -> RemoteProvider:
     settings = ModelProvider(dialect=wire.dialect, base_url=url, key="env:KEY")
-    speaks = dialect(wire.dialect)
-    return Remote(
+    speaks = load_dialect(wire.dialect)
+    return RemoteProvider(
         "bench",
         wire.model,
         speaks=speaks,
         settings=settings,
-        card=whole_card(settings, speaks, wire.model),
+        card=full_model_card(settings, speaks, wire.model),
         key=_key,
         http=http,
     )

@@ -16,17 +16,17 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
-from palyra.core import labels
-from palyra.core.approval import Grant, Scope
 from palyra.core.events import ApprovalRequested, PolicyDecided, TapeEvent, ToolProposed
-from palyra.core.message import Accepted
-from palyra.core.run import RunStatus
-from palyra.core.tool import Access, Runtime
-from palyra.policy.gate import Gate, Judgement, Question
-from palyra.policy.load import combine
-from palyra.providers.scripted import Call, Rule, Script, Text, When
-from palyra.sandbox.base import Bounds, Job, Outcome, Output, Tier
-from palyra.sandbox.egress import Egress
+from palyra.core.message import AcceptedMessage
+from palyra.core.policy import labels
+from palyra.core.policy.approval import ApprovalScope, Grant
+from palyra.core.run.state import RunStatus
+from palyra.core.tool import CallRuntime, FolderAccess
+from palyra.policy.gate import Gate, Judgement, PolicyQuery
+from palyra.policy.loader import combine
+from palyra.providers.scripted import Script, ScriptCall, ScriptCondition, ScriptRule, ScriptText
+from palyra.sandbox.base import CapturedOutput, ProgramOutcome, ResourceLimits, SandboxJob, Tier
+from palyra.sandbox.network.egress import Egress
 from palyra.tools.toolbox import BUILTIN_ONLY
 from tests.bench.figures import Bar, Figures
 from tests.bench.ground import Ground, Measurement
@@ -37,13 +37,13 @@ from tests.support.eventually import eventually
 from tests.support.world import World
 
 PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 23\r\n\r\nSomething worth noting.\n"
-DONE = (Text(text="Done."),)
+DONE = (ScriptText(text="Done."),)
 
 
 class Credulous(Gate):
     """A gate that takes every text for the owner's."""
 
-    def judge(self, question: Question, grants: Sequence[Grant]) -> Judgement:
+    def judge(self, question: PolicyQuery, grants: Sequence[Grant]) -> Judgement:
         trusted = [_trusted(grant) for grant in grants]
         return super().judge(replace(question, labels=(labels.OWNER,)), trusted)
 
@@ -53,18 +53,18 @@ class Still:
 
     tier = Tier.STRICT
     enforces_read = True
-    bounds = Bounds()
+    bounds = ResourceLimits()
 
     def __init__(self) -> None:
         self.writing = 0
         """How many programs could have changed the workspace."""
 
-    async def check_ready(self, job: Job) -> None:
+    async def check_ready(self, job: SandboxJob) -> None:
         pass
 
-    async def run(self, job: Job) -> Outcome:
+    async def run(self, job: SandboxJob) -> ProgramOutcome:
         self.writing += not job.read_only
-        return Outcome(self.tier, 0, Output(b"ok\n"), Output(), timedelta(0))
+        return ProgramOutcome(self.tier, 0, CapturedOutput(b"ok\n"), CapturedOutput(), timedelta(0))
 
 
 def rounds(ground: Ground) -> Iterator[Figures]:
@@ -109,7 +109,7 @@ def _more(careful: Asked, credulous: Asked) -> list[int]:
     return [with_labels - without for with_labels, without in pairs]
 
 
-async def asked(tasks: Sequence[Task], *, careful: bool, usual: Sequence[Call] = ()) -> Asked:
+async def asked(tasks: Sequence[Task], *, careful: bool, usual: Sequence[ScriptCall] = ()) -> Asked:
     """Return what all tasks took; `careful` looks at labels."""
     with tempfile.TemporaryDirectory(prefix="palyra-questions-") as name:
         folder = Path(name) / "workspace"
@@ -133,7 +133,9 @@ async def asked(tasks: Sequence[Task], *, careful: bool, usual: Sequence[Call] =
             await world.start()
             try:
                 for number in range(len(usual)):
-                    await _answered(world, await world.say(f"usual {number}", key=f"usual {number}"), Scope.ALWAYS)
+                    await _answered(
+                        world, await world.say(f"usual {number}", key=f"usual {number}"), ApprovalScope.ALWAYS
+                    )
                 still.writing = 0
                 for number, task in enumerate(tasks):
                     said = await world.say(_placed(task.message, port), key=f"task {number}")
@@ -146,7 +148,7 @@ async def asked(tasks: Sequence[Task], *, careful: bool, usual: Sequence[Call] =
                 await world.stop()
 
 
-async def _answered(world: World, said: Accepted, scope: Scope = Scope.SESSION) -> int:
+async def _answered(world: World, said: AcceptedMessage, scope: ApprovalScope = ApprovalScope.SESSION) -> int:
     """Say yes until the run has ended, and return how often that was."""
     count = 0
 
@@ -164,14 +166,14 @@ async def _answered(world: World, said: Accepted, scope: Scope = Scope.SESSION) 
 
     while await waits():
         for question in await world.approvals.page(ANA, only_open=True, before=None, limit=50):
-            lasting = scope if question.effect.kind else Scope.ONCE
+            lasting = scope if question.effect.kind else ApprovalScope.ONCE
             await world.approvals.resolve(ANA, question.approval_id, allow=True, scope=lasting)
             count += 1
     assert (await world.run(said)).status is RunStatus.DONE
     return count
 
 
-async def _look(world: World, said: Accepted, found: Asked) -> None:
+async def _look(world: World, said: AcceptedMessage, found: Asked) -> None:
     """Take in what was asked in a run, and what was not."""
     events = await world.events(said)
     questions = {event.call_id for event in events if isinstance(event, ApprovalRequested)}
@@ -181,9 +183,9 @@ async def _look(world: World, said: Accepted, found: Asked) -> None:
         tool = BUILTIN_ONLY.catalog(None).get(_tool_of(events, event.call_id))
         assert tool is not None
         seen = event.call_id in questions or event.grant_id is not None
-        if tool.runtime is Runtime.SHELL:
+        if tool.runtime is CallRuntime.SHELL:
             found.about_commands += event.call_id in questions
-            found.unseen -= seen and event.effect.access is Access.WRITE
+            found.unseen -= seen and event.effect.access is FolderAccess.WRITE
         elif not (seen or tool.spec.read_only or tool.spec.name == "agent.delegate"):
             # What a child does is judged call by call.
             found.unseen += 1
@@ -193,21 +195,24 @@ def _tool_of(events: Sequence[TapeEvent], call_id: str) -> str:
     return next(event.tool for event in events if isinstance(event, ToolProposed) and event.call_id == call_id)
 
 
-def _script(tasks: Sequence[Task], usual: Sequence[Call], *, port: int) -> Script:
+def _script(tasks: Sequence[Task], usual: Sequence[ScriptCall], *, port: int) -> Script:
     rules = [
-        Rule(when=When(equals=_placed(task.message, port)), turns=(*((_call(c, port),) for c in task.calls), DONE))
+        ScriptRule(
+            when=ScriptCondition(equals=_placed(task.message, port)),
+            turns=(*((_call(c, port),) for c in task.calls), DONE),
+        )
         for task in tasks
     ]
     rules += [
-        Rule(when=When(equals=f"usual {number}"), turns=((_call(call, port),), DONE))
+        ScriptRule(when=ScriptCondition(equals=f"usual {number}"), turns=((_call(call, port),), DONE))
         for number, call in enumerate(usual)
     ]
     return Script(rules=tuple(rules), default=DONE)
 
 
-def _call(call: Call, port: int) -> Call:
+def _call(call: ScriptCall, port: int) -> ScriptCall:
     placed = {name: _placed(value, port) if isinstance(value, str) else value for name, value in call.arguments.items()}
-    return Call(tool=call.tool, arguments=placed)
+    return ScriptCall(tool=call.tool, arguments=placed)
 
 
 def _placed(text: str, port: int) -> str:

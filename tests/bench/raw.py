@@ -15,8 +15,8 @@ import apsw
 import psycopg
 
 from palyra.journal import migrate
-from palyra.journal.postgres import WRITERS, PostgresConnection, connect
-from palyra.journal.sqlite import LARGEST_GROUP, SqliteConnection, open_for_writing
+from palyra.journal.engines.postgres import WRITERS, PostgresConnection, connect
+from palyra.journal.engines.sqlite import MAX_GROUP_UNITS, SqliteConnection, open_for_writing
 from tests.bench.ground import Ground
 from tests.bench.journal import Commits
 from tests.support.postgres import new_schema
@@ -121,7 +121,7 @@ class SqliteRaw:
     def _write_for_ever(self) -> None:
         while (item := self._waiting.get()) is not None:
             group = [item]
-            while len(group) < LARGEST_GROUP and not self._waiting.empty():
+            while len(group) < MAX_GROUP_UNITS and not self._waiting.empty():
                 further = self._waiting.get()
                 assert further is not None, "closed while somebody writes"
                 group.append(further)

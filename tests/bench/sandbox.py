@@ -16,11 +16,11 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from palyra.sandbox.base import Job, Tier
-from palyra.sandbox.places import Private
-from palyra.sandbox.process import ProcessSandbox
-from palyra.sandbox.root import Root
-from palyra.sandbox.wasm import ModuleJob, Modules
+from palyra.sandbox.base import SandboxJob, Tier
+from palyra.sandbox.files.root import WorkspaceRoot
+from palyra.sandbox.processes.mounts import HiddenFolders
+from palyra.sandbox.processes.process import ProcessSandbox
+from palyra.sandbox.wasm.runner import ModuleJob, WasmRunner
 from tests.bench.figures import Figures
 from tests.bench.ground import Ground, Measurement
 from tests.bench.turns import run
@@ -59,8 +59,8 @@ def rounds(ground: Ground) -> Iterator[Figures]:
 
 
 async def _programs(folder: Path, *, starts: int) -> Figures:
-    job = Job(argv=(TRUE,), roots=(Root(folder),), folder=folder)
-    sandboxes = {tier: ProcessSandbox(tier, private=Private()) for tier in available()}
+    job = SandboxJob(argv=(TRUE,), roots=(WorkspaceRoot(folder),), folder=folder)
+    sandboxes = {tier: ProcessSandbox(tier, private=HiddenFolders()) for tier in available()}
     for sandbox in sandboxes.values():
         await sandbox.run(job)  # compiles the supervisor, and looks for what the tier needs
     bare: list[float] = []
@@ -87,7 +87,7 @@ def _bare() -> float:
 async def _modules(*, calls: int, works: int) -> Figures:
     small = ModuleJob(module=UNITS.read_bytes(), input=GIVEN, argv=("units", "convert"))
     large = ModuleJob(module=built(WORK))
-    modules = Modules(keep=1)
+    modules = WasmRunner(keep=1)
     try:
         began = perf_counter()
         outcome = await modules.run(small)

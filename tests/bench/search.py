@@ -13,22 +13,22 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from palyra.daemon.system import SystemClock
+from palyra.daemon.system_clock import SystemClock
 from palyra.sandbox.base import Sandbox, Tier
-from palyra.sandbox.places import Private
-from palyra.sandbox.process import ProcessSandbox
-from palyra.sandbox.ripgrep import Ripgrep
-from palyra.sandbox.search import Found, Query, search
-from palyra.sandbox.workspace import Workspace
+from palyra.sandbox.files.workspace import Workspace
+from palyra.sandbox.processes.mounts import HiddenFolders
+from palyra.sandbox.processes.process import ProcessSandbox
+from palyra.sandbox.search.ripgrep import RipgrepFilter
+from palyra.sandbox.search.search import SearchQuery, SearchResult, search
 from tests.bench.figures import Figures
 from tests.bench.ground import Ground, Measurement
 from tests.bench.turns import run
 from tests.support.needs import BUBBLEWRAP, RIPGREP, missing
 
 QUERIES = {
-    "text": Query("the needle"),
-    "exact": Query("The Needle"),
-    "regex": Query(r"the\s+needle in \d+", regex=True),
+    "text": SearchQuery("the needle"),
+    "exact": SearchQuery("The Needle"),
+    "regex": SearchQuery(r"the\s+needle in \d+", regex=True),
 }
 FOLDERS, SMALL_FOLDERS = 200, 2
 FILES_PER_FOLDER = 100
@@ -65,7 +65,7 @@ def _workspace(root: Path, *, folders: int) -> Workspace:
 
 
 async def _searches(workspace: Workspace, *, times: int) -> Figures:
-    sandbox = ProcessSandbox(Tier.STRICT, private=Private())
+    sandbox = ProcessSandbox(Tier.STRICT, private=HiddenFolders())
     figures: Figures = {}
     for name, query in QUERIES.items():
         plain: list[float] = []
@@ -83,9 +83,11 @@ async def _searches(workspace: Workspace, *, times: int) -> Figures:
     return figures
 
 
-async def _search(workspace: Workspace, query: Query, *, sandbox: Sandbox | None = None) -> tuple[float, Found]:
+async def _search(
+    workspace: Workspace, query: SearchQuery, *, sandbox: Sandbox | None = None
+) -> tuple[float, SearchResult]:
     began = perf_counter()
-    sieve = None if sandbox is None else Ripgrep(sandbox, workspace, loop=asyncio.get_running_loop())
+    sieve = None if sandbox is None else RipgrepFilter(sandbox, workspace, loop=asyncio.get_running_loop())
     found = await asyncio.to_thread(search, workspace, query, clock=SystemClock(), stop=lambda: False, sieve=sieve)
     if sieve is not None:
         await sieve.close()

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import process_time
 
-from palyra.core.shapes import spans
+from palyra.core.text.secret_patterns import secret_spans
 from tests.bench.figures import Bar, Figures
 from tests.bench.ground import Ground, Measurement
 
@@ -38,7 +38,7 @@ def rounds(ground: Ground) -> Iterator[Figures]:
 
 
 def _sealed(text: str) -> list[str]:
-    return [text[span.start : span.end] for span in spans(text) if span.is_sure]
+    return [text[span.start : span.end] for span in secret_spans(text) if span.is_sure]
 
 
 # -- what is not a secret

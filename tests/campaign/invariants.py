@@ -9,8 +9,9 @@ from pathlib import Path
 
 from palyra.core.ids import SessionId
 from palyra.home import Home
-from palyra.journal import integrity, rotated
-from palyra.runs.transcript import message_of
+from palyra.journal.projection import replay_check
+from palyra.journal.stores import rotated_tapes
+from palyra.runs.recording.transcript import message_of_event
 from palyra.settings import JournalSettings, Settings
 from tests.campaign.clients import Memory
 from tests.campaign.effects import COUNT, tokens
@@ -52,7 +53,7 @@ def settings_of(daemon: Daemon) -> Settings:
 def load(daemon: Daemon) -> Tapes:
     """Read every tape, from the journal or from the archive, without asking the daemon."""
     with daemon.journal() as conn:
-        gone = {str(session_id): record.file for session_id, record in rotated.all_of(conn).items()}
+        gone = {str(session_id): record.file for session_id, record in rotated_tapes.all_of(conn).items()}
         kept = [row[0] for row in conn.fetch("SELECT session_id FROM heads")]
         tapes = {one: read_tape(conn, SessionId(one)) for one in kept if one not in gone}
     return Tapes(tapes | {one: _archived(daemon.home.path / file) for one, file in gone.items()})
@@ -72,7 +73,7 @@ def _archived(path: Path) -> list[Line]:
 
 def journal(home: Home, settings: Settings) -> Iterator[str]:
     """Every tape verifies, and every table is what its tapes add up to, usage and budgets among them."""
-    found = integrity.examine(home, settings, message_of=message_of)
+    found = replay_check.examine(home, settings, message_of=message_of_event)
     for problem in (*found.file, *found.report.problems, *found.rows, *found.archive):
         yield f"journal: session {problem.session_id}, entry {problem.tape_seq}: {problem.what}"
 

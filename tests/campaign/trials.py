@@ -11,11 +11,13 @@ from pathlib import Path
 from random import Random
 from time import monotonic, sleep
 
-from palyra.journal import backup, migrate, sqlite
-from palyra.journal.backup import Manifest
-from palyra.journal.engine import Connection
-from palyra.journal.offline import writer
-from palyra.journal.verify import opened, verify
+from palyra.journal import migrate
+from palyra.journal.archive import backup
+from palyra.journal.archive.backup import BackupManifest
+from palyra.journal.engines import sqlite
+from palyra.journal.engines.base import Connection
+from palyra.journal.offline import open_writer
+from palyra.journal.proof.tape_proof import open_snapshot, verify
 from tests.campaign import invariants
 from tests.campaign.clients import Sent
 from tests.campaign.driver import DRAIN_SECONDS, Episode
@@ -147,7 +149,7 @@ def retention(episode: Episode) -> None:
     if episode.daemon.stop() != 0:
         episode.violation("the daemon did not stop in order")
     settings = invariants.settings_of(episode.daemon)
-    with writer(episode.daemon.home, settings) as units:
+    with open_writer(episode.daemon.home, settings) as units:
         units.write(lambda conn: _age(conn, sessions))
     for _ in range(episode.chance.randint(1, 3)):
         episode.kill_start("retention")
@@ -193,7 +195,7 @@ def _all_rotated(daemon: Daemon, sessions: list[str]) -> bool:
         )
 
 
-def _backup(episode: Episode) -> tuple[Manifest, Path]:
+def _backup(episode: Episode) -> tuple[BackupManifest, Path]:
     target = _place(episode, "source")
     if fault := _finish(_begin(episode.daemon, "backup", "create", "-o", str(target))):
         raise AssertionError(f"a backup failed: {fault}")
@@ -205,7 +207,7 @@ def _require_whole(episode: Episode, target: Path) -> None:
         episode.violation(f"a backup made amid kills does not hold: {problem.what}")
 
 
-def _require_restored(episode: Episode, other: Daemon, made: Manifest) -> None:
+def _require_restored(episode: Episode, other: Daemon, made: BackupManifest) -> None:
     for what in invariants.journal(other.home, invariants.settings_of(other)):
         episode.violation(f"a restored journal: {what}")
     with other.journal() as conn:
@@ -230,9 +232,9 @@ def _make_old(episode: Episode, other: Daemon, *, schema: int) -> list[tuple[obj
     shutil.copy(episode.daemon.home.key, home.key)
     if other.database_url is None:
         sqlite.open_for_writing(home.journal).close()
-    with opened(episode.daemon.home, invariants.settings_of(episode.daemon)) as source:
+    with open_snapshot(episode.daemon.home, invariants.settings_of(episode.daemon)) as source:
         columns = {name: _columns(source, name) for name in migrate.tables(source)}
-        with writer(home, settings) as units:
+        with open_writer(home, settings) as units:
             units.write(lambda conn: _copy(source, conn, schema, columns))
     with other.journal() as conn:
         return _tape(conn)
@@ -287,7 +289,7 @@ def _finish(command: "subprocess.Popen[str]") -> str:
 def _daemon(other: Daemon) -> "subprocess.Popen[bytes]":
     """Start a daemon without waiting for it."""
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "palyra.cli.serve"],
+        [sys.executable, "-P", "-m", "palyra.cli.daemon.serve"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env=other._environ(other._settings),

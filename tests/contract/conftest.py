@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from palyra.journal import postgres as on_postgres
-from palyra.journal import sqlite as on_sqlite
-from palyra.journal.engine import Connection, Engine
+from palyra.journal.engines import postgres as on_postgres
+from palyra.journal.engines import sqlite as on_sqlite
+from palyra.journal.engines.base import Connection, Engine
+from palyra.journal.engines.postgres import PostgresConnection, PostgresEngine
+from palyra.journal.engines.sqlite import SqliteConnection, SqliteEngine
 from palyra.journal.migrate import migrate
-from palyra.journal.postgres import PostgresConnection, PostgresEngine
-from palyra.journal.sqlite import SqliteConnection, SqliteEngine
 from tests.contract.database import NOW_MS, Database, PostgresDatabase, SqliteDatabase, closed, migrated
 from tests.support.postgres import drop_schema, new_schema
 

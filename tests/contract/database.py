@@ -10,9 +10,9 @@ import apsw
 import psycopg
 
 from palyra.journal import migrate
-from palyra.journal.engine import Engine, Row
-from palyra.journal.postgres import PostgresEngine
-from palyra.journal.sqlite import SqliteEngine
+from palyra.journal.engines.base import Engine, Row
+from palyra.journal.engines.postgres import PostgresEngine
+from palyra.journal.engines.sqlite import SqliteEngine
 
 NOW_MS = 1_767_323_045_678
 

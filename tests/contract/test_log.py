@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from palyra import telemetry
-from palyra.telemetry import JsonLines, LogHandler
+from palyra.telemetry import JsonLogFormatter, LogHandler
 from tests.support.disk import SmallDisk, small_disk
 
 
@@ -21,7 +21,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 @pytest.fixture
 def log(disk: SmallDisk) -> Iterator[logging.Logger]:
     handler = LogHandler(disk.path / "log")
-    handler.setFormatter(JsonLines(lambda text: text))
+    handler.setFormatter(JsonLogFormatter(lambda text: text))
     logger = logging.Logger("test")
     logger.addHandler(handler)
     yield logger
@@ -69,7 +69,7 @@ def test_a_line_that_a_dead_process_left_torn_is_ended_before_the_next(disk: Sma
     path = disk.path / "log"
     path.write_text('{"message": "whole"}\n{"mess')
     handler = LogHandler(path)
-    handler.setFormatter(JsonLines(lambda text: text))
+    handler.setFormatter(JsonLogFormatter(lambda text: text))
     handler.handle(logging.makeLogRecord({"msg": "next"}))
     handler.close()
     first, torn, following = path.read_text().splitlines()

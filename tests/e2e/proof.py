@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from palyra.core.ids import SessionId
 from palyra.daemon.journal import OWNER
-from palyra.journal import runs, tape
-from palyra.journal.engine import Connection
-from palyra.journal.runs import Run
-from palyra.runs.steps.tools import MOST_ATTEMPTS
+from palyra.journal import tape
+from palyra.journal.engines.base import Connection
+from palyra.journal.stores import runs
+from palyra.journal.stores.runs import RunRecord
+from palyra.runs.engine.steps.tools import MAX_ATTEMPTS
 from tests.support.daemon import FINAL, Daemon, Line, line_of
 
 
@@ -17,10 +18,10 @@ from tests.support.daemon import FINAL, Daemon, Line, line_of
 class Kept:
     """What a journal holds: its runs in the order in which they were accepted, and its tapes by session."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[RunRecord, ...]
     tapes: dict[str, list[Line]]
 
-    def tape_of(self, run: Run) -> list[Line]:
+    def tape_of(self, run: RunRecord) -> list[Line]:
         """Return the entries of one run."""
         return [line for line in self.tapes[run.session_id] if line.run_id == run.run_id]
 
@@ -53,7 +54,7 @@ def read_tape(conn: Connection, session_id: SessionId) -> list[Line]:
     return lines
 
 
-def check_end(run: Run, lines: Sequence[Line]) -> None:
+def check_end(run: RunRecord, lines: Sequence[Line]) -> None:
     """A run that has ended has one final entry, its last; one that has not has none."""
     finals = [line for line in lines if line.kind in FINAL]
     assert finals == (list(lines[-1:]) if run.ended_at is not None else [])
@@ -73,13 +74,13 @@ def check_calls(lines: Sequence[Line]) -> None:
                 call_id = event["call_id"]
                 assert call_id not in running | settled
                 attempts[call_id] += 1
-                assert event.get("attempt", 1) == attempts[call_id] <= MOST_ATTEMPTS
+                assert event.get("attempt", 1) == attempts[call_id] <= MAX_ATTEMPTS
                 running.add(call_id)
             case "tool_finished" | "child_ended":
                 call_id = event["call_id"]
                 assert call_id not in settled
                 # All tools of these tests may be repeated, so none is given up before it was tried so often.
-                assert event["outcome"] != "interrupted" or attempts[call_id] == MOST_ATTEMPTS
+                assert event["outcome"] != "interrupted" or attempts[call_id] == MAX_ATTEMPTS
                 running.discard(call_id)
                 settled.add(call_id)
             case _:

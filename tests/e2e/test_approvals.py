@@ -81,7 +81,7 @@ def test_the_command_line_answers_what_was_asked_before_a_kill(new_daemon: NewDa
     assert "approval_not_found" in palyra(daemon, "approvals", "deny", code, code=1)
     shown = palyra(daemon, "approvals", "show", code)
     assert all(part in shown for part in ("allowed", "user:owner", "session", "go on", "+hello"))
-    assert "already_answered" in palyra(daemon, "approvals", "deny", question["approval_id"], code=1)
+    assert "approval_answered" in palyra(daemon, "approvals", "deny", question["approval_id"], code=1)
     (grant,) = json.loads(palyra(daemon, "approvals", "grants", "--json"))["grants"]
     assert grant["scope"] == "session"
     palyra(daemon, "approvals", "revoke", grant["grant_id"][-6:])
@@ -126,7 +126,7 @@ def test_whoever_watches_over_grpc_is_asked_and_answers(new_sqlite_daemon: NewDa
         request = pb.ResolveApprovalRequest(approval_id=danger.approval_id, allow=False)
         with pytest.raises(grpc.RpcError) as refused:
             call("ResolveApproval", request, pb.ResolveApprovalResponse)
-        assert "already_answered" in str(refused.value.trailing_metadata())
+        assert "approval_answered" in str(refused.value.trailing_metadata())
         found = call("ListApprovals", pb.ListApprovalsRequest(only_open=True), pb.ListApprovalsResponse)
         assert [one.approval_id for one in found.approvals] == [question.approval_id]
 
@@ -172,10 +172,10 @@ def test_the_script_of_the_guide_proves_an_export(new_sqlite_daemon: NewDaemon, 
 @pytest.mark.parametrize(
     ("answer", "code"),
     [
-        ({"decision": "maybe"}, "request_malformed"),
-        ({"decision": "allow", "scope": "timeboxed"}, "answer_malformed"),
-        ({"decision": "deny", "scope": "always"}, "answer_malformed"),
-        ({"decision": "allow", "why": "x"}, "request_malformed"),
+        ({"decision": "maybe"}, "request_invalid"),
+        ({"decision": "allow", "scope": "timeboxed"}, "approval_answer_invalid"),
+        ({"decision": "deny", "scope": "always"}, "approval_answer_invalid"),
+        ({"decision": "allow", "why": "x"}, "request_invalid"),
     ],
 )
 def test_an_answer_that_makes_no_sense_is_refused_and_the_question_stays(
@@ -220,7 +220,7 @@ def test_what_nobody_answered_is_asked_once_more_through_every_door_and_over_a_k
         request = pb.ReissueApprovalRequest(approval_id=question["approval_id"])
         with pytest.raises(grpc.RpcError) as refused:
             call("ReissueApproval", request, pb.ReissueApprovalResponse)
-        assert "still_open" in str(refused.value.trailing_metadata())
+        assert "approval_open" in str(refused.value.trailing_metadata())
     assert f"run {question['run_id']}" in palyra(daemon, "approvals", "show", plain["approval_id"])
     daemon.kill()
     daemon.start()
@@ -233,7 +233,7 @@ def test_what_nobody_answered_is_asked_once_more_through_every_door_and_over_a_k
     again = json.loads(palyra(daemon, "approvals", "reissue", danger["approval_id"], "--json"))
     assert (again["approval"]["effect"]["risk"], again["run"]["repeated"]) == ("high", False)
     palyra(daemon, "approvals", "deny", again["approval"]["approval_id"])
-    assert "already_answered" in palyra(daemon, "approvals", "reissue", again["approval"]["approval_id"], code=1)
+    assert "approval_answered" in palyra(daemon, "approvals", "reissue", again["approval"]["approval_id"], code=1)
     daemon.finished(again["run"]["run_id"])
     assert not (daemon.home.workspace / ".bashrc").exists()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from palyra.journal import signing
+from palyra.journal.proof import signing_key
 from tests.e2e.conftest import NewDaemon
 from tests.support.command import palyra
 from tests.support.daemon import Daemon, until
@@ -87,7 +87,7 @@ def test_the_script_of_the_guide_checks_them_with_the_public_key_alone(
     ended = [line for line in daemon.tape(f"/runs/{run_id}") if line.kind == "tool_finished"]
     (line,) = (line for line in ended if line.event["call_id"] == shell["call_id"])
     result.write_text(line.event["text"])
-    key = signing.public_key(daemon.home.key)
+    key = signing_key.public_key(daemon.home.key)
     assert key is not None
 
     def checked(*args: str) -> int:

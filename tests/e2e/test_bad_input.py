@@ -117,7 +117,7 @@ def door(opened: Door) -> Iterator[Door]:
 def test_a_malformed_id_in_the_path(door: Door, bad: str) -> None:
     for operation, request in with_ids(door, bad):
         # The ids of sealed values have a form of their own, and no other is told from one that is not there.
-        status, code = (404, "sealed_not_found") if "{sealed_id}" in operation else (400, "malformed_id")
+        status, code = (404, "sealed_secret_not_found") if "{sealed_id}" in operation else (400, "id_invalid")
         door.refuses(status, code, door.ask(request, body=BODIES.get(operation)))
 
 
@@ -126,32 +126,33 @@ def test_an_id_of_nothing(door: Door) -> None:
         missing = operation.partition("{")[2].partition("_id}")[0]
         if operation in BODIES and "bind" in operation:
             missing = "session"
+        missing = {"checkpoint": "file_checkpoint", "sealed": "sealed_secret"}.get(missing, missing)
         door.refuses(404, f"{missing}_not_found", door.ask(request, body=BODIES.get(operation)))
 
 
 @pytest.mark.parametrize(
     ("session", "status", "code"),
     [
-        ({"session_id": "nonsense"}, 400, "malformed_id"),
-        ({"session_id": ""}, 400, "malformed_id"),
+        ({"session_id": "nonsense"}, 400, "id_invalid"),
+        ({"session_id": ""}, 400, "id_invalid"),
         ({"session_id": KNOWN}, 404, "session_not_found"),
         ({"key": "nobody", "require_existing": True}, 404, "session_not_found"),
         ({"label": "nobody", "require_existing": True}, 404, "session_not_found"),
         ({"require_existing": True}, 404, "session_not_found"),
-        ({"session_id": "{other}", "key": "first"}, 409, "session_mismatch"),
-        ({"key": "first", "label": "Second"}, 409, "session_mismatch"),
+        ({"session_id": "{other}", "key": "first"}, 409, "session_reference_conflict"),
+        ({"key": "first", "label": "Second"}, 409, "session_reference_conflict"),
         ({"key": ""}, 400, "session_name_invalid"),
         ({"key": " \t"}, 400, "session_name_invalid"),
         ({"key": "k" * 201}, 400, "session_name_invalid"),
         ({"label": "l" * 201}, 400, "session_name_invalid"),
-        ({"key": "a\0b"}, 400, "text_unclean"),
-        ({"label": "a\0b"}, 400, "text_unclean"),
-        ({"key": 7}, 400, "request_malformed"),
-        ({"key": ["first"]}, 400, "request_malformed"),
-        ({"reset": "yes"}, 400, "request_malformed"),
-        ({"principal": "user:other"}, 400, "request_malformed"),
-        ("first", 400, "request_malformed"),
-        (None, 400, "request_malformed"),
+        ({"key": "a\0b"}, 400, "text_invalid"),
+        ({"label": "a\0b"}, 400, "text_invalid"),
+        ({"key": 7}, 400, "request_invalid"),
+        ({"key": ["first"]}, 400, "request_invalid"),
+        ({"reset": "yes"}, 400, "request_invalid"),
+        ({"principal": "user:other"}, 400, "request_invalid"),
+        ("first", 400, "request_invalid"),
+        (None, 400, "request_invalid"),
     ],
 )
 @pytest.mark.parametrize("route", ["POST /runs", "POST /chat", "POST /sessions/resolve"])
@@ -166,24 +167,24 @@ def test_a_session_that_can_not_be(door: Door, route: str, session: Json, status
 @pytest.mark.parametrize(
     ("fields", "status", "code"),
     [
-        ({}, 400, "request_malformed"),
+        ({}, 400, "request_invalid"),
         ({"text": ""}, 400, "message_empty"),
         ({"text": " \n\t\u3000"}, 400, "message_empty"),
-        ({"text": None}, 400, "request_malformed"),
-        ({"text": 7}, 400, "request_malformed"),
-        ({"text": ["Hello."]}, 400, "request_malformed"),
-        ({"text": "a\0b"}, 400, "text_unclean"),
-        ({"text": "a" * (256 * 1024 + 1)}, 413, "message_too_long"),
-        ({"text": "ü" * (128 * 1024) + "!"}, 413, "message_too_long"),
-        ({"text": "Hello.", "mode": "shout"}, 400, "request_malformed"),
-        ({"text": "Hello.", "mode": 1}, 400, "request_malformed"),
-        ({"text": "Hello.", "agent": "root"}, 400, "request_malformed"),
-        ({"text": "Hello.", "principal": "user:other"}, 400, "request_malformed"),
+        ({"text": None}, 400, "request_invalid"),
+        ({"text": 7}, 400, "request_invalid"),
+        ({"text": ["Hello."]}, 400, "request_invalid"),
+        ({"text": "a\0b"}, 400, "text_invalid"),
+        ({"text": "a" * (256 * 1024 + 1)}, 413, "message_too_large"),
+        ({"text": "ü" * (128 * 1024) + "!"}, 413, "message_too_large"),
+        ({"text": "Hello.", "mode": "shout"}, 400, "request_invalid"),
+        ({"text": "Hello.", "mode": 1}, 400, "request_invalid"),
+        ({"text": "Hello.", "agent": "root"}, 400, "request_invalid"),
+        ({"text": "Hello.", "principal": "user:other"}, 400, "request_invalid"),
         ({"text": "Hello.", "idempotency_key": ""}, 400, "idempotency_key_invalid"),
         ({"text": "Hello.", "idempotency_key": "k" * 201}, 400, "idempotency_key_invalid"),
-        ({"text": "Hello.", "idempotency_key": "a\0b"}, 400, "text_unclean"),
-        ({"text": "Hello.", "idempotency_key": 7}, 400, "request_malformed"),
-        ({"text": "Hello.", "idempotency_key": "used"}, 409, "idempotency_key_reused"),
+        ({"text": "Hello.", "idempotency_key": "a\0b"}, 400, "text_invalid"),
+        ({"text": "Hello.", "idempotency_key": 7}, 400, "request_invalid"),
+        ({"text": "Hello.", "idempotency_key": "used"}, 409, "idempotency_key_conflict"),
     ],
 )
 def test_a_message_that_can_not_be(door: Door, route: str, fields: Json, status: int, code: str) -> None:
@@ -193,8 +194,8 @@ def test_a_message_that_can_not_be(door: Door, route: str, fields: Json, status:
 @pytest.mark.parametrize(
     ("header", "key", "code"),
     [
-        ("one", "two", "request_malformed"),
-        ("one", "", "request_malformed"),
+        ("one", "two", "request_invalid"),
+        ("one", "", "request_invalid"),
         ("", None, "idempotency_key_invalid"),
         ("k" * 201, None, "idempotency_key_invalid"),
     ],
@@ -236,28 +237,28 @@ def test_an_idempotency_key_in_the_header(door: Door, header: str, key: str | No
     ids=lambda raw: repr(raw[:24]),
 )
 def test_a_body_that_is_no_request(door: Door, route: str, raw: bytes) -> None:
-    door.refuses(400, "request_malformed", door.ask(route, raw=raw))
+    door.refuses(400, "request_invalid", door.ask(route, raw=raw))
 
 
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
-        ({}, "request_malformed"),
+        ({}, "request_invalid"),
         ({"name": ""}, "agent_invalid"),
         ({"name": " "}, "agent_invalid"),
         ({"name": "n" * 81}, "agent_invalid"),
-        ({"name": "a\0b"}, "text_unclean"),
-        ({"name": "x", "instructions": "a\0b"}, "text_unclean"),
+        ({"name": "a\0b"}, "text_invalid"),
+        ({"name": "x", "instructions": "a\0b"}, "text_invalid"),
         ({"name": "x", "instructions": "i" * (32 * 1024 + 1)}, "agent_invalid"),
         ({"name": "x", "tools": ["files.raed"]}, "agent_invalid"),
-        ({"name": "x", "tools": "files.read"}, "request_malformed"),
+        ({"name": "x", "tools": "files.read"}, "request_invalid"),
         ({"name": "x", "workspace_roots": ["/"]}, "agent_invalid"),
-        ({"name": "x", "workspace_roots": ["a\0b"]}, "text_unclean"),
+        ({"name": "x", "workspace_roots": ["a\0b"]}, "text_invalid"),
         ({"name": "x", "limits": {"model_turns": -1}}, "agent_invalid"),
-        ({"name": "x", "limits": {"model_turns": 1.5}}, "request_malformed"),
-        ({"name": "x", "limits": {"money": 1}}, "request_malformed"),
-        ({"name": "x", "is_default": True}, "request_malformed"),
-        ({"name": "x", "principal": "user:other"}, "request_malformed"),
+        ({"name": "x", "limits": {"model_turns": 1.5}}, "request_invalid"),
+        ({"name": "x", "limits": {"money": 1}}, "request_invalid"),
+        ({"name": "x", "is_default": True}, "request_invalid"),
+        ({"name": "x", "principal": "user:other"}, "request_invalid"),
     ],
 )
 def test_an_agent_that_can_not_be(door: Door, fields: Json, code: str) -> None:
@@ -273,11 +274,11 @@ def test_a_title_that_can_not_be(door: Door, title: str) -> None:
 @pytest.mark.parametrize(
     ("raw", "code"),
     [
-        (f'{{"title": "a{NUL}b"}}', "text_unclean"),
-        (f'{{"title": "a{HALF}b"}}', "request_malformed"),
-        ('{"title": 7}', "request_malformed"),
-        ('{"title": "x", "key": "y"}', "request_malformed"),
-        ("{}", "request_malformed"),
+        (f'{{"title": "a{NUL}b"}}', "text_invalid"),
+        (f'{{"title": "a{HALF}b"}}', "request_invalid"),
+        ('{"title": 7}', "request_invalid"),
+        ('{"title": "x", "key": "y"}', "request_invalid"),
+        ("{}", "request_invalid"),
     ],
 )
 def test_a_title_that_is_no_text(door: Door, raw: str, code: str) -> None:
@@ -285,7 +286,7 @@ def test_a_title_that_is_no_text(door: Door, raw: str, code: str) -> None:
 
 
 def test_a_reason_that_is_no_text(door: Door) -> None:
-    door.refuses(400, "text_unclean", door.ask("POST /runs/{run}/cancel", body={"reason": "a\0b"}))
+    door.refuses(400, "text_invalid", door.ask("POST /runs/{run}/cancel", body={"reason": "a\0b"}))
 
 
 @pytest.mark.parametrize("route", ["POST /runs", "POST /chat", "POST /sessions/resolve", "PATCH /sessions/{session}"])
@@ -308,7 +309,7 @@ def test_a_body_that_is_too_large_and_does_not_say_so(door: Door) -> None:
 @pytest.mark.parametrize("bad", ["-1", "one", "", "1.0", "+1", " 1", "0x1", "1e3", "٣", "9" * 17, "9" * 5000, "1\0"])
 def test_a_position_that_is_no_number(door: Door, of: str, what: str, bad: str) -> None:
     answer = door.ask(f"GET /{of}/{what}", params={"after_seq": bad})
-    door.refuses(400, "request_malformed", answer)
+    door.refuses(400, "request_invalid", answer)
 
 
 @pytest.mark.parametrize("of", ["runs/{run}", "sessions/{session}"])
@@ -319,7 +320,7 @@ def test_a_position_beyond_the_end(door: Door, of: str, what: str, far: int) -> 
         door.ask(f"GET /{of}/{what}", params={"after_seq": far}),
         door.ask(f"GET /{of}/{what}", headers={"last-event-id": str(far)}),
     ):
-        door.refuses(400, "beyond_the_end", answer)
+        door.refuses(400, "offset_beyond_end", answer)
 
 
 @pytest.mark.parametrize("of", ["runs/{run}", "sessions/{session}"])
@@ -330,27 +331,27 @@ def test_a_last_event_id_that_is_none(door: Door, of: str, bad: str) -> None:
         b"last-event-id": bad.encode("latin-1"),
     }
     path = of.format(run=door.run_id, session=door.session_id)
-    door.refuses(400, "request_malformed", door.ask_bare("GET", f"/console/v1/{path}/events", headers=headers))
+    door.refuses(400, "request_invalid", door.ask_bare("GET", f"/console/v1/{path}/events", headers=headers))
 
 
 @pytest.mark.parametrize("path", ["runs", "sessions"])
 @pytest.mark.parametrize("bad", ["", "x", "1", "1-", "-1", f"1-{KNOWN}'", "1-\0", f"{'9' * 17}-{KNOWN}", "٣-A", "--"])
 def test_a_cursor_that_is_none(door: Door, path: str, bad: str) -> None:
-    door.refuses(400, "request_malformed", door.ask(f"GET /{path}", params={"cursor": bad}))
+    door.refuses(400, "request_invalid", door.ask(f"GET /{path}", params={"cursor": bad}))
 
 
 @pytest.mark.parametrize(
     ("route", "query", "code"),
     [
-        ("GET /runs", {"limit": "many"}, "request_malformed"),
-        ("GET /runs", {"limit": "-1"}, "request_malformed"),
-        ("GET /runs", {"session_id": "nonsense"}, "malformed_id"),
-        ("GET /sessions", {"limit": "9" * 17}, "request_malformed"),
-        ("GET /sessions", {"archived": "maybe"}, "request_malformed"),
-        ("GET /sessions/search", {}, "nothing_to_search"),
-        ("GET /sessions/search", {"q": "'\"\0!&|*"}, "nothing_to_search"),
-        ("GET /sessions/{session}/export", {"format": "pdf"}, "request_malformed"),
-        ("GET /sessions/{session}/messages", {"before": "yesterday"}, "request_malformed"),
+        ("GET /runs", {"limit": "many"}, "request_invalid"),
+        ("GET /runs", {"limit": "-1"}, "request_invalid"),
+        ("GET /runs", {"session_id": "nonsense"}, "id_invalid"),
+        ("GET /sessions", {"limit": "9" * 17}, "request_invalid"),
+        ("GET /sessions", {"archived": "maybe"}, "request_invalid"),
+        ("GET /sessions/search", {}, "search_query_empty"),
+        ("GET /sessions/search", {"q": "'\"\0!&|*"}, "search_query_empty"),
+        ("GET /sessions/{session}/export", {"format": "pdf"}, "request_invalid"),
+        ("GET /sessions/{session}/messages", {"before": "yesterday"}, "request_invalid"),
     ],
 )
 def test_a_question_that_makes_no_sense(door: Door, route: str, query: dict[str, object], code: str) -> None:
@@ -375,7 +376,7 @@ def test_a_question_that_makes_no_sense(door: Door, route: str, query: dict[str,
 )
 def test_a_search_for_anything_is_a_search(door: Door, words: str) -> None:
     answer = door.ask("GET /sessions/search", params={"q": words})
-    assert answer.status_code == 200 or answer.json()["code"] == "nothing_to_search"
+    assert answer.status_code == 200 or answer.json()["code"] == "search_query_empty"
 
 
 @pytest.mark.parametrize(
@@ -540,7 +541,7 @@ def test_a_full_queue_says_when_to_come_back(opened: Door) -> None:
     # The active run goes on writing, so its tape moves; what a refused request could have added is counted.
     _, before = opened.state()
     response = opened.ask("POST /runs", body={"text": "one more", "session": session, "idempotency_key": "more"})
-    opened.refuses(429, "queue_full", response)
+    opened.refuses(429, "run_queue_full", response)
     assert int(response.headers["retry-after"]) >= 1
     assert response.json()["retry_after"] > 0
     _, after = opened.state()
@@ -563,7 +564,7 @@ def test_a_session_that_is_busy_or_put_away(opened: Door) -> None:
     opened.daemon.post(f"{one}/archive")
     before = opened.state()
     body = {"text": "Hello.", "session": {"session_id": run["session_id"]}}
-    opened.refuses(409, "session_put_away", opened.ask("POST /runs", body=body))
+    opened.refuses(409, "session_archived", opened.ask("POST /runs", body=body))
     assert opened.state() == before
 
 

@@ -11,13 +11,13 @@ from time import sleep
 import apsw
 import pytest
 
-from palyra.cli.narration import Ended
-from palyra.cli.watch import Program, watch
-from palyra.core.events import Mode, ModelText
+from palyra.cli.run_view.narration import RunEnded
+from palyra.cli.run_view.watch import JsonAudience, watch
+from palyra.core.events import InputMode, ModelText
 from palyra.core.session import SessionRef
-from palyra.gateway.client import Client
-from palyra.gateway.follow import Line
-from palyra.gateway.target import find_target
+from palyra.gateway.client.client import Client
+from palyra.gateway.client.tape_stream import ReceivedEntry
+from palyra.gateway.client.target import find_target
 from tests.support.command import command, environ
 from tests.support.daemon import Daemon, until
 
@@ -81,7 +81,7 @@ def test_what_is_no_text_is_not_sent(daemon: Daemon) -> None:
     before = len(daemon.runs())
     done = command(daemon.home.path, "chat", stdin=b"\xff\xfe")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "[input_not_text]" in done.stderr
+    assert "[input_not_utf8]" in done.stderr
     assert command(daemon.home.path, "chat", stdin="\n").returncode == 2
     assert len(daemon.runs()) == before
 
@@ -131,10 +131,10 @@ def test_ctrl_c_cancels_the_run_and_waits_for_its_end(daemon: Daemon) -> None:
     assert json.loads(out.splitlines()[-1])["event"]["kind"] == "run_cancelled"
 
 
-class Impatient(Program):
+class Impatient(JsonAudience):
     """Presses Ctrl-C twice before anything could be done about the first."""
 
-    def hear(self, line: Line) -> Ended | None:
+    def hear(self, line: ReceivedEntry) -> RunEnded | None:
         if isinstance(line.event, ModelText):
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
@@ -145,7 +145,7 @@ def test_who_leaves_at_once_by_a_second_ctrl_c_leaves_no_run_behind(
     daemon: Daemon, capsys: pytest.CaptureFixture[str]
 ) -> None:
     client = Client(lambda: find_target(daemon.home))
-    accepted = client.send("endless", SessionRef(), mode=Mode.QUEUE, key="twice")
+    accepted = client.send("endless", SessionRef(), mode=InputMode.QUEUE, key="twice")
     with pytest.raises(KeyboardInterrupt):
         watch(client, accepted.run_id, after_seq=accepted.after_seq, audience=Impatient())
     until(lambda: client.run(accepted.run_id).status == "cancelled")
@@ -220,10 +220,13 @@ def test_the_doctor_finds_nothing(daemon: Daemon) -> None:
 
 def test_a_second_daemon_on_the_same_home_is_refused(daemon: Daemon) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "palyra.cli.serve"], capture_output=True, timeout=60, env=environ(daemon.home.path)
+        [sys.executable, "-m", "palyra.cli.daemon.serve"],
+        capture_output=True,
+        timeout=60,
+        env=environ(daemon.home.path),
     )
     assert done.returncode == 1
-    assert b"[already_running]" in done.stderr
+    assert b"[daemon_running]" in done.stderr
     assert str(daemon.pid).encode() in done.stderr
     assert command(daemon.home.path, "up").stdout.startswith("The daemon runs already")
 
@@ -276,7 +279,7 @@ def test_the_last_session_is_an_open_one_and_the_last_to_unarchive_the_one_that_
     assert command(home, "run", "-m", "on", "--session", "last").returncode == 0
     assert _session_of_last(daemon) == second
     done = command(home, "run", "-m", "on", "--session", first[-6:])
-    assert (done.returncode, "[session_put_away]" in done.stderr) == (1, True)
+    assert (done.returncode, "[session_archived]" in done.stderr) == (1, True)
     for session in (first, third):
         done = command(home, "sessions", "unarchive", "last")
         assert (done.returncode, done.stdout.split()[0]) == (0, session)
@@ -286,17 +289,17 @@ def test_last_names_nothing_where_there_is_nothing(tmp_path_factory: pytest.Temp
     daemon = Daemon(tmp_path_factory.mktemp("empty") / "home").start()
     try:
         for args, code in (
-            (("run", "-m", "x", "--session", "last"), "no_session"),
+            (("run", "-m", "x", "--session", "last"), "session_missing"),
             (("sessions", "unarchive", "last"), "no_archived_session"),
-            (("runs", "cancel", "last"), "no_run"),
+            (("runs", "cancel", "last"), "run_missing"),
             (("approvals", "show", "last"), "no_approval"),
             (("approvals", "allow", "last"), "no_approval"),
             (("approvals", "reissue", "last"), "no_approval"),
             (("journal", "export", "--session", "last"), "nothing_recorded"),
-            (("run", "-m", "x", "--session", "ABCDEF"), "ending_unknown"),
-            (("runs", "show", "ABCDEF"), "ending_unknown"),
-            (("journal", "export", "--session", "ABCDEF"), "ending_unknown"),
-            (("journal", "attestations", "ABCDEF"), "ending_unknown"),
+            (("run", "-m", "x", "--session", "ABCDEF"), "id_not_found"),
+            (("runs", "show", "ABCDEF"), "id_not_found"),
+            (("journal", "export", "--session", "ABCDEF"), "id_not_found"),
+            (("journal", "attestations", "ABCDEF"), "id_not_found"),
         ):
             done = command(daemon.home.path, *args)
             assert (done.returncode, f"[{code}]" in done.stderr) == (1, True), (args, done.stderr)

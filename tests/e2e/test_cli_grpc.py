@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from palyra.gateway.client import Client
-from palyra.gateway.remote import RemoteError
-from palyra.gateway.target import find_target
+from palyra.gateway.client.client import Client
+from palyra.gateway.client.errors import RemoteError
+from palyra.gateway.client.target import find_target
 from tests.e2e.conftest import NewDaemon
 from tests.support.command import command
 from tests.support.needs import OPENSSL, needs
@@ -80,7 +80,7 @@ def test_agents_are_made_changed_and_bound(new_sqlite_daemon: NewDaemon) -> None
 
     refused = command(daemon.home.path, "agents", "delete", "reader")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr.endswith("[agent_is_default]\n")
+    assert refused.stderr.endswith("[agent_default]\n")
     wrong = command(daemon.home.path, "agents", "create", "other", "--tool", "files.reed")
     assert (wrong.returncode, wrong.stderr.endswith("Did you mean files.read? [agent_invalid]\n")) == (2, True)
     listed = json.loads(command(daemon.home.path, "agents", "--json").stdout)["agents"]

@@ -15,7 +15,7 @@ from time import monotonic, sleep
 import apsw
 import pytest
 
-from palyra.gateway.target import find_daemon, is_held
+from palyra.gateway.client.target import find_daemon, is_held
 from palyra.home import Home
 
 
@@ -110,7 +110,7 @@ def _is_refused(home: Home, code: str) -> None:
         (_policy, "policy_invalid"),
         (lambda home: home.prices.write_text("nonsense"), "prices_invalid"),
         (lambda home: home.key.unlink(), "journal_key_missing"),
-        (_newer_schema, "schema_newer"),
+        (_newer_schema, "schema_version_unsupported"),
     ],
 )
 def test_a_restart_that_would_fail_stops_nothing(free: Home, spoil: Callable[[Home], object], code: str) -> None:
@@ -119,7 +119,7 @@ def test_a_restart_that_would_fail_stops_nothing(free: Home, spoil: Callable[[Ho
     _is_refused(free, code)
 
 
-@pytest.mark.parametrize(("section", "code"), [("http", "port_taken"), ("grpc", "grpc_port_taken")])
+@pytest.mark.parametrize(("section", "code"), [("http", "port_in_use"), ("grpc", "port_in_use")])
 def test_a_restart_on_a_port_of_another_program_stops_nothing(
     free: Home, monkeypatch: pytest.MonkeyPatch, section: str, code: str
 ) -> None:
@@ -297,7 +297,7 @@ def test_a_port_that_is_taken_is_told(free: Home, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PALYRA_HTTP_PORT", daemon.address.rpartition(":")[2])
     done = palyra("up", "--profile", "other")
     assert done.returncode == 1
-    assert "[port_taken]" in done.stderr
+    assert "[port_in_use]" in done.stderr
 
 
 def test_profiles_have_daemons_of_their_own(free: Home) -> None:

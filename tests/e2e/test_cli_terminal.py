@@ -20,7 +20,7 @@ from time import monotonic
 
 import pytest
 
-from palyra.gateway.target import find_daemon
+from palyra.gateway.client.target import find_daemon
 from palyra.home import Home
 from tests.support.daemon import Daemon, until
 

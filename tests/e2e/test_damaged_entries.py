@@ -57,7 +57,7 @@ def test_a_run_with_an_entry_that_cannot_be_read_is_parked_and_no_other(
     assert worker["status"] == "runs_parked"
     with pytest.raises(Refused) as refused:
         daemon.send("hello?", session={"key": "damaged"})
-    assert refused.value.code == "tape_unreadable"
+    assert refused.value.code == "tape_entry_invalid"
     daemon.post("/stop", {"reason": "enough"})
     until(lambda: daemon.run(other)["ended_at"])
 

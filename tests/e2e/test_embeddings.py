@@ -11,7 +11,7 @@ import httpx
 import pytest
 from openai import APIConnectionError, APIStatusError, BadRequestError, ConflictError, OpenAI, RateLimitError
 
-from palyra.core.tokens import most_tokens
+from palyra.core.text.token_bounds import max_tokens
 from tests.e2e.conftest import NewDaemon
 from tests.support.command import palyra
 from tests.support.daemon import Daemon, NotServing, until
@@ -177,7 +177,7 @@ def test_a_daemon_killed_between_the_reservation_and_the_answer_settles_it_when_
 
 def _killed_and_settled(new_daemon: NewDaemon, connect: Connect, provider: int) -> None:
     Vectors.asked, Vectors.answer = [], threading.Event()
-    held = most_tokens("wait") + most_tokens("x" * 40)
+    held = max_tokens("wait") + max_tokens("x" * 40)
     daemon = prepared(new_daemon(), provider, budget=f"[spending.budgets.daily]\nmoney = {(held + 4) / 1000}\n").start()
     ai = connect(daemon)
     thread, outcome = in_background(lambda: embed(ai, "wait", "x" * 40))
@@ -261,7 +261,7 @@ def test_a_budget_refuses_what_it_has_no_room_for(
 
 def test_what_fails_is_void_and_said_in_words(new_sqlite_daemon: NewDaemon, connect: Connect, provider: int) -> None:
     daemon = prepared(new_sqlite_daemon(), provider).start()
-    uncounted, broken = most_tokens("uncounted") + most_tokens("y" * 40), most_tokens("break")
+    uncounted, broken = max_tokens("uncounted") + max_tokens("y" * 40), max_tokens("break")
     ai = connect(daemon)
     guessed = embed(ai, "uncounted", "y" * 40)
     assert guessed.usage.prompt_tokens == uncounted
@@ -279,7 +279,7 @@ def test_what_fails_is_void_and_said_in_words(new_sqlite_daemon: NewDaemon, conn
     used = daemon.get("/usage")["total"]
     # Refused costs nothing; of the others nobody counted.
     assert (used["turns"], used["voided"], used["estimated"]) == (6, 4, 4)
-    unfit = most_tokens("half") + most_tokens("x") + most_tokens("nested")
+    unfit = max_tokens("half") + max_tokens("x") + max_tokens("nested")
     assert used["input_tokens"] == uncounted + 7 + broken + unfit
     assert connect(daemon).embeddings.create(model="acme/vectors-1", input="half").data[0].embedding == [0.5]
 
@@ -289,8 +289,8 @@ def test_what_fails_is_void_and_said_in_words(new_sqlite_daemon: NewDaemon, conn
     [
         ([5, 6, 7], 1, 3),
         ([[5, 6], [7]], 2, 3),
-        ("Grüße", 1, most_tokens("Grüße")),
-        (["a", "b"], 2, 2 * most_tokens("a")),
+        ("Grüße", 1, max_tokens("Grüße")),
+        (["a", "b"], 2, 2 * max_tokens("a")),
     ],
     ids=str,
 )

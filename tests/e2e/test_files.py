@@ -6,10 +6,10 @@ from typing import Any
 
 import httpx
 
-from palyra.cli.exits import Exit
+from palyra.cli.exit_codes import Exit
 from palyra.core.ids import PrincipalId
-from palyra.journal import checkpoints
-from palyra.journal.backup import journal_in, read_manifest
+from palyra.journal.archive.backup import journal_in, read_manifest
+from palyra.journal.content import file_checkpoints
 from tests.e2e.conftest import NewDaemon
 from tests.support.command import palyra
 from tests.support.daemon import Daemon
@@ -70,7 +70,7 @@ def test_a_file_is_changed_with_a_yes_and_brought_back(new_daemon: NewDaemon, tm
     assert notes.read_text() == "new\n"
     notes.write_text("by hand\n")
     refused = palyra(daemon, "files", "restore", one["checkpoint_id"], code=Exit.FAILED)
-    assert "[file_moved_on]" in refused
+    assert "[file_changed]" in refused
     assert "-by hand\n+old\n" in palyra(daemon, "files", "restore", one["checkpoint_id"], "--force")
     assert notes.read_text() == "old\n"
     tape = httpx.get(
@@ -90,8 +90,8 @@ def test_what_was_kept_is_in_the_backup(new_daemon: NewDaemon, tmp_path: Path) -
     palyra(daemon, "backup", "verify", str(tmp_path / "backup"))
     manifest = read_manifest(tmp_path / "backup")
     with journal_in(tmp_path / "backup", manifest) as conn:
-        (one,) = checkpoints.page(conn, PrincipalId("user:owner"), limit=10)
-        assert checkpoints.content(conn, one) == b"old\n"
+        (one,) = file_checkpoints.page(conn, PrincipalId("user:owner"), limit=10)
+        assert file_checkpoints.content(conn, one) == b"old\n"
 
 
 def test_the_home_of_another_profile_is_out_of_reach_as_well(new_sqlite_daemon: NewDaemon, tmp_path: Path) -> None:

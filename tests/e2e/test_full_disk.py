@@ -24,11 +24,11 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from psycopg import sql
 
-from palyra.core.run import RunStatus
+from palyra.core.run.state import RunStatus
 from palyra.gateway.grpc.pb import gateway_pb2
-from palyra.journal import sqlite
-from palyra.journal.engine import Connection
-from palyra.journal.sqlite import SqliteWriter
+from palyra.journal.engines import sqlite
+from palyra.journal.engines.base import Connection
+from palyra.journal.engines.sqlite import SqliteWriter
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.proof import Kept, answer_of, prove
 from tests.support.daemon import Daemon, Json, NotServing, Refused, until
@@ -361,7 +361,7 @@ def send_until_refused(daemon: Daemon) -> dict[str, str]:
         try:
             accepted[daemon.send(text, session=session)["run_id"]] = text
         except Refused as refused:
-            if refused.code != "queue_full":
+            if refused.code != "run_queue_full":
                 check_refusal(refused)
                 return accepted
     raise AssertionError("the disk is too large")
@@ -399,7 +399,7 @@ def codes_logged(daemon: Daemon) -> list[Json]:
 
 
 def told(daemon: Daemon) -> list[str]:
-    return [line["message"] for line in daemon.log() if line["logger"] == "palyra.journal.storage"]
+    return [line["message"] for line in daemon.log() if line["logger"] == "palyra.journal.storage_health"]
 
 
 @pytest.mark.parametrize(
@@ -420,5 +420,5 @@ def test_a_command_that_writes_to_a_full_disk_says_so_and_leaves_nothing_behind(
     disk.take()
     before = set(disk.path.iterdir())
     shown = palyra(daemon, *(word.format(disk=disk.path) for word in words))
-    assert "is full. Nothing was left behind. [file_not_written]" in shown
+    assert "is full. Nothing was left behind. [file_not_writable]" in shown
     assert set(disk.path.iterdir()) == before

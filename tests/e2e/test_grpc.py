@@ -129,7 +129,7 @@ def test_attaching_at_any_position_gives_the_rest_and_nothing_twice(door: Door) 
         rest = entries_of(door("AttachRun", pb.AttachRunRequest(run_id=accepted.run_id, after_seq=after)))
         assert [entry.tape_seq for entry in rest] == [entry.tape_seq for entry in whole[place + 1 :]]
     beyond = pb.AttachRunRequest(run_id=accepted.run_id, after_seq=whole[-1].tape_seq + 1000)
-    assert refusal(lambda: list(door("AttachRun", beyond))) == (grpc.StatusCode.INVALID_ARGUMENT, "beyond_the_end")
+    assert refusal(lambda: list(door("AttachRun", beyond))) == (grpc.StatusCode.INVALID_ARGUMENT, "offset_beyond_end")
 
 
 def test_attaching_to_a_session_goes_on_with_what_comes(door: Door) -> None:
@@ -183,12 +183,15 @@ def test_a_run_can_be_aborted(daemon: Daemon, door: Door) -> None:
 
 def test_wrong_requests_are_refused_with_their_codes(door: Door) -> None:
     invalid = grpc.StatusCode.INVALID_ARGUMENT
-    assert refusal(lambda: list(door("RunStream", iter([start("hi", version=2)])))) == (invalid, "protocol_unknown")
-    assert refusal(lambda: list(door("RunStream", iter([pb.RunStreamRequest()])))) == (invalid, "request_malformed")
-    assert refusal(lambda: list(door("RunStream", iter([])))) == (invalid, "request_malformed")
+    assert refusal(lambda: list(door("RunStream", iter([start("hi", version=2)])))) == (
+        invalid,
+        "protocol_version_unsupported",
+    )
+    assert refusal(lambda: list(door("RunStream", iter([pb.RunStreamRequest()])))) == (invalid, "request_invalid")
+    assert refusal(lambda: list(door("RunStream", iter([])))) == (invalid, "request_invalid")
     assert refusal(lambda: door.route("")) == (invalid, "message_empty")
-    assert refusal(lambda: door.route("a" * 300_000)) == (invalid, "message_too_long")
-    assert refusal(lambda: door.route("x", session_id="nonsense")) == (invalid, "malformed_id")
+    assert refusal(lambda: door.route("a" * 300_000)) == (invalid, "message_too_large")
+    assert refusal(lambda: door.route("x", session_id="nonsense")) == (invalid, "id_invalid")
     missing = pb.AttachRunRequest(run_id="01ARZ3NDEKTSV4RRFFQ69G5FAV")
     assert refusal(lambda: list(door("AttachRun", missing))) == (grpc.StatusCode.NOT_FOUND, "run_not_found")
     assert refusal(lambda: door("ListSessions", pb.ListSessionsRequest(), token=False)) == (

@@ -28,12 +28,12 @@ from hyperframe.frame import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from palyra.gateway.grpc.call import MAX_REQUEST_BYTES
-from palyra.gateway.grpc.connection import MOST_IDLE, MOST_RESETS
-from palyra.gateway.grpc.http2 import MOST_CALLS
+from palyra.gateway.error_status import GrpcStatus
+from palyra.gateway.grpc.connection import MAX_IDLE, MAX_RESETS
+from palyra.gateway.grpc.http2 import MAX_CALLS
+from palyra.gateway.grpc.methods import ANYBODYS_BYTES, ANYBODYS_CALLS
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
-from palyra.gateway.grpc.serving import ANYBODYS_BYTES, ANYBODYS_CALLS
-from palyra.gateway.status import GrpcStatus
+from palyra.gateway.grpc.server_call import MAX_REQUEST_BYTES
 from tests.e2e.conftest import NewDaemon
 from tests.support.daemon import Daemon, Json, until
 from tests.support.wire import CONFIG, Wire, framed, head
@@ -205,14 +205,14 @@ def test_a_flood_of_what_asks_for_nothing_is_stopped(daemon: Daemon, frame: byte
         wire.until(lambda: bool(wire.answers[1].body))
         wire.raw(frame * (50 if frame[3] == SettingsFrame.type else 1_000))
         assert wire.answer(wire.call(HEALTH, EMPTY)).status == 0
-        wire.raw(frame * (MOST_IDLE + 1))
+        wire.raw(frame * (MAX_IDLE + 1))
         assert wire.hung_up() in (CALM, None)
     until(lambda: daemon.home.log.read_text().count("asks for nothing") == before + 1)
 
 
 def test_calls_taken_back_are_counted_also_within_one_breath(daemon: Daemon) -> None:
     with line(daemon) as wire:
-        for _ in range(MOST_RESETS):
+        for _ in range(MAX_RESETS):
             wire.http2.reset_stream(wire.call(WATCH, end=False, flush=False))
         wire.flush()
         assert wire.answer(wire.call(HEALTH, EMPTY)).status == 0
@@ -249,10 +249,10 @@ def test_a_table_for_heads_is_as_small_as_the_caller_wants_and_no_larger_than_ou
 def test_a_line_carries_so_many_calls_at_once(daemon: Daemon) -> None:
     with line(daemon) as wire:
         wire.receive()
-        assert wire.http2.remote_settings.max_concurrent_streams == MOST_CALLS
-        wire.http2.remote_settings[SettingCodes.MAX_CONCURRENT_STREAMS] = MOST_CALLS + 1
+        assert wire.http2.remote_settings.max_concurrent_streams == MAX_CALLS
+        wire.http2.remote_settings[SettingCodes.MAX_CONCURRENT_STREAMS] = MAX_CALLS + 1
         wire.http2.remote_settings.acknowledge()
-        for _ in range(MOST_CALLS + 1):
+        for _ in range(MAX_CALLS + 1):
             wire.call(ROUTE, headers=bearer(daemon), end=False, flush=False)
         wire.flush()
         assert wire.hung_up() == ErrorCodes.PROTOCOL_ERROR
@@ -268,7 +268,7 @@ def test_a_request_may_have_a_mebibyte_and_any_padding(daemon: Daemon) -> None:
             stream_id = wire.call(ROUTE, headers=bearer(daemon), end=False)
             wire.data(stream_id, framed(message), padding=padding)
             # All of it was read: it is the text in it that is too long.
-            assert wire.answer(stream_id).code == "message_too_long"
+            assert wire.answer(stream_id).code == "message_too_large"
         large = struct.pack(">BI", 0, MAX_REQUEST_BYTES + 1)
         answer = wire.answer(wire.call(ROUTE, large, headers=bearer(daemon), end=False))
         assert (answer.status, answer.code) == (GrpcStatus.RESOURCE_EXHAUSTED, "request_too_large")
@@ -298,11 +298,11 @@ def test_requests_that_nobody_reads_cost_their_window_and_no_more(daemon: Daemon
 def test_a_message_that_is_cut_off_is_malformed_and_one_that_is_compressed_not_taken(daemon: Daemon) -> None:
     with line(daemon) as wire:
         compressed = wire.answer(wire.call(HEALTH, b"\x01" + EMPTY[1:]))
-        assert (compressed.status, compressed.code) == (GrpcStatus.UNIMPLEMENTED, "request_compressed")
+        assert (compressed.status, compressed.code) == (GrpcStatus.UNIMPLEMENTED, "request_compression_unsupported")
         for body in (EMPTY[:3], framed(b"1234")[:-1]):
             answer = wire.answer(wire.call(HEALTH, body))
-            assert (answer.status, answer.code) == (GrpcStatus.INVALID_ARGUMENT, "request_malformed")
-        assert wire.answer(wire.call(HEALTH)).code == "request_malformed"
+            assert (answer.status, answer.code) == (GrpcStatus.INVALID_ARGUMENT, "request_invalid")
+        assert wire.answer(wire.call(HEALTH)).code == "request_invalid"
 
 
 def test_a_call_is_known_by_its_path_its_method_and_its_type(daemon: Daemon) -> None:
@@ -399,7 +399,7 @@ def test_so_many_calls_without_a_token_are_open_at_once(daemon: Daemon, path: st
         for _ in range(ANYBODYS_CALLS):
             wire.call(path, DESCRIBE if path == REFLECTION else EMPTY, end=False)
         answer = wire.answer(wire.call(path, EMPTY, end=False))
-        assert (answer.status, answer.code) == (GrpcStatus.RESOURCE_EXHAUSTED, "too_many_streams")
+        assert (answer.status, answer.code) == (GrpcStatus.RESOURCE_EXHAUSTED, "stream_limit_reached")
         assert wire.answer(wire.call(HEALTH, EMPTY)).status == 0
 
     def room() -> bool:

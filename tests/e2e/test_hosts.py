@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from palyra.gateway.status import GrpcStatus
+from palyra.gateway.error_status import GrpcStatus
 from tests.e2e.conftest import NewDaemon
 from tests.support.daemon import Daemon, NotServing
 from tests.support.silent import addresses, grpc_address
@@ -53,7 +53,7 @@ def test_no_route_serves_another_host_or_a_foreign_page(daemon: Daemon) -> None:
     tried = 0
     for method, path in routes(daemon):
         rebound = ask(daemon, method, path, host="evil.example.com:7717")
-        assert (rebound.status_code, code_of(rebound)) == (421, "host_not_served"), path
+        assert (rebound.status_code, code_of(rebound)) == (421, "request_host_not_allowed"), path
         for headers in ({"origin": EVIL}, {"origin": "null"}, {"sec_fetch_site": "cross-site"}):
             foreign = ask(daemon, method, path, **headers)
             assert (foreign.status_code, code_of(foreign)) == (403, "origin_not_allowed"), path
@@ -115,7 +115,7 @@ def test_grpc_calls_name_the_daemon_too(daemon: Daemon) -> None:
     with Wire(grpc_address(daemon)) as wire:
         for path in (SESSIONS, HEALTH, "/nothing"):
             for headers, code in (
-                ({":authority": "evil.example.com"}, "host_not_served"),
+                ({":authority": "evil.example.com"}, "request_host_not_allowed"),
                 ({"origin": EVIL}, "origin_not_allowed"),
                 ({"sec-fetch-site": "cross-site"}, "origin_not_allowed"),
             ):

@@ -9,7 +9,7 @@ import httpx
 import psycopg
 import pytest
 
-from palyra.journal.exported import verify_file
+from palyra.journal.proof.export_proof import verify_file
 from tests.e2e.conftest import NewDaemon
 from tests.support.daemon import Daemon
 
@@ -117,12 +117,12 @@ def test_an_export_is_downloaded_and_proves_itself(daemon: Daemon, tmp_path: Pat
 
 def test_what_can_not_be_had_is_refused_with_a_code(daemon: Daemon) -> None:
     strange = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
-    assert code(journal(daemon, "GET", f"export?session_id={strange}")) == (404, "tape_not_found")
+    assert code(journal(daemon, "GET", f"export?session_id={strange}")) == (404, "session_not_found")
     assert code(journal(daemon, "GET", "export?since=4711")) == (404, "anchor_not_found")
-    assert code(journal(daemon, "GET", "export?since=soon")) == (400, "request_malformed")
-    assert code(journal(daemon, "GET", "anchors?cursor=last")) == (400, "request_malformed")
-    assert code(journal(daemon, "POST", "verify", json={"anchor": 7})) == (400, "request_malformed")
-    assert code(journal(daemon, "POST", "verify", json={"depth": 7})) == (400, "request_malformed")
+    assert code(journal(daemon, "GET", "export?since=soon")) == (400, "request_invalid")
+    assert code(journal(daemon, "GET", "anchors?cursor=last")) == (400, "request_invalid")
+    assert code(journal(daemon, "POST", "verify", json={"anchor": 7})) == (400, "request_invalid")
+    assert code(journal(daemon, "POST", "verify", json={"depth": 7})) == (400, "request_invalid")
 
 
 def test_only_an_operator_gets_in(daemon: Daemon) -> None:
@@ -130,7 +130,7 @@ def test_only_an_operator_gets_in(daemon: Daemon) -> None:
     ben = ask(daemon, "POST", "tokens", json=asked).json()["secret"]
     for method, path in ROUTES:
         body: Json = {"json": {}} if method == "POST" else {}
-        assert code(journal(daemon, method, path, token=ben, **body)) == (403, "scope_missing")
+        assert code(journal(daemon, method, path, token=ben, **body)) == (403, "token_scope_missing")
         assert code(journal(daemon, method, path, token="nonsense", **body)) == (401, "unauthenticated")
 
 

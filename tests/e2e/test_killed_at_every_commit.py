@@ -13,7 +13,7 @@ from signal import SIGKILL
 import httpx
 import pytest
 
-from palyra.core.run import RunStatus
+from palyra.core.run.state import RunStatus
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.proof import Kept, answer_of, calls_of, prove
 from tests.support.daemon import FINAL, Daemon, Line, NotServing, Watcher

@@ -10,7 +10,7 @@ from random import Random
 from threading import Event
 from time import sleep
 
-from palyra.core.run import RunStatus
+from palyra.core.run.state import RunStatus
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.proof import Kept, answer_of, prove
 from tests.support.daemon import FINAL, Daemon, Line, Watcher

@@ -55,7 +55,7 @@ def test_a_home_has_one_daemon(new_daemon: NewDaemon) -> None:
     with pytest.raises(NotServing) as failed:
         second.start()
 
-    check_failure(failed.value, "already_running", str(daemon.pid), daemon.address, "palyra down")
+    check_failure(failed.value, "daemon_running", str(daemon.pid), daemon.address, "palyra down")
     assert daemon.get("/status")["pid"] == daemon.pid
     assert json.loads(daemon.home.daemon.read_text())["pid"] == daemon.pid
 
@@ -73,7 +73,7 @@ def test_what_a_killed_daemon_said_of_itself_is_no_hindrance(new_daemon: NewDaem
     assert not daemon.home.daemon.exists()
 
 
-@pytest.mark.parametrize(("door", "code"), [("http", "port_taken"), ("grpc", "grpc_port_taken")])
+@pytest.mark.parametrize(("door", "code"), [("http", "port_in_use"), ("grpc", "port_in_use")])
 def test_a_port_that_is_set_must_be_free(new_sqlite_daemon: NewDaemon, door: str, code: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -103,7 +103,7 @@ def test_a_journal_file_of_a_newer_version_is_left_alone(new_sqlite_daemon: NewD
     with pytest.raises(NotServing) as failed:
         daemon.start()
 
-    check_failure(failed.value, "schema_newer", "9999", "Nothing was changed")
+    check_failure(failed.value, "schema_version_unsupported", "9999", "Nothing was changed")
     assert fingerprint(daemon.home.path) == before
 
 
@@ -117,7 +117,7 @@ def test_a_database_of_a_newer_version_is_left_alone(new_sqlite_daemon: NewDaemo
     with pytest.raises(NotServing) as failed:
         daemon.start()
 
-    check_failure(failed.value, "schema_newer", "9999", "Nothing was changed")
+    check_failure(failed.value, "schema_version_unsupported", "9999", "Nothing was changed")
     with psycopg.connect(postgres_url) as connection:
         assert connection.execute("SELECT xmin, ctid, * FROM meta ORDER BY 3").fetchall() == before
 
@@ -151,7 +151,7 @@ def test_a_damaged_signing_key_is_said(new_sqlite_daemon: NewDaemon) -> None:
     with pytest.raises(NotServing) as failed:
         daemon.start()
 
-    check_failure(failed.value, "key_unreadable", "backup")
+    check_failure(failed.value, "journal_key_not_readable", "backup")
     assert daemon.home.key.read_text() == "nonsense"
 
 
@@ -203,7 +203,7 @@ def test_a_lost_signing_key_is_not_replaced(new_daemon: NewDaemon) -> None:
     daemon.home.key.write_text(os.urandom(32).hex())
     with pytest.raises(NotServing) as refused:
         daemon.start()
-    check_failure(refused.value, "journal_key_differs", "backup")
+    check_failure(refused.value, "journal_key_mismatch", "backup")
     daemon.home.key.write_text(kept)
     daemon.start()
     daemon.finished(daemon.send("hello again")["run_id"])

@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 
-from palyra.gateway.client import Client
-from palyra.gateway.target import find_target
+from palyra.gateway.client.client import Client
+from palyra.gateway.client.target import find_target
 from tests.e2e.conftest import NewDaemon
 from tests.support.command import command
 from tests.support.daemon import Daemon, line_of, until

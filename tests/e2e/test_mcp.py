@@ -94,7 +94,7 @@ def alive(pid: int) -> bool:
 
 def test_who_decides_before_a_server_has_said_what_it_has_is_told_to_wait(new_sqlite_daemon: NewDaemon) -> None:
     daemon = configured(new_sqlite_daemon(NOTE), command="sleep", args=["1000"]).start()
-    assert "no tools yet: it is starting" in palyra(daemon, "mcp", "accept", "notes", "note", "--yes", code=2)
+    assert "no tools yet: it is starting" in palyra(daemon, "mcp", "accept", "notes", "note", "--yes", code=1)
 
 
 def test_a_tool_is_used_once_it_is_accepted_and_the_call_is_approved(new_daemon: NewDaemon) -> None:
@@ -105,7 +105,7 @@ def test_a_tool_is_used_once_it_is_accepted_and_the_call_is_approved(new_daemon:
     daemon.finished(sent["run_id"])
     assert "There is no tool 'mcp.notes.note'" in said(daemon, sent["run_id"])
     assert "Write a note." in palyra(daemon, "mcp", "show", "notes", "note")
-    assert "not_confirmed" in palyra(daemon, "mcp", "accept", "notes", "note", code=2)
+    assert "confirmation_required" in palyra(daemon, "mcp", "accept", "notes", "note", code=2)
 
     palyra(daemon, "mcp", "accept", "notes", "note", "--yes")
     sent = daemon.send("Now.")

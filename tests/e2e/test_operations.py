@@ -165,12 +165,12 @@ def test_exports_that_can_not_be_written_or_read_say_why(on_sqlite: Daemon, tmp_
     (tmp_path / "all").touch()
 
     palyra.fails("journal", "export", "-o", tmp_path / "all", code=1, said="[file_exists]")
-    palyra.fails("journal", "export", "-o", tmp_path / "no" / "all", code=1, said="[file_not_written]")
-    palyra.fails("journal", "export", "-o", tmp_path / "large", code=1, said="[file_not_written]", limit=4)
-    palyra.fails("journal", "export", "--session", "x", code=2, said="[malformed_id]")
-    palyra.fails("journal", "export", "--session", "0" * 26, "-o", tmp_path / "s", code=1, said="[tape_not_found]")
-    palyra.fails("journal", "export", "--since", tmp_path / "text", code=2, said="[anchor_unreadable]")
-    palyra.fails("journal", "verify", "--file", tmp_path / "text", code=2, said="[not_an_export]")
+    palyra.fails("journal", "export", "-o", tmp_path / "no" / "all", code=1, said="[file_not_writable]")
+    palyra.fails("journal", "export", "-o", tmp_path / "large", code=1, said="[file_not_writable]", limit=4)
+    palyra.fails("journal", "export", "--session", "x", code=2, said="[id_invalid]")
+    palyra.fails("journal", "export", "--session", "0" * 26, "-o", tmp_path / "s", code=1, said="[session_not_found]")
+    palyra.fails("journal", "export", "--since", tmp_path / "text", code=2, said="[anchor_invalid]")
+    palyra.fails("journal", "verify", "--file", tmp_path / "text", code=2, said="[export_invalid]")
     palyra.fails("journal", "verify", "--file", tmp_path / "nowhere", code=2, said="[usage]")
     palyra.fails("journal", "verify", "--file", tmp_path / "text", "--deep", code=2, said="[usage]")
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["all", "text"]
@@ -257,8 +257,8 @@ def test_backups_that_can_not_be_made_or_read_say_why(on_sqlite: Daemon, tmp_pat
     names = sorted(os.listdir(tmp_path))
 
     palyra.fails("backup", "create", "-o", tmp_path / "copy", code=1, said="[file_exists]")
-    palyra.fails("backup", "verify", daemon.home.key, code=2, said="[not_a_backup]")
-    palyra.fails("backup", "verify", daemon.home.path, code=2, said="[not_a_backup]")
+    palyra.fails("backup", "verify", daemon.home.key, code=2, said="[backup_invalid]")
+    palyra.fails("backup", "verify", daemon.home.path, code=2, said="[backup_invalid]")
     palyra.fails("backup", "verify", tmp_path / "nowhere", code=2, said="[usage]")
     shutil.copytree(tmp_path / "copy", tmp_path / "harmed")
     with (tmp_path / "harmed" / "journal.db").open("r+b") as file:
@@ -329,8 +329,8 @@ def test_commands_without_a_journal_say_so(new_sqlite_daemon: NewDaemon, tmp_pat
     palyra = Command(new_sqlite_daemon(), home=tmp_path / "empty")
 
     for command in ("stats", "export", "rebuild"):
-        palyra.fails("journal", command, code=1, said="[no_journal]")
-    palyra.fails("backup", "create", "-o", tmp_path / "copy", code=1, said="[no_journal]")
-    palyra.fails("journal", "verify", "--deep", code=2, said="[no_journal]")
+        palyra.fails("journal", command, code=1, said="[journal_not_found]")
+    palyra.fails("backup", "create", "-o", tmp_path / "copy", code=1, said="[journal_not_found]")
+    palyra.fails("journal", "verify", "--deep", code=2, said="[journal_not_found]")
     assert not (tmp_path / "empty").exists()
     assert not (tmp_path / "copy").exists()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from palyra.cli.exits import Exit
+from palyra.cli.exit_codes import Exit
 from tests.e2e.conftest import NewDaemon
 from tests.support import modules
 from tests.support.command import command
@@ -87,7 +87,7 @@ def test_a_signal_lets_the_daemon_read_its_plugins_again(daemon: Daemon) -> None
 def test_nothing_is_installed_without_a_yes(daemon: Daemon, tmp_path: Path) -> None:
     refused = told(daemon, "install", str(EXAMPLES / "csv-stats"), code=Exit.BAD_INPUT)
     assert "folder workspace: may read the workspace of whoever calls" in refused
-    assert "[plugin_not_confirmed]" in refused
+    assert "[confirmation_required]" in refused
     assert told(daemon, "list") == "There are no plugins. `palyra plugins install FOLDER` installs one.\n"
 
 
@@ -99,7 +99,7 @@ def test_an_upgrade_shows_what_is_new_and_asks_again(daemon: Daemon, tmp_path: P
     new = str(a_plugin(tmp_path / "q", modules.exits(3), text=text))
     (tmp_path / "data").mkdir()
 
-    assert "[plugin_folder_needed]" in told(daemon, "install", new, code=Exit.BAD_INPUT)
+    assert "[plugin_folder_missing]" in told(daemon, "install", new, code=Exit.BAD_INPUT)
     asked = told(daemon, "install", new, "--folder", f"data={tmp_path / 'data'}", code=Exit.BAD_INPUT)
 
     assert "It takes the place of probe 1.0.0." in asked
@@ -147,7 +147,7 @@ def test_bad_plugins_are_refused_with_a_reason(daemon: Daemon, tmp_path: Path) -
     for module, text, code in (
         (modules.IMPORTS, None, "module_invalid"),
         (b"no module", None, "module_invalid"),
-        (modules.ECHOES, manifest(top='hosts = ["example.org"]'), "plugin_wants_network"),
+        (modules.ECHOES, manifest(top='hosts = ["example.org"]'), "plugin_network_not_supported"),
         (modules.ECHOES, manifest(top='modul = "x"'), "plugin_invalid"),
         (modules.TRAPS, manifest(modules.ECHOES), "plugin_mismatch"),
     ):

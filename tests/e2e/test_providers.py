@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from palyra.home import Home
-from palyra.journal.verify import opened
+from palyra.journal.proof.tape_proof import open_snapshot
 from palyra.settings import Settings
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.test_cli_terminal import CTRL_C, ENTER, terminal
@@ -136,7 +136,7 @@ def test_a_trial_is_a_run_in_the_ledger_and_out_of_the_way(daemon: Daemon, provi
 
     assert daemon.run(trial["run_id"])["status"] == "done"
     assert daemon.sessions() == []
-    with opened(daemon.home, Settings()) as conn:
+    with open_snapshot(daemon.home, Settings()) as conn:
         rows = conn.fetch("SELECT cause, task, input_tokens, output_tokens FROM usage WHERE state = 'settled'")
     hello, call = ("trial", "auxiliary", 11, 4), ("trial", "auxiliary", 60, 9)
     assert sorted(tuple(row) for row in rows) == [hello, hello, call]
@@ -221,16 +221,16 @@ def test_a_key_may_stay_where_it_is(daemon: Daemon, provider: Played, tmp_path: 
 @pytest.mark.parametrize(
     ("args", "code"),
     [
-        (("mine", "--key-at", KEY), "key_in_arguments"),
-        (("mine", "--key-env", KEY), "provider_key_missing"),
-        (("mine", "--key-env", "NOT_SET"), "provider_key_missing"),
-        (("mine", "--key-file", "/nowhere"), "provider_key_missing"),
-        (("mine", "--key-stdin"), "provider_key_missing"),
-        (("anthropic",), "key_not_given"),
-        (("nobody-knows",), "provider_unknown"),
+        (("mine", "--key-at", KEY), "secret_in_arguments"),
+        (("mine", "--key-env", KEY), "provider_key_not_found"),
+        (("mine", "--key-env", "NOT_SET"), "provider_key_not_found"),
+        (("mine", "--key-file", "/nowhere"), "provider_key_not_found"),
+        (("mine", "--key-stdin"), "provider_key_not_found"),
+        (("anthropic",), "provider_key_required"),
+        (("nobody-knows",), "provider_not_found"),
         (("sk-ant-api03-" + "x1Y2" * 20, "--dialect", "anthropic"), "provider_invalid"),
         (("mine2", "--base-url", "ftp://there/v1"), "provider_invalid"),
-        ((), "provider_not_named"),
+        ((), "provider_required"),
         (("mine", "--key-env", "MY_KEY", "--key-stdin"), "usage"),
     ],
 )
@@ -239,7 +239,7 @@ def test_what_can_not_be_added_is_refused_before_anything_is_stored(
 ) -> None:
     where = ("--base-url", "http://127.0.0.1:1/v1") if args[:1] == ("mine",) else ()
 
-    told = run(daemon, "add", *args, *where, code=2)
+    told = run(daemon, "add", *args, *where, code=1 if code == "provider_not_found" else 2)
 
     assert f"[{code}]" in told
     assert not any(key in told for key in (KEY, "x1Y2x1Y2"))
@@ -340,8 +340,8 @@ def test_what_answers_is_not_removed_unless_another_does(daemon: Daemon, provide
     assert list(listed(daemon)) == ["embedded"]
     assert secrets(daemon) == ["mine"]
     assert "fallback = []" in daemon.home.config.read_text()
-    assert "[no_provider]" in run(daemon, "remove", "spare", code=1)
-    assert "[no_provider]" in run(daemon, "default", "spare", code=1)
+    assert "[provider_not_found]" in run(daemon, "remove", "spare", code=1)
+    assert "[provider_not_found]" in run(daemon, "default", "spare", code=1)
 
 
 def test_a_person_is_asked_whether_the_key_goes_too(daemon: Daemon, provider: Played) -> None:

@@ -54,7 +54,7 @@ def test_what_was_reloaded_holds_for_the_next_message(new_sqlite_daemon: NewDaem
     assert command(daemon.home.path, "config", "reload").stdout == "In force now: runs.queued_inputs.\n"
 
     refused = daemon.ask("POST", "/runs", body={"text": "Hello", "session": session})
-    assert (refused.status_code, refused.json()["code"]) == (429, "queue_full")
+    assert (refused.status_code, refused.json()["code"]) == (429, "run_queue_full")
 
 
 def test_a_reload_of_wrong_settings_leaves_the_daemon_as_it_is(daemon: Daemon) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import httpx
 
-from palyra.core.marker import markers_in
+from palyra.core.text.secret_markers import markers_in
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.test_bundle import bundle
 from tests.e2e.test_secrets import assert_nowhere, back_up
@@ -129,7 +129,7 @@ def test_its_owner_lists_reveals_and_forgets_a_sealed_secret(new_daemon: NewDaem
     assert daemon.get("/sealed")["sealed"][0]["sealed_id"] == sealed_id
     assert command(home, "secrets", "forget", sealed_id).returncode == 0
     gone = command(home, "secrets", "reveal", sealed_id)
-    assert (gone.returncode, "[sealed_not_found]" in gone.stderr) == (1, True)
+    assert (gone.returncode, "[sealed_secret_not_found]" in gone.stderr) == (1, True)
     assert daemon.ask("DELETE", f"/sealed/{sealed_id}").status_code == 404
 
 

@@ -163,7 +163,7 @@ def test_a_key_from_elsewhere_is_used_and_none_is_made(new_sqlite_daemon: NewDae
     daemon = new_sqlite_daemon(vault_key=f"file:{place}").start()
     missing = keep(daemon.home.path, "github")
     assert missing.returncode == 1
-    assert b"[vault_key_unreadable]" in missing.stderr
+    assert b"[vault_key_invalid]" in missing.stderr
 
     place.write_text("5e" * 32 + "\n")
     assert keep(daemon.home.path, "github").returncode == 0
@@ -187,8 +187,8 @@ BAD = [
     ({"name": "x", "value": "a\r\nb", "scope": {"hosts": ["a.org"]}}, "secret_value_invalid"),
     ({"name": "../x", "value": "a"}, "secret_name_invalid"),
     ({"name": "x", "value": "a", "scope": {"hosts": ["http://a.org"]}}, "secret_scope_invalid"),
-    ({"name": "x", "value": "a", "scope": {"host": "a.org"}}, "request_malformed"),
-    ({"name": "x"}, "request_malformed"),
+    ({"name": "x", "value": "a", "scope": {"host": "a.org"}}, "request_invalid"),
+    ({"name": "x"}, "request_invalid"),
 ]
 
 
@@ -209,7 +209,7 @@ def test_a_token_for_reading_sees_names_and_changes_nothing(new_sqlite_daemon: N
     assert [s["name"] for s in daemon.ask("GET", "/secrets", headers=headers).json()["secrets"]] == ["github"]
     for method, path, body in (("POST", "/secrets", {"name": "x", "value": "y"}), ("DELETE", "/secrets/github", None)):
         refused = daemon.ask(method, path, body=body, headers=headers)
-        assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
+        assert (refused.status_code, refused.json()["code"]) == (403, "token_scope_missing")
     assert [secret["name"] for secret in listed(daemon.home.path)] == ["github"]
 
 
@@ -278,7 +278,7 @@ def test_the_doctor_says_whether_secrets_can_be_opened(new_sqlite_daemon: NewDae
     assert "is gone" in found()[1]
     os.mkfifo(daemon.home.vault_key, 0o600)
     assert "is no file" in found()[1]
-    assert b"[vault_key_unreadable]" in keep(home, "three").stderr
+    assert b"[vault_key_invalid]" in keep(home, "three").stderr
 
 
 def test_a_value_that_is_too_long_is_not_told_to_be_shorter_than_it_is(tmp_path: Path) -> None:

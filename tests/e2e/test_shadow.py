@@ -40,10 +40,10 @@ def report(daemon: Daemon) -> Any:
 
 def test_a_candidate_is_tried_on_real_calls_and_survives_a_kill(new_daemon: NewDaemon, tmp_path: Path) -> None:
     daemon = new_daemon(SCRIPT).start()
-    assert "no_shadow" in palyra(daemon, "policy", "shadow", "report", code=1)
+    assert "shadow_policy_not_found" in palyra(daemon, "policy", "shadow", "report", code=1)
     folder = tmp_path / "candidate"
     folder.mkdir()
-    assert "no_candidate" in palyra(daemon, "policy", "shadow", "start", str(folder), code=2)
+    assert "policy_file_not_found" in palyra(daemon, "policy", "shadow", "start", str(folder), code=2)
     (folder / "clock.cedar").write_text(NO_CLOCK)
     palyra(daemon, "policy", "shadow", "start", str(folder))
     first = look_at_the_clock(daemon)
@@ -78,7 +78,7 @@ def test_a_candidate_is_tried_on_real_calls_and_survives_a_kill(new_daemon: NewD
     palyra(daemon, "policy", "shadow", "stop")
     look_at_the_clock(daemon)
     assert report(daemon)["shadow"]["judged"] == 1
-    assert "no_shadow" in palyra(daemon, "policy", "shadow", "stop", code=1)
+    assert "shadow_policy_not_found" in palyra(daemon, "policy", "shadow", "stop", code=1)
     assert "stopped" in palyra(daemon, "policy", "shadow", "status")
 
 
@@ -98,4 +98,4 @@ def test_a_candidate_that_makes_no_sense_is_refused(new_sqlite_daemon: NewDaemon
     daemon = new_sqlite_daemon(SCRIPT).start()
     headers = {"authorization": f"Bearer {daemon.token}"}
     refused = httpx.put(f"{daemon.address}/admin/v1/policy/shadow", json=body, headers=headers)
-    assert (refused.status_code, refused.json()["code"]) == (400, "request_malformed")
+    assert (refused.status_code, refused.json()["code"]) == (400, "request_invalid")

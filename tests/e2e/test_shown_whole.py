@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from palyra.core.display import MARGIN, escape
+from palyra.core.text.escaping import MARGIN, escape
 from palyra.gateway.grpc.pb import approvals_pb2 as pb
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.test_approvals import asked, service

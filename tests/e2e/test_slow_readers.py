@@ -170,7 +170,7 @@ def test_grpc_streams_that_are_not_read_are_cut_off_cost_little_and_resume(new_s
         until(lambda: cut_off(daemon) == READERS)
         tape = daemon.tape(f"/sessions/{session_id}")
         for stream, got in zip(slow[:2], seen[:2], strict=True):
-            assert read_on(stream, got) == (grpc.StatusCode.UNAVAILABLE, "reader_too_slow")
+            assert read_on(stream, got) == (grpc.StatusCode.UNAVAILABLE, "stream_reader_timeout")
             assert 0 < len(got) < len(tape)
             with attached(daemon, session_id, after=got[-1].seq) as again:
                 while len(got) < len(tape):
@@ -190,7 +190,7 @@ def test_a_grpc_stream_that_is_not_read_keeps_its_place_until_it_is_dropped(new_
         until(lambda: cut_off(daemon) == 3)
         with attached(daemon, session_id) as one_more, pytest.raises(grpc.RpcError) as caught:
             batch_of(one_more)
-        assert refusal(caught.value) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "too_many_streams")
+        assert refusal(caught.value) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "stream_limit_reached")
 
         slow[0].close()
 

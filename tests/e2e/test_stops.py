@@ -98,7 +98,7 @@ def test_a_program_that_sleeps_and_a_model_that_speaks_end_at_once(new_daemon: N
 
     with pytest.raises(Refused) as refused:
         daemon.send("hello")
-    assert (refused.value.status, refused.value.code) == (409, "stopped")
+    assert (refused.value.status, refused.value.code) == (409, "work_stopped")
     assert "by user:owner: smoke" in refused.value.problem["detail"]
     assert "palyra resume" in refused.value.problem["detail"]
     health = httpx.get(f"{daemon.address}/healthz").json()
@@ -127,7 +127,7 @@ def test_grpc_refuses_with_the_same_code(new_sqlite_daemon: NewDaemon) -> None:
             route(pb.RouteMessageRequest(message=pb.InboundMessage(text="hello")), metadata=meta, timeout=60)
     assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     metadata: Any = refused.value.trailing_metadata()
-    assert dict(metadata)["palyra-error-code"] == "stopped"
+    assert dict(metadata)["palyra-error-code"] == "work_stopped"
 
 
 def test_the_brake_is_there_over_grpc_too(new_sqlite_daemon: NewDaemon) -> None:
@@ -207,13 +207,13 @@ def test_the_command_line_stops_and_resumes(new_daemon: NewDaemon) -> None:
     assert "by user:owner: the cat is on the keyboard. It ended 1 active run." in said
     assert daemon.finished(run["run_id"])["status"] == "cancelled"
     assert "the cat is on the keyboard" in palyra(daemon, "status")
-    assert "[stopped]" in palyra(daemon, "run", "-m", "hello", code=1)
+    assert "[work_stopped]" in palyra(daemon, "run", "-m", "hello", code=1)
     assert "Everything goes on." in palyra(daemon, "resume")
     assert "You said: hello" in palyra(daemon, "run", "-m", "hello")
-    assert "[not_stopped]" in palyra(daemon, "resume", code=1)
+    assert "[stop_not_found]" in palyra(daemon, "resume", code=1)
     shown = json.loads(palyra(daemon, "stop", "--principal", "user:owner", "--json"))
     assert (shown["stop"]["principal"], shown["runs"]) == ("user:owner", 0)
-    assert "[principal_unknown]" in palyra(daemon, "stop", "--principal", "user:nobody", code=1)
+    assert "[principal_not_found]" in palyra(daemon, "stop", "--principal", "user:nobody", code=1)
     assert "The work of user:owner goes on." in palyra(daemon, "resume")
 
 
@@ -222,7 +222,7 @@ def test_a_file_stops_a_daemon_that_runs_and_holds_one_that_starts(new_daemon: N
     run = begun(daemon, "endless", kind="model_text")
     daemon.home.stop.write_text("nobody can log in\n")
     assert_stopped(daemon, run, reason="stopped by file:STOP: nobody can log in")
-    assert "[stop_file_there]" in palyra(daemon, "resume", code=1)
+    assert "[stop_file_exists]" in palyra(daemon, "resume", code=1)
     assert "goes on" in palyra(daemon, "resume", "--remove-file")
     assert not daemon.home.stop.exists()
     assert daemon.finished(daemon.send("hello")["run_id"])["status"] == "done"
@@ -231,7 +231,7 @@ def test_a_file_stops_a_daemon_that_runs_and_holds_one_that_starts(new_daemon: N
     said = palyra(daemon, "stop", "--reason", "before the holidays")
     assert str(daemon.home.stop) in said
     assert ("Other daemons on the same database" in said) is (daemon.database_url is not None)
-    assert "[stop_needs_daemon]" in palyra(daemon, "stop", "--principal", "user:owner", code=1)
+    assert "[daemon_required]" in palyra(daemon, "stop", "--principal", "user:owner", code=1)
     daemon.start()
     with pytest.raises(Refused) as refused:
         daemon.send("hello")
@@ -251,12 +251,12 @@ def test_everybody_stops_their_own_and_only_an_administrator_all(new_sqlite_daem
     mine = begun(daemon, "endless", kind="model_text")
     hers = ana.post("/console/v1/runs", json={"text": "endless"}).json()
 
-    assert ana.post("/admin/v1/stop", json={}).json()["code"] == "scope_missing"
-    assert ana.post("/admin/v1/resume", json={}).json()["code"] == "scope_missing"
+    assert ana.post("/admin/v1/stop", json={}).json()["code"] == "token_scope_missing"
+    assert ana.post("/admin/v1/resume", json={}).json()["code"] == "token_scope_missing"
     stopped = ana.post("/console/v1/stop", json={"reason": "tired"}).json()
     assert (stopped["stop"]["principal"], stopped["runs"]) == ("user:ana", 1)
     assert until(lambda: ana.get(f"/console/v1/runs/{hers['run_id']}").json()["ended_at"])
-    assert ana.post("/console/v1/runs", json={"text": "hello"}).json()["code"] == "stopped"
+    assert ana.post("/console/v1/runs", json={"text": "hello"}).json()["code"] == "work_stopped"
     assert daemon.run(mine["run_id"])["status"] == "in_progress"
     # Of what others stopped of their own nobody learns, who it was in particular.
     assert daemon.get("/stops") == {"stops": []}
@@ -265,7 +265,7 @@ def test_everybody_stops_their_own_and_only_an_administrator_all(new_sqlite_daem
     admin(daemon, "stop", {"principal": "user:ana", "reason": "too loud"})
     left = ana.post("/console/v1/resume", json={}).json()
     assert [stop["by"] for stop in left["stops"]] == ["user:owner"]
-    assert ana.post("/console/v1/resume", json={}).json()["code"] == "stop_not_yours"
+    assert ana.post("/console/v1/resume", json={}).json()["code"] == "stop_not_allowed"
     admin(daemon, "resume", {"principal": "user:ana"})
     assert ana.post("/console/v1/runs", json={"text": "hello"}).status_code == 202
     ana.close()

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from palyra.core.run import RunStatus
+from palyra.core.run.state import RunStatus
 from palyra.home import Home
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.proof import prove

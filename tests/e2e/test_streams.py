@@ -13,10 +13,10 @@ import httpx
 import pytest
 
 from palyra.core.ids import SessionId
-from palyra.gateway.http import stream
-from palyra.gateway.http.stream import EventStream
+from palyra.gateway.http import event_stream
+from palyra.gateway.http.event_stream import EventStream
 from palyra.journal import migrate
-from palyra.journal.sqlite import SqliteEngine
+from palyra.journal.engines.sqlite import SqliteEngine
 from palyra.journal.tail import Tail
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.proof import answer_of, prove
@@ -175,7 +175,7 @@ def test_streams_are_bounded_and_give_their_places_back(new_sqlite_daemon: NewDa
             daemon.ask("GET", f"/runs/{run['run_id']}/events"),
             daemon.ask("POST", "/chat", body={"text": "one more"}),
         ):
-            assert (refused.status_code, refused.json()["code"]) == (429, "too_many_streams")
+            assert (refused.status_code, refused.json()["code"]) == (429, "stream_limit_reached")
             assert int(refused.headers["retry-after"]) >= 1
         # Whoever may not follow is not heard either; whoever only sends and asks is.
         assert len(daemon.runs()) == before
@@ -189,7 +189,7 @@ def test_streams_are_bounded_and_give_their_places_back(new_sqlite_daemon: NewDa
 
 
 async def test_a_silent_stream_is_kept_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "KEEP_ALIVE_SECONDS", 0.02)
+    monkeypatch.setattr(event_stream, "KEEP_ALIVE_SECONDS", 0.02)
     engine = SqliteEngine(tmp_path / "journal.db")
     await engine.write(lambda conn: migrate.migrate(conn, now_ms=0))
     follower = Tail(engine).follow(SessionId("01ARZ3NDEKTSV4RRFFQ69G5FAV"), after_seq=0)

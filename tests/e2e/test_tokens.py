@@ -46,7 +46,7 @@ def test_a_token_for_reading_changes_nothing(daemon: Daemon) -> None:
     assert daemon.ask("GET", "/runs", headers=headers).status_code == 200
     refused = daemon.ask("POST", "/runs", body={"text": "Hello"}, headers=headers)
 
-    assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
+    assert (refused.status_code, refused.json()["code"]) == (403, "token_scope_missing")
     assert daemon.runs() == []
 
 
@@ -70,7 +70,7 @@ def test_requests_that_come_too_fast_are_refused_with_a_time_to_wait(new_sqlite_
     daemon = new_sqlite_daemon(gateway_requests_per_second=1, gateway_request_burst=2).start()
     answers = [daemon.ask("GET", "/runs") for _ in range(4)]
     refused = answers[-1]
-    assert (refused.status_code, refused.json()["code"]) == (429, "too_many_requests")
+    assert (refused.status_code, refused.json()["code"]) == (429, "request_rate_exceeded")
     assert 0 < refused.json()["retry_after"] <= 1
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from palyra.core.provider import PROBE_CITY, PROBE_TOOL
+from palyra.core.model.provider_status import PROBE_CITY, PROBE_TOOL
 from tests.e2e.conftest import NewDaemon
 from tests.support.command import command
 from tests.support.daemon import Daemon

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from palyra.gateway.target import find_daemon, is_held
+from palyra.gateway.client.target import find_daemon, is_held
 from palyra.home import Home
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.test_cli_terminal import terminal

@@ -4,7 +4,8 @@ import asyncio
 
 import apsw
 
-from palyra.journal import migrate, sqlite
+from palyra.journal import migrate
+from palyra.journal.engines import sqlite
 from tests.e2e.conftest import NewDaemon
 from tests.support.daemon import Daemon
 from tests.support.eventually import eventually
@@ -18,7 +19,7 @@ def test_an_upgrade_keeps_the_journal_as_it_was(new_sqlite_daemon: NewDaemon) ->
     daemon.start()
     kept = daemon.home.path / "journal-before-0003.db"
     assert kept.stat().st_mode & 0o777 == 0o600
-    with sqlite.reading(kept) as before:
+    with sqlite.open_snapshot(kept) as before:
         assert migrate.current(before) == 2
     assert daemon.get("/status")["schema"] == migrate.steps("sqlite")[-1].number
     assert daemon.finished(daemon.send("hello")["run_id"])["status"] == "done"

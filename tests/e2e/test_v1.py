@@ -499,7 +499,7 @@ def test_the_same_key_has_the_same_answer_also_after_a_crash(daemon: Daemon, con
     assert len(daemon.runs()) == 1
     with pytest.raises(ConflictError) as other:
         ai.chat.completions.create(model="palyra", messages=said("Hello."), extra_headers=key)
-    assert other.value.code == "idempotency_key_reused"
+    assert other.value.code == "idempotency_key_conflict"
     assert daemon.verify().ok
 
 

@@ -127,7 +127,7 @@ def test_the_command_line_prints_a_tree(new_sqlite_daemon: NewDaemon) -> None:
     assert json.loads(palyra(daemon, "why", "last", "--json"))["kind"] == "run"
     unknown = palyra(daemon, "why", "nothing-like-this.txt", code=1)
     assert "SESSION:SEQ" in unknown
-    assert "[nothing_to_explain]" in unknown
+    assert "[trace_subject_not_found]" in unknown
 
 
 def test_nobody_learns_why_of_what_is_not_theirs(new_sqlite_daemon: NewDaemon) -> None:
@@ -155,7 +155,7 @@ def test_nobody_learns_why_of_what_is_not_theirs(new_sqlite_daemon: NewDaemon) -
     )
     for name in names:
         answer = httpx.get(f"{daemon.address}/console/v1/why", params={"of": name}, headers=headers)
-        assert (answer.status_code, answer.json()["code"]) == (404, "nothing_to_explain"), name
+        assert (answer.status_code, answer.json()["code"]) == (404, "trace_subject_not_found"), name
         assert "milk" not in answer.text
 
 

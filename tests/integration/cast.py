@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from palyra.core.prompt import CallProposed, ModelEvent, Prompt, Role, StopReason, TextDelta, TurnDone
+from palyra.core.model.prompt import CallProposed, ModelEvent, Prompt, Role, StopReason, TextDelta, TurnDone
+from palyra.core.spending.usage import Usage
 from palyra.core.tool import JsonObject, Risk
-from palyra.core.usage import Usage
-from palyra.providers.scripted import Call, Rule, Script, Text, When
+from palyra.providers.scripted import Script, ScriptCall, ScriptCondition, ScriptRule, ScriptText
 from palyra.tools.base import Tool, ToolContext, tool
 from tests.support.world import Model
 
@@ -17,7 +17,7 @@ on_sqlite = pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 on_postgres = pytest.mark.parametrize("place", ["postgres"], indirect=True)
 
 DONE = TurnDone(stop=StopReason.END, usage=Usage(input_tokens=10, output_tokens=2))
-ECHO = Script(default=(Text(text="You said: {input}"),))
+ECHO = Script(default=(ScriptText(text="You said: {input}"),))
 
 
 def inputs(prompt: Prompt) -> list[str]:
@@ -30,9 +30,12 @@ def results(prompt: Prompt) -> list[str]:
     return [message.text for message in prompt.messages if message.role is Role.TOOL]
 
 
-def first_calls(*calls: Call, then: str = "Done: {result}") -> Script:
+def first_calls(*calls: ScriptCall, then: str = "Done: {result}") -> Script:
     """Return a model that makes the calls in its first turn, and answers in its second."""
-    return Script(rules=(Rule(when=When(tools=True), turns=(calls, (Text(text=then),))),), default=(Text(text=then),))
+    return Script(
+        rules=(ScriptRule(when=ScriptCondition(tools=True), turns=(calls, (ScriptText(text=then),))),),
+        default=(ScriptText(text=then),),
+    )
 
 
 def held(gate: asyncio.Event) -> Model:

@@ -7,20 +7,21 @@ from typing import Any
 import httpx
 import pytest
 
-from palyra.config import Reloaded, settings_hash
+from palyra.config import SettingsReload, settings_hash
 from palyra.core.clock import to_ms
 from palyra.core.ids import PrincipalId, TokenId
+from palyra.gateway.allowed_hosts import AllowedHosts
 from palyra.gateway.auth import Auth
-from palyra.gateway.hosts import Hosts
 from palyra.gateway.http import app
-from palyra.gateway.http.config import ConfigRoutes
-from palyra.gateway.http.tokens import TokenRoutes
-from palyra.gateway.rate import Rate
-from palyra.journal import migrate, tokens
-from palyra.journal.engine import Connection
-from palyra.journal.sqlite import SqliteEngine
-from palyra.journal.tokens import Scope, TokenRecord
-from palyra.runs.tokens import Tokens
+from palyra.gateway.http.routes.config import ConfigRoutes
+from palyra.gateway.http.routes.tokens import TokenRoutes
+from palyra.gateway.rate_limit import RateLimiter
+from palyra.journal import migrate
+from palyra.journal.engines.base import Connection
+from palyra.journal.engines.sqlite import SqliteEngine
+from palyra.journal.stores import tokens
+from palyra.journal.stores.tokens import TokenRecord, TokenScope
+from palyra.runs.services.tokens import TokenService
 from palyra.settings import JournalSettings, Settings, SettingsInvalid
 from tests.support.builders import ANA
 from tests.support.clock import FakeClock
@@ -35,14 +36,16 @@ class Door:
     def __init__(self, engine: SqliteEngine, clock: FakeClock) -> None:
         self.limits = (1000, 1000)
         self.settings = Settings(journal=JournalSettings(database_url="postgresql://palyra:s3cret@db/palyra"))
-        self.reloaded: Reloaded | Exception = Reloaded(self.settings, (), ())
-        auth = Auth(engine, clock=clock, rate=Rate(clock, lambda: self.limits))
+        self.reloaded: SettingsReload | Exception = SettingsReload(self.settings, (), ())
+        auth = Auth(engine, clock=clock, rate=RateLimiter(clock, lambda: self.limits))
         ids = CountedIds()
         operations = [
-            *TokenRoutes(auth, Tokens(engine, clock=clock, ids=ids)).operations(),
+            *TokenRoutes(auth, TokenService(engine, clock=clock, ids=ids)).operations(),
             *ConfigRoutes(lambda: self.settings, self._reload).operations(),
         ]
-        transport = httpx.ASGITransport(app.build(operations, auth=auth, hosts=Hosts(["door"]), ready=lambda: None))
+        transport = httpx.ASGITransport(
+            app.build(operations, auth=auth, hosts=AllowedHosts(["door"]), ready=lambda: None)
+        )
         self.client = httpx.AsyncClient(transport=transport, base_url="http://door")
         self.ids = ids
 
@@ -50,7 +53,7 @@ class Door:
         headers = {"authorization": f"Bearer {secret}"}
         return await self.client.request(method, f"/admin/v1{path}", json=body, headers=headers)
 
-    async def _reload(self) -> Reloaded:
+    async def _reload(self) -> SettingsReload:
         if isinstance(self.reloaded, Exception):
             raise self.reloaded
         return self.reloaded
@@ -62,9 +65,9 @@ async def door(tmp_path: Path) -> AsyncIterator[Door]:
     engine = SqliteEngine(tmp_path / "journal.db")
     door = Door(engine, clock)
     known = {
-        "root": (OWNER, frozenset(Scope)),
-        "ana": (ANA, frozenset({Scope.READ, Scope.WRITE})),
-        "reader": (ANA, frozenset({Scope.READ})),
+        "root": (OWNER, frozenset(TokenScope)),
+        "ana": (ANA, frozenset({TokenScope.READ, TokenScope.WRITE})),
+        "reader": (ANA, frozenset({TokenScope.READ})),
     }
 
     def unit(conn: Connection) -> None:
@@ -110,13 +113,13 @@ async def test_the_list_goes_page_by_page(door: Door) -> None:
 @pytest.mark.parametrize(
     ("secret", "method", "path", "body", "code"),
     [
-        ("ana", "POST", "/tokens", {"name": "x", "principal": "user:ben"}, "scope_missing"),
-        ("ana", "POST", "/tokens", {"name": "x", "scopes": ["admin"]}, "token_exceeds"),
-        ("ana", "GET", "/tokens?principal=user:owner", None, "scope_missing"),
-        ("reader", "POST", "/tokens", {"name": "x", "scopes": ["read"]}, "scope_missing"),
-        ("reader", "DELETE", "/tokens/01JGKK8F5E000000000000000T", None, "scope_missing"),
-        ("ana", "GET", "/config", None, "scope_missing"),
-        ("ana", "POST", "/config/reload", None, "scope_missing"),
+        ("ana", "POST", "/tokens", {"name": "x", "principal": "user:ben"}, "token_scope_missing"),
+        ("ana", "POST", "/tokens", {"name": "x", "scopes": ["admin"]}, "token_scope_exceeded"),
+        ("ana", "GET", "/tokens?principal=user:owner", None, "token_scope_missing"),
+        ("reader", "POST", "/tokens", {"name": "x", "scopes": ["read"]}, "token_scope_missing"),
+        ("reader", "DELETE", "/tokens/01JGKK8F5E000000000000000T", None, "token_scope_missing"),
+        ("ana", "GET", "/config", None, "token_scope_missing"),
+        ("ana", "POST", "/config/reload", None, "token_scope_missing"),
     ],
 )
 async def test_what_a_token_does_not_allow_is_denied(
@@ -129,11 +132,11 @@ async def test_what_a_token_does_not_allow_is_denied(
 @pytest.mark.parametrize(
     ("body", "code"),
     [
-        ({"name": "x", "scopes": ["root"]}, "request_malformed"),
-        ({"name": "x", "expires_in_seconds": 0}, "request_malformed"),
-        ({"name": "x", "secret": "mine"}, "request_malformed"),
-        ({}, "request_malformed"),
-        ({"name": "x", "principal": "system:scheduler"}, "token_invalid"),
+        ({"name": "x", "scopes": ["root"]}, "request_invalid"),
+        ({"name": "x", "expires_in_seconds": 0}, "request_invalid"),
+        ({"name": "x", "secret": "mine"}, "request_invalid"),
+        ({}, "request_invalid"),
+        ({"name": "x", "principal": "system:scheduler"}, "token_request_invalid"),
     ],
 )
 async def test_a_request_that_makes_no_sense_is_refused(door: Door, body: Any, code: str) -> None:
@@ -155,7 +158,7 @@ async def test_requests_that_come_too_fast_are_told_when_to_come_again(door: Doo
     door.limits = (2, 1)
     answers = [await door.ask("ana", "GET", "/tokens") for _ in range(2)]
     assert [answer.status_code for answer in answers] == [200, 429]
-    assert answers[1].json()["code"] == "too_many_requests"
+    assert answers[1].json()["code"] == "request_rate_exceeded"
     assert (answers[1].json()["retry_after"], answers[1].headers["retry-after"]) == (0.5, "1")
     assert (await door.ask("root", "GET", "/tokens")).status_code == 200
 
@@ -169,7 +172,7 @@ async def test_the_settings_in_force_are_shown_without_their_secrets(door: Door)
 
 
 async def test_a_reload_says_what_changed(door: Door) -> None:
-    door.reloaded = Reloaded(door.settings, ("limits.tool_ms",), ("http.port",))
+    door.reloaded = SettingsReload(door.settings, ("limits.tool_ms",), ("http.port",))
     answer = await door.ask("root", "POST", "/config/reload")
     assert answer.json() == {
         "hash": settings_hash(door.settings),

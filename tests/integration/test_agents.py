@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from palyra.core.agent import Agent
+from palyra.core.agent import Agent, AgentNotFound
 from palyra.core.events import RunAccepted, SessionAgentBound
-from palyra.core.ids import AgentId, MalformedId
+from palyra.core.ids import AgentId, IdInvalid
 from palyra.core.limits import Limits
-from palyra.core.message import TextUnclean
-from palyra.core.run import RunStatus
-from palyra.providers.scripted import Call
-from palyra.runs.agents import AgentBusy, AgentInvalid, AgentIsDefault, AgentNotFound, Agents
-from palyra.runs.sessions import SessionNotFound
-from palyra.sandbox.workspace import Workspace
+from palyra.core.message import TextInvalid
+from palyra.core.run.state import RunStatus
+from palyra.core.session import SessionNotFound
+from palyra.providers.scripted import ScriptCall
+from palyra.runs.services.agents import AgentBusy, AgentDefault, AgentInvalid, AgentService
+from palyra.sandbox.files.workspace import Workspace
 from tests.integration.cast import ECHO, first_calls, held, on_sqlite, results
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
@@ -23,8 +23,8 @@ from tests.support.world import BEN, World
 UNKNOWN = AgentId("01ARZ3NDEKTSV4RRFFQ69G5FAV")
 
 
-def doors(world: World, workspace: Path) -> Agents:
-    return Agents(world.engine, clock=world.clock, ids=world.ids, workspace=lambda _: Workspace((workspace,)))
+def doors(world: World, workspace: Path) -> AgentService:
+    return AgentService(world.engine, clock=world.clock, ids=world.ids, workspace=lambda _: Workspace((workspace,)))
 
 
 def an_agent(name: str = "cook", **more: object) -> Agent:
@@ -84,7 +84,7 @@ async def test_an_agent_at_work_and_the_default_one_are_not_deleted(begin: Begin
     agents = doors(world, workspace)
     cook = await agents.create(ANA, an_agent())
     main = (await agents.resolve(ANA, None))[0]
-    with pytest.raises(AgentIsDefault):
+    with pytest.raises(AgentDefault):
         await agents.delete(ANA, main.agent_id)
     await agents.set_default(ANA, cook.agent_id)
     said = await world.say("Hello.")
@@ -116,7 +116,7 @@ async def test_somebody_elses_agent_looks_like_one_that_does_not_exist(begin: Be
         await agents.bind(BEN, his.agent_id, session)
     with pytest.raises(SessionNotFound):
         await agents.resolve(BEN, session)
-    with pytest.raises(MalformedId):
+    with pytest.raises(IdInvalid):
         await agents.get(ANA, "nonsense")
 
 
@@ -135,7 +135,7 @@ async def test_an_agent_that_can_not_work_is_refused(begin: Begin, workspace: Pa
     ):
         with pytest.raises(AgentInvalid, match=why):
             await agents.create(ANA, bad)
-    with pytest.raises(TextUnclean):
+    with pytest.raises(TextInvalid):
         await agents.create(ANA, an_agent("a\0b"))
 
 
@@ -156,7 +156,7 @@ async def test_limits_of_an_agent_are_capped_by_those_of_the_daemon(begin: Begin
 async def test_an_agent_sees_its_own_folders_only(begin: Begin, workspace: Path) -> None:
     (workspace / "kitchen").mkdir()
     (workspace / "kitchen" / "recipe.txt").write_text("Eggs.")
-    world = await begin(first_calls(Call(tool="files.list")))
+    world = await begin(first_calls(ScriptCall(tool="files.list")))
     agents = doors(world, workspace)
     for bad in ("/", str(workspace / "nowhere"), str(workspace / "..")):
         with pytest.raises(AgentInvalid, match="folder inside"):
@@ -188,7 +188,7 @@ async def test_a_root_that_became_a_link_is_refused_at_each_use(begin: Begin, wo
     outside.mkdir()
     (outside / "recipe.txt").write_text("Not for everybody.")
     (workspace / "kitchen").mkdir()
-    world = await begin(first_calls(Call(tool="files.read", arguments={"path": "recipe.txt"})))
+    world = await begin(first_calls(ScriptCall(tool="files.read", arguments={"path": "recipe.txt"})))
     agents = doors(world, workspace)
     cook = await agents.create(ANA, an_agent(workspace_roots=(str(workspace / "kitchen"),)))
     await agents.set_default(ANA, cook.agent_id)

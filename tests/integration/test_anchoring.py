@@ -5,11 +5,12 @@ import asyncio
 import pytest
 
 from palyra.background import anchoring
-from palyra.background.anchoring import Anchoring
-from palyra.journal import anchors, meta
-from palyra.journal.engine import StorageFull
-from palyra.journal.signing import KeySigner
-from palyra.journal.verify import Report, verify
+from palyra.background.anchoring import AnchorWriter
+from palyra.journal.engines.base import StorageFull
+from palyra.journal.proof import anchors
+from palyra.journal.proof.signing_key import KeySigner
+from palyra.journal.proof.tape_proof import ProofReport, verify
+from palyra.journal.stores import meta
 from tests.integration.cast import ECHO, on_sqlite
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
@@ -22,12 +23,12 @@ def signer() -> KeySigner:
     return SIGNER
 
 
-async def an_anchoring(world: World, signer: KeySigner) -> Anchoring:
+async def an_anchoring(world: World, signer: KeySigner) -> AnchorWriter:
     journal_id = await world.engine.write(lambda conn: meta.set_once(conn, "journal_id", world.ids.new()))
-    return Anchoring(world.line, journal_id=journal_id, signer=signer, clock=world.clock)
+    return AnchorWriter(world.line, journal_id=journal_id, signer=signer, clock=world.clock)
 
 
-async def verified(world: World) -> Report:
+async def verified(world: World) -> ProofReport:
     report = await world.engine.read(verify)
     assert report.ok, report.problems
     return report
@@ -56,7 +57,7 @@ async def test_what_has_moved_is_anchored_and_nothing_else(begin: Begin, signer:
 async def test_what_an_earlier_daemon_left_is_anchored_at_the_start(
     begin: Begin, signer: KeySigner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(anchors, "MOST_TAPES", 2)
+    monkeypatch.setattr(anchors, "MAX_TAPES", 2)
     world = await begin(ECHO)
     for number in range(5):
         await world.ask("Hello.", key=f"session {number}")

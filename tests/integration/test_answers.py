@@ -4,16 +4,16 @@ import asyncio
 
 import msgspec
 
-from palyra.core.approval import Approval, Scope
-from palyra.core.effect import Effect
 from palyra.core.events import ToolFinished
-from palyra.core.run import RunStatus
-from palyra.core.tool import Outcome, Risk
-from palyra.gateway.export import chained
+from palyra.core.policy.approval import Approval, ApprovalScope
+from palyra.core.policy.effect import Effect
+from palyra.core.run.state import RunStatus
+from palyra.core.tool import CallOutcome, Risk
+from palyra.gateway.approval_export import chained
+from palyra.policy.cedar_source import split
 from palyra.policy.gate import Gate
-from palyra.policy.load import combine
-from palyra.policy.source import split
-from palyra.providers.scripted import Call, Rule, Script, Text, When
+from palyra.policy.loader import combine
+from palyra.providers.scripted import Script, ScriptCall, ScriptCondition, ScriptRule, ScriptText
 from palyra.tools.base import ToolContext, tool
 from tests.integration.cast import first_calls
 from tests.integration.conftest import Begin
@@ -52,7 +52,7 @@ async def asked(world: World, run: Said) -> Approval:
 
 
 def does(*texts: str) -> Script:
-    return first_calls(*(Call(tool="slow.do", arguments={"text": text}) for text in texts))
+    return first_calls(*(ScriptCall(tool="slow.do", arguments={"text": text}) for text in texts))
 
 
 async def test_an_answer_that_changes_the_arguments_holds_when_whoever_gave_it_has_gone(begin: Begin) -> None:
@@ -73,24 +73,24 @@ async def test_a_grant_that_is_taken_back_while_an_earlier_call_runs_covers_the_
     slow.go_on.set()
     script = Script(
         rules=(
-            Rule(
-                when=When(contains="twice", tools=True),
+            ScriptRule(
+                when=ScriptCondition(contains="twice", tools=True),
                 turns=(
-                    tuple(Call(tool="slow.do", arguments={"text": text}) for text in ("one", "two")),
-                    (Text(text="Done: {result}"),),
+                    tuple(ScriptCall(tool="slow.do", arguments={"text": text}) for text in ("one", "two")),
+                    (ScriptText(text="Done: {result}"),),
                 ),
             ),
-            Rule(
-                when=When(tools=True),
-                turns=((Call(tool="slow.do", arguments={"text": "first"}),), (Text(text="Done."),)),
+            ScriptRule(
+                when=ScriptCondition(tools=True),
+                turns=((ScriptCall(tool="slow.do", arguments={"text": "first"}),), (ScriptText(text="Done."),)),
             ),
         ),
-        default=(Text(text="Done."),),
+        default=(ScriptText(text="Done."),),
     )
     world = await begin(script, tools=[slow.tool])
     first = await world.say("Do.")
     question = await asked(world, first)
-    await world.approvals.resolve(ANA, question.approval_id, allow=True, scope=Scope.ALWAYS)
+    await world.approvals.resolve(ANA, question.approval_id, allow=True, scope=ApprovalScope.ALWAYS)
     await world.ended(first)
     slow.go_on.clear()
     slow.begun.clear()
@@ -104,7 +104,7 @@ async def test_a_grant_that_is_taken_back_while_an_earlier_call_runs_covers_the_
 
     assert slow.done == ["first", "one"]
     finished = [event for event in await world.events(said) if isinstance(event, ToolFinished)]
-    assert [event.outcome for event in finished] == [Outcome.OK, Outcome.DENIED]
+    assert [event.outcome for event in finished] == [CallOutcome.OK, CallOutcome.DENIED]
     assert "taken back" in finished[1].text
 
 
@@ -122,7 +122,7 @@ async def test_policies_that_change_while_an_earlier_call_runs_count_for_the_nex
     await world.ended(said)
     assert slow.done == ["one"]
     finished = [event for event in await world.events(said) if isinstance(event, ToolFinished)]
-    assert [event.outcome for event in finished] == [Outcome.OK, Outcome.DENIED]
+    assert [event.outcome for event in finished] == [CallOutcome.OK, CallOutcome.DENIED]
     assert "Not any more." in finished[1].text
 
 

@@ -6,23 +6,30 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from palyra.core import labels
-from palyra.core.approval import Approval, Scope
-from palyra.core.effect import Effect
-from palyra.core.events import ApprovalRequested, ApprovalResolved, Decision, Mode, PolicyDecided, ToolStarted
-from palyra.core.run import RunStatus
-from palyra.core.tool import Outcome, Risk, Verdict
-from palyra.providers.scripted import Call, Rule, Script, Text, When
-from palyra.runs.approvals import (
-    AlreadyAnswered,
-    AnswerMalformed,
+from palyra.core.events import (
+    ApprovalDecision,
+    ApprovalRequested,
+    ApprovalResolved,
+    InputMode,
+    PolicyDecided,
+    ToolStarted,
+)
+from palyra.core.policy import labels
+from palyra.core.policy.approval import Approval, ApprovalScope
+from palyra.core.policy.effect import Effect
+from palyra.core.run.state import RunStatus
+from palyra.core.tool import CallOutcome, Risk, Verdict
+from palyra.providers.scripted import Script, ScriptCall, ScriptCondition, ScriptRule, ScriptText
+from palyra.runs.services.approval_watch import ApprovalWatch
+from palyra.runs.services.approvals import (
+    ApprovalAnswered,
+    ApprovalAnswerInvalid,
     ApprovalExpired,
     ApprovalNotFound,
+    ApprovalScopeInvalid,
     GrantNotFound,
-    ScopeTooWide,
 )
-from palyra.runs.channels import GRACE_SECONDS, Channels
-from palyra.runs.watch import Watch
+from palyra.runs.services.approvers import GRACE_SECONDS, ApproverPresence
 from palyra.tools.base import Tool, ToolContext, tool
 from tests.integration.cast import first_calls, results
 from tests.integration.conftest import Begin
@@ -52,7 +59,9 @@ class Pen:
 
 
 def writes(*texts: str) -> Script:
-    return first_calls(*(Call(tool="pen.write", arguments={"text": text}) for text in texts), then="Done: {result}")
+    return first_calls(
+        *(ScriptCall(tool="pen.write", arguments={"text": text}) for text in texts), then="Done: {result}"
+    )
 
 
 async def asked(world: World, run: Said, *, count: int = 1) -> list[Approval]:
@@ -79,7 +88,7 @@ async def test_the_question_shows_the_effect_and_the_run_goes_on_with_the_answer
 
     answered = await world.approvals.resolve(ANA, question.approval_id, allow=True)
 
-    assert (answered.decision, answered.scope, answered.answered_by) == ("allowed", Scope.ONCE, ANA)
+    assert (answered.decision, answered.scope, answered.answered_by) == ("allowed", ApprovalScope.ONCE, ANA)
     assert (await world.ended(said)).status is RunStatus.DONE
     assert pen.written == ["dear diary"]
     kinds = [type(event) for event in await world.events(said)]
@@ -125,7 +134,7 @@ async def test_the_first_answer_counts_however_many_come_at_once(begin: Begin) -
 
     given = [answer for answer in answers if isinstance(answer, Approval)]
     assert len(given) == 1
-    assert all(isinstance(answer, AlreadyAnswered) for answer in answers if answer is not given[0])
+    assert all(isinstance(answer, ApprovalAnswered) for answer in answers if answer is not given[0])
     assert (await world.ended(said)).status is RunStatus.DONE
     assert pen.written == (["one"] if given[0].decision == "allowed" else [])
     resolved = [event for event in await world.events(said) if isinstance(event, ApprovalResolved)]
@@ -160,7 +169,7 @@ async def test_nobody_answering_in_time_is_a_denial_and_the_run_goes_on(begin: B
     said = await world.say("Write.")
     (question,) = await asked(world, said)
     world.clock.advance(world.expires + timedelta(seconds=1))
-    with pytest.raises((ApprovalExpired, AlreadyAnswered)):
+    with pytest.raises((ApprovalExpired, ApprovalAnswered)):
         await world.approvals.resolve(ANA, question.approval_id, allow=True)
 
     assert (await world.ended(said)).status is RunStatus.DONE
@@ -176,7 +185,7 @@ async def test_a_question_of_a_run_that_was_cancelled_is_withdrawn(begin: Begin)
     await world.control.cancel(ANA, said.run_id)
     assert (await world.ended(said)).status is RunStatus.CANCELLED
     assert (await world.approvals.get(ANA, question.approval_id)).decision == "withdrawn"
-    with pytest.raises(AlreadyAnswered):
+    with pytest.raises(ApprovalAnswered):
         await world.approvals.resolve(ANA, question.approval_id, allow=True)
 
 
@@ -185,10 +194,10 @@ async def test_saying_something_else_withdraws_the_question(begin: Begin) -> Non
     world = await begin(writes("x"), tools=[pen.tool])
     said = await world.say("Write.")
     (question,) = await asked(world, said)
-    steered = await world.say("Leave it.", mode=Mode.STEER)
+    steered = await world.say("Leave it.", mode=InputMode.STEER)
     assert steered.run_id == said.run_id
     assert (await world.approvals.get(ANA, question.approval_id)).decision == "withdrawn"
-    with pytest.raises(AlreadyAnswered):
+    with pytest.raises(ApprovalAnswered):
         await world.approvals.resolve(ANA, question.approval_id, allow=True)
     # The model takes another turn, and may ask anew.
     (another,) = await asked(world, said)
@@ -228,7 +237,7 @@ async def test_edited_arguments_that_do_not_fit_are_no_answer(begin: Begin) -> N
     world = await begin(writes("rough"), tools=[pen.tool])
     said = await world.say("Write.")
     (question,) = await asked(world, said)
-    with pytest.raises(AnswerMalformed, match=r"unknown field `words`.*The question is still open"):
+    with pytest.raises(ApprovalAnswerInvalid, match=r"unknown field `words`.*The question is still open"):
         await world.approvals.resolve(ANA, question.approval_id, allow=True, arguments={"words": "x"})
     await world.approvals.resolve(ANA, question.approval_id, allow=True, arguments={"text": "smooth"})
     assert (await world.ended(said)).status is RunStatus.DONE
@@ -243,7 +252,7 @@ async def test_an_answer_for_the_session_is_good_there_and_nowhere_else(begin: B
     world = await begin(writes("again"), tools=[pen.tool])
     first = await world.say("again")
     (question,) = await asked(world, first)
-    await world.approvals.resolve(ANA, question.approval_id, allow=True, scope=Scope.SESSION)
+    await world.approvals.resolve(ANA, question.approval_id, allow=True, scope=ApprovalScope.SESSION)
     await world.ended(first)
 
     second = await world.say("again")
@@ -262,7 +271,7 @@ async def test_an_answer_for_a_time_ends_with_it(begin: Begin) -> None:
     first = await world.say("again")
     (question,) = await asked(world, first)
     await world.approvals.resolve(
-        ANA, question.approval_id, allow=True, scope=Scope.TIMEBOXED, ttl=timedelta(minutes=5)
+        ANA, question.approval_id, allow=True, scope=ApprovalScope.TIMEBOXED, ttl=timedelta(minutes=5)
     )
     await world.ended(first)
     await world.ended(await world.say("again", key="second"))
@@ -276,7 +285,7 @@ async def test_a_grant_that_is_taken_back_covers_nothing(begin: Begin) -> None:
     world = await begin(writes("again"), tools=[pen.tool])
     first = await world.say("again")
     (question,) = await asked(world, first)
-    await world.approvals.resolve(ANA, question.approval_id, allow=True, scope=Scope.ALWAYS)
+    await world.approvals.resolve(ANA, question.approval_id, allow=True, scope=ApprovalScope.ALWAYS)
     await world.ended(first)
     (granted,) = await world.approvals.grants(ANA, limit=10)
     with pytest.raises(GrantNotFound):
@@ -291,8 +300,8 @@ async def test_a_call_of_no_class_can_only_be_allowed_once(begin: Begin) -> None
     world = await begin(writes("x"), tools=[Pen(kind="").tool])
     said = await world.say("Write.")
     (question,) = await asked(world, said)
-    with pytest.raises(ScopeTooWide):
-        await world.approvals.resolve(ANA, question.approval_id, allow=True, scope=Scope.ALWAYS)
+    with pytest.raises(ApprovalScopeInvalid):
+        await world.approvals.resolve(ANA, question.approval_id, allow=True, scope=ApprovalScope.ALWAYS)
     await world.approvals.resolve(ANA, question.approval_id, allow=True)
     assert (await world.ended(said)).status is RunStatus.DONE
 
@@ -300,20 +309,20 @@ async def test_a_call_of_no_class_can_only_be_allowed_once(begin: Begin) -> None
 @pytest.mark.parametrize(
     "answer",
     [
-        {"allow": True, "scope": Scope.TIMEBOXED},
+        {"allow": True, "scope": ApprovalScope.TIMEBOXED},
         {"allow": True, "ttl": timedelta(minutes=1)},
-        {"allow": True, "scope": Scope.TIMEBOXED, "ttl": timedelta(0)},
-        {"allow": True, "scope": Scope.TIMEBOXED, "ttl": timedelta(days=4000)},
-        {"allow": False, "scope": Scope.ALWAYS},
+        {"allow": True, "scope": ApprovalScope.TIMEBOXED, "ttl": timedelta(0)},
+        {"allow": True, "scope": ApprovalScope.TIMEBOXED, "ttl": timedelta(days=4000)},
+        {"allow": False, "scope": ApprovalScope.ALWAYS},
         {"allow": False, "arguments": {}},
-        {"allow": True, "scope": Scope.ALWAYS, "arguments": {}},
+        {"allow": True, "scope": ApprovalScope.ALWAYS, "arguments": {}},
     ],
 )
 async def test_an_answer_that_does_not_fit_together_is_refused(begin: Begin, answer: dict[str, object]) -> None:
     world = await begin(writes("x"), tools=[Pen().tool])
     said = await world.say("Write.")
     (question,) = await asked(world, said)
-    with pytest.raises(AnswerMalformed):
+    with pytest.raises(ApprovalAnswerInvalid):
         await world.approvals.resolve(ANA, question.approval_id, **answer)  # type: ignore[arg-type]
     assert (await world.approvals.get(ANA, question.approval_id)).decision is None
 
@@ -373,8 +382,8 @@ async def test_a_client_that_attaches_a_moment_later_can_be_asked(begin: Begin) 
 async def test_whoever_watches_is_told_and_can_be_asked(begin: Begin) -> None:
     pen = Pen(risk=Risk.HIGH)
     world = await begin(writes("x"), tools=[pen.tool])
-    channels = Channels(world.tail, inbox=lambda: False)
-    watch = Watch(world.engine, channels)
+    channels = ApproverPresence(world.tail, inbox=lambda: False)
+    watch = ApprovalWatch(world.engine, channels)
     news = watch.follow(ANA)
     assert await anext(news) == []
     assert channels.reachable(ANA, world.ids.new())  # type: ignore[arg-type]
@@ -401,16 +410,16 @@ async def test_whoever_watches_is_told_and_can_be_asked(begin: Begin) -> None:
 async def test_what_the_owner_said_literally_is_the_owners_word(begin: Begin) -> None:
     web = Script(
         rules=(
-            Rule(
-                when=When(tools=True),
+            ScriptRule(
+                when=ScriptCondition(tools=True),
                 turns=(
-                    (Call(tool="pen.write", arguments={"text": "apples"}),),
-                    (Call(tool="pen.write", arguments={"text": "invented"}),),
-                    (Text(text="Done."),),
+                    (ScriptCall(tool="pen.write", arguments={"text": "apples"}),),
+                    (ScriptCall(tool="pen.write", arguments={"text": "invented"}),),
+                    (ScriptText(text="Done."),),
                 ),
             ),
         ),
-        default=(Text(text="Done."),),
+        default=(ScriptText(text="Done."),),
     )
     world = await begin(web, tools=[Pen(risk=Risk.LOW).tool])
     said = await world.say("Write apples.")
@@ -428,25 +437,25 @@ async def test_text_from_the_web_makes_a_grant_for_trusted_text_not_enough(begin
     pen = Pen()
     script = Script(
         rules=(
-            Rule(
-                when=When(contains="look", tools=True),
+            ScriptRule(
+                when=ScriptCondition(contains="look", tools=True),
                 turns=(
-                    (Call(tool="web.look"),),
-                    (Call(tool="pen.write", arguments={"text": "evil"}),),
-                    (Text(text="Done."),),
+                    (ScriptCall(tool="web.look"),),
+                    (ScriptCall(tool="pen.write", arguments={"text": "evil"}),),
+                    (ScriptText(text="Done."),),
                 ),
             ),
-            Rule(
-                when=When(tools=True),
-                turns=((Call(tool="pen.write", arguments={"text": "good"}),), (Text(text="Done."),)),
+            ScriptRule(
+                when=ScriptCondition(tools=True),
+                turns=((ScriptCall(tool="pen.write", arguments={"text": "good"}),), (ScriptText(text="Done."),)),
             ),
         ),
-        default=(Text(text="Done."),),
+        default=(ScriptText(text="Done."),),
     )
     world = await begin(script, tools=[pen.tool, look])
     first = await world.say("write good")
     (question,) = await asked(world, first)
-    await world.approvals.resolve(ANA, question.approval_id, allow=True, scope=Scope.ALWAYS)
+    await world.approvals.resolve(ANA, question.approval_id, allow=True, scope=ApprovalScope.ALWAYS)
     await world.ended(first)
     await world.ended(await world.say("write good", key="again"))
     assert pen.written == ["good", "good"]
@@ -469,5 +478,5 @@ async def test_all_calls_of_a_turn_are_asked_at_once_and_answered_one_by_one(beg
     assert (await world.ended(said)).status is RunStatus.DONE
     assert pen.written == [second.arguments["text"]]
     finished = [event for event in await world.events(said) if isinstance(event, ApprovalResolved)]
-    assert {event.decision for event in finished} == {Decision.ALLOWED, Decision.DENIED}
-    assert Outcome.DENIED.value in results(world.prompts[-1])[0]
+    assert {event.decision for event in finished} == {ApprovalDecision.ALLOWED, ApprovalDecision.DENIED}
+    assert CallOutcome.DENIED.value in results(world.prompts[-1])[0]

@@ -6,11 +6,11 @@ from palyra.core import attestation
 from palyra.core.attestation import Statement, digest_of_text
 from palyra.core.events import ChildEnded, PolicyDecided, ToolFinished
 from palyra.core.limits import Limits
-from palyra.core.run import RunStatus
-from palyra.core.tool import JsonObject, Outcome, Risk, Runtime
-from palyra.journal.signing import is_signed
-from palyra.journal.verify import verify
-from palyra.providers.scripted import Call
+from palyra.core.run.state import RunStatus
+from palyra.core.tool import CallOutcome, CallRuntime, JsonObject, Risk
+from palyra.journal.proof.signing_key import is_signed
+from palyra.journal.proof.tape_proof import verify
+from palyra.providers.scripted import ScriptCall
 from palyra.tools.base import ToolContext, tool
 from tests.integration.cast import Door, first_calls
 from tests.integration.conftest import Begin
@@ -35,7 +35,7 @@ def stated(event: ToolFinished | ChildEnded) -> Statement:
 
 
 async def test_an_execution_is_attested_in_the_entry_that_ends_it(begin: Begin) -> None:
-    world = await begin(first_calls(Call(tool="files.read", arguments={"path": "notes.txt"})))
+    world = await begin(first_calls(ScriptCall(tool="files.read", arguments={"path": "notes.txt"})))
     said = await world.say("Where is the milk?")
     run = await world.ended(said)
 
@@ -45,7 +45,7 @@ async def test_an_execution_is_attested_in_the_entry_that_ends_it(begin: Begin) 
     (decided,) = [event for event in await world.events(said) if isinstance(event, PolicyDecided)]
     assert (found.principal, found.agent_id) == (ANA, run.agent_id)
     assert (found.session_id, found.run_id, found.call_id) == (said.session_id, said.run_id, end.call_id)
-    assert (found.tool, found.runtime, found.outcome) == ("files.read", Runtime.INTERNAL, Outcome.OK)
+    assert (found.tool, found.runtime, found.outcome) == ("files.read", CallRuntime.INTERNAL, CallOutcome.OK)
     assert (found.policy_hash, found.approval_id, found.grant_id) == (decided.policy_hash, None, None)
     assert (found.result, found.finished_at, found.attempt) == (digest_of_text(end.text), end.at, 1)
     assert (found.ran, found.whole) == ((), None)
@@ -54,7 +54,7 @@ async def test_an_execution_is_attested_in_the_entry_that_ends_it(begin: Begin) 
 
 
 async def test_it_names_the_answer_that_let_it_run_and_what_a_person_made_of_the_arguments(begin: Begin) -> None:
-    world = await begin(first_calls(Call(tool="files.write", arguments=WRITE)))
+    world = await begin(first_calls(ScriptCall(tool="files.write", arguments=WRITE)))
     said = await world.say("Do it.")
     await world.reaches(said, RunStatus.WAITING)
     (asked,) = await world.approvals.page(ANA, only_open=True, before=None, limit=9)
@@ -74,7 +74,7 @@ async def test_a_long_result_is_attested_whole(begin: Begin, workspace: Path) ->
         """Talk a lot."""
         return "blah " * 10_000
 
-    world = await begin(first_calls(Call(tool="test.talk"), then="Done."), tools=[talk])
+    world = await begin(first_calls(ScriptCall(tool="test.talk"), then="Done."), tools=[talk])
     said = await world.say("Talk.")
     await world.ended(said)
 
@@ -90,7 +90,7 @@ async def test_a_long_result_is_attested_whole(begin: Begin, workspace: Path) ->
 
 async def test_a_call_that_a_crash_interrupted_is_attested_as_such(begin: Begin) -> None:
     again, once = Door("door.again", repeatable=True, read_only=True), Door("door.once", read_only=True)
-    calls = first_calls(Call(tool="door.again"), Call(tool="door.once"), then="Done.")
+    calls = first_calls(ScriptCall(tool="door.again"), ScriptCall(tool="door.once"), then="Done.")
     world = await begin(calls, tools=[again.tool, once.tool])
     said = await world.say("Go.")
     await eventually(lambda: (again.came, once.came) == (1, 1))
@@ -100,19 +100,19 @@ async def test_a_call_that_a_crash_interrupted_is_attested_as_such(begin: Begin)
 
     found = {one.tool: one for one in map(stated, await ends(world, said))}
 
-    assert (found["door.again"].outcome, found["door.again"].attempt) == (Outcome.OK, 2)
-    assert (found["door.once"].outcome, found["door.once"].attempt) == (Outcome.INTERRUPTED, 1)
+    assert (found["door.again"].outcome, found["door.again"].attempt) == (CallOutcome.OK, 2)
+    assert (found["door.once"].outcome, found["door.once"].attempt) == (CallOutcome.INTERRUPTED, 1)
 
 
 async def test_a_call_that_outlasted_the_run_is_attested_as_interrupted(begin: Begin) -> None:
     door = Door()
     world = await begin(
-        first_calls(Call(tool="door.wait"), then="Done."), tools=[door.tool], limits=Limits(wall_clock_ms=1_000)
+        first_calls(ScriptCall(tool="door.wait"), then="Done."), tools=[door.tool], limits=Limits(wall_clock_ms=1_000)
     )
     said = await world.say("Wait.")
     await world.ended(said)
 
-    assert stated((await ends(world, said))[0]).outcome is Outcome.INTERRUPTED
+    assert stated((await ends(world, said))[0]).outcome is CallOutcome.INTERRUPTED
 
 
 async def test_a_child_is_attested_with_its_answer(begin: Begin) -> None:
@@ -124,13 +124,13 @@ async def test_a_child_is_attested_with_its_answer(begin: Begin) -> None:
     found = stated(end)
 
     assert isinstance(end, ChildEnded)
-    assert (found.tool, found.outcome) == ("agent.delegate", Outcome.OK)
+    assert (found.tool, found.outcome) == ("agent.delegate", CallOutcome.OK)
     assert found.result == digest_of_text(end.text)
     assert found.arguments == attestation.digest_of_json({"task": TASK})
 
 
 async def test_a_call_that_was_never_carried_out_is_not_attested(begin: Begin) -> None:
-    calls = [Call(tool="time.now"), Call(tool="time.now"), Call(tool="no.such.tool")]
+    calls = [ScriptCall(tool="time.now"), ScriptCall(tool="time.now"), ScriptCall(tool="no.such.tool")]
     world = await begin(first_calls(*calls, then="Done."), limits=Limits(tool_calls=1))
     said = await world.say("Go.")
     await world.ended(said)

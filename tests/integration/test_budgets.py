@@ -7,18 +7,24 @@ from decimal import Decimal
 
 import pytest
 
-from palyra.core.approval import Approval, Scope
-from palyra.core.budget import Action, Budget, Of, Per
-from palyra.core.events import ApprovalRequested, BudgetWarned, Mode, RunFailed
+from palyra.core.events import ApprovalRequested, BudgetWarned, InputMode, RunFailed
 from palyra.core.ids import PrincipalId
-from palyra.core.price import Price
-from palyra.core.prompt import ModelEvent, Prompt, Role, StopReason, TextDelta, TurnDone
-from palyra.core.run import RunStatus
-from palyra.core.spending import RESERVED, Turn
-from palyra.core.usage import Usage
-from palyra.journal import spending, usage
+from palyra.core.model.prompt import ModelEvent, Prompt, Role, StopReason, TextDelta, TurnDone
+from palyra.core.policy.approval import Approval, ApprovalScope
+from palyra.core.projection.ledger import RESERVED, LedgerTurn
+from palyra.core.run.state import RunStatus
+from palyra.core.spending.budget import Budget, BudgetAction, BudgetPeriod, BudgetSubject
+from palyra.core.spending.price import Price
+from palyra.core.spending.usage import Usage
+from palyra.journal.ledger import accounts
+from palyra.journal.ledger import turns as usage
 from palyra.providers.base import FailureKind, ProviderFailed
-from palyra.runs.approvals import AnswerMalformed, ApprovalExpired, NotACall, ScopeTooWide
+from palyra.runs.services.approvals import (
+    ApprovalAnswerInvalid,
+    ApprovalExpired,
+    ApprovalNotReissuable,
+    ApprovalScopeInvalid,
+)
 from palyra.settings import ModelSettings, SpendingSettings
 from tests.integration.cast import a_call, said_by
 from tests.integration.conftest import Begin
@@ -53,7 +59,7 @@ async def priced(begin: Begin, model: Model | None = None, owner: PrincipalId = 
     return world
 
 
-async def turns(world: World, of: Said) -> list[Turn]:
+async def turns(world: World, of: Said) -> list[LedgerTurn]:
     state = await world.state(of)
     return await world.engine.read(lambda conn: usage.of_run(conn, state.root_run_id, state.run_id))
 
@@ -185,7 +191,7 @@ async def test_a_budget_that_is_set_at_noon_knows_the_morning(begin: Begin) -> N
 
 
 async def test_each_principal_has_a_budget_of_its_own(begin: Begin) -> None:
-    world = await priced(begin, each=money(MOST, of=Of.PRINCIPAL))
+    world = await priced(begin, each=money(MOST, of=BudgetSubject.PRINCIPAL))
     await world.ended(await world.say("One."))
     theirs = await world.say("One.", who=BEN)
 
@@ -199,7 +205,9 @@ async def test_each_principal_has_a_budget_of_its_own(begin: Begin) -> None:
 
 async def test_a_budget_can_be_for_one_agent_by_its_name(begin: Begin) -> None:
     world = await priced(
-        begin, main=money(MOST, of=Of.AGENT, only="main"), other=money(1, of=Of.AGENT, only="somebody else")
+        begin,
+        main=money(MOST, of=BudgetSubject.AGENT, only="main"),
+        other=money(1, of=BudgetSubject.AGENT, only="somebody else"),
     )
     assert (await world.ended(await world.say("One."))).status is RunStatus.DONE
     assert "'main'" in (await failure(world, await world.say("Two."))).reason
@@ -238,7 +246,9 @@ async def test_what_a_child_spends_counts_for_the_run_and_the_session_it_works_f
 
     # The first turn and the child's fit, and the turn after them does not.
     room = MOST + 2 * USED - 1
-    world = await priced(begin, said_by(speak), run=money(room, per=Per.RUN), talk=money(room, of=Of.SESSION))
+    world = await priced(
+        begin, said_by(speak), run=money(room, per=BudgetPeriod.RUN), talk=money(room, of=BudgetSubject.SESSION)
+    )
     said = await world.say("Delegate.")
     failed = await failure(world, said)
     assert failed.code == "budget_exceeded"
@@ -252,7 +262,7 @@ async def test_what_a_child_spends_counts_for_the_run_and_the_session_it_works_f
 
 
 async def test_a_budget_that_warns_is_told_of_once_in_its_period(begin: Begin) -> None:
-    world = await priced(begin, low=money(1, action=Action.WARN))
+    world = await priced(begin, low=money(1, action=BudgetAction.WARN))
     first, second = await world.say("One."), await world.say("Two.", key="other")
     await world.all_ended([first, second])
     told = [event for said in (first, second) for event in await world.events(said) if isinstance(event, BudgetWarned)]
@@ -267,7 +277,7 @@ async def test_a_budget_that_warns_is_told_of_once_in_its_period(begin: Begin) -
 
 
 async def test_a_run_waits_for_a_word_and_goes_on_beyond_the_budget(begin: Begin) -> None:
-    world = await priced(begin, daily=money(1, action=Action.ASK))
+    world = await priced(begin, daily=money(1, action=BudgetAction.ASK))
     world.inbox = True
     said = await world.say("Hi.")
     question = await asked(world, said)
@@ -282,7 +292,9 @@ async def test_a_run_waits_for_a_word_and_goes_on_beyond_the_budget(begin: Begin
 
 
 async def test_one_question_is_about_all_budgets_that_are_not_enough(begin: Begin) -> None:
-    world = await priced(begin, daily=money(1, action=Action.ASK), run=money(1, per=Per.RUN, action=Action.ASK))
+    world = await priced(
+        begin, daily=money(1, action=BudgetAction.ASK), run=money(1, per=BudgetPeriod.RUN, action=BudgetAction.ASK)
+    )
     world.inbox = True
     said = await world.say("Hi.")
     question = await asked(world, said)
@@ -291,7 +303,7 @@ async def test_one_question_is_about_all_budgets_that_are_not_enough(begin: Begi
 
 
 async def test_a_run_that_may_not_go_on_fails_with_the_reason(begin: Begin) -> None:
-    world = await priced(begin, daily=money(1, action=Action.ASK))
+    world = await priced(begin, daily=money(1, action=BudgetAction.ASK))
     world.inbox = True
     said = await world.say("Hi.")
     question = await asked(world, said)
@@ -303,7 +315,7 @@ async def test_a_run_that_may_not_go_on_fails_with_the_reason(begin: Begin) -> N
 
 
 async def test_a_question_that_nobody_answers_ends_the_run(begin: Begin) -> None:
-    world = await priced(begin, daily=money(1, action=Action.ASK))
+    world = await priced(begin, daily=money(1, action=BudgetAction.ASK))
     world.inbox, world.expires = True, timedelta(minutes=1)
     said = await world.say("Hi.")
     question = await asked(world, said)
@@ -312,16 +324,16 @@ async def test_a_question_that_nobody_answers_ends_the_run(begin: Begin) -> None
         await world.approvals.resolve(ANA, question.approval_id, allow=True)
     await world.crash()
     assert (await failure(world, said)).code == "budget_denied"
-    with pytest.raises(NotACall):
+    with pytest.raises(ApprovalNotReissuable):
         await world.intake.reissue(ANA, question.approval_id)
 
 
 async def test_other_words_withdraw_the_question_and_it_is_asked_anew(begin: Begin) -> None:
-    world = await priced(begin, daily=money(1, action=Action.ASK))
+    world = await priced(begin, daily=money(1, action=BudgetAction.ASK))
     world.inbox = True
     said = await world.say("Hi.")
     first = await asked(world, said)
-    await world.say("Be quick.", mode=Mode.STEER)
+    await world.say("Be quick.", mode=InputMode.STEER)
     await world.seen(said, "approval_requested", times=2)
     second = await asked(world, said)
     assert second.approval_id != first.approval_id
@@ -331,7 +343,7 @@ async def test_other_words_withdraw_the_question_and_it_is_asked_anew(begin: Beg
 
 
 async def test_a_cancel_withdraws_the_question(begin: Begin) -> None:
-    world = await priced(begin, daily=money(1, action=Action.ASK))
+    world = await priced(begin, daily=money(1, action=BudgetAction.ASK))
     world.inbox = True
     said = await world.say("Hi.")
     question = await asked(world, said)
@@ -341,20 +353,20 @@ async def test_a_cancel_withdraws_the_question(begin: Begin) -> None:
 
 
 async def test_if_nobody_can_be_asked_the_run_ends(begin: Begin) -> None:
-    world = await priced(begin, daily=money(1, action=Action.ASK))
+    world = await priced(begin, daily=money(1, action=BudgetAction.ASK))
     failed = await failure(world, await world.say("Hi."))
     assert failed.code == "budget_denied"
     assert "Nobody is there" in failed.reason
 
 
 async def test_an_answer_about_a_budget_has_no_scope_and_no_arguments(begin: Begin) -> None:
-    world = await priced(begin, daily=money(1, action=Action.ASK))
+    world = await priced(begin, daily=money(1, action=BudgetAction.ASK))
     world.inbox = True
     question = await asked(world, await world.say("Hi."))
-    with pytest.raises(AnswerMalformed):
+    with pytest.raises(ApprovalAnswerInvalid):
         await world.approvals.resolve(ANA, question.approval_id, allow=True, arguments={})
-    with pytest.raises(ScopeTooWide):
-        await world.approvals.resolve(ANA, question.approval_id, allow=True, scope=Scope.ALWAYS)
+    with pytest.raises(ApprovalScopeInvalid):
+        await world.approvals.resolve(ANA, question.approval_id, allow=True, scope=ApprovalScope.ALWAYS)
 
 
 async def test_a_question_of_a_child_is_put_to_whoever_looks_at_the_run_that_it_works_for(begin: Begin) -> None:
@@ -365,7 +377,9 @@ async def test_a_question_of_a_child_is_put_to_whoever_looks_at_the_run_that_it_
             return [a_call("agent.delegate", {"task": "Do it."}), DONE]
         return [TextDelta("Did it."), DONE]
 
-    world = await priced(begin, said_by(speak), run=money(MOST + USED - 1, per=Per.RUN, action=Action.ASK))
+    world = await priced(
+        begin, said_by(speak), run=money(MOST + USED - 1, per=BudgetPeriod.RUN, action=BudgetAction.ASK)
+    )
     said = await world.say("Delegate.")
     follower = world.tail.follow(said.session_id, after_seq=0)
     try:
@@ -391,8 +405,8 @@ async def test_a_question_of_a_child_is_put_to_whoever_looks_at_the_run_that_it_
 # -- who is told what of a budget that several spend from
 
 
-@pytest.mark.parametrize("of", [Of.EVERYTHING, Of.MODEL])
-async def test_who_may_not_administer_is_not_told_what_others_have_spent(begin: Begin, of: Of) -> None:
+@pytest.mark.parametrize("of", [BudgetSubject.EVERYTHING, BudgetSubject.MODEL])
+async def test_who_may_not_administer_is_not_told_what_others_have_spent(begin: Begin, of: BudgetSubject) -> None:
     world = await priced(begin, owner=BEN, shared=Budget(of=of, tokens=5_432))
     await world.ended(await world.say("Hi."))
     told = await failure(world, await world.say("Hi. " * 2_000))
@@ -407,7 +421,7 @@ async def test_who_may_not_administer_is_not_told_what_others_have_spent(begin: 
 
 
 async def test_a_question_does_not_tell_what_others_have_spent(begin: Begin) -> None:
-    world = await priced(begin, owner=BEN, shared=Budget(tokens=5_432, action=Action.ASK))
+    world = await priced(begin, owner=BEN, shared=Budget(tokens=5_432, action=BudgetAction.ASK))
     world.inbox = True
     await world.ended(await world.say("Hi."))
     said = await world.say("Hi. " * 2_000)
@@ -420,7 +434,7 @@ async def test_a_question_does_not_tell_what_others_have_spent(begin: Begin) -> 
 
 
 async def test_a_warning_does_not_tell_what_others_have_spent(begin: Begin) -> None:
-    world = await priced(begin, owner=BEN, shared=Budget(tokens=5_432, action=Action.WARN))
+    world = await priced(begin, owner=BEN, shared=Budget(tokens=5_432, action=BudgetAction.WARN))
     await world.ended(await world.say("Hi."))
     said = await world.say("Hi. " * 2_000)
     await world.ended(said)
@@ -430,7 +444,10 @@ async def test_a_warning_does_not_tell_what_others_have_spent(begin: Begin) -> N
 
 async def test_who_is_told_of_a_budget_of_its_own_sees_all_of_it(begin: Begin) -> None:
     world = await priced(
-        begin, owner=BEN, own=Budget(of=Of.PRINCIPAL, tokens=100), each=Budget(per=Per.RUN, tokens=200)
+        begin,
+        owner=BEN,
+        own=Budget(of=BudgetSubject.PRINCIPAL, tokens=100),
+        each=Budget(per=BudgetPeriod.RUN, tokens=200),
     )
     told = await failure(world, await world.say("Hi."))
     assert "allows 100 tokens per day for the principal" in told.reason
@@ -463,7 +480,7 @@ async def test_of_sixty_four_runs_only_as_many_begin_as_there_is_room_for(begin:
     gate.set()
     ended = await world.all_ended(said)
     assert sorted(run.status for run in ended) == [RunStatus.DONE] * 5 + [RunStatus.FAILED] * 59
-    (amount,) = [amount for _, amount in await world.engine.read(spending.all_of)]
+    (amount,) = [amount for _, amount in await world.engine.read(accounts.all_of)]
     assert (amount.settled_micros, amount.reserved_micros) == (5 * USED, 0)
 
 
@@ -486,7 +503,7 @@ async def test_a_turn_that_a_crash_left_open_is_settled_at_what_was_set_aside(be
     first, second = await turns(world, said)
     assert (first.state, first.micros, first.output_tokens, first.estimated) == ("voided", MOST, MOST, 1)
     assert (second.state, second.step, second.micros) == ("settled", "retry", USED)
-    ((_, amount),) = await world.engine.read(spending.all_of)
+    ((_, amount),) = await world.engine.read(accounts.all_of)
     assert (amount.settled_micros, amount.reserved_micros) == (MOST + USED, 0)
     # What nobody knows the end of is spent: there is no room for a third.
     assert (await failure(world, await world.say("Hi again."))).code == "budget_exceeded"
@@ -530,7 +547,7 @@ async def test_a_provider_that_does_not_count_is_taken_to_have_read_all_of_the_p
 
 
 async def test_the_question_on_the_tape_says_what_is_at_stake(begin: Begin) -> None:
-    world = await priced(begin, daily=money(1, action=Action.ASK))
+    world = await priced(begin, daily=money(1, action=BudgetAction.ASK))
     world.inbox = True
     said = await world.say("Hi.")
     await asked(world, said)

@@ -6,14 +6,14 @@ from itertools import count
 
 import pytest
 
-from palyra.core.events import CancelRequested, Mode, RunCancelled, ToolFinished
-from palyra.core.ids import MalformedId
-from palyra.core.message import Accepted, TextUnclean
-from palyra.core.prompt import ModelEvent, Prompt, TextDelta
-from palyra.core.run import RunStatus
-from palyra.providers.scripted import Call, Endless, Script
-from palyra.runs import worker
-from palyra.runs.control import RunNotFound
+from palyra.core.events import CancelRequested, InputMode, RunCancelled, ToolFinished
+from palyra.core.ids import IdInvalid
+from palyra.core.message import AcceptedMessage, TextInvalid
+from palyra.core.model.prompt import ModelEvent, Prompt, TextDelta
+from palyra.core.run.state import RunStatus
+from palyra.providers.scripted import Script, ScriptCall, ScriptEndless
+from palyra.runs.engine import worker
+from palyra.runs.services.cancellation import RunNotFound
 from tests.integration.cast import DONE, ECHO, Bell, Door, a_call, first_calls, held, inputs, on_sqlite, results
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
@@ -23,10 +23,10 @@ from tests.support.world import BEN, Model, World
 SOON = 2.0
 """Seconds; the promise is 100 ms, but this machine may be busy with something else."""
 
-ENDLESS = Script(default=(Endless(text="la ", delay_ms=1),))
+ENDLESS = Script(default=(ScriptEndless(text="la ", delay_ms=1),))
 
 
-async def assert_cancelled(world: World, said: Accepted) -> None:
+async def assert_cancelled(world: World, said: AcceptedMessage) -> None:
     """Look whether the run ended as one does that was told to: the wish, then nothing but the end."""
     run = await world.ended(said, seconds=SOON)
     assert (run.status, run.reason) == (RunStatus.CANCELLED, "cancelled by its owner")
@@ -79,7 +79,9 @@ async def test_a_model_that_says_nothing_stops(begin: Begin) -> None:
 
 async def test_a_tool_at_work_is_stopped(begin: Begin) -> None:
     door, reader = Door(), Door("door.read", read_only=True)
-    world = await begin(first_calls(Call(tool="door.read"), Call(tool="door.wait")), tools=[door.tool, reader.tool])
+    world = await begin(
+        first_calls(ScriptCall(tool="door.read"), ScriptCall(tool="door.wait")), tools=[door.tool, reader.tool]
+    )
     said = await world.say("Go.")
     await eventually(lambda: reader.came)
     await world.cancel(said)
@@ -163,7 +165,7 @@ async def test_cancelling_twice_is_recorded_once(begin: Begin) -> None:
 
 async def test_a_cancel_is_found_when_its_wake_up_is_lost(begin: Begin) -> None:
     door = Door()
-    world = await begin(first_calls(Call(tool="door.wait")), tools=[door.tool])
+    world = await begin(first_calls(ScriptCall(tool="door.wait")), tools=[door.tool])
     said = await world.say("Go.")
     await eventually(lambda: door.came)
     world.line.deaf = True
@@ -178,14 +180,19 @@ async def test_a_cancel_right_before_any_commit_of_the_run_is_not_missed(
 ) -> None:
     """Also if the worker does not hear of it, and comes upon it in the middle of a step."""
     monkeypatch.setattr(worker, "SWEEP_SECONDS", 0.02)
-    calls = (Call(tool="time.now"), Call(tool="files.list"), Call(tool="bell.ring"), Call(tool="bell.ring"))
+    calls = (
+        ScriptCall(tool="time.now"),
+        ScriptCall(tool="files.list"),
+        ScriptCall(tool="bell.ring"),
+        ScriptCall(tool="bell.ring"),
+    )
     world = await begin(first_calls(*calls, then="Done."), tools=[Bell().tool])
     world.line.deaf = deaf
     for place in count(1):
         said = await world.say("What time is it?", key=f"at {place}")
         writes = count(1)
 
-        async def step_in(said: Accepted = said, writes: Iterator[int] = writes, place: int = place) -> None:
+        async def step_in(said: AcceptedMessage = said, writes: Iterator[int] = writes, place: int = place) -> None:
             if next(writes) == place:
                 await world.cancel(said)
 
@@ -204,7 +211,7 @@ async def test_a_cancel_right_before_any_commit_of_the_run_is_not_missed(
 
 async def test_what_a_cancelled_run_left_open_is_told_to_the_next_one(begin: Begin) -> None:
     door = Door()
-    world = await begin(first_calls(Call(tool="door.wait"), then="Done."), tools=[door.tool])
+    world = await begin(first_calls(ScriptCall(tool="door.wait"), then="Done."), tools=[door.tool])
     said = await world.say("Go.")
     await eventually(lambda: door.came)
     await world.cancel(said)
@@ -226,7 +233,7 @@ async def test_somebody_elses_run_can_not_be_cancelled_nor_seen(begin: Begin) ->
             await world.cancel(run_id, who=BEN)
         texts.add(refusal.value.detail)
     assert len(texts) == 1
-    with pytest.raises(MalformedId):
+    with pytest.raises(IdInvalid):
         await world.cancel("nonsense")
     gate.set()
     assert (await world.ended(said)).status is RunStatus.DONE
@@ -237,7 +244,7 @@ async def test_a_long_reason_is_cut_and_an_unclean_one_refused(begin: Begin) -> 
     gate = asyncio.Event()
     world = await begin(held(gate))
     said = await world.say("Hello.")
-    with pytest.raises(TextUnclean):
+    with pytest.raises(TextInvalid):
         await world.control.cancel(ANA, said.run_id, reason="a\0b")
     await world.control.cancel(ANA, said.run_id, reason="x" * 1000)
     run = await world.ended(said)
@@ -249,7 +256,7 @@ async def test_interrupting_is_a_cancel_too(begin: Begin) -> None:
     world = await begin(ENDLESS)
     said = await world.say("Sing.")
     await world.seen(said, "model_text")
-    second = await world.say("Stop.", mode=Mode.INTERRUPT)
+    second = await world.say("Stop.", mode=InputMode.INTERRUPT)
     assert (await world.ended(said, seconds=SOON)).status is RunStatus.CANCELLED
     await world.seen(second, "model_text")
     await world.cancel(second)

@@ -4,19 +4,19 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
-from palyra.core.approval import Approval
-from palyra.core.events import Mode, PolicyDecided, RunAccepted
-from palyra.core.message import Accepted
-from palyra.core.prompt import ModelEvent, Prompt, TextDelta
-from palyra.core.run import RunStatus
-from palyra.core.shadow import PolicyFile
+from palyra.core.events import InputMode, PolicyDecided, RunAccepted
+from palyra.core.message import AcceptedMessage
+from palyra.core.model.prompt import ModelEvent, Prompt, TextDelta
+from palyra.core.policy.approval import Approval
+from palyra.core.policy.policy_shadow import PolicyFile
+from palyra.core.run.state import RunStatus
 from palyra.core.tool import Risk, Verdict
-from palyra.journal import calls
+from palyra.journal.stores import policy_decisions
+from palyra.policy.cedar_source import split
 from palyra.policy.gate import Gate
-from palyra.policy.load import combine
-from palyra.policy.replay import judge_again
-from palyra.policy.source import split
-from palyra.providers.scripted import Call
+from palyra.policy.loader import combine
+from palyra.policy.simulation import judge_again
+from palyra.providers.scripted import ScriptCall
 from palyra.tools.base import Tool, ToolContext, tool
 from tests.integration.cast import DONE, a_call, first_calls, inputs, results
 from tests.integration.conftest import Begin
@@ -26,7 +26,7 @@ from tests.support.world import Model, Said, World
 RULE = """@id("pens-stay-home") @reason("Not from there.")
 forbid (principal, action, resource == Tool::"pen.write") when { context.channel == Channel::"http" };"""
 GATE = Gate(combine(split(RULE, "own.cedar")))
-WRITES = first_calls(Call(tool="pen.write", arguments={"text": "x"}))
+WRITES = first_calls(ScriptCall(tool="pen.write", arguments={"text": "x"}))
 
 
 @tool(name="pen.write", risk=Risk.MEDIUM)
@@ -43,7 +43,7 @@ async def decided(world: World, run: Said) -> list[tuple[Verdict, str]]:
     return [(event.verdict, event.reason) for event in events if isinstance(event, PolicyDecided)]
 
 
-async def asked(world: World, run: Accepted) -> Approval:
+async def asked(world: World, run: AcceptedMessage) -> Approval:
     await world.reaches(run, RunStatus.WAITING)
     found = await world.approvals.page(ANA, only_open=True, before=None, limit=10)
     (question,) = [one for one in found if one.run_id == run.run_id]
@@ -115,7 +115,7 @@ async def test_who_joins_a_run_brings_his_channel_along(begin: Begin) -> None:
     world.gate = GATE
     said = await world.say("Look.", origin="grpc")
     await begun.wait()
-    joined = await world.say("And write.", mode=Mode.STEER, origin="http")
+    joined = await world.say("And write.", mode=InputMode.STEER, origin="http")
     assert joined.steered
     go_on.set()
     await world.ended(said)
@@ -148,6 +148,6 @@ async def test_second_looks_are_taken_with_the_channel_of_then(begin: Begin) -> 
     (clause,) = report.clauses
     assert [(one.run_id, one.would) for one in clause.examples] == [(by_http.run_id, Verdict.DENY)]
 
-    past = await world.engine.read(lambda conn: list(calls.decided(conn)))
+    past = await world.engine.read(lambda conn: list(policy_decisions.decided(conn)))
     again = {call.run_id: judge_again(GATE, call, PEN.spec).verdict for call in past}
     assert again == {by_http.run_id: Verdict.DENY, by_grpc.run_id: Verdict.ASK}

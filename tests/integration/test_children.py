@@ -7,19 +7,19 @@ from itertools import count
 
 import pytest
 
-from palyra.core import labels
 from palyra.core.events import ChildEnded, ChildStarted, RunAccepted, SessionCreated
 from palyra.core.ids import CallId, RunId
 from palyra.core.limits import Limits
-from palyra.core.message import Accepted, mend_text
-from palyra.core.prompt import ModelEvent, Prompt, TextDelta
-from palyra.core.run import RunStatus
-from palyra.core.tool import Outcome
+from palyra.core.message import AcceptedMessage, repair_text
+from palyra.core.model.prompt import ModelEvent, Prompt, TextDelta
+from palyra.core.policy import labels
+from palyra.core.run.state import RunStatus
+from palyra.core.tool import CallOutcome
 from palyra.journal import tape
-from palyra.journal.engine import Connection
+from palyra.journal.engines.base import Connection
 from palyra.providers.base import FailureKind, ProviderFailed
-from palyra.providers.scripted import Call
-from palyra.runs import children
+from palyra.providers.scripted import ScriptCall
+from palyra.runs.engine import child_runs
 from tests.integration.cast import DONE, Bell, a_call, first_calls, inputs, on_postgres, on_sqlite, results
 from tests.integration.conftest import Begin
 from tests.support.eventually import eventually
@@ -32,7 +32,7 @@ def delegating(gate: asyncio.Event | None = None, *, task: str = TASK, tasks: in
     """Return a model that hands over every message but the task itself, which it does when the gate is open."""
 
     async def speak(prompt: Prompt) -> AsyncIterator[ModelEvent]:
-        if inputs(prompt)[-1] == mend_text(task):
+        if inputs(prompt)[-1] == repair_text(task):
             if gate is not None:
                 await gate.wait()
             yield TextDelta("Seven sheep.")
@@ -46,7 +46,7 @@ def delegating(gate: asyncio.Event | None = None, *, task: str = TASK, tasks: in
     return Model(speak)
 
 
-async def row_of(world: World, run: Accepted) -> tuple[object, ...]:
+async def row_of(world: World, run: AcceptedMessage) -> tuple[object, ...]:
     def query(conn: Connection) -> tuple[object, ...]:
         row = conn.fetch_one(
             "SELECT status, lease_owner, ready FROM runs WHERE run_id = :run_id", {"run_id": run.run_id}
@@ -70,7 +70,7 @@ async def test_the_parent_waits_uncarried_and_the_childs_answer_comes_back(begin
     assert run.status is RunStatus.DONE
     assert (await world.messages(parent))[-1].text == "I was told: Seven sheep."
     (ended,) = [event for event in await world.events(parent) if isinstance(event, ChildEnded)]
-    assert (ended.outcome, ended.text, ended.child_run_id) == (Outcome.OK, "Seven sheep.", child.run_id)
+    assert (ended.outcome, ended.text, ended.child_run_id) == (CallOutcome.OK, "Seven sheep.", child.run_id)
     await world.quiet()
 
 
@@ -196,7 +196,7 @@ async def test_a_child_that_is_cancelled_is_reported_to_its_parent(begin: Begin)
 
 @on_sqlite
 async def test_an_empty_task_is_refused(begin: Begin) -> None:
-    world = await begin(first_calls(Call(tool="agent.delegate", arguments={"task": ""}), then="Well."))
+    world = await begin(first_calls(ScriptCall(tool="agent.delegate", arguments={"task": ""}), then="Well."))
     said = await world.say("Go.")
     assert (await world.ended(said)).status is RunStatus.DONE
     assert results(world.prompts[-1])[0].startswith("[denied]")
@@ -261,7 +261,7 @@ async def test_a_child_does_not_begin_while_somebody_writes_to_its_parent(begin:
         await asyncio.to_thread(holds.wait, 60)
         beginning = group.create_task(
             world.engine.write(
-                lambda conn: children.start(
+                lambda conn: child_runs.start(
                     conn, RunId(parent.run_id), CallId(started.call_id), ids=world.ids, at=world.clock.now()
                 )
             )
@@ -273,7 +273,7 @@ async def test_a_child_does_not_begin_while_somebody_writes_to_its_parent(begin:
     await world.cancel(parent)
 
 
-async def _waits_for_unborn_child(world: World) -> Accepted:
+async def _waits_for_unborn_child(world: World) -> AcceptedMessage:
     """Return a run that waits for a child which nobody has begun, as after a crash right behind its `ChildStarted`."""
     await world.stop_queue()
     parent = await world.say("How many sheep?")
@@ -304,6 +304,6 @@ async def test_a_result_of_a_child_is_not_reported_twice(begin: Begin) -> None:
     child = await world.child_of(parent)
     before = await world.tape(parent.session_id)
     await world.engine.write(
-        lambda conn: children.report(conn, child.run_id, attester=ATTESTER, clock=world.clock, ids=world.ids)
+        lambda conn: child_runs.report(conn, child.run_id, attester=ATTESTER, clock=world.clock, ids=world.ids)
     )
     assert await world.tape(parent.session_id) == before

@@ -3,9 +3,9 @@
 import asyncio
 from datetime import timedelta
 
-from palyra.core.approval import Scope
-from palyra.core.run import RunStatus
-from palyra.providers.scripted import Call
+from palyra.core.policy.approval import ApprovalScope
+from palyra.core.run.state import RunStatus
+from palyra.providers.scripted import ScriptCall
 from tests.integration.cast import ECHO, Bell, first_calls, held
 from tests.integration.conftest import Begin
 from tests.integration.test_approvals import Pen, asked, writes
@@ -39,7 +39,7 @@ async def test_a_session_goes_on_in_the_order_of_its_tape(begin: Begin) -> None:
 
 async def test_a_run_under_way_goes_on_when_the_clock_is_set_right(begin: Begin) -> None:
     bell = Bell()
-    world = await begin(first_calls(Call(tool="bell.ring")), tools=[bell.tool])
+    world = await begin(first_calls(ScriptCall(tool="bell.ring")), tools=[bell.tool])
     world.clock.sleep(YEARS)
     reached, release = asyncio.Event(), asyncio.Event()
 
@@ -74,7 +74,7 @@ async def test_what_was_allowed_for_a_time_while_the_clock_was_ahead_is_asked_ab
     first = await world.say("again")
     (question,) = await asked(world, first)
     await world.approvals.resolve(
-        ANA, question.approval_id, allow=True, scope=Scope.TIMEBOXED, ttl=timedelta(minutes=5)
+        ANA, question.approval_id, allow=True, scope=ApprovalScope.TIMEBOXED, ttl=timedelta(minutes=5)
     )
     await world.ended(first)
     world.clock.sleep(-YEARS)

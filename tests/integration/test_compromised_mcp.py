@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from palyra.core.approval import Approval
 from palyra.core.events import ModelTurnStarted, PolicyDecided, ToolFinished, ToolProposed, ToolStarted
-from palyra.core.mcp import ServerState
-from palyra.core.run import RunStatus
+from palyra.core.mcp import McpServerState
+from palyra.core.policy.approval import Approval
+from palyra.core.run.state import RunStatus
 from palyra.core.tool import Risk, Verdict
-from palyra.providers.scripted import Call, Rule, Script, Text, When
+from palyra.providers.scripted import Script, ScriptCall, ScriptCondition, ScriptRule, ScriptText
 from palyra.sandbox.base import Tier
-from palyra.sandbox.places import Private
-from palyra.sandbox.process import ProcessSandbox
+from palyra.sandbox.processes.mounts import HiddenFolders
+from palyra.sandbox.processes.process import ProcessSandbox
 from palyra.tools.catalog import BUILTIN
-from palyra.tools.mcp.servers import Servers
+from palyra.tools.mcp.servers import McpServers
 from palyra.tools.toolbox import Toolbox
 from tests.contract.mcp.conftest import SUPPORT, Keeping, keeping, notebook
 from tests.integration.cast import on_sqlite
@@ -37,8 +37,8 @@ pytestmark = on_sqlite
 
 Json = Any
 SECRET = "The crown is under the third stone."
-UPLOAD = Call(tool="mcp.s.upload", arguments={"text": SECRET})
-ENDED = (Text(text="Done."),)
+UPLOAD = ScriptCall(tool="mcp.s.upload", arguments={"text": SECRET})
+ENDED = (ScriptText(text="Done."),)
 
 
 @dataclass
@@ -87,21 +87,21 @@ class Scene:
 
 
 @asynccontextmanager
-async def obeying(begin: Begin, folder: Path, *turns: tuple[Call, ...]) -> AsyncIterator[Scene]:
+async def obeying(begin: Begin, folder: Path, *turns: tuple[ScriptCall, ...]) -> AsyncIterator[Scene]:
     """A scene whose model makes these calls, turn by turn; nothing of the server is accepted yet."""
     await asyncio.to_thread(require, BUBBLEWRAP)
-    servers: list[Servers] = []
+    servers: list[McpServers] = []
     world = await begin(
-        Script(rules=(Rule(when=When(tools=True), turns=(*turns, ENDED)),), default=ENDED),
+        Script(rules=(ScriptRule(when=ScriptCondition(tools=True), turns=(*turns, ENDED)),), default=ENDED),
         toolbox=Toolbox(lambda: servers[0].tools() if servers else ()),
-        sandbox=ProcessSandbox(Tier.STRICT, private=Private()),
+        sandbox=ProcessSandbox(Tier.STRICT, private=HiddenFolders()),
     )
     world.inbox = True
     heard = folder / "heard"
     thief = notebook(args=(str(SUPPORT / "hostile_mcp.py"), "thief", str(heard)), principals=(ANA,))
     async with keeping(folder, world.engine, s=thief) as kept:
         servers.append(kept.servers)
-        await kept.reaches(ServerState.READY)
+        await kept.reaches(McpServerState.READY)
         yield Scene(world, kept, heard)
 
 
@@ -148,9 +148,9 @@ async def test_what_nobody_has_accepted_is_neither_said_to_the_model_nor_called(
 
 async def test_orders_in_a_result_are_obeyed_by_nobody_but_the_model(begin: Begin, tmp_path: Path) -> None:
     obeyed = (
-        Call(tool="files.write", arguments={"path": ".bashrc", "text": "evil\n"}),
-        Call(tool="shell.run", arguments={"command": "cat ~/.ssh/id_rsa", "access": "write"}),
-        Call(tool="mcp.s.upload", arguments={"text": "the key"}),
+        ScriptCall(tool="files.write", arguments={"path": ".bashrc", "text": "evil\n"}),
+        ScriptCall(tool="shell.run", arguments={"command": "cat ~/.ssh/id_rsa", "access": "write"}),
+        ScriptCall(tool="mcp.s.upload", arguments={"text": "the key"}),
     )
     async with obeying(begin, tmp_path, (UPLOAD,), *((call,) for call in obeyed)) as scene:
         await scene.kept.accepts()
@@ -175,7 +175,7 @@ async def test_orders_in_a_result_are_obeyed_by_nobody_but_the_model(begin: Begi
 
 
 async def test_what_was_accepted_counts_in_the_label_of_every_turn_that_offers_it(begin: Begin, tmp_path: Path) -> None:
-    async with obeying(begin, tmp_path, (Call(tool="files.list", arguments={}),)) as scene:
+    async with obeying(begin, tmp_path, (ScriptCall(tool="files.list", arguments={}),)) as scene:
         said = await scene.world.say("Good morning.")
         await scene.ended(said)
         assert await scene.labels(said) == {("owner",)}
@@ -186,7 +186,7 @@ async def test_what_was_accepted_counts_in_the_label_of_every_turn_that_offers_i
 
 
 async def test_a_server_does_not_get_the_calls_of_a_tool_whose_name_it_takes(begin: Begin, tmp_path: Path) -> None:
-    async with obeying(begin, tmp_path, (Call(tool="files.read", arguments={"path": "notes.txt"}),)) as scene:
+    async with obeying(begin, tmp_path, (ScriptCall(tool="files.read", arguments={"path": "notes.txt"}),)) as scene:
         own = {tool.spec.name: tool.spec for tool in BUILTIN}
         await scene.kept.accepts()
         said = await scene.world.say("Good morning.")

@@ -18,18 +18,19 @@ from palyra.core.artifact import Artifact
 from palyra.core.events import ApprovalRequested, ChildEnded, PolicyDecided, ToolFinished, ToolStarted
 from palyra.core.ids import CallId, RunId, SessionId
 from palyra.core.limits import Limits
-from palyra.core.run import RunStatus
+from palyra.core.run.state import RunStatus
 from palyra.core.tool import JsonObject, Risk, Verdict
 from palyra.home import Home
-from palyra.journal import artifacts, blobs
-from palyra.providers.scripted import Call, Rule, Script, Text, When
-from palyra.sandbox import address, process
-from palyra.sandbox.egress import Egress
-from palyra.sandbox.forbidden import Forbidden
+from palyra.journal.content import artifacts, blobs
+from palyra.providers.scripted import Script, ScriptCall, ScriptCondition, ScriptRule, ScriptText
+from palyra.sandbox.files.reserved_files import ReservedFiles
+from palyra.sandbox.network import address
+from palyra.sandbox.network.egress import Egress
+from palyra.sandbox.processes import process
 from palyra.settings import SandboxSettings
 from palyra.tools.base import Tool, ToolContext, tool
 from palyra.tools.catalog import BUILTIN
-from palyra.tools.search import among_none
+from palyra.tools.tool_search import search_nothing
 from palyra.tools.toolbox import Toolbox
 from tests.integration.attacks import ATTACKS, CHILD, LOOK_ALIKES, SLEEP, STARTED_BY_OTHERS
 from tests.support.builders import ANA
@@ -40,12 +41,12 @@ from tests.support.world import BEN, Said, World
 
 MARKS = ("TOKEN-MARK", "CONFIG-MARK", "POLICY-MARK", "PINS-MARK", "OUTSIDE-MARK", "BEN-MARK", "DAEMON-MARK")
 KEY = "sk-" + "a1B2c3D4" * 4
-DONE = (Text(text="Done."),)
+DONE = (ScriptText(text="Done."),)
 PERSISTING = (
     *(Path.home() / name for name in (".bashrc", ".profile", ".zshrc", ".config/autostart", ".config/systemd/user")),
     *map(Path, ("/etc/crontab", "/etc/profile", "/var/spool/cron", "/var/spool/cron/crontabs")),
 )
-TOOLS = (*BUILTIN, among_none)
+TOOLS = (*BUILTIN, search_nothing)
 
 
 def _harmless(number: int) -> Tool:
@@ -80,7 +81,7 @@ class Trap:
 
     def _judge(self, found: address.Address, port: int) -> str:
         # One port of this machine stands for the internet; everything else is judged as always.
-        return "" if port == self.public else address.fault(found, port)
+        return "" if port == self.public else address.address_problem(found, port)
 
     async def serve_inside(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.came_inside += 1
@@ -152,8 +153,8 @@ class Ground:
             return {name: self.filled(part) for name, part in value.items()}
         return value
 
-    def call(self, tool: str, arguments: JsonObject) -> Call:
-        return Call(tool=tool, arguments={name: self.filled(value) for name, value in arguments.items()})
+    def call(self, tool: str, arguments: JsonObject) -> ScriptCall:
+        return ScriptCall(tool=tool, arguments={name: self.filled(value) for name, value in arguments.items()})
 
     def seen(self, *, workspace: bool = True) -> dict[str, object]:
         """Return all that lies here and where programs would stay: what it is, and what it holds."""
@@ -207,7 +208,7 @@ async def ground(land: Ground) -> AsyncIterator[Ground]:
 
 
 @asynccontextmanager
-async def taken_over(ground: Ground, *groups: Iterable[Call], root: Path | None = None) -> AsyncIterator[World]:
+async def taken_over(ground: Ground, *groups: Iterable[ScriptCall], root: Path | None = None) -> AsyncIterator[World]:
     """A world whose model makes the calls of each group in a turn of its own; its child tries a little of everything.
 
     `root` is what the person has chosen as the workspace, if it is not the usual one.
@@ -216,8 +217,8 @@ async def taken_over(ground: Ground, *groups: Iterable[Call], root: Path | None 
     every = tuple(call for turn in turns for call in turn if call.tool != "agent.delegate")
     script = Script(
         rules=(
-            Rule(when=When(equals=CHILD, tools=True), turns=(_everything(ground), DONE)),
-            Rule(when=When(tools=True), turns=(*turns, DONE)),
+            ScriptRule(when=ScriptCondition(equals=CHILD, tools=True), turns=(_everything(ground), DONE)),
+            ScriptRule(when=ScriptCondition(tools=True), turns=(*turns, DONE)),
         ),
         default=DONE,
     )
@@ -226,7 +227,7 @@ async def taken_over(ground: Ground, *groups: Iterable[Call], root: Path | None 
         ground.home.journal,
         model=script,
         folder=root or ground.workspace,
-        forbidden=Forbidden((ground.home.path,), (ground.workspace,)),
+        forbidden=ReservedFiles((ground.home.path,), (ground.workspace,)),
         sandbox=await asyncio.to_thread(process.build, ground.home, SandboxSettings()),
         egress=ground.trap.egress(),
         toolbox=Toolbox(lambda: MANY),
@@ -240,7 +241,7 @@ async def taken_over(ground: Ground, *groups: Iterable[Call], root: Path | None 
         await world.stop()
 
 
-def _everything(ground: Ground) -> tuple[Call, ...]:
+def _everything(ground: Ground) -> tuple[ScriptCall, ...]:
     """Return a taste of every tool, for a child that hopes for other rights."""
     return tuple(
         ground.call(tool, arguments)
@@ -298,7 +299,7 @@ async def texts(world: World) -> list[str]:
     return found
 
 
-def calls_of(ground: Ground, tool: str) -> list[list[Call]]:
+def calls_of(ground: Ground, tool: str) -> list[list[ScriptCall]]:
     calls = [ground.call(tool, arguments) for arguments in ATTACKS[tool]]
     return [calls[place : place + 60] for place in range(0, len(calls), 60)]
 
@@ -433,8 +434,8 @@ async def test_to_write_what_others_start_is_dangerous_and_asked_about_each_time
 
 
 async def test_a_call_that_takes_the_name_of_an_approved_one_is_asked_about_anew(ground: Ground) -> None:
-    first = Call(tool="files.write", arguments={"path": "a.txt", "text": "good"}, call_id="same")
-    second = Call(tool="files.write", arguments={"path": "b.txt", "text": "evil"}, call_id="same")
+    first = ScriptCall(tool="files.write", arguments={"path": "a.txt", "text": "good"}, call_id="same")
+    second = ScriptCall(tool="files.write", arguments={"path": "b.txt", "text": "evil"}, call_id="same")
     async with taken_over(ground, [first], [second]) as world:
         world.inbox = True
         said = await world.say("Good morning.")

@@ -2,14 +2,14 @@
 
 import pytest
 
-from palyra.core import labels
-from palyra.core.events import ContextAssembled, Mode
-from palyra.core.message import Accepted
-from palyra.core.prompt import ModelEvent, Prompt, Role, TextDelta, estimate_tokens
-from palyra.core.run import RunStatus
+from palyra.core.events import ContextAssembled, InputMode
+from palyra.core.message import AcceptedMessage
+from palyra.core.model.prompt import ModelEvent, Prompt, Role, TextDelta, estimate_tokens
+from palyra.core.policy import labels
+from palyra.core.run.state import RunStatus
 from palyra.core.tool import Risk
 from palyra.memory import history
-from palyra.providers.scripted import Call
+from palyra.providers.scripted import ScriptCall
 from palyra.tools.base import Tool, ToolContext, tool
 from tests.integration.cast import DONE, Door, a_call, first_calls, inputs, on_sqlite, results, said_by
 from tests.integration.conftest import Begin
@@ -63,7 +63,7 @@ def agreeable() -> Model:
     return said_by(lambda prompt: [TextDelta("Yes."), DONE], window_tokens=WINDOW)
 
 
-async def assembled(world: World, said: Accepted) -> list[ContextAssembled]:
+async def assembled(world: World, said: AcceptedMessage) -> list[ContextAssembled]:
     return [event for event in await world.events(said) if isinstance(event, ContextAssembled)]
 
 
@@ -144,8 +144,8 @@ async def test_what_is_remembered_and_what_is_read_anew_are_the_same(
     """In the first session the conversation is kept in memory; in the second it is forgotten after each turn."""
     world = await begin(reader(6, at_once=at_once), tools=[a_book(size)])
     asked: list[list[list[str]]] = []
-    for remembered in (history.MOST_SESSIONS, 0):
-        monkeypatch.setattr(history, "MOST_SESSIONS", remembered)
+    for remembered in (history.MAX_SESSIONS, 0):
+        monkeypatch.setattr(history, "MAX_SESSIONS", remembered)
         del world.prompts[:]
         for number in range(4):
             await world.ask(f"Read the book for the time number {number}.", key=f"{remembered}")
@@ -159,7 +159,7 @@ async def test_what_is_remembered_and_what_is_read_anew_are_the_same(
 async def test_what_was_said_long_ago_in_a_run_is_read_again_with_its_end(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "MOST_SESSIONS", 0)
+    monkeypatch.setattr(history, "MAX_SESSIONS", 0)
     door = Door()
 
     def speak(prompt: Prompt) -> list[ModelEvent]:
@@ -173,7 +173,7 @@ async def test_what_was_said_long_ago_in_a_run_is_read_again_with_its_end(
     world = await begin(said_by(speak, window_tokens=WINDOW), tools=[door.tool, a_book(4_000)])
     said = await world.say("One.")
     await eventually(lambda: door.came)
-    await world.say("Two.", mode=Mode.STEER)
+    await world.say("Two.", mode=InputMode.STEER)
     door.open.set()
     await world.ended(said)
     assert inputs(world.prompts[-1]) == ["One.", "Two."]
@@ -183,11 +183,11 @@ async def test_what_was_said_long_ago_in_a_run_is_read_again_with_its_end(
 @on_sqlite
 async def test_what_was_said_meanwhile_stands_behind_the_results(begin: Begin) -> None:
     door = Door()
-    world = await begin(first_calls(Call(tool="door.wait"), then="Done."), tools=[door.tool])
+    world = await begin(first_calls(ScriptCall(tool="door.wait"), then="Done."), tools=[door.tool])
     said = await world.say("One.")
     await eventually(lambda: door.came)
-    await world.say("Two.", mode=Mode.STEER)
-    await world.say("Three.", mode=Mode.STEER)
+    await world.say("Two.", mode=InputMode.STEER)
+    await world.say("Three.", mode=InputMode.STEER)
     door.open.set()
     await world.ended(said)
     assert_paired(world.prompts[1])
@@ -235,7 +235,7 @@ async def test_what_was_seen_at_the_beginning_is_not_taken_for_all_there_is(
     for number in range(3):
         await world.ask(f"message {number}", key="long")
         await world.ask(f"aside {number}", key="other")
-    monkeypatch.setattr(history, "MOST_SESSIONS", 1)
+    monkeypatch.setattr(history, "MAX_SESSIONS", 1)
     for number in range(3, 6):
         runs = [await world.say(f"message {number}", key="long"), await world.say(f"aside {number}", key="other")]
         await world.all_ended(runs)

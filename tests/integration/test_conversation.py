@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from palyra.core import labels
-from palyra.core.events import Mode, ModelText, RunAccepted, SessionRenamed
-from palyra.core.prompt import Message, ModelEvent, Prompt, Role, TextDelta
-from palyra.core.run import RunStatus
-from palyra.core.usage import Usage
-from palyra.providers.embedded.provider import Embedded
-from palyra.providers.scripted import Call, Script, Stop, Text
-from palyra.runs.transcript import CANCELLED
+from palyra.core.events import InputMode, ModelText, RunAccepted, SessionRenamed
+from palyra.core.model.prompt import Message, ModelEvent, Prompt, Role, TextDelta
+from palyra.core.policy import labels
+from palyra.core.run.state import RunStatus
+from palyra.core.spending.usage import Usage
+from palyra.providers.embedded.provider import EmbeddedProvider
+from palyra.providers.scripted import Script, ScriptCall, ScriptStop, ScriptText
+from palyra.runs.recording.transcript import CANCELLED
 from tests.integration.cast import DONE, ECHO, first_calls, held, inputs, on_sqlite, said_by
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
@@ -38,7 +38,7 @@ async def test_a_message_becomes_a_run_that_ends_with_an_answer(begin: Begin) ->
 
 
 async def test_entries_are_counted_without_a_gap_by_session_and_by_run(begin: Begin) -> None:
-    world = await begin(first_calls(Call(tool="time.now"), Call(tool="files.list")))
+    world = await begin(first_calls(ScriptCall(tool="time.now"), ScriptCall(tool="files.list")))
     first, second = await world.say("One."), await world.say("Two.")
     await world.all_ended([first, second])
     await world.quiet()
@@ -61,7 +61,7 @@ async def test_the_door_says_from_where_to_read_on(begin: Begin) -> None:
 
 
 async def test_the_row_of_a_run_tells_what_it_took(begin: Begin) -> None:
-    world = await begin(Script(default=(Text(text="Here."), Stop(input_tokens=30, output_tokens=7))))
+    world = await begin(Script(default=(ScriptText(text="Here."), ScriptStop(input_tokens=30, output_tokens=7))))
     run = await world.ended(await world.say("Hello."))
     assert (run.turns, run.tool_calls, run.usage) == (1, 0, Usage(input_tokens=30, output_tokens=7))
     assert run.input == "Hello."
@@ -93,7 +93,7 @@ async def test_the_first_text_is_recorded_at_once_and_the_rest_in_groups(begin: 
 
 @on_sqlite
 async def test_a_burst_of_text_is_one_entry(begin: Begin) -> None:
-    world = await begin(Script(default=(Text(text="a" * 500, chunk=10),)))
+    world = await begin(Script(default=(ScriptText(text="a" * 500, chunk=10),)))
     said = await world.say("Hello.")
     await world.ended(said)
     texts = [event.text for event in await world.events(said) if isinstance(event, ModelText)]
@@ -154,7 +154,7 @@ async def test_the_title_that_a_person_gave_stays(begin: Begin) -> None:
 
 
 async def test_a_question_about_an_earlier_message_is_answered_from_history(begin: Begin) -> None:
-    world = await begin(Embedded())
+    world = await begin(EmbeddedProvider())
     await world.ask("The code word is marmalade.")
     await world.ask("And the number is 7.")
     assert "The code word is marmalade." in await world.ask("What did I say first?")
@@ -162,7 +162,7 @@ async def test_a_question_about_an_earlier_message_is_answered_from_history(begi
 
 
 async def test_sessions_do_not_hear_one_another(begin: Begin) -> None:
-    world = await begin(Embedded())
+    world = await begin(EmbeddedProvider())
     await world.ask("The code word is marmalade.", key="one")
     assert "marmalade" not in await world.ask("What did I say first?", key="two")
 
@@ -202,7 +202,7 @@ async def test_a_message_that_was_interrupted_before_a_word_was_said_is_not_left
     world = await begin(Model(hang))
     first = await world.say("Delete the old files.")
     await world.seen(first, "model_turn_started")
-    second = await world.say("No, wait.", mode=Mode.INTERRUPT)
+    second = await world.say("No, wait.", mode=InputMode.INTERRUPT)
     await world.ended(second)
     assert [message.text for message in world.prompts[-1].messages] == [
         "Delete the old files.",

@@ -7,12 +7,12 @@ from itertools import count
 import pytest
 
 from palyra.core.events import ModelText, RunResumed, ToolFinished, ToolProposed, ToolStarted
-from palyra.core.message import Accepted
-from palyra.core.prompt import Role
-from palyra.core.run import RunStatus
-from palyra.core.tool import Outcome
-from palyra.providers.scripted import Call, Rule, Script, Text
-from palyra.runs.steps.tools import MOST_ATTEMPTS
+from palyra.core.message import AcceptedMessage
+from palyra.core.model.prompt import Role
+from palyra.core.run.state import RunStatus
+from palyra.core.tool import CallOutcome
+from palyra.providers.scripted import Script, ScriptCall, ScriptRule, ScriptText
+from palyra.runs.engine.steps.tools import MAX_ATTEMPTS
 from tests.integration.cast import Bell, Door, first_calls, held, inputs, on_sqlite, results
 from tests.integration.conftest import Begin
 from tests.support.eventually import eventually
@@ -20,23 +20,23 @@ from tests.support.world import World
 
 BUSY = Script(
     rules=(
-        Rule(
+        ScriptRule(
             turns=(
                 (
-                    Text(text="Let me see. "),
-                    Call(tool="files.read", arguments={"path": "notes.txt"}),
-                    Call(tool="time.now"),
-                    Call(tool="bell.ring", arguments={"who": "{input}"}),
+                    ScriptText(text="Let me see. "),
+                    ScriptCall(tool="files.read", arguments={"path": "notes.txt"}),
+                    ScriptCall(tool="time.now"),
+                    ScriptCall(tool="bell.ring", arguments={"who": "{input}"}),
                 ),
-                (Text(text="Once more. "), Call(tool="files.list")),
-                (Text(text="Done."),),
+                (ScriptText(text="Once more. "), ScriptCall(tool="files.list")),
+                (ScriptText(text="Done."),),
             )
         ),
     )
 )
 
 
-async def assert_no_harm_done(world: World, said: Accepted, bell: Bell) -> None:
+async def assert_no_harm_done(world: World, said: AcceptedMessage, bell: Bell) -> None:
     """Look whether the run came to its end as if nothing had happened, but for what it was told."""
     run = await world.ended(said)
     assert run.status is RunStatus.DONE
@@ -50,7 +50,7 @@ async def assert_no_harm_done(world: World, said: Accepted, bell: Bell) -> None:
     ends = [event for event in events if isinstance(event, ToolFinished) and event.call_id in rings]
     assert len(ends) == 1
     told = [text for prompt in world.prompts if inputs(prompt) == [name] for text in results(prompt)]
-    if ends[0].outcome is Outcome.INTERRUPTED:
+    if ends[0].outcome is CallOutcome.INTERRUPTED:
         assert any("may or may not have taken effect" in text for text in told)
     else:
         assert bell.rung[name] == 1
@@ -108,7 +108,8 @@ async def test_text_that_was_recorded_before_the_crash_stays_and_the_turn_is_tak
 async def test_a_tool_that_may_be_repeated_runs_again_and_no_other(begin: Begin) -> None:
     again, once = Door("door.again", repeatable=True, read_only=True), Door("door.once", read_only=True)
     world = await begin(
-        first_calls(Call(tool="door.again"), Call(tool="door.once"), then="Done."), tools=[again.tool, once.tool]
+        first_calls(ScriptCall(tool="door.again"), ScriptCall(tool="door.once"), then="Done."),
+        tools=[again.tool, once.tool],
     )
     said = await world.say("Go.")
     await eventually(lambda: (again.came, once.came) == (1, 1))
@@ -127,20 +128,21 @@ async def test_a_tool_that_may_be_repeated_runs_again_and_no_other(begin: Begin)
 async def test_a_call_that_was_interrupted_too_often_is_not_started_again(begin: Begin) -> None:
     """It may be what kills the daemon."""
     door = Door(repeatable=True)
-    world = await begin(first_calls(Call(tool="door.wait"), then="Done."), tools=[door.tool])
+    world = await begin(first_calls(ScriptCall(tool="door.wait"), then="Done."), tools=[door.tool])
     said = await world.say("Go.")
-    for attempt in range(1, MOST_ATTEMPTS + 1):
+    for attempt in range(1, MAX_ATTEMPTS + 1):
         await eventually(lambda attempt=attempt: door.came == attempt)  # type: ignore[misc]
         await world.crash()
     assert (await world.ended(said)).status is RunStatus.DONE
-    assert door.came == MOST_ATTEMPTS
+    assert door.came == MAX_ATTEMPTS
     assert results(world.prompts[-1])[0].startswith("[interrupted]")
 
 
 async def test_a_result_that_was_recorded_is_not_fetched_again(begin: Begin) -> None:
     bell, door = Bell(), Door()
     world = await begin(
-        first_calls(Call(tool="bell.ring"), Call(tool="door.wait"), then="Done."), tools=[bell.tool, door.tool]
+        first_calls(ScriptCall(tool="bell.ring"), ScriptCall(tool="door.wait"), then="Done."),
+        tools=[bell.tool, door.tool],
     )
     said = await world.say("Go.")
     await eventually(lambda: door.came)

@@ -8,19 +8,20 @@ import msgspec
 import pytest
 
 from palyra.core.agent import Agent
-from palyra.core.approval import Approval
 from palyra.core.events import PolicyDecided, ToolFinished
 from palyra.core.ids import AgentId
-from palyra.core.run import RunStatus
+from palyra.core.policy.approval import Approval
+from palyra.core.run.state import RunStatus
 from palyra.core.secret import SecretScope
-from palyra.core.tool import JsonObject, Outcome, Risk
-from palyra.journal import agents, blobs
+from palyra.core.tool import CallOutcome, JsonObject, Risk
+from palyra.journal.content import blobs
+from palyra.journal.stores import agents
+from palyra.policy.cedar_source import split
 from palyra.policy.gate import Gate
-from palyra.policy.load import combine
-from palyra.policy.source import split
-from palyra.providers.scripted import Call, Script
-from palyra.runs.seals import LONG_CHARS
-from palyra.sandbox.egress import Egress, Reach
+from palyra.policy.loader import combine
+from palyra.providers.scripted import Script, ScriptCall
+from palyra.runs.services.sealing import LONG_CHARS
+from palyra.sandbox.network.egress import Egress, EgressLimits
 from tests.integration.cast import first_calls, results
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
@@ -63,12 +64,12 @@ async def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 def egress() -> Egress:
     names = Names()
     names.answers[HOST] = [["127.0.0.1"]]
-    return Egress(resolve=names, judge=lambda place, port: "", reach=Reach(seconds=5))
+    return Egress(resolve=names, judge=lambda place, port: "", reach=EgressLimits(seconds=5))
 
 
 def fetches(site: Site, path: str = "/", **more: object) -> Script:
     arguments: JsonObject = {"url": f"https://{HOST}:{site.port}{path}", **more}
-    return first_calls(Call(tool="http.fetch", arguments=arguments))
+    return first_calls(ScriptCall(tool="http.fetch", arguments=arguments))
 
 
 async def question(world: World, run: Said) -> Approval:
@@ -110,7 +111,7 @@ async def test_the_host_gets_it_and_nobody_sees_it(begin: Begin, site: Site, egr
     assert asked.effect.detail == f"GET {url} with your credential github"
     assert (asked.effect.credentials, asked.effect.risk) == (("github",), Risk.MEDIUM)
     finished = await allowed(world, said)
-    assert finished.outcome is Outcome.OK
+    assert finished.outcome is CallOutcome.OK
     assert f"X-Key: token {VALUE}\r\n".encode() in site.asked[0]
     assert "X-Key: [secret github]" in finished.text
     assert (finished.artifact is not None) == (path == "/long")
@@ -130,7 +131,7 @@ async def test_one_that_was_changed_after_the_question_is_asked_about_anew(
     assert asked.effect.credentials == ()
     await world.secrets.set(ANA, "github", VALUE.encode(), at_port(SENT, site.port))
     finished = await allowed(world, said)
-    assert finished.outcome is Outcome.DENIED
+    assert finished.outcome is CallOutcome.DENIED
     assert site.asked == []
 
 
@@ -152,7 +153,7 @@ async def test_one_that_was_set_after_the_call_was_allowed_stays_at_home(
     said = await world.say("Look.")
     await world.ended(said)
     (finished,) = [event for event in await world.events(said) if isinstance(event, ToolFinished)]
-    assert (set_meanwhile, finished.outcome) == (True, Outcome.OK)
+    assert (set_meanwhile, finished.outcome) == (True, CallOutcome.OK)
     assert b"hunter2" not in site.asked[0]
 
 
@@ -224,7 +225,7 @@ async def test_one_that_is_not_meant_for_the_request_stays_at_home(
     scope = scope if whose == "another port" else at_port(scope, site.port)
     await world.secrets.set(BEN if whose == BEN else ANA, "github", VALUE.encode(), scope)
     finished = await allowed(world, await world.say("Look."))
-    assert finished.outcome is Outcome.OK
+    assert finished.outcome is CallOutcome.OK
     assert b"hunter2" not in site.asked[0]
 
 
@@ -235,7 +236,7 @@ async def test_without_tls_it_stays_at_home_and_is_not_spoken_of(begin: Begin, e
     async with server:
         port = server.sockets[0].getsockname()[1]
         world = await begin(
-            first_calls(Call(tool="http.fetch", arguments={"url": f"http://{HOST}:{port}/"})), egress=egress
+            first_calls(ScriptCall(tool="http.fetch", arguments={"url": f"http://{HOST}:{port}/"})), egress=egress
         )
         await world.secrets.set(ANA, "github", VALUE.encode(), at_port(SENT, port))
         said = await world.say("Look.")
@@ -253,7 +254,7 @@ async def test_a_vault_whose_key_is_gone_sends_nothing_and_says_why(
     await world.secrets.set(ANA, "github", VALUE.encode(), at_port(SENT, site.port))
     (workspace.parent / "vault.key").unlink()
     finished = await allowed(world, await world.say("Look."))
-    assert finished.outcome is Outcome.ERROR
+    assert finished.outcome is CallOutcome.ERROR
     assert "key" in finished.text
     assert site.asked == []
 

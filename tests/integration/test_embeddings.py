@@ -7,25 +7,26 @@ from decimal import Decimal
 
 import pytest
 
-from palyra.core.budget import Action, Budget, Of, Per
-from palyra.core.events import Came, EmbeddingsEnded, EmbeddingsStarted
+from palyra.core.events import EmbeddingsEnded, EmbeddingsOutcome, EmbeddingsStarted
 from palyra.core.ids import PrincipalId
-from palyra.core.price import Price
-from palyra.core.run import RunStatus
-from palyra.core.session import SessionRef
-from palyra.core.spending import RESERVED, SETTLED, VOIDED, Account, Amount, Turn
-from palyra.core.usage import Usage
-from palyra.journal import embeddings as rows
-from palyra.journal import leases, retention, spending
-from palyra.journal.engine import Connection, StorageFull
+from palyra.core.projection.ledger import RESERVED, SETTLED, VOIDED, Account, Amount, LedgerTurn
+from palyra.core.run.state import RunStatus
+from palyra.core.session import SessionArchivedError, SessionRef
+from palyra.core.spending.budget import Budget, BudgetAction, BudgetPeriod, BudgetSubject
+from palyra.core.spending.price import Price
+from palyra.core.spending.usage import Usage
+from palyra.journal.archive import rotation
+from palyra.journal.engines.base import Connection, StorageFull
+from palyra.journal.ledger import accounts
+from palyra.journal.ledger import embeddings as rows
+from palyra.journal.stores import leases
 from palyra.providers.base import FailureKind, ProviderFailed
-from palyra.providers.scripted import Call
-from palyra.runs import embeddings
-from palyra.runs.budgets import BudgetRefused
-from palyra.runs.embeddings import Begun, Vectors, Wanted
-from palyra.runs.sessions import SessionPutAway
-from palyra.runs.stops import Stopped
-from palyra.runs.usage import Usage as Reader
+from palyra.providers.scripted import ScriptCall
+from palyra.runs.services import embeddings
+from palyra.runs.services.budgets import BudgetExceeded
+from palyra.runs.services.embeddings import EmbeddingsInProgress, EmbeddingsRequestRecord, Vectors
+from palyra.runs.services.emergency_stops import WorkStopped
+from palyra.runs.services.usage import UsageService as Reader
 from palyra.settings import SpendingSettings
 from tests.contract.journal.builders import occupied
 from tests.integration.cast import ECHO, Door, first_calls, on_postgres
@@ -46,7 +47,7 @@ Send = Callable[[], Awaitable[Vectors]]
 
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embeddings, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(embeddings, "POLL_SECONDS", 0.05)
 
 
 async def priced(begin: Begin, **budgets: Budget) -> World:
@@ -60,9 +61,9 @@ def money(count: int, **more: object) -> Budget:
     return Budget(money=Decimal(count) / 1_000_000, **more)  # type: ignore[arg-type]
 
 
-def texts(who: PrincipalId = ANA, *, session: str | None = None, tokens: int = TOKENS) -> Wanted:
+def texts(who: PrincipalId = ANA, *, session: str | None = None, tokens: int = TOKENS) -> EmbeddingsRequestRecord:
     ref = SessionRef(key=session) if session is not None else None
-    return Wanted(
+    return EmbeddingsRequestRecord(
         principal=who,
         session=ref,
         provider="acme",
@@ -101,14 +102,14 @@ class Provider:
         return Vectors(b"[]", 3, Usage(input_tokens=7))
 
 
-async def row(world: World, of: Begun | str, who: PrincipalId | None = ANA) -> Turn:
+async def row(world: World, of: EmbeddingsInProgress | str, who: PrincipalId | None = ANA) -> LedgerTurn:
     name = of if isinstance(of, str) else of.request_id
     found = await world.engine.read(lambda conn: rows.find(conn, name, who))
     assert found is not None
     return found
 
 
-async def only_row(world: World) -> Turn:
+async def only_row(world: World) -> LedgerTurn:
     def query(conn: Connection) -> str:
         ((found,),) = conn.fetch("SELECT run_id FROM usage WHERE cause = 'embeddings'")
         return str(found)
@@ -132,7 +133,7 @@ async def ends(world: World, session_id: str) -> list[EmbeddingsEnded]:
 async def spent_today(world: World) -> Amount:
     at = world.clock.now()
     account = Account("everything", f"{at:%Y-%m-%d}")
-    return await world.engine.read(lambda conn: spending.look(conn, [account], at=at)[account])
+    return await world.engine.read(lambda conn: accounts.read_balances(conn, [account], at=at)[account])
 
 
 # -- what is written down
@@ -156,7 +157,7 @@ async def test_a_call_is_in_the_ledger_from_its_beginning_on_and_settled_at_what
     assert isinstance(started, EmbeddingsStarted)
     assert (started.texts, started.bytes, started.digest, started.principal) == (3, 400, "d1ge57", ANA)
     assert isinstance(ended, EmbeddingsEnded)
-    assert (ended.came, ended.vectors, ended.request_id) == (Came.ANSWERED, 3, begun.request_id)
+    assert (ended.came, ended.vectors, ended.request_id) == (EmbeddingsOutcome.ANSWERED, 3, begun.request_id)
 
 
 async def test_what_nobody_counted_is_settled_at_the_estimate(begin: Begin) -> None:
@@ -177,7 +178,7 @@ async def test_a_call_that_failed_is_void_and_costs_nothing_only_if_it_was_refus
     assert (found.state, found.input_tokens, found.micros, found.estimated) == (VOIDED, took, took, guessed)
     assert (await spent_today(world)).reserved_tokens == 0
     (ended,) = await ends(world, found.session_id)
-    assert (ended.came, ended.failure, ended.reason) == (Came.FAILED, "network", "The line is cut.")
+    assert (ended.came, ended.failure, ended.reason) == (EmbeddingsOutcome.FAILED, "network", "The line is cut.")
 
 
 async def test_a_fault_of_ours_settles_the_call_too(begin: Begin) -> None:
@@ -210,10 +211,10 @@ async def test_usage_shows_the_calls_by_cause_and_each_to_its_owner_only(begin: 
 
 async def test_a_call_that_a_budget_has_no_room_for_is_not_sent_and_leaves_nothing(begin: Begin) -> None:
     world, provider = await priced(begin, daily=money(TOKENS - 1)), Provider()
-    with pytest.raises(BudgetRefused, match=r"The budget 'daily' .* Whoever administers this Palyra can raise it"):
+    with pytest.raises(BudgetExceeded, match=r"The budget 'daily' .* Whoever administers this Palyra can raise it"):
         await world.embeddings.ask(texts(), provider.send)
     await administers(world, ANA)
-    with pytest.raises(BudgetRefused, match=r"The budget 'daily' allows .* config\.toml"):
+    with pytest.raises(BudgetExceeded, match=r"The budget 'daily' allows .* config\.toml"):
         await world.embeddings.ask(texts(), provider.send)
     assert provider.asked == 0
     assert await world.sessions.page(ANA, archived=False, before=None, limit=9) == []
@@ -229,7 +230,7 @@ async def test_of_many_at_once_only_as_many_are_sent_as_the_budget_has_room_for(
     assert (await spent_today(world)).reserved_micros == 10 * TOKENS
     provider.open.set()
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
-    assert sum(isinstance(one, BudgetRefused) for one in outcomes) == 38
+    assert sum(isinstance(one, BudgetExceeded) for one in outcomes) == 38
     assert await spent_today(world) == Amount(settled_tokens=70, settled_micros=70)
 
 
@@ -243,48 +244,48 @@ async def test_runs_and_embeddings_share_a_budget(begin: Begin) -> None:
 @pytest.mark.parametrize(
     "budget",
     [
-        money(150, of=Of.PRINCIPAL),
-        money(150, of=Of.SESSION),
-        money(150, of=Of.AGENT),
-        money(150, of=Of.AGENT, only="main"),
-        money(150, of=Of.MODEL, only=NAME),
-        money(150, per=Per.MONTH),
+        money(150, of=BudgetSubject.PRINCIPAL),
+        money(150, of=BudgetSubject.SESSION),
+        money(150, of=BudgetSubject.AGENT),
+        money(150, of=BudgetSubject.AGENT, only="main"),
+        money(150, of=BudgetSubject.MODEL, only=NAME),
+        money(150, per=BudgetPeriod.MONTH),
     ],
     ids=str,
 )
 async def test_each_kind_of_budget_counts_them(begin: Begin, budget: Budget) -> None:
     world = await priced(begin, cap=budget)
     await world.embeddings.ask(texts(), vectors(60))
-    with pytest.raises(BudgetRefused):
+    with pytest.raises(BudgetExceeded):
         await world.embeddings.ask(texts(), vectors())
 
 
 async def test_a_call_is_a_run_of_its_own_to_a_budget_of_runs(begin: Begin) -> None:
-    world = await priced(begin, each=money(TOKENS, per=Per.RUN))
+    world = await priced(begin, each=money(TOKENS, per=BudgetPeriod.RUN))
     for _ in range(3):
         await world.embeddings.ask(texts(), vectors(TOKENS))
-    with pytest.raises(BudgetRefused):
+    with pytest.raises(BudgetExceeded):
         await world.embeddings.ask(texts(tokens=TOKENS + 1), vectors())
     # There may be very many of them, and nobody will ever ask again what one of them took.
-    assert await world.engine.read(spending.all_of) == []
+    assert await world.engine.read(accounts.all_of) == []
 
 
 async def test_a_model_without_a_price_is_refused_in_the_words_that_turns_have(begin: Begin) -> None:
     world = await priced(begin, daily=money(1000))
     world.prices.tags[NAME] = None
-    with pytest.raises(BudgetRefused, match=r"acme/vectors has no price, .* prices\.toml"):
+    with pytest.raises(BudgetExceeded, match=r"acme/vectors has no price, .* prices\.toml"):
         await world.embeddings.ask(texts(), vectors())
 
 
 async def test_a_budget_that_asks_refuses_what_can_not_wait(begin: Begin) -> None:
-    world = await priced(begin, daily=money(1, action=Action.ASK))
+    world = await priced(begin, daily=money(1, action=BudgetAction.ASK))
     world.inbox = True
-    with pytest.raises(BudgetRefused, match="'daily'"):
+    with pytest.raises(BudgetExceeded, match="'daily'"):
         await world.embeddings.ask(texts(), vectors())
 
 
 async def test_a_budget_that_warns_is_told_of_once_on_the_tape(begin: Begin) -> None:
-    world = await priced(begin, soft=money(1, action=Action.WARN))
+    world = await priced(begin, soft=money(1, action=BudgetAction.WARN))
     first, _ = await world.embeddings.ask(texts(), vectors())
     second, _ = await world.embeddings.ask(texts(), vectors())
     assert [one.overdrawn.budget for one in first.event.warned] == ["soft"]
@@ -305,7 +306,7 @@ async def test_a_daemon_that_dies_meanwhile_leaves_nothing_set_aside(begin: Begi
     assert (found.input_tokens, found.micros, found.estimated) == (TOKENS, 100, 1)
     assert await spent_today(world) == Amount(settled_tokens=TOKENS, settled_micros=100)
     (ended,) = await ends(world, found.session_id)
-    assert ended.came is Came.LOST
+    assert ended.came is EmbeddingsOutcome.LOST
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
 
@@ -352,13 +353,13 @@ async def test_who_is_taken_for_dead_and_comes_back_settles_nothing_twice(begin:
     asking = asyncio.create_task(world.embeddings.ask(texts(), provider.send))
     await eventually(lambda: provider.asked)
     found = await only_row(world)
-    await world.engine.write(lambda conn: rows.void(conn, home="house"))
+    await world.engine.write(lambda conn: rows.release_dead_owners(conn, home="house"))
 
     await stands(world, VOIDED)
     provider.open.set()
     _, given = await asking
     assert given.count == 3
-    assert [one.came for one in await ends(world, found.session_id)] == [Came.LOST]
+    assert [one.came for one in await ends(world, found.session_id)] == [EmbeddingsOutcome.LOST]
 
 
 async def test_a_caller_that_is_cut_off_leaves_nothing_set_aside(begin: Begin) -> None:
@@ -413,7 +414,7 @@ async def test_one_call_that_can_not_be_settled_keeps_no_other_from_it(
         return str(before)
 
     session_id = await world.engine.write(lambda conn: change(conn, "nowhere"))
-    await world.engine.write(lambda conn: rows.void(conn, home="house"))
+    await world.engine.write(lambda conn: rows.release_dead_owners(conn, home="house"))
     await eventually(lambda: [one for one in caplog.messages if "can not be settled" in one])
     mine = {"ben": BEN}
     ((bens_id,),) = await world.engine.read(
@@ -437,9 +438,9 @@ async def test_a_stop_refuses_calls_and_ends_those_that_are_under_way(begin: Beg
     bens = asyncio.create_task(world.embeddings.ask(texts(BEN), provider.send))
     await eventually(lambda: provider.asked == 2)
     await world.stops.stop(ANA, principal=ANA, reason="enough")
-    with pytest.raises(Stopped, match="enough"):
+    with pytest.raises(WorkStopped, match="enough"):
         await asking
-    with pytest.raises(Stopped, match="enough"):
+    with pytest.raises(WorkStopped, match="enough"):
         await world.embeddings.ask(texts(), provider.send)
     assert provider.asked == 2
     provider.open.set()
@@ -541,13 +542,13 @@ async def test_the_session_of_the_month_comes_back_from_the_archive_and_a_named_
     again, _ = await world.embeddings.ask(texts(), vectors())
     assert again.session_id == begun.session_id
     assert (await world.session(begun.session_id)).archived_at is None
-    with pytest.raises(SessionPutAway):
+    with pytest.raises(SessionArchivedError):
         await world.embeddings.ask(texts(session="talk"), vectors())
 
 
 async def test_calls_in_a_session_do_not_wait_for_its_run_nor_disturb_it(begin: Begin) -> None:
     door = Door()
-    world = await begin(first_calls(Call(tool="door.wait"), then="Done."), tools=[door.tool])
+    world = await begin(first_calls(ScriptCall(tool="door.wait"), then="Done."), tools=[door.tool])
     said = await world.say("Go.", key="talk")
     await eventually(lambda: door.came)
     begun, _ = await world.embeddings.ask(texts(session="talk"), vectors())
@@ -568,7 +569,7 @@ async def test_a_tape_is_not_moved_away_while_a_call_on_it_is_open(begin: Begin)
             "INSERT INTO anchored (session_id, tape_seq) SELECT session_id, tape_seq FROM heads WHERE tape_seq > 0"
             " ON CONFLICT (session_id) DO UPDATE SET tape_seq = EXCLUDED.tape_seq"
         )
-        found = retention.due(conn, before_ms=2**60, after="", limit=9)
+        found = rotation.due(conn, before_ms=2**60, after="", limit=9)
         conn.execute("DELETE FROM anchored")
         return [str(one) for one in found]
 

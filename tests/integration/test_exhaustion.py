@@ -8,12 +8,12 @@ import pytest
 
 from palyra import exhaustion
 from palyra.core.events import RunFailed, ToolFinished
-from palyra.core.prompt import ModelEvent, Prompt, TextDelta
-from palyra.core.run import RunStatus
-from palyra.core.tool import Outcome, Risk
+from palyra.core.model.prompt import ModelEvent, Prompt, TextDelta
+from palyra.core.run.state import RunStatus
+from palyra.core.tool import CallOutcome, Risk
 from palyra.exhaustion import NO_THREAD
-from palyra.providers.scripted import Call
-from palyra.runs import worker
+from palyra.providers.scripted import ScriptCall
+from palyra.runs.engine import worker
 from palyra.tools.base import ToolContext, tool
 from tests.integration.cast import DONE, first_calls, on_sqlite
 from tests.integration.conftest import Begin
@@ -101,11 +101,11 @@ async def test_a_tool_that_may_be_repeated_is(begin: Begin) -> None:
             raise OSError(24, "Too many open files")
         return "page one"
 
-    world = await begin(first_calls(Call(tool="page.read")), tools=[read])
+    world = await begin(first_calls(ScriptCall(tool="page.read")), tools=[read])
     said = await world.say("Read.")
     assert (await world.ended(said)).status is RunStatus.DONE
     finished = [event for event in await world.events(said) if isinstance(event, ToolFinished)]
-    assert [(event.outcome, event.text) for event in finished] == [(Outcome.OK, "page one")]
+    assert [(event.outcome, event.text) for event in finished] == [(CallOutcome.OK, "page one")]
     assert tries == 3
 
 
@@ -120,9 +120,9 @@ async def test_a_tool_that_may_not_be_repeated_is_started_once(begin: Begin) -> 
         tries += 1
         raise OSError(24, "Too many open files")
 
-    world = await begin(first_calls(Call(tool="letter.post")), tools=[post])
+    world = await begin(first_calls(ScriptCall(tool="letter.post")), tools=[post])
     said = await world.say("Post.")
     assert (await world.ended(said)).status is RunStatus.DONE
     finished = [event for event in await world.events(said) if isinstance(event, ToolFinished)]
-    assert [event.outcome for event in finished] == [Outcome.ERROR]
+    assert [event.outcome for event in finished] == [CallOutcome.ERROR]
     assert tries == 1

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from palyra.core.ids import PrincipalId
-from palyra.core.message import Accepted
-from palyra.core.prompt import ModelEvent, Prompt, TextDelta
-from palyra.core.run import RunStatus
-from palyra.runs.intake import QueueFull
+from palyra.core.message import AcceptedMessage
+from palyra.core.model.prompt import ModelEvent, Prompt, TextDelta
+from palyra.core.run.state import RunStatus
+from palyra.runs.services.intake import RunQueueFull
 from tests.integration.cast import DONE, inputs
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
@@ -37,7 +37,7 @@ class Hanging:
         yield TextDelta("Hello!")
         yield DONE
 
-    async def hang(self, world: World, count: int, *, who: PrincipalId = ANA, begun: int) -> list[Accepted]:
+    async def hang(self, world: World, count: int, *, who: PrincipalId = ANA, begun: int) -> list[AcceptedMessage]:
         """Send so many messages that hang, and wait until those have begun that have a slot."""
         await eventually(lambda: world.worker.is_at_work)
         before = self.hanging
@@ -46,7 +46,7 @@ class Hanging:
         return said
 
 
-async def open_runs(world: World, said: list[Accepted]) -> int:
+async def open_runs(world: World, said: list[AcceptedMessage]) -> int:
     return sum([(await world.run(one)).ended_at is None for one in said])
 
 
@@ -112,7 +112,7 @@ async def test_a_principal_has_only_so_many_open_runs(begin: Begin) -> None:
     world = await begin(model.model, concurrency=1)
     hanging = await model.hang(world, OPEN_RUNS, begun=1)
 
-    with pytest.raises(QueueFull, match="200 of your runs have not ended"):
+    with pytest.raises(RunQueueFull, match="200 of your runs have not ended"):
         await world.say("Hello.", key="one more")
 
     assert (await world.ended(await world.say("Hello.", who=BEN), who=BEN)).status is RunStatus.DONE

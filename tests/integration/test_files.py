@@ -6,24 +6,25 @@ from pathlib import Path
 import pytest
 
 from palyra.core.agent import Agent
-from palyra.core.approval import Approval
-from palyra.core.artifact import Checkpoint
-from palyra.core.events import CheckpointRestored, ToolFinished
+from palyra.core.artifact import FileCheckpoint
+from palyra.core.errors import FileChanged
+from palyra.core.events import FileCheckpointRestored, ToolFinished
 from palyra.core.ids import AgentId
-from palyra.core.message import Accepted
-from palyra.core.prompt import ModelEvent, Prompt, TextDelta
-from palyra.core.run import RunStatus
-from palyra.core.tool import JsonObject, Outcome
-from palyra.journal import artifacts, checkpoints
-from palyra.journal.artifacts import ArtifactNotFound
-from palyra.journal.checkpoints import CheckpointNotFound
-from palyra.providers.scripted import Call, Script
-from palyra.runs.agents import Agents
-from palyra.runs.files import FileMovedOn, Files, Standing
-from palyra.sandbox.root import RootIsLink
-from palyra.sandbox.workspace import Workspace
-from palyra.sandbox.writing import Change, carry_out
-from palyra.tools import changes
+from palyra.core.message import AcceptedMessage
+from palyra.core.model.prompt import ModelEvent, Prompt, TextDelta
+from palyra.core.policy.approval import Approval
+from palyra.core.run.state import RunStatus
+from palyra.core.tool import CallOutcome, JsonObject
+from palyra.journal.content import artifacts, file_checkpoints
+from palyra.journal.content.artifacts import ArtifactNotFound
+from palyra.journal.content.file_checkpoints import FileCheckpointNotFound
+from palyra.providers.scripted import Script, ScriptCall
+from palyra.runs.services.agents import AgentService
+from palyra.runs.services.file_checkpoints import FileCheckpointService, FileState
+from palyra.sandbox.files.file_changes import FileChange, apply_changes
+from palyra.sandbox.files.root import RootSymlinked
+from palyra.sandbox.files.workspace import Workspace
+from palyra.tools import file_changes
 from tests.integration.cast import DONE, a_call, first_calls, results, said_by
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
@@ -35,7 +36,7 @@ WRITE: JsonObject = {"path": "notes.txt", "text": "The milk is gone.\n", "mode":
 
 
 def calls(tool: str, arguments: JsonObject) -> Script:
-    return first_calls(Call(tool=tool, arguments=arguments))
+    return first_calls(ScriptCall(tool=tool, arguments=arguments))
 
 
 async def question(world: World, run: Said) -> Approval:
@@ -44,7 +45,7 @@ async def question(world: World, run: Said) -> Approval:
     return found
 
 
-async def carried_out(world: World) -> Accepted:
+async def carried_out(world: World) -> AcceptedMessage:
     """Have the run make its call with a yes to it, and wait for its end."""
     said = await world.say("Do it.")
     await world.approvals.resolve(ANA, (await question(world, said)).approval_id, allow=True)
@@ -57,12 +58,14 @@ async def finished(world: World, run: Said) -> ToolFinished:
     return event
 
 
-def doors(world: World, workspace: Path) -> Files:
-    return Files(world.engine, workspace=lambda _: Workspace((workspace,)), clock=world.clock, ids=world.ids)
+def doors(world: World, workspace: Path) -> FileCheckpointService:
+    return FileCheckpointService(
+        world.engine, workspace=lambda _: Workspace((workspace,)), clock=world.clock, ids=world.ids
+    )
 
 
-async def kept(world: World) -> list[Checkpoint]:
-    return await world.engine.read(lambda conn: checkpoints.page(conn, ANA, limit=100))
+async def kept(world: World) -> list[FileCheckpoint]:
+    return await world.engine.read(lambda conn: file_checkpoints.page(conn, ANA, limit=100))
 
 
 async def test_a_change_is_shown_as_a_diff_then_made_and_kept(begin: Begin, workspace: Path) -> None:
@@ -80,7 +83,7 @@ async def test_a_change_is_shown_as_a_diff_then_made_and_kept(begin: Begin, work
     (checkpoint,) = await kept(world)
     assert (checkpoint.what, checkpoint.path) == ("files.write", str(workspace / "notes.txt"))
     assert (checkpoint.run_id, checkpoint.principal) == (said.run_id, ANA)
-    assert await world.engine.read(lambda conn: checkpoints.content(conn, checkpoint)) == OLD.encode()
+    assert await world.engine.read(lambda conn: file_checkpoints.content(conn, checkpoint)) == OLD.encode()
 
 
 async def test_a_file_that_changed_since_the_question_is_left_alone(begin: Begin, workspace: Path) -> None:
@@ -92,7 +95,7 @@ async def test_a_file_that_changed_since_the_question_is_left_alone(begin: Begin
     await world.approvals.resolve(ANA, asked.approval_id, allow=True)
 
     await world.ended(said)
-    assert (await finished(world, said)).outcome is Outcome.DENIED
+    assert (await finished(world, said)).outcome is CallOutcome.DENIED
     assert (workspace / "notes.txt").read_text() == "by hand\n"
 
 
@@ -104,14 +107,14 @@ async def test_a_daemon_that_dies_at_a_change_makes_it_once(
     world = await begin(calls("files.write", {"path": "notes.txt", "text": "more\n", "mode": "append"}))
     line, deaths = world.line, [0]
 
-    def dying(where: Workspace, what: list[Change]) -> None:
+    def dying(where: Workspace, what: list[FileChange]) -> None:
         if moment == "after" or deaths[0]:
-            carry_out(where, what)
+            apply_changes(where, what)
         if not deaths[0]:
             line.cut = True
         deaths[0] += 1
 
-    monkeypatch.setattr(changes, "carry_out", dying)
+    monkeypatch.setattr(file_changes, "apply_changes", dying)
     said = await world.say("Do it.")
     await world.approvals.resolve(ANA, (await question(world, said)).approval_id, allow=True)
 
@@ -123,7 +126,7 @@ async def test_a_daemon_that_dies_at_a_change_makes_it_once(
     await world.crash()
 
     assert (await world.ended(said)).status is RunStatus.DONE
-    assert (await finished(world, said)).outcome is Outcome.OK
+    assert (await finished(world, said)).outcome is CallOutcome.OK
     assert (workspace / "notes.txt").read_text() == OLD + "more\n"
 
 
@@ -148,7 +151,7 @@ async def test_a_long_result_is_kept_and_read_on_by_the_model(begin: Begin, work
     artifact_id = first.artifact
     assert artifact_id is not None
     assert "read the whole of" in first.text
-    assert second.outcome is Outcome.OK
+    assert second.outcome is CallOutcome.OK
     assert second.text.startswith(f"artifact {artifact_id}, bytes 16000 to ")
     assert "a-file-with-quite-a-long-name-0400" in second.text
     with pytest.raises(ArtifactNotFound):
@@ -164,18 +167,18 @@ async def test_a_file_is_brought_back_and_that_can_be_taken_back(begin: Begin, w
     files = doors(world, workspace)
     (checkpoint,) = await files.history(ANA, path="notes.txt", session_id=said.session_id, limit=10)
     compared = await files.compare(ANA, checkpoint.checkpoint_id)
-    assert compared.standing is Standing.CHANGED_BY_IT
+    assert compared.standing is FileState.CHANGED_BY_IT
     assert compared.diff.endswith("-The milk is gone.\n+The milk is in the fridge.\n")
 
     _, undo = await files.restore(ANA, checkpoint.checkpoint_id, force=False)
 
     assert (workspace / "notes.txt").read_text() == OLD
     assert (undo.what, undo.restores) == ("restore", checkpoint.checkpoint_id)
-    events = [event for event in await world.events(said.session_id) if isinstance(event, CheckpointRestored)]
+    events = [event for event in await world.events(said.session_id) if isinstance(event, FileCheckpointRestored)]
     assert [(event.checkpoint_id, event.path, event.kept_as, event.actor) for event in events] == [
         (checkpoint.checkpoint_id, str(workspace / "notes.txt"), undo.checkpoint_id, ANA)
     ]
-    assert (await files.compare(ANA, checkpoint.checkpoint_id)).standing is Standing.AS_BEFORE
+    assert (await files.compare(ANA, checkpoint.checkpoint_id)).standing is FileState.AS_BEFORE
     _, same = await files.restore(ANA, checkpoint.checkpoint_id, force=False)
     assert same == checkpoint
     await files.restore(ANA, undo.checkpoint_id, force=False)
@@ -200,7 +203,7 @@ async def test_a_file_that_was_changed_again_is_brought_back_by_force_only(begin
     (checkpoint,) = await files.history(ANA, limit=10)
     (workspace / "notes.txt").unlink()
     (workspace / "notes.txt").write_text("by hand\n")
-    with pytest.raises(FileMovedOn):
+    with pytest.raises(FileChanged):
         await files.restore(ANA, checkpoint.checkpoint_id, force=False)
     assert (workspace / "notes.txt").read_text() == "by hand\n"
     assert len(await kept(world)) == 1
@@ -209,7 +212,7 @@ async def test_a_file_that_was_changed_again_is_brought_back_by_force_only(begin
 
     assert (workspace / "notes.txt").read_text() == OLD
     assert (workspace / "notes.txt").stat().st_mode & 0o777 == 0o640
-    assert await world.engine.read(lambda conn: checkpoints.content(conn, undo)) == b"by hand\n"
+    assert await world.engine.read(lambda conn: file_checkpoints.content(conn, undo)) == b"by hand\n"
 
 
 async def test_nobody_else_sees_or_brings_back_a_file(begin: Begin, workspace: Path) -> None:
@@ -218,9 +221,9 @@ async def test_nobody_else_sees_or_brings_back_a_file(begin: Begin, workspace: P
     files = doors(world, workspace)
     (checkpoint,) = await kept(world)
     assert await files.history(BEN, limit=10) == []
-    with pytest.raises(CheckpointNotFound):
+    with pytest.raises(FileCheckpointNotFound):
         await files.compare(BEN, checkpoint.checkpoint_id)
-    with pytest.raises(CheckpointNotFound):
+    with pytest.raises(FileCheckpointNotFound):
         await files.restore(BEN, checkpoint.checkpoint_id, force=True)
     assert (workspace / "notes.txt").read_text() == WRITE["text"]
 
@@ -233,7 +236,7 @@ async def test_nothing_is_brought_back_through_a_root_that_became_a_link(
         folder.mkdir()
         (folder / "notes.txt").write_text(OLD)
     world = await begin(calls("files.write", WRITE))
-    agents = Agents(world.engine, clock=world.clock, ids=world.ids, workspace=lambda _: Workspace((workspace,)))
+    agents = AgentService(world.engine, clock=world.clock, ids=world.ids, workspace=lambda _: Workspace((workspace,)))
     narrow = Agent(agent_id=AgentId(""), principal=ANA, name="narrow", instructions="", workspace_roots=(str(sub),))
     await agents.set_default(ANA, (await agents.create(ANA, narrow)).agent_id)
     await carried_out(world)
@@ -244,8 +247,8 @@ async def test_nothing_is_brought_back_through_a_root_that_became_a_link(
     (outside / "notes.txt").write_text(str(WRITE["text"]))
     files = doors(world, workspace)
     for force in (False, True):
-        with pytest.raises(RootIsLink):
+        with pytest.raises(RootSymlinked):
             await files.restore(ANA, checkpoint.checkpoint_id, force=force)
-    with pytest.raises(RootIsLink):
+    with pytest.raises(RootSymlinked):
         await files.compare(ANA, checkpoint.checkpoint_id)
     assert (outside / "notes.txt").read_text() == WRITE["text"]

@@ -18,12 +18,13 @@ from google.protobuf.wrappers_pb2 import BytesValue
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 
-from palyra.gateway.connections import Connections
-from palyra.gateway.grpc import connection, serving
-from palyra.gateway.grpc.call import Call
+from palyra.gateway.allowed_hosts import AllowedHosts
+from palyra.gateway.connections import ConnectionBudget
+from palyra.gateway.error_status import GrpcStatus
+from palyra.gateway.grpc import connection
+from palyra.gateway.grpc import methods as serving
 from palyra.gateway.grpc.server import GrpcServer
-from palyra.gateway.hosts import Hosts
-from palyra.gateway.status import GrpcStatus
+from palyra.gateway.grpc.server_call import ServerCall
 from tests.support.connections import a_budget
 from tests.support.eventually import eventually
 from tests.support.needs import OPENSSL, needs
@@ -48,7 +49,7 @@ class Service:
         return {name: self._counted(method) for name, method in methods.items()}
 
     def _counted(self, method: serving.Handler) -> serving.Handler:
-        async def serve(call: Call) -> None:
+        async def serve(call: ServerCall) -> None:
             self.begun += 1
             self.under_way += 1
             try:
@@ -58,20 +59,20 @@ class Service:
 
         return serve
 
-    async def echo(self, call: Call) -> None:
+    async def echo(self, call: ServerCall) -> None:
         await serving.reply(call, await serving.read(call, BytesValue))
 
-    async def large(self, call: Call) -> None:
+    async def large(self, call: ServerCall) -> None:
         answer: Message = BytesValue(value=LARGE)
         await serving.reply(call, answer)
 
-    async def hang(self, call: Call) -> None:
+    async def hang(self, call: ServerCall) -> None:
         await asyncio.Event().wait()
 
-    async def fail(self, call: Call) -> None:
+    async def fail(self, call: ServerCall) -> None:
         raise ValueError("of its own")
 
-    async def late(self, call: Call) -> None:
+    async def late(self, call: ServerCall) -> None:
         raise TimeoutError
 
 
@@ -87,9 +88,9 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run[Any]]:
 
 @asynccontextmanager
 async def serving_at(
-    service: Service, *, tls: ssl.SSLContext | None = None, budget: Connections | None = None
+    service: Service, *, tls: ssl.SSLContext | None = None, budget: ConnectionBudget | None = None
 ) -> AsyncIterator[tuple[GrpcServer, str]]:
-    server = GrpcServer({"t.T": service.handlers()}, budget or a_budget(), Hosts())
+    server = GrpcServer({"t.T": service.handlers()}, budget or a_budget(), AllowedHosts())
     port = await server.start("127.0.0.1", 0, tls=tls)
     try:
         yield server, f"127.0.0.1:{port}"
@@ -98,7 +99,7 @@ async def serving_at(
 
 
 def test_who_never_speaks_is_hung_up_on(run: Run[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(connection, "PING_TIMEOUT_SECONDS", 0.1)
 
     async def tried() -> None:
         async with serving_at(Service()) as (_, address):
@@ -114,7 +115,7 @@ def test_who_never_speaks_is_hung_up_on(run: Run[Any], monkeypatch: pytest.Monke
 
 
 def test_who_answers_no_ping_is_hung_up_on_and_who_does_is_not(run: Run[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "PING_TIMEOUT_SECONDS", 0.2)
     monkeypatch.setattr(connection, "PING_SECONDS", 0.4)
 
     def caller(address: str) -> None:
@@ -134,12 +135,12 @@ def test_who_answers_no_ping_is_hung_up_on_and_who_does_is_not(run: Run[Any], mo
 def test_an_answer_that_is_not_taken_is_dropped_in_time(
     run: Run[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(serving, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(serving, "RESPONSE_TIMEOUT_SECONDS", 0.1)
 
     def caller(address: str) -> None:
         with Wire(address, settings={SettingCodes.INITIAL_WINDOW_SIZE: 1}, reads=False) as wire:
             answer = wire.answer(wire.call("/t.T/Large", EMPTY))
-            assert (answer.status, answer.code) == (GrpcStatus.UNAVAILABLE, "reader_too_slow")
+            assert (answer.status, answer.code) == (GrpcStatus.UNAVAILABLE, "stream_reader_timeout")
 
     run(against(Service(), caller))
 
@@ -150,7 +151,7 @@ def test_a_request_that_does_not_come_is_not_waited_for(run: Run[Any], monkeypat
     def caller(address: str) -> None:
         with Wire(address) as wire:
             answer = wire.answer(wire.call("/t.T/Echo", EMPTY[:3], end=False))
-            assert (answer.status, answer.code) == (GrpcStatus.INVALID_ARGUMENT, "request_malformed")
+            assert (answer.status, answer.code) == (GrpcStatus.INVALID_ARGUMENT, "request_invalid")
 
     run(against(Service(), caller))
 
@@ -170,7 +171,7 @@ def test_a_method_that_fails_ends_its_call_and_nothing_else(run: Run[Any], caplo
 def test_a_caller_that_takes_nothing_at_all_is_cut_off_with_all_that_waits_for_it(
     run: Run[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(connection, "PING_TIMEOUT_SECONDS", 0.3)
     monkeypatch.setattr(connection, "PING_SECONDS", 0.6)
     caplog.set_level(logging.INFO)
     service = Service()
@@ -289,7 +290,7 @@ def test_over_tls_calls_are_served_and_what_is_no_tls_leaves_nothing_behind(run:
 @pytest.mark.skipif(not socket.has_ipv6, reason="there is no IPv6")
 def test_ipv6_is_served(run: Run[Any]) -> None:
     async def tried() -> None:
-        server = GrpcServer({"t.T": Service().handlers()}, a_budget(), Hosts())
+        server = GrpcServer({"t.T": Service().handlers()}, a_budget(), AllowedHosts())
         port = await server.start("::1", 0)
         with await asyncio.to_thread(Wire, f"[::1]:{port}") as wire:
             answer = await asyncio.to_thread(lambda: wire.answer(wire.call("/t.T/Echo", EMPTY)))
@@ -323,7 +324,7 @@ def test_a_client_of_the_usual_library_is_served_whatever_it_does(run: Run[Any])
 # -- what the tests need
 
 
-async def against(service: Service, caller: Callable[[str], None], *, budget: Connections | None = None) -> None:
+async def against(service: Service, caller: Callable[[str], None], *, budget: ConnectionBudget | None = None) -> None:
     """Have a caller that blocks speak to a server."""
     async with serving_at(service, budget=budget) as (_, address):
         await asyncio.to_thread(caller, address)

@@ -5,13 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from palyra.background.jobs import upkeep
+from palyra.background.jobs import cleanup
 from palyra.background.queue import JobContext
-from palyra.core.events import Mode
-from palyra.core.message import TextUnclean
+from palyra.core.events import InputMode
+from palyra.core.message import TextInvalid
 from palyra.core.session import SessionRef
-from palyra.journal.idempotency import IdempotencyKeyReused
-from palyra.runs.intake import IdempotencyKeyInvalid
+from palyra.journal.stores.idempotency_keys import IdempotencyKeyConflict
+from palyra.runs.services.intake import IdempotencyKeyInvalid
 from tests.integration.cast import ECHO, held, on_sqlite
 from tests.integration.conftest import Begin
 from tests.support.clock import MovableClock
@@ -65,14 +65,14 @@ async def test_twenty_messages_at_once_to_a_new_session_meet_in_it(begin: Begin)
 
 @pytest.mark.parametrize(
     "other",
-    [{"text": "Pay it twice."}, {"key": "other"}, {"mode": Mode.STEER}, {"session": SessionRef(label="main")}],
+    [{"text": "Pay it twice."}, {"key": "other"}, {"mode": InputMode.STEER}, {"session": SessionRef(label="main")}],
     ids=["text", "session", "mode", "label"],
 )
 @on_sqlite
 async def test_the_same_key_with_other_content_is_a_conflict(begin: Begin, other: dict[str, object]) -> None:
     world = await begin(ECHO)
     first = await world.say("Pay the rent.", idempotency_key="rent")
-    with pytest.raises(IdempotencyKeyReused):
+    with pytest.raises(IdempotencyKeyConflict):
         await world.say(**{"text": "Pay the rent.", "idempotency_key": "rent", **other})  # type: ignore[arg-type]
     await world.ended(first)
     assert len(await world.runs()) == 1
@@ -86,7 +86,7 @@ async def test_a_key_holds_over_a_crash(begin: Begin) -> None:
     await world.crash()
     again = await world.say("Pay the rent.", idempotency_key="rent")
     assert (again.run_id, again.repeated) == (first.run_id, True)
-    with pytest.raises(IdempotencyKeyReused):
+    with pytest.raises(IdempotencyKeyConflict):
         await world.say("Pay it twice.", idempotency_key="rent")
     gate.set()
     await world.ended(first)
@@ -108,7 +108,7 @@ async def test_a_steering_message_under_a_key_joins_once(begin: Begin) -> None:
     first = await world.say("One.")
     await world.seen(first, "model_text")
     for repeated in (False, True):
-        steer = await world.say("Two.", mode=Mode.STEER, idempotency_key="two")
+        steer = await world.say("Two.", mode=InputMode.STEER, idempotency_key="two")
         assert (steer.run_id, steer.steered, steer.repeated) == (first.run_id, True, repeated)
     gate.set()
     await world.ended(first)
@@ -123,10 +123,10 @@ async def test_a_key_is_forgotten_after_seven_days(begin: Begin) -> None:
     await world.ended(first)
     context = JobContext(world.engine, clock, world.ids)
     clock.advance(timedelta(days=6, hours=23))
-    await upkeep.run({}, context)
+    await cleanup.run({}, context)
     assert (await world.say("Pay the rent.", idempotency_key="rent")).repeated
     clock.advance(timedelta(hours=2))
-    await upkeep.run({}, context)
+    await cleanup.run({}, context)
     second = await world.say("Pay the rent.", idempotency_key="rent")
     assert not second.repeated
     await world.ended(second)
@@ -138,6 +138,6 @@ async def test_a_key_has_1_to_200_clean_characters(begin: Begin) -> None:
     for key in ("", "k" * 201):
         with pytest.raises(IdempotencyKeyInvalid):
             await world.say("Hello.", idempotency_key=key)
-    with pytest.raises(TextUnclean):
+    with pytest.raises(TextInvalid):
         await world.say("Hello.", idempotency_key="a\0b")
     await world.ended(await world.say("Hello.", idempotency_key="k" * 200))

@@ -11,19 +11,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from palyra.core import labels
-from palyra.core.approval import Approval, Scope
 from palyra.core.events import ApprovalResolved, ChildEnded, ModelTurnStarted, PolicyDecided, RunAccepted, ToolFinished
-from palyra.core.run import RunStatus
+from palyra.core.policy import labels
+from palyra.core.policy.approval import Approval, ApprovalScope
+from palyra.core.run.state import RunStatus
 from palyra.core.tool import JsonObject, Risk
+from palyra.policy.cedar_source import split
 from palyra.policy.gate import Gate
-from palyra.policy.load import combine
-from palyra.policy.source import split
-from palyra.providers.scripted import Action, Call, Rule, Script, Text, When
-from palyra.runs.approvals import ScopeTooWide
-from palyra.runs.files import Files
-from palyra.sandbox.base import Bounds, Job, Outcome, Output, Tier
-from palyra.sandbox.workspace import Workspace
+from palyra.policy.loader import combine
+from palyra.providers.scripted import Action, Script, ScriptCall, ScriptCondition, ScriptRule, ScriptText
+from palyra.runs.services.approvals import ApprovalScopeInvalid
+from palyra.runs.services.file_checkpoints import FileCheckpointService
+from palyra.sandbox.base import CapturedOutput, ProgramOutcome, ResourceLimits, SandboxJob, Tier
+from palyra.sandbox.files.workspace import Workspace
 from palyra.tools.base import Tool, ToolContext, tool
 from palyra.tools.toolbox import Toolbox
 from tests.integration.conftest import Begin
@@ -31,7 +31,7 @@ from tests.support.builders import ANA
 from tests.support.eventually import eventually
 from tests.support.world import Said, World
 
-DONE = (Text(text="Done."),)
+DONE = (ScriptText(text="Done."),)
 PAGE = "Prices rise. Tell everybody.\n"
 
 
@@ -47,21 +47,23 @@ def a_page(text: str = PAGE) -> Tool:
 def told(*rules: tuple[str, tuple[tuple[Action, ...], ...]]) -> Script:
     """Return a model that does the turns of the first rule whose word the message holds."""
     return Script(
-        rules=tuple(Rule(when=When(contains=word, tools=True), turns=(*turns, DONE)) for word, turns in rules),
+        rules=tuple(
+            ScriptRule(when=ScriptCondition(contains=word, tools=True), turns=(*turns, DONE)) for word, turns in rules
+        ),
         default=DONE,
     )
 
 
 def does(name: str, **arguments: object) -> tuple[Action, ...]:
-    return (Call(tool=name, arguments=arguments),)
+    return (ScriptCall(tool=name, arguments=arguments),)
 
 
-async def answer_all(world: World, run: Said, *, scope: Scope = Scope.ONCE) -> list[Approval]:
+async def answer_all(world: World, run: Said, *, scope: ApprovalScope = ApprovalScope.ONCE) -> list[Approval]:
     """Say yes to every question until the run has ended, and return them, the first one first."""
     answered = []
     while (await _rests(world, run)) is RunStatus.WAITING:
         for question in (await world.approvals.page(ANA, only_open=True, before=None, limit=10))[::-1]:
-            lasting = scope if question.effect.kind else Scope.ONCE
+            lasting = scope if question.effect.kind else ApprovalScope.ONCE
             await world.approvals.resolve(ANA, question.approval_id, allow=True, scope=lasting)
             answered.append(question)
     return answered
@@ -215,7 +217,9 @@ async def test_a_file_that_is_brought_back_has_the_labels_of_what_it_holds_then(
     )
     world = await begin(script, tools=[a_page()])
     await answer_all(world, await world.say("spoil"))
-    files = Files(world.engine, workspace=lambda _: Workspace((workspace,)), clock=world.clock, ids=world.ids)
+    files = FileCheckpointService(
+        world.engine, workspace=lambda _: Workspace((workspace,)), clock=world.clock, ids=world.ids
+    )
     (checkpoint,) = await files.history(ANA, path="notes.txt", limit=10)
     _, kept = await files.restore(ANA, checkpoint.checkpoint_id, force=False)
     said = await world.say("read", key="back")
@@ -285,7 +289,7 @@ async def test_one_answer_about_text_of_the_web_serves_the_session_and_no_other(
     )
     world = await begin(script, tools=[a_page()])
     said = await world.say("save")
-    (question,) = await answer_all(world, said, scope=Scope.SESSION)
+    (question,) = await answer_all(world, said, scope=ApprovalScope.SESSION)
     assert question.labels[-1] == labels.WEB
     assert (workspace / "b.txt").read_text() == "two"
     (grant,) = await world.approvals.grants(ANA, limit=10)
@@ -383,8 +387,8 @@ async def test_a_secret_on_its_way_out_is_pointed_at_and_never_allowed_for_longe
     shown = await world.seals.revealed(ANA, question.effect.detail)
     assert str(list(arguments.values())[-1]) in shown or KEY in shown
     assert "secrets-ask" in question.policies
-    with pytest.raises(ScopeTooWide):
-        await world.approvals.resolve(ANA, question.approval_id, allow=True, scope=Scope.ALWAYS)
+    with pytest.raises(ApprovalScopeInvalid):
+        await world.approvals.resolve(ANA, question.approval_id, allow=True, scope=ApprovalScope.ALWAYS)
 
 
 # -- programs
@@ -395,13 +399,13 @@ class Prints:
 
     tier = Tier.STRICT
     enforces_read = True
-    bounds = Bounds()
+    bounds = ResourceLimits()
 
-    async def check_ready(self, job: Job) -> None:
+    async def check_ready(self, job: SandboxJob) -> None:
         pass
 
-    async def run(self, job: Job) -> Outcome:
-        return Outcome(self.tier, 0, Output(b"done\n"), Output(), timedelta(0))
+    async def run(self, job: SandboxJob) -> ProgramOutcome:
+        return ProgramOutcome(self.tier, 0, CapturedOutput(b"done\n"), CapturedOutput(), timedelta(0))
 
 
 async def test_a_program_may_have_read_every_file_of_its_workspace(begin: Begin, workspace: Path) -> None:
@@ -439,7 +443,7 @@ def described(label: str, *, name: str = "mcp.notes.add", words: str = "Add a no
 async def test_what_another_person_says_of_a_tool_is_in_the_label_of_the_turn(begin: Begin, workspace: Path) -> None:
     script = told(("save", (does("files.write", path="{input}", text="one"),)))
     world = await begin(script)
-    await answer_all(world, await world.say("save a.txt", key="before"), scope=Scope.ALWAYS)
+    await answer_all(world, await world.say("save a.txt", key="before"), scope=ApprovalScope.ALWAYS)
     said = await world.say("save b.txt", key="before")
     assert await answer_all(world, said) == []
     await world.stop()
@@ -451,7 +455,7 @@ async def test_what_another_person_says_of_a_tool_is_in_the_label_of_the_turn(be
     )
     offered = [described(labels.OTHER)]
     world = await begin(script, tools=[a_page()], toolbox=Toolbox(lambda: offered))
-    (question,) = await answer_all(world, await world.say("save c.txt", key="1"), scope=Scope.ALWAYS)
+    (question,) = await answer_all(world, await world.say("save c.txt", key="1"), scope=ApprovalScope.ALWAYS)
     assert question.labels == (labels.OWNER, labels.OTHER)
     assert await answer_all(world, await world.say("save d.txt", key="2")) == []
     (question,) = await answer_all(world, await world.say("look e.txt", key="3"))

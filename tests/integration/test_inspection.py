@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from starlette.requests import ClientDisconnect
 
-from palyra.background import inspection as module
-from palyra.background.inspection import AnchorNotFound, ExportUnderWay, Inspection, VerifyUnderWay
+from palyra.background import journal_inspection as module
+from palyra.background.journal_inspection import AnchorNotFound, ExportInProgress, JournalInspector, VerifyInProgress
 from palyra.core.ids import SessionId
-from palyra.gateway.http.presence import while_there
+from palyra.core.session import SessionNotFound
+from palyra.gateway.http.client_presence import while_connected
 from palyra.home import Home
-from palyra.journal import sqlite
-from palyra.journal.export import TapeNotFound
-from palyra.journal.paced import LookBrokenOff, PacedConnection
+from palyra.journal.engines import sqlite
+from palyra.journal.engines.throttled import JournalReadCancelled, ThrottledConnection
 from palyra.settings import Settings
 from tests.support.clock import FakeClock
 from tests.support.daemon import Daemon
@@ -23,7 +23,7 @@ from tests.support.eventually import eventually
 
 
 @pytest.fixture
-async def inspection(tmp_path: Path) -> AsyncIterator[Inspection]:
+async def inspection(tmp_path: Path) -> AsyncIterator[JournalInspector]:
     """Somebody who looks at the journal of a daemon that has stopped; its looks are the same beside one that runs."""
     daemon = Daemon(tmp_path / "home")
 
@@ -34,17 +34,17 @@ async def inspection(tmp_path: Path) -> AsyncIterator[Inspection]:
         daemon.stop()
 
     await asyncio.to_thread(fill)
-    inspection = Inspection(Home(tmp_path / "home"), Settings(), clock=FakeClock())
+    inspection = JournalInspector(Home(tmp_path / "home"), Settings(), clock=FakeClock())
     yield inspection
     inspection.close()
     await asyncio.to_thread(daemon.close)
 
 
-async def test_a_second_verification_is_refused_until_the_first_has_ended(inspection: Inspection) -> None:
+async def test_a_second_verification_is_refused_until_the_first_has_ended(inspection: JournalInspector) -> None:
     async with asyncio.TaskGroup() as group:
         first = group.create_task(inspection.verify())
         await asyncio.sleep(0)
-        with pytest.raises(VerifyUnderWay):
+        with pytest.raises(VerifyInProgress):
             await inspection.verify()
         # Another kind of look does not have to wait.
         assert (await inspection.stats()).sessions == 8
@@ -52,7 +52,7 @@ async def test_a_second_verification_is_refused_until_the_first_has_ended(inspec
     assert (await inspection.verify()).ok
 
 
-async def test_a_verification_that_was_given_up_makes_room_for_the_next(inspection: Inspection) -> None:
+async def test_a_verification_that_was_given_up_makes_room_for_the_next(inspection: JournalInspector) -> None:
     task = asyncio.create_task(inspection.verify())
     await asyncio.sleep(0)
     task.cancel()
@@ -61,11 +61,11 @@ async def test_a_verification_that_was_given_up_makes_room_for_the_next(inspecti
     assert (await inspection.verify()).ok
 
 
-async def test_an_export_is_read_no_faster_than_it_is_taken(inspection: Inspection) -> None:
+async def test_an_export_is_read_no_faster_than_it_is_taken(inspection: JournalInspector) -> None:
     pieces = inspection.export()
     first = await anext(pieces)
     assert len(first) < 2 * module.PIECE_BYTES
-    with pytest.raises(ExportUnderWay):
+    with pytest.raises(ExportInProgress):
         await anext(inspection.export())
     await pieces.aclose()
     whole = [piece async for piece in inspection.export()]
@@ -73,36 +73,36 @@ async def test_an_export_is_read_no_faster_than_it_is_taken(inspection: Inspecti
     assert b"".join(whole).splitlines()[-1].startswith(b'{"line":"footer"')
 
 
-async def test_what_is_not_there_is_said_before_the_first_piece(inspection: Inspection) -> None:
-    with pytest.raises(TapeNotFound):
+async def test_what_is_not_there_is_said_before_the_first_piece(inspection: JournalInspector) -> None:
+    with pytest.raises(SessionNotFound):
         await anext(inspection.export(session_id=SessionId("01ARZ3NDEKTSV4RRFFQ69G5FAV")))
     with pytest.raises(AnchorNotFound):
         await anext(inspection.export(since=4711))
 
 
-async def test_a_daemon_that_stops_breaks_looks_off(inspection: Inspection) -> None:
+async def test_a_daemon_that_stops_breaks_looks_off(inspection: JournalInspector) -> None:
     pieces = inspection.export()
     await anext(pieces)
     inspection.close()
-    with pytest.raises(LookBrokenOff):
+    with pytest.raises(JournalReadCancelled):
         await anext(pieces)
-    with pytest.raises(LookBrokenOff):
+    with pytest.raises(JournalReadCancelled):
         await inspection.verify()
-    with pytest.raises(LookBrokenOff):
+    with pytest.raises(JournalReadCancelled):
         await inspection.stats()
     await eventually(lambda: not [t for t in threading.enumerate() if t.name.startswith("journal-export")])
 
 
-async def test_no_read_follows_the_word_to_stop(inspection: Inspection, tmp_path: Path) -> None:
+async def test_no_read_follows_the_word_to_stop(inspection: JournalInspector, tmp_path: Path) -> None:
     stop = threading.Event()
 
     def look() -> None:
-        with sqlite.reading(tmp_path / "home" / "journal.db") as conn:
-            paced = PacedConnection(conn, stop)
+        with sqlite.open_snapshot(tmp_path / "home" / "journal.db") as conn:
+            paced = ThrottledConnection(conn, stop)
             assert paced.fetch("SELECT COUNT(*) FROM sessions") == [(8,)]
             assert paced.fetch_one("SELECT 1") == (1,)
             stop.set()
-            with pytest.raises(LookBrokenOff):
+            with pytest.raises(JournalReadCancelled):
                 paced.fetch_one("SELECT 1")
 
     await asyncio.to_thread(look)
@@ -116,13 +116,13 @@ async def test_work_is_broken_off_when_the_client_leaves() -> None:
         return {"type": "http.disconnect"}
 
     async def work(error: Exception | None) -> None:
-        async with while_there(receive):
+        async with while_connected(receive):
             if error is not None:
                 raise error
             leave.set()
             await asyncio.Event().wait()
 
-    with pytest.raises(VerifyUnderWay):
-        await work(VerifyUnderWay())
+    with pytest.raises(VerifyInProgress):
+        await work(VerifyInProgress())
     with pytest.raises(ClientDisconnect):
         await work(None)

@@ -10,13 +10,21 @@ from palyra.core.clock import to_ms
 from palyra.core.errors import Invalid
 from palyra.core.events import LimitReached, ModelTurnStarted, RunCancelled, ToolFinished, ToolStarted
 from palyra.core.limits import LimitKind, Limits
-from palyra.core.message import Accepted
-from palyra.core.prompt import ModelEvent, Prompt, TextDelta
-from palyra.core.run import RunStatus
-from palyra.core.tool import Outcome, Risk
-from palyra.journal import leases
-from palyra.providers.scripted import Call, Endless, Rule, Script, Stop, Text, When
-from palyra.runs.loop import Carrier
+from palyra.core.message import AcceptedMessage
+from palyra.core.model.prompt import ModelEvent, Prompt, TextDelta
+from palyra.core.run.state import RunStatus
+from palyra.core.tool import CallOutcome, Risk
+from palyra.journal.stores import leases
+from palyra.providers.scripted import (
+    Script,
+    ScriptCall,
+    ScriptCondition,
+    ScriptEndless,
+    ScriptRule,
+    ScriptStop,
+    ScriptText,
+)
+from palyra.runs.engine.loop import RunExecution
 from palyra.tools.base import Tool, ToolContext, tool
 from tests.integration.cast import DONE, Bell, Door, a_call, inputs, on_sqlite, results, said_by
 from tests.integration.conftest import Begin
@@ -26,12 +34,15 @@ from tests.support.world import Model, World
 LAST_WORDS = "I found this much."
 
 
-def busy(*calls: Call, last: tuple[Text | Call | Endless | Stop, ...] = (Text(text=LAST_WORDS),)) -> Script:
+def busy(
+    *calls: ScriptCall,
+    last: tuple[ScriptText | ScriptCall | ScriptEndless | ScriptStop, ...] = (ScriptText(text=LAST_WORDS),),
+) -> Script:
     """Return a model that makes these calls in every turn as long as it has tools."""
-    return Script(rules=(Rule(when=When(tools=True), actions=calls),), default=last)
+    return Script(rules=(ScriptRule(when=ScriptCondition(tools=True), actions=calls),), default=last)
 
 
-async def assert_last_words(world: World, said: Accepted, limit: LimitKind) -> None:
+async def assert_last_words(world: World, said: AcceptedMessage, limit: LimitKind) -> None:
     run = await world.ended(said)
     assert (run.status, run.limit_reached) == (RunStatus.DONE, limit)
     assert [event.limit for event in await world.events(said) if isinstance(event, LimitReached)] == [limit]
@@ -41,7 +52,7 @@ async def assert_last_words(world: World, said: Accepted, limit: LimitKind) -> N
 
 
 async def test_after_its_last_model_turn_a_run_answers_without_tools(begin: Begin) -> None:
-    world = await begin(busy(Call(tool="time.now")), limits=Limits(model_turns=2))
+    world = await begin(busy(ScriptCall(tool="time.now")), limits=Limits(model_turns=2))
     said = await world.say("Look at the clock.")
     await assert_last_words(world, said, LimitKind.MODEL_TURNS)
     turns = [event.last for event in await world.events(said) if isinstance(event, ModelTurnStarted)]
@@ -96,26 +107,26 @@ async def test_a_call_that_works_each_time_does_not_hide_one_that_never_does(beg
 
 
 async def test_a_call_with_arguments_that_do_not_fit_is_not_made_for_ever(begin: Begin) -> None:
-    world = await begin(busy(Call(tool="time.now", arguments={"nonsense": 1})))
+    world = await begin(busy(ScriptCall(tool="time.now", arguments={"nonsense": 1})))
     said = await world.say("What time is it?")
     await assert_last_words(world, said, LimitKind.REPEATED_FAILURE)
 
 
 async def test_tool_calls_beyond_the_limit_are_not_run_also_within_one_turn(begin: Begin) -> None:
     bell = Bell()
-    world = await begin(busy(*[Call(tool="bell.ring")] * 3), tools=[bell.tool], limits=Limits(tool_calls=2))
+    world = await begin(busy(*[ScriptCall(tool="bell.ring")] * 3), tools=[bell.tool], limits=Limits(tool_calls=2))
     said = await world.say("Ring.")
     await assert_last_words(world, said, LimitKind.TOOL_CALLS)
     assert bell.rung[""] == 2
     finished = [event.outcome for event in await world.events(said) if isinstance(event, ToolFinished)]
-    assert finished == [Outcome.OK, Outcome.OK, Outcome.SKIPPED]
+    assert finished == [CallOutcome.OK, CallOutcome.OK, CallOutcome.SKIPPED]
     assert "reached its limit (tool calls)" in results(world.prompts[-1])[2]
     assert (await world.run(said)).tool_calls == 2
 
 
 @on_sqlite
 async def test_a_run_without_tool_calls_allowed_still_answers(begin: Begin) -> None:
-    world = await begin(busy(Call(tool="time.now")), limits=Limits(tool_calls=0))
+    world = await begin(busy(ScriptCall(tool="time.now")), limits=Limits(tool_calls=0))
     said = await world.say("Look at the clock.")
     await assert_last_words(world, said, LimitKind.TOOL_CALLS)
     assert not [event for event in await world.events(said) if isinstance(event, ToolStarted)]
@@ -123,7 +134,7 @@ async def test_a_run_without_tool_calls_allowed_still_answers(begin: Begin) -> N
 
 async def test_a_tool_that_outlasts_the_wall_clock_is_stopped_and_the_model_told(begin: Begin) -> None:
     door = Door()
-    world = await begin(busy(Call(tool="door.wait")), tools=[door.tool], limits=Limits(wall_clock_ms=1_000))
+    world = await begin(busy(ScriptCall(tool="door.wait")), tools=[door.tool], limits=Limits(wall_clock_ms=1_000))
     said = await world.say("Wait.")
     await assert_last_words(world, said, LimitKind.WALL_CLOCK)
     assert (door.came, door.sent_away) == (1, 1)
@@ -132,8 +143,8 @@ async def test_a_tool_that_outlasts_the_wall_clock_is_stopped_and_the_model_told
 
 async def test_a_model_that_outlasts_the_wall_clock_is_asked_once_more(begin: Begin) -> None:
     script = Script(
-        rules=(Rule(when=When(tools=True), actions=(Endless(text="la ", delay_ms=2),)),),
-        default=(Text(text=LAST_WORDS),),
+        rules=(ScriptRule(when=ScriptCondition(tools=True), actions=(ScriptEndless(text="la ", delay_ms=2),)),),
+        default=(ScriptText(text=LAST_WORDS),),
     )
     world = await begin(script, limits=Limits(wall_clock_ms=1_000))
     said = await world.say("Sing.")
@@ -144,7 +155,7 @@ async def test_a_model_that_outlasts_the_wall_clock_is_asked_once_more(begin: Be
 
 async def test_a_last_turn_that_never_ends_is_cancelled_for_its_time(begin: Begin) -> None:
     world = await begin(
-        busy(Call(tool="time.now"), last=(Endless(text="and ", delay_ms=2),)),
+        busy(ScriptCall(tool="time.now"), last=(ScriptEndless(text="and ", delay_ms=2),)),
         limits=Limits(model_turns=1, wall_clock_ms=500, last_turn_ms=500),
     )
     said = await world.say("Go.")
@@ -157,7 +168,7 @@ async def test_a_last_turn_that_never_ends_is_cancelled_for_its_time(begin: Begi
 
 
 async def test_a_last_turn_without_a_word_is_a_failure(begin: Begin) -> None:
-    world = await begin(busy(Call(tool="time.now"), last=(Stop(),)), limits=Limits(model_turns=1))
+    world = await begin(busy(ScriptCall(tool="time.now"), last=(ScriptStop(),)), limits=Limits(model_turns=1))
     said = await world.say("Go.")
     run = await world.ended(said)
     assert run.status is RunStatus.FAILED
@@ -167,8 +178,8 @@ async def test_a_last_turn_without_a_word_is_a_failure(begin: Begin) -> None:
 @on_sqlite
 async def test_calls_that_are_proposed_in_the_last_turn_are_refused(begin: Begin) -> None:
     bell = Bell()
-    last = (Text(text=LAST_WORDS), Call(tool="bell.ring"))
-    world = await begin(busy(Call(tool="time.now"), last=last), tools=[bell.tool], limits=Limits(model_turns=1))
+    last = (ScriptText(text=LAST_WORDS), ScriptCall(tool="bell.ring"))
+    world = await begin(busy(ScriptCall(tool="time.now"), last=last), tools=[bell.tool], limits=Limits(model_turns=1))
     said = await world.say("Go.")
     run = await world.ended(said)
     assert (run.status, run.limit_reached) == (RunStatus.DONE, LimitKind.MODEL_TURNS)
@@ -222,14 +233,14 @@ async def test_what_the_worker_spent_is_on_the_tape(begin: Begin) -> None:
 
 
 async def test_time_is_counted_once_even_if_its_record_was_interrupted(begin: Begin) -> None:
-    world = await begin(busy(Call(tool="time.now")))
+    world = await begin(busy(ScriptCall(tool="time.now")))
     await world.worker.park(seconds=0)
     said = await world.say("Go.")
     now_ms = to_ms(world.clock.now())
     (lease,) = await world.engine.write(
         lambda conn: leases.claim(conn, leases.RUNS, owner="test:1", now_ms=now_ms, limit=1)
     )
-    carrier = Carrier(world.engine, lease, clock=world.clock, ids=world.ids)
+    carrier = RunExecution(world.engine, lease, clock=world.clock, ids=world.ids)
     await carrier.begin()
     world.clock.advance(timedelta(minutes=5))
     recording = asyncio.create_task(carrier([a_cancel()]))
@@ -246,7 +257,7 @@ async def test_time_is_counted_once_even_if_its_record_was_interrupted(begin: Be
 
 @on_sqlite
 async def test_an_agent_may_have_limits_of_its_own(begin: Begin) -> None:
-    world = await begin(busy(Call(tool="time.now")))
+    world = await begin(busy(ScriptCall(tool="time.now")))
     await world.change_agent(limits=Limits(model_turns=1))
     said = await world.say("Look at the clock.")
     await assert_last_words(world, said, LimitKind.MODEL_TURNS)
@@ -254,7 +265,7 @@ async def test_an_agent_may_have_limits_of_its_own(begin: Begin) -> None:
 
 @on_sqlite
 async def test_an_agent_sees_and_may_use_its_own_tools_only(begin: Begin) -> None:
-    world = await begin(busy(Call(tool="files.list")), limits=Limits(model_turns=1))
+    world = await begin(busy(ScriptCall(tool="files.list")), limits=Limits(model_turns=1))
     await world.change_agent(tools=("time.now",))
     said = await world.say("List the files.")
     await world.ended(said)

@@ -9,10 +9,10 @@ import pytest
 
 from palyra.core.attestation import Statement
 from palyra.core.events import Event, PolicyDecided, ToolFinished, ToolStarted
-from palyra.core.run import RunStatus
-from palyra.core.tool import JsonObject, Outcome, Runtime, Verdict
+from palyra.core.run.state import RunStatus
+from palyra.core.tool import CallOutcome, CallRuntime, JsonObject, Verdict
 from palyra.home import Home
-from palyra.providers.scripted import Call
+from palyra.providers.scripted import ScriptCall
 from palyra.tools.base import Tool
 from palyra.tools.plugins.installed import Plugin
 from palyra.tools.plugins.tools import tools_of
@@ -48,7 +48,7 @@ def tools(*plugins: Plugin) -> list[Tool]:
 
 async def called(begin: Begin, name: str, of: Plugin, arguments: JsonObject | None = None) -> tuple[World, str]:
     """Have a model call a tool, and return the world and the run that came to its end."""
-    world = await begin(first_calls(Call(tool=name, arguments=arguments or {})), tools=tools(of))
+    world = await begin(first_calls(ScriptCall(tool=name, arguments=arguments or {})), tools=tools(of))
     said = await world.say("Go.")
     await world.ended(said)
     assert (await world.run(said)).status is RunStatus.DONE
@@ -65,9 +65,9 @@ async def test_a_plugins_tool_runs_and_the_manifest_is_on_the_tape(begin: Begin,
     [decided] = await of_kind(world, run, PolicyDecided)
     assert (decided.verdict, decided.manifest_hash) == (Verdict.ALLOW, units.digest)
     [started] = await of_kind(world, run, ToolStarted)
-    assert started.runtime is Runtime.WASM
+    assert started.runtime is CallRuntime.WASM
     [finished] = await of_kind(world, run, ToolFinished)
-    assert finished.outcome is Outcome.OK
+    assert finished.outcome is CallOutcome.OK
     assert results(world.prompts[-1]) == ['{"value": 26.2187574565, "unit": "mi"}']
 
 
@@ -84,7 +84,7 @@ async def test_what_held_the_module_is_attested(begin: Begin, home: Home) -> Non
 
 @on_sqlite
 async def test_a_built_in_tool_has_no_manifest(begin: Begin, home: Home) -> None:
-    world = await begin(first_calls(Call(tool="files.list")))
+    world = await begin(first_calls(ScriptCall(tool="files.list")))
     said = await world.say("Go.")
     await world.ended(said)
     [decided] = await of_kind(world, said, PolicyDecided)
@@ -137,7 +137,7 @@ async def test_whatever_a_module_does_is_told_and_the_run_goes_on(
 ) -> None:
     world, run = await called(begin, "probe.run", await probe(home, tmp_path / "p", module))
     [finished] = await of_kind(world, run, ToolFinished)
-    assert finished.outcome is Outcome.ERROR
+    assert finished.outcome is CallOutcome.ERROR
     assert words in finished.text
     assert words in results(world.prompts[-1])[0]
 
@@ -152,7 +152,7 @@ async def test_a_plugin_that_was_changed_after_it_was_installed_is_not_run(
     await asyncio.to_thread((made.path / file).write_bytes, content + b"\n")
     world, run = await called(begin, "probe.run", made)
     [finished] = await of_kind(world, run, ToolFinished)
-    assert finished.outcome is Outcome.ERROR
+    assert finished.outcome is CallOutcome.ERROR
     assert f"Plugin probe is not run: {file} is not what was installed" in finished.text
 
 
@@ -160,7 +160,7 @@ async def test_a_plugin_that_was_changed_after_it_was_installed_is_not_run(
 async def test_a_tool_that_may_change_a_folder_is_asked_about(begin: Begin, home: Home, tmp_path: Path) -> None:
     rest = TOOL + '[[folders]]\nname = "workspace"\naccess = "write"\n' + LIMITS
     made = await probe(home, tmp_path / "p", modules.opens("made", create=True), rest=rest)
-    world = await begin(first_calls(Call(tool="probe.run")), tools=tools(made))
+    world = await begin(first_calls(ScriptCall(tool="probe.run")), tools=tools(made))
     said = await world.say("Go.")
     await world.seen(said, "approval_requested")
     [decided] = await of_kind(world, said, PolicyDecided)

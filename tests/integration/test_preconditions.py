@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from palyra.core.approval import Approval
 from palyra.core.events import PolicyDecided, ToolFinished, ToolStarted
-from palyra.core.mcp import ServerState
-from palyra.core.run import RunStatus
-from palyra.core.tool import Outcome, Risk, Verdict
+from palyra.core.mcp import McpServerState
+from palyra.core.policy.approval import Approval
+from palyra.core.run.state import RunStatus
+from palyra.core.tool import CallOutcome, Risk, Verdict
 from palyra.home import Home
-from palyra.providers.scripted import Call
-from palyra.sandbox import launch, tiers
+from palyra.providers.scripted import ScriptCall
 from palyra.sandbox.base import Tier
-from palyra.sandbox.egress import Egress
-from palyra.sandbox.places import Private
-from palyra.sandbox.process import ProcessSandbox
+from palyra.sandbox.network.egress import Egress
+from palyra.sandbox.processes import launch, tiers
+from palyra.sandbox.processes.mounts import HiddenFolders
+from palyra.sandbox.processes.process import ProcessSandbox
 from palyra.tools.mcp import server
 from palyra.tools.plugins.tools import tools_of
 from palyra.tools.toolbox import Toolbox
@@ -30,14 +30,14 @@ from tests.support.needs import BUBBLEWRAP, require
 from tests.support.plugins import TOOL, a_plugin, installed_from, manifest
 from tests.support.world import Said, World
 
-COMMAND = Call(tool="shell.run", arguments={"command": "touch made", "access": "write"})
+COMMAND = ScriptCall(tool="shell.run", arguments={"command": "touch made", "access": "write"})
 BROKEN = "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2; exit 1\n"
 
 
 @pytest.fixture
 def sandbox() -> ProcessSandbox:
     require(BUBBLEWRAP)
-    return ProcessSandbox(Tier.STRICT, private=Private())
+    return ProcessSandbox(Tier.STRICT, private=HiddenFolders())
 
 
 def lose_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ async def test_a_command_is_not_asked_about_if_the_sandbox_is_not_installed(
     world = await begin(first_calls(COMMAND), sandbox=sandbox)
     lose_bubblewrap(monkeypatch)
     decided = await refused(world, await world.say("Make it."))
-    assert decided.policies == ("tier_unavailable",)
+    assert decided.policies == ("sandbox_unavailable",)
     assert "bwrap is not installed" in decided.reason
     assert "apt install bubblewrap" in decided.reason
 
@@ -108,7 +108,7 @@ async def test_a_sandbox_that_goes_between_question_and_answer_is_the_result(
     await world.approvals.resolve(ANA, question.approval_id, allow=True)
     assert (await world.ended(said)).status is RunStatus.DONE
     [finished] = [event for event in await world.events(said) if isinstance(event, ToolFinished)]
-    assert finished.outcome is Outcome.DENIED
+    assert finished.outcome is CallOutcome.DENIED
     assert "bwrap is not installed" in finished.text
     assert "apt install bubblewrap" in finished.text
     assert not await asyncio.to_thread((workspace / "made").exists)
@@ -126,7 +126,7 @@ async def test_a_sandbox_that_stops_to_work_is_noticed_by_the_next_call(
     await world.approvals.resolve(ANA, question.approval_id, allow=True)
     await world.ended(said)
     [finished] = [event for event in await world.events(said) if isinstance(event, ToolFinished)]
-    assert finished.outcome is Outcome.ERROR
+    assert finished.outcome is CallOutcome.ERROR
     assert "unprivileged_userns_clone" in finished.text
     again = await world.say("Make it.", key="again")
     assert (await world.ended(again)).status is RunStatus.DONE
@@ -145,7 +145,7 @@ async def test_a_sandbox_that_stops_to_work_is_noticed_by_the_next_call(
 async def test_a_request_that_would_be_refused_is_not_asked_about(
     begin: Begin, arguments: dict[str, object], reason: str
 ) -> None:
-    world = await begin(first_calls(Call(tool="http.fetch", arguments=arguments)))
+    world = await begin(first_calls(ScriptCall(tool="http.fetch", arguments=arguments)))
     world.inbox = True  # there is somebody who could be asked
     assert reason in (await refused(world, await world.say("Fetch."))).reason
 
@@ -158,7 +158,7 @@ async def test_no_name_server_hears_of_a_host_before_the_answer(begin: Begin) ->
         heard.append(host)
         return []
 
-    call = Call(tool="http.fetch", arguments={"url": "https://what-i-know.example.org/"})
+    call = ScriptCall(tool="http.fetch", arguments={"url": "https://what-i-know.example.org/"})
     world = await begin(first_calls(call), egress=Egress(resolve=resolve))
     said = await world.say("Fetch.")
     question = await asked(world, said)
@@ -176,7 +176,7 @@ async def test_a_file_in_a_folder_that_may_not_be_written_is_not_asked_about(
     shut.mkdir()
     # As on a file system that is mounted read-only: permissions do not keep root, who may run this, from anything.
     monkeypatch.setattr(os, "access", lambda path, mode: path != str(shut))
-    world = await begin(first_calls(Call(tool="files.write", arguments={"path": "shut/a/b.txt", "text": "x"})))
+    world = await begin(first_calls(ScriptCall(tool="files.write", arguments={"path": "shut/a/b.txt", "text": "x"})))
     assert f"permissions of {shut}" in (await refused(world, await world.say("Write."))).reason
 
 
@@ -184,13 +184,13 @@ async def test_a_file_in_a_folder_that_may_not_be_written_is_not_asked_about(
 async def test_a_file_that_would_be_too_large_is_not_asked_about(begin: Begin, workspace: Path) -> None:
     (workspace / "long.txt").write_bytes(b"a" * (8 * 1024 * 1024))
     append = {"path": "long.txt", "text": "more", "mode": "append"}
-    world = await begin(first_calls(Call(tool="files.write", arguments=append)))
+    world = await begin(first_calls(ScriptCall(tool="files.write", arguments=append)))
     assert "8 MiB" in (await refused(world, await world.say("Write."))).reason
 
 
 @on_sqlite
 async def test_what_is_no_module_is_not_asked_about(begin: Begin) -> None:
-    world = await begin(first_calls(Call(tool="wasm.run", arguments={"module": "notes.txt"})))
+    world = await begin(first_calls(ScriptCall(tool="wasm.run", arguments={"module": "notes.txt"})))
     assert "Name a .wasm file" in (await refused(world, await world.say("Run."))).reason
 
 
@@ -202,7 +202,7 @@ async def test_a_plugin_whose_folder_is_gone_is_not_asked_about(begin: Begin, tm
     folder = a_plugin(tmp_path / "p", modules.ECHOES, text=manifest(modules.ECHOES, rest=rest))
     plugin = await asyncio.to_thread(installed_from, Home(tmp_path / "home"), folder, given={"data": str(data)})
     data.rmdir()
-    world = await begin(first_calls(Call(tool="probe.run")), tools=list(tools_of(plugin)))
+    world = await begin(first_calls(ScriptCall(tool="probe.run")), tools=list(tools_of(plugin)))
     assert f"{data} is not there" in (await refused(world, await world.say("Run."))).reason
 
 
@@ -212,11 +212,11 @@ async def test_a_tool_of_a_server_that_is_down_is_not_asked_about(
 ) -> None:
     monkeypatch.setattr(server, "FIRST_PAUSE", 300.0)  # it stays down
     tools = Toolbox(lambda: kept.servers.tools())
-    world = await begin(first_calls(Call(tool="mcp.s.note", arguments={"text": "a"})), toolbox=tools)
+    world = await begin(first_calls(ScriptCall(tool="mcp.s.note", arguments={"text": "a"})), toolbox=tools)
     world.inbox = True
     async with keeping(tmp_path, world.engine, s=notebook(principals=(ANA,), risk=Risk.HIGH)) as kept:
         await kept.accepts()
         await kept.call("mcp.s.end")
-        await kept.reaches(ServerState.FAILED)
+        await kept.reaches(McpServerState.FAILED)
         decided = await refused(world, await world.say("Note."))
         assert "The MCP server s is not there now: " in decided.reason

@@ -6,27 +6,32 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from palyra.core.events import ModelText, ModelTurnVoided, RunFailed
-from palyra.core.prompt import CallProposed, ModelEvent, Prompt, TextDelta
-from palyra.core.run import RunStatus
+from palyra.core.events import ModelText, ModelTurnDiscarded, RunFailed
+from palyra.core.model.prompt import CallProposed, ModelEvent, Prompt, TextDelta
+from palyra.core.run.state import RunStatus
 from palyra.providers.base import FailureKind, ProviderFailed
-from palyra.providers.scripted import Fail, Rule, Script, Text, When
-from palyra.runs.transcript import FAILED
+from palyra.providers.scripted import Script, ScriptCondition, ScriptFailure, ScriptRule, ScriptText
+from palyra.runs.recording.transcript import FAILED
 from tests.integration.cast import DONE, inputs, on_sqlite, said_by
 from tests.integration.conftest import Begin
 from tests.support.eventually import eventually
 from tests.support.world import Model
 
-CUT = Fail(kind=FailureKind.NETWORK, message="The line is cut.")
+CUT = ScriptFailure(kind=FailureKind.NETWORK, message="The line is cut.")
 
 
 async def test_a_model_that_fails_before_it_speaks_fails_the_run(begin: Begin) -> None:
-    world = await begin(Script(rules=(Rule(when=When(contains="break"), actions=(CUT,)),), default=(Text(text="Hi."),)))
+    world = await begin(
+        Script(
+            rules=(ScriptRule(when=ScriptCondition(contains="break"), actions=(CUT,)),),
+            default=(ScriptText(text="Hi."),),
+        )
+    )
     said = await world.say("break")
     run = await world.ended(said)
     assert (run.status, run.reason) == (RunStatus.FAILED, "The line is cut.")
     events = await world.events(said)
-    assert isinstance(events[-2], ModelTurnVoided)
+    assert isinstance(events[-2], ModelTurnDiscarded)
     assert isinstance(events[-1], RunFailed)
     assert events[-1].code == "model_network"
     assert await world.ask("And now?") == "Hi."
@@ -128,7 +133,8 @@ async def test_a_turn_of_over_64_calls_is_a_failure_and_none_of_them_runs(begin:
 async def test_a_queued_message_runs_after_one_that_failed(begin: Begin) -> None:
     world = await begin(
         Script(
-            rules=(Rule(when=When(contains="break"), actions=(Text(text="Well"), CUT)),), default=(Text(text="Hi."),)
+            rules=(ScriptRule(when=ScriptCondition(contains="break"), actions=(ScriptText(text="Well"), CUT)),),
+            default=(ScriptText(text="Hi."),),
         )
     )
     said = [await world.say("break"), await world.say("break again"), await world.say("And now?")]
@@ -138,7 +144,7 @@ async def test_a_queued_message_runs_after_one_that_failed(begin: Begin) -> None
 
 @on_sqlite
 async def test_a_run_whose_agent_is_gone_fails_with_a_reason(begin: Begin) -> None:
-    world = await begin(Script(default=(Text(text="Hi."),)))
+    world = await begin(Script(default=(ScriptText(text="Hi."),)))
     await world.worker.park(seconds=0)
     said = await world.say("Hello.")
     await world.engine.write(lambda conn: conn.execute("DELETE FROM agents WHERE principal = 'user:ana'"))
@@ -148,4 +154,4 @@ async def test_a_run_whose_agent_is_gone_fails_with_a_reason(begin: Begin) -> No
     assert run.status is RunStatus.FAILED
     failed = (await world.events(said))[-1]
     assert isinstance(failed, RunFailed)
-    assert failed.code == "no_agent"
+    assert failed.code == "agent_missing"

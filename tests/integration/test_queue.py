@@ -6,17 +6,25 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from palyra.core.clock import to_ms
-from palyra.core.events import ApprovalResolved, Decision, Entry, InputSteered, Mode, RunAccepted, RunStarted
+from palyra.core.events import (
+    ApprovalDecision,
+    ApprovalResolved,
+    Entry,
+    InputMode,
+    InputSteered,
+    RunAccepted,
+    RunStarted,
+)
 from palyra.core.limits import LimitKind, Limits
-from palyra.core.prompt import ModelEvent, Prompt, TextDelta
-from palyra.core.run import RunStatus
+from palyra.core.model.prompt import ModelEvent, Prompt, TextDelta
+from palyra.core.run.state import RunStatus
+from palyra.core.session import SessionArchivedError
 from palyra.core.tool import Verdict
-from palyra.journal import leases
-from palyra.journal.engine import Fact
-from palyra.providers.scripted import Call, Script, Text
-from palyra.runs.intake import QueueFull
-from palyra.runs.record import record
-from palyra.runs.sessions import SessionPutAway
+from palyra.journal.engines.base import Fact
+from palyra.journal.stores import leases
+from palyra.providers.scripted import Script, ScriptCall, ScriptText
+from palyra.runs.recording.run_writer import write_run
+from palyra.runs.services.intake import RunQueueFull
 from tests.integration.cast import DONE, ECHO, Door, a_call, first_calls, held, inputs, on_sqlite, results
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA, a_question, a_turn, a_verdict
@@ -79,7 +87,7 @@ async def test_a_full_queue_refuses_with_a_retry_hint_and_loses_nothing(begin: B
     gate = asyncio.Event()
     world = await begin(held(gate))
     said = [await world.say(f"Number {number}.") for number in range(1 + QUEUED_INPUTS)]
-    with pytest.raises(QueueFull, match="16 inputs wait") as refusal:
+    with pytest.raises(RunQueueFull, match="16 inputs wait") as refusal:
         await world.say("One too many.")
     assert refusal.value.retry_after.total_seconds() > 0
     await world.say("Elsewhere there is room.", key="other")
@@ -96,7 +104,7 @@ async def test_a_refused_message_leaves_no_trace(begin: Begin) -> None:
     world = await begin(held(gate))
     said = [await world.say(f"Number {number}.") for number in range(1 + QUEUED_INPUTS)]
     before = await world.tape(said[0].session_id)
-    with pytest.raises(QueueFull):
+    with pytest.raises(RunQueueFull):
         await world.say("One too many.", idempotency_key="late")
     accepted = [entry for entry in await world.tape(said[0].session_id) if entry.kind == "run_accepted"]
     assert len(accepted) == len(said)
@@ -110,10 +118,10 @@ async def test_a_refused_message_leaves_no_trace(begin: Begin) -> None:
 
 async def test_a_steering_message_joins_the_run_at_its_next_model_turn(begin: Begin) -> None:
     door = Door()
-    world = await begin(first_calls(Call(tool="door.wait"), then="Done."), tools=[door.tool])
+    world = await begin(first_calls(ScriptCall(tool="door.wait"), then="Done."), tools=[door.tool])
     first = await world.say("Go through the door.")
     await eventually(lambda: door.came)
-    steered = await world.say("Take the umbrella.", mode=Mode.STEER)
+    steered = await world.say("Take the umbrella.", mode=InputMode.STEER)
     assert (steered.run_id, steered.steered, steered.queued) == (first.run_id, True, False)
     door.open.set()
     run = await world.ended(first)
@@ -129,7 +137,7 @@ async def test_a_run_that_has_answered_goes_on_for_what_was_said_meanwhile(begin
     world = await begin(held(gate))
     first = await world.say("One.")
     await world.seen(first, "model_text")
-    await world.say("Two.", mode=Mode.STEER)
+    await world.say("Two.", mode=InputMode.STEER)
     gate.set()
     run = await world.ended(first)
     assert (run.status, run.turns) == (RunStatus.DONE, 2)
@@ -140,7 +148,7 @@ async def test_a_run_that_has_answered_goes_on_for_what_was_said_meanwhile(begin
 async def test_steering_with_no_active_run_is_a_new_run(begin: Begin) -> None:
     world = await begin(ECHO)
     await world.ask("One.")
-    said = await world.say("Two.", mode=Mode.STEER)
+    said = await world.say("Two.", mode=InputMode.STEER)
     assert (said.steered, said.queued) == (False, False)
     assert (await world.ended(said)).status is RunStatus.DONE
 
@@ -165,7 +173,7 @@ async def test_a_steering_message_at_the_very_end_is_never_lost(begin: Begin) ->
         await recorded.wait()
         for _ in range(max(0, 6 - number % 12)):
             await asyncio.sleep(0)
-        steer = await world.say(f"Steer {number}.", mode=Mode.STEER)
+        steer = await world.say(f"Steer {number}.", mode=InputMode.STEER)
         await world.all_ended([first, steer])
         assert any(f"Steer {number}." in inputs(prompt) for prompt in world.prompts), "no model turn saw the message"
         assert (steer.run_id == first.run_id) == steer.steered
@@ -179,11 +187,11 @@ def _set_on(facts: Sequence[Fact], kind: str, event: asyncio.Event) -> None:
 
 
 async def test_many_who_steer_at_once_are_all_heard(begin: Begin) -> None:
-    world = await begin(Script(default=(Text(text="Yes.", chunk=1, delay_ms=1),)))
+    world = await begin(Script(default=(ScriptText(text="Yes.", chunk=1, delay_ms=1),)))
     first = await world.say("First.")
     texts = [f"Steer {number}." for number in range(12)]
     async with asyncio.TaskGroup() as group:
-        steers = [group.create_task(world.say(text, mode=Mode.STEER)) for text in texts]
+        steers = [group.create_task(world.say(text, mode=InputMode.STEER)) for text in texts]
     await world.all_ended([first, *(steer.result() for steer in steers)])
     heard = {text for prompt in world.prompts for text in inputs(prompt)}
     assert heard == {"First.", *texts}
@@ -195,7 +203,7 @@ async def test_an_interrupting_message_cancels_the_active_run_and_goes_before_th
     first = await world.say("One.")
     await world.seen(first, "model_text")
     queued = [await world.say("Two."), await world.say("Three.")]
-    urgent = await world.say("Stop! Fire!", mode=Mode.INTERRUPT)
+    urgent = await world.say("Stop! Fire!", mode=InputMode.INTERRUPT)
     assert (await world.ended(first)).status is RunStatus.CANCELLED
     await world.seen(urgent, "model_text")
     gate.set()
@@ -211,8 +219,8 @@ async def test_of_two_that_interrupt_the_later_goes_first(begin: Begin) -> None:
     first = await world.say("One.")
     await world.seen(first, "model_text")
     second, third = (
-        await world.say("Two.", mode=Mode.INTERRUPT),
-        await world.say("Three.", mode=Mode.INTERRUPT),
+        await world.say("Two.", mode=InputMode.INTERRUPT),
+        await world.say("Three.", mode=InputMode.INTERRUPT),
     )
     gate.set()
     await world.all_ended([first, second, third])
@@ -229,7 +237,7 @@ async def test_interrupting_a_run_that_nobody_carries_ends_it_in_the_same_commit
     world = await begin(held(gate))
     await world.worker.park(seconds=0)
     first = await world.say("One.")
-    urgent = await world.say("Two.", mode=Mode.INTERRUPT)
+    urgent = await world.say("Two.", mode=InputMode.INTERRUPT)
     assert (await world.run(first)).status is RunStatus.CANCELLED
     assert urgent.queued is False
     gate.set()
@@ -240,7 +248,7 @@ async def test_interrupting_a_run_that_nobody_carries_ends_it_in_the_same_commit
 @on_sqlite
 async def test_interrupting_when_nothing_is_active_is_a_new_run(begin: Begin) -> None:
     world = await begin(ECHO)
-    said = await world.say("Now!", mode=Mode.INTERRUPT)
+    said = await world.say("Now!", mode=InputMode.INTERRUPT)
     assert (await world.ended(said)).status is RunStatus.DONE
 
 
@@ -259,7 +267,7 @@ async def test_a_steering_message_to_a_run_at_its_limit_becomes_a_run_of_its_own
     first = await world.say("One.")
     await world.seen(first, "limit_reached")
     await world.seen(first, "model_text")
-    steer = await world.say("Two.", mode=Mode.STEER)
+    steer = await world.say("Two.", mode=InputMode.STEER)
     assert (steer.steered, steer.queued) == (False, True)
     gate.set()
     runs = await world.all_ended([first, steer])
@@ -272,8 +280,8 @@ async def test_a_message_to_an_archived_session_is_refused(begin: Begin) -> None
     said = await world.say("One.")
     await world.ended(said)
     await world.sessions.archive(ANA, said.session_id)
-    for mode in Mode:
-        with pytest.raises(SessionPutAway):
+    for mode in InputMode:
+        with pytest.raises(SessionArchivedError):
             await world.say("Two.", mode=mode)
     await world.sessions.unarchive(ANA, said.session_id)
     assert await world.ask("Three.") == "You said: Three."
@@ -289,7 +297,7 @@ async def test_a_message_behind_a_run_that_waits_is_told_what_it_waits_for(begin
     assert second.queued
     assert second.waiting_for is not None
     assert "waits for a run that works for it" in second.waiting_for
-    steer = await world.say("By the way.", mode=Mode.STEER)
+    steer = await world.say("By the way.", mode=InputMode.STEER)
     assert steer.run_id == parent.run_id
     assert (await world.run(parent)).status is RunStatus.WAITING
     gate.set()
@@ -316,7 +324,7 @@ async def test_the_tape_says_how_each_message_came(begin: Begin) -> None:
     gate = asyncio.Event()
     world = await begin(held(gate))
     first = await world.say("One.", idempotency_key="k1")
-    await world.say("Two.", mode=Mode.STEER, idempotency_key="k2")
+    await world.say("Two.", mode=InputMode.STEER, idempotency_key="k2")
     gate.set()
     await world.ended(first)
     events = await world.events(first)
@@ -324,7 +332,7 @@ async def test_the_tape_says_how_each_message_came(begin: Begin) -> None:
         next(event for event in events if isinstance(event, RunAccepted)),
         next(event for event in events if isinstance(event, InputSteered)),
     )
-    assert (accepted.text, accepted.mode, accepted.idempotency_key) == ("One.", Mode.QUEUE, "k1")
+    assert (accepted.text, accepted.mode, accepted.idempotency_key) == ("One.", InputMode.QUEUE, "k1")
     assert (steered.text, steered.actor, steered.idempotency_key) == ("Two.", ANA, "k2")
     assert isinstance(events[1], RunStarted)
 
@@ -340,15 +348,15 @@ async def test_a_steering_message_withdraws_the_questions_that_are_open(begin: B
     )
     state = await world.state(said)
     asks = [*a_turn(1, "c1", "c2"), a_verdict("c1", Verdict.ASK), a_verdict("c2", Verdict.DENY), a_question("c1")]
-    await world.engine.write(lambda conn: record(conn, state, asks, lease=lease, ids=world.ids))
+    await world.engine.write(lambda conn: write_run(conn, state, asks, lease=lease, ids=world.ids))
     assert (await world.run(said)).status is RunStatus.WAITING
     behind = await world.say("And then?")
     assert behind.waiting_for is not None
     assert behind.waiting_for.startswith("the active run waits for your word on shell: `palyra approvals`")
-    steer = await world.say("Keep them.", mode=Mode.STEER)
+    steer = await world.say("Keep them.", mode=InputMode.STEER)
     assert (steer.run_id, steer.steered) == (said.run_id, True)
     (resolved,) = [event for event in await world.events(said) if isinstance(event, ApprovalResolved)]
-    assert (resolved.decision, resolved.reason, resolved.actor) == (Decision.WITHDRAWN, "Keep them.", ANA)
+    assert (resolved.decision, resolved.reason, resolved.actor) == (ApprovalDecision.WITHDRAWN, "Keep them.", ANA)
     await world.crash()
     assert (await world.ended(said)).status is RunStatus.DONE
     assert results(world.prompts[0]) == ["[denied] Keep them.", "[denied] so says the policy"]

@@ -8,28 +8,27 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from palyra.core.brief import Brief
-from palyra.core.budget import Action, Budget
 from palyra.core.events import (
     ContextAssembled,
+    ModelTurnDiscarded,
     ModelTurnEnded,
     ModelTurnStarted,
-    ModelTurnVoided,
     RunFailed,
     TapeEvent,
 )
-from palyra.core.message import Accepted, Inbound
-from palyra.core.model import Capabilities, Dialect, ModelProvider, Rule, TaskClass
-from palyra.core.price import FREE, Price
-from palyra.core.prompt import CallProposed, ModelEvent, Prompt, ReasoningDelta, StopReason, TextDelta, TurnDone
-from palyra.core.routing import RoutingMode
-from palyra.core.run import RunStatus
-from palyra.core.usage import Usage
+from palyra.core.message import AcceptedMessage, Inbound
+from palyra.core.model.catalog import Capabilities, DialectName, ModelProvider, ProviderNotFound, RoutingRule, TaskClass
+from palyra.core.model.prompt import CallProposed, ModelEvent, Prompt, ReasoningDelta, StopReason, TextDelta, TurnDone
+from palyra.core.model.request_options import RequestOptions
+from palyra.core.model.routing_plan import RoutingMode
+from palyra.core.run.state import RunStatus
+from palyra.core.spending.budget import Budget, BudgetAction
+from palyra.core.spending.price import FREE, Price
+from palyra.core.spending.usage import Usage
 from palyra.providers import routing
 from palyra.providers.base import FailureKind, Provider, ProviderFailed
-from palyra.providers.llama import Llama
-from palyra.providers.local import Local, known
-from palyra.providers.registry import UnknownProvider
+from palyra.providers.local.llama import LlamaRuntime
+from palyra.providers.local.provider import LocalProvider, known
 from palyra.settings import ModelSettings, SpendingSettings
 from tests.integration.cast import inputs
 from tests.integration.conftest import Begin
@@ -38,7 +37,7 @@ from tests.support.clock import midday
 from tests.support.needs import OPENMP, needs
 from tests.support.world import World
 
-TABLE = ModelProvider(dialect=Dialect.OPENAI, model="m")
+TABLE = ModelProvider(dialect=DialectName.OPENAI, model="m")
 
 Speak = Callable[[Prompt, int], AsyncIterator[ModelEvent]]
 
@@ -91,8 +90,8 @@ async def world_of(begin: Begin, *providers: Named) -> World:
     return world
 
 
-async def turns(world: World, said: Accepted) -> list[TapeEvent]:
-    kinds = (ModelTurnStarted, ModelTurnVoided, ModelTurnEnded, RunFailed)
+async def turns(world: World, said: AcceptedMessage) -> list[TapeEvent]:
+    kinds = (ModelTurnStarted, ModelTurnDiscarded, ModelTurnEnded, RunFailed)
     return [event for event in await world.events(said) if isinstance(event, kinds)]
 
 
@@ -102,7 +101,7 @@ async def test_what_may_pass_is_tried_again_and_every_try_is_on_the_tape(begin: 
     said = await world.say("Hello?")
     assert (await world.ended(said)).status is RunStatus.DONE
     kinds = [type(event) for event in await turns(world, said)]
-    assert kinds == [ModelTurnStarted, ModelTurnVoided] * 2 + [ModelTurnStarted, ModelTurnEnded]
+    assert kinds == [ModelTurnStarted, ModelTurnDiscarded] * 2 + [ModelTurnStarted, ModelTurnEnded]
     plans = [event.plan for event in await turns(world, said) if isinstance(event, ModelTurnStarted)]
     assert [plan.attempt for plan in plans if plan is not None] == [1, 2, 3]
 
@@ -137,7 +136,7 @@ async def test_a_turn_without_a_word_is_tried_again_and_takes_what_the_provider_
     said = await world.say("Hello?")
     assert (await world.ended(said)).status is RunStatus.DONE
     assert [message.text for message in await world.messages(said)] == ["Hello?", "All is well."]
-    (void,) = [event for event in await turns(world, said) if isinstance(event, ModelTurnVoided)]
+    (void,) = [event for event in await turns(world, said) if isinstance(event, ModelTurnDiscarded)]
     assert void.reason == "m of first stopped without an answer: try again, or choose another model."
     assert void.usage == Usage(input_tokens=10, output_tokens=1)
 
@@ -177,9 +176,9 @@ async def test_a_used_up_quota_is_the_next_providers_turn(begin: Begin) -> None:
 @needs(OPENMP)
 async def test_what_is_missing_here_is_told_at_once(begin: Begin, tmp_path: Path) -> None:
     """A model file that is not there is not there after a pause, either."""
-    table = ModelProvider(dialect=Dialect.LOCAL, path=str(tmp_path / "none.gguf"))
-    llama = Llama()
-    here = Local("here", table, known(table), llama)
+    table = ModelProvider(dialect=DialectName.LOCAL, path=str(tmp_path / "none.gguf"))
+    llama = LlamaRuntime()
+    here = LocalProvider("here", table, known(table), llama)
     world = await begin(here)
     try:
         said = await world.say("Hello?")
@@ -187,7 +186,7 @@ async def test_what_is_missing_here_is_told_at_once(begin: Begin, tmp_path: Path
     finally:
         await llama.close()
     assert run.status is RunStatus.FAILED
-    assert [type(event) for event in await turns(world, said)] == [ModelTurnStarted, ModelTurnVoided, RunFailed]
+    assert [type(event) for event in await turns(world, said)] == [ModelTurnStarted, ModelTurnDiscarded, RunFailed]
     assert "none.gguf can not be read: No such file or directory: set path to" in (run.reason or "")
 
 
@@ -199,7 +198,7 @@ async def test_a_run_that_nobody_answers_ends_with_the_last_reason_and_who_was_a
     ended = (await turns(world, said))[-1]
     assert isinstance(ended, RunFailed)
     assert ended.code == "model_auth"
-    assert sum(isinstance(event, ModelTurnVoided) for event in await turns(world, said)) == 4
+    assert sum(isinstance(event, ModelTurnDiscarded) for event in await turns(world, said)) == 4
 
 
 async def test_what_one_provider_refuses_for_its_content_is_not_carried_to_the_next(begin: Begin) -> None:
@@ -236,14 +235,14 @@ async def test_a_refused_try_costs_nothing_and_a_broken_one_its_estimate(begin: 
     world = await world_of(begin, refused)
     said = await world.say("Hello?")
     await world.ended(said)
-    void = next(event for event in await turns(world, said) if isinstance(event, ModelTurnVoided))
+    void = next(event for event in await turns(world, said) if isinstance(event, ModelTurnDiscarded))
     assert void.usage.tokens == 0
 
     broken = Named("first", fails(FailureKind.NETWORK, times=1, after="Some words of an answer."))
     world = await world_of(begin, broken)
     said = await world.say("Hello?")
     await world.ended(said)
-    void = next(event for event in await turns(world, said) if isinstance(event, ModelTurnVoided))
+    void = next(event for event in await turns(world, said) if isinstance(event, ModelTurnDiscarded))
     assert void.usage.estimated
     # Nobody knows how far it came, or what it thought without showing it: all that was set aside counts.
     begun = next(event for event in await turns(world, said) if isinstance(event, ModelTurnStarted))
@@ -254,9 +253,11 @@ async def test_a_refused_try_costs_nothing_and_a_broken_one_its_estimate(begin: 
     )
 
 
-@pytest.mark.parametrize(("action", "ends"), [(Action.ASK, RunStatus.WAITING), (Action.BLOCK, RunStatus.FAILED)])
+@pytest.mark.parametrize(
+    ("action", "ends"), [(BudgetAction.ASK, RunStatus.WAITING), (BudgetAction.BLOCK, RunStatus.FAILED)]
+)
 async def test_when_the_next_model_fails_the_owner_is_asked_for_the_one_that_costs_more(
-    begin: Begin, action: Action, ends: RunStatus
+    begin: Begin, action: BudgetAction, ends: RunStatus
 ) -> None:
     first, second = Named("first", fails(FailureKind.QUOTA, times=0)), Named("second", fails(FailureKind.QUOTA))
     world = await world_of(begin, first, second)
@@ -283,7 +284,7 @@ async def test_what_has_failed_is_remembered_over_a_crash(begin: Begin) -> None:
         world.dies_after(commits)
         said = await world.say("Hello?", key=f"session {commits}")
         died = await world.dies_before_end_of(said)
-        failed = sum(isinstance(event, ModelTurnVoided) for event in await turns(world, said))
+        failed = sum(isinstance(event, ModelTurnDiscarded) for event in await turns(world, said))
         asked = len(first.prompts)
         if died:
             await world.crash()
@@ -315,7 +316,7 @@ async def test_a_model_that_the_settings_name_no_longer_ends_the_run_and_says_so
     world = await begin(Named("first", fails(FailureKind.NETWORK, times=0)))
 
     def build(settings: ModelSettings, name: str, model: str | None) -> Provider:
-        raise UnknownProvider(f"There is no provider {name!r}.")
+        raise ProviderNotFound(f"There is no provider {name!r}.")
 
     world.build = build
     said = await world.say("Hello?")
@@ -326,7 +327,7 @@ async def test_a_model_that_the_settings_name_no_longer_ends_the_run_and_says_so
 async def test_a_caller_may_name_the_model_and_then_there_is_no_other(begin: Begin) -> None:
     first, second = Named("first", fails(FailureKind.NETWORK, times=0)), Named("second", fails(FailureKind.QUOTA))
     world = await world_of(begin, first, second)
-    accepted = await world.intake.accept(Inbound(principal=ANA, text="Hello?", brief=Brief(model="second")))
+    accepted = await world.intake.accept(Inbound(principal=ANA, text="Hello?", brief=RequestOptions(model="second")))
     run = await world.ended(accepted)
     assert (run.status, run.reason) == (RunStatus.FAILED, "It fails (1).")
     started = next(event for event in await turns(world, accepted) if isinstance(event, ModelTurnStarted))
@@ -337,10 +338,10 @@ async def test_a_caller_may_name_the_model_and_then_there_is_no_other(begin: Beg
 async def test_rules_choose_by_what_the_work_is_for(begin: Begin) -> None:
     first, second = (Named(name, fails(FailureKind.NETWORK, times=0)) for name in ("first", "second"))
     world = await world_of(begin, first, second)
-    rules = (Rule(models=("second",), task=TaskClass.BACKGROUND),)
+    rules = (RoutingRule(models=("second",), task=TaskClass.BACKGROUND),)
     world.models = replace(world.models, routing=RoutingMode.ENFORCE, rules=rules)
     for task, asked in ((TaskClass.INTERACTIVE, "first"), (TaskClass.BACKGROUND, "second")):
-        accepted = await world.intake.accept(Inbound(principal=ANA, text="Hello?", brief=Brief(task=task)))
+        accepted = await world.intake.accept(Inbound(principal=ANA, text="Hello?", brief=RequestOptions(task=task)))
         await world.ended(accepted)
         started = next(event for event in await turns(world, accepted) if isinstance(event, ModelTurnStarted))
         assert started.provider == asked

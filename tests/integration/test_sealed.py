@@ -6,20 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from palyra.core.approval import Approval
-from palyra.core.events import InputSteered, Mode, PolicyDecided, RunAccepted, ToolFinished
-from palyra.core.marker import REMOVED, marker, markers_in
+from palyra.core.events import InputMode, InputSteered, PolicyDecided, RunAccepted, ToolFinished
 from palyra.core.message import Inbound
-from palyra.core.prompt import Message, Role
-from palyra.core.run import RunStatus
+from palyra.core.model.prompt import Message, Role
+from palyra.core.policy.approval import Approval
+from palyra.core.run.state import RunStatus
 from palyra.core.session import SessionRef
-from palyra.core.signal import SECRET
-from palyra.core.tool import JsonObject, Outcome, Risk, ToolCall, Verdict
-from palyra.journal import artifacts, dump
-from palyra.journal.engine import Connection
-from palyra.journal.idempotency import IdempotencyKeyReused
-from palyra.providers.scripted import Call, Script
-from palyra.runs.seals import SealedNotFound
+from palyra.core.text.scanner_signals import SECRET
+from palyra.core.text.secret_markers import REMOVED, marker, markers_in
+from palyra.core.tool import CallOutcome, JsonObject, Risk, ToolCall, Verdict
+from palyra.journal import table_dump
+from palyra.journal.content import artifacts
+from palyra.journal.engines.base import Connection
+from palyra.journal.stores.idempotency_keys import IdempotencyKeyConflict
+from palyra.providers.scripted import Script, ScriptCall
+from palyra.runs.services.sealing import SealedSecretNotFound
 from palyra.tools.base import ToolContext, tool
 from tests.integration.cast import first_calls
 from tests.integration.conftest import Begin
@@ -42,7 +43,7 @@ def env(workspace: Path) -> Path:
 async def everything(world: World) -> str:
     """Return all rows of the journal, and the whole of every prompt."""
     lines: list[bytes] = []
-    await world.engine.read(lambda conn: dump.write(conn, lines.append))
+    await world.engine.read(lambda conn: table_dump.write(conn, lines.append))
     return b"".join(lines).decode() + repr(world.prompts)
 
 
@@ -74,7 +75,7 @@ async def question(world: World, run: Said) -> Approval:
 
 
 def calls(tool: str, **arguments: object) -> Script:
-    return first_calls(Call(tool=tool, arguments=dict(arguments)))
+    return first_calls(ScriptCall(tool=tool, arguments=dict(arguments)))
 
 
 # -- messages
@@ -111,7 +112,7 @@ async def test_steered_and_attached_messages_are_sealed(begin: Begin, workspace:
     world.inbox = True
     said = await world.say("Do it.")
     await question(world, said)
-    steered = await world.say(f"no: use {KEY}", mode=Mode.STEER)
+    steered = await world.say(f"no: use {KEY}", mode=InputMode.STEER)
     await world.seen(said, "approval_requested", times=2)
     await world.cancel(said)
     await world.ended(said)
@@ -140,7 +141,7 @@ async def test_the_same_request_again_is_the_same_run_and_another_secret_is_anot
     first = await world.say(f"use {KEY}", idempotency_key="k")
     again = await world.say(f"use {KEY}", idempotency_key="k")
     assert (again.run_id, again.repeated) == (first.run_id, True)
-    with pytest.raises(IdempotencyKeyReused):
+    with pytest.raises(IdempotencyKeyConflict):
         await world.say(f"use {KEY[:-1]}b", idempotency_key="k")
     await world.ended(first)
 
@@ -176,7 +177,8 @@ async def test_what_a_tool_reads_is_sealed_and_says_where_it_came_from(begin: Be
 async def test_a_value_that_was_sealed_is_known_without_its_name(begin: Begin, workspace: Path) -> None:
     (workspace / "log.txt").write_text(f"tried {PASSWORD} in vain\n")
     script = first_calls(
-        Call(tool="files.read", arguments={"path": ".env"}), Call(tool="files.read", arguments={"path": "log.txt"})
+        ScriptCall(tool="files.read", arguments={"path": ".env"}),
+        ScriptCall(tool="files.read", arguments={"path": "log.txt"}),
     )
     world = await begin(script)
     await world.ended(await world.say("Read them."))
@@ -274,7 +276,7 @@ async def test_a_file_is_written_back_with_its_values(begin: Begin, place: Path 
     await world.approvals.resolve(ANA, asked.approval_id, allow=True)
     await world.ended(said)
 
-    assert (await finished(world, said))[0].outcome is Outcome.OK
+    assert (await finished(world, said))[0].outcome is CallOutcome.OK
     assert env.read_text() == f"DB_PASSWORD={PASSWORD}\nGITHUB_TOKEN={KEY}\nDEBUG=0\n"
     await assert_sealed(world, KEY, PASSWORD)
 
@@ -354,7 +356,7 @@ async def test_anywhere_else_the_call_is_refused(
     await world.ended(said)
 
     verdict = await decided(world, said)
-    assert (verdict.verdict, verdict.policies) == (Verdict.DENY, ("sealed_elsewhere",))
+    assert (verdict.verdict, verdict.policies) == (Verdict.DENY, ("secret_marker_not_allowed",))
     assert known[KEY] in verdict.reason
     assert "palyra secrets set" in verdict.reason
     assert not (workspace / "copy.txt").exists()
@@ -408,17 +410,17 @@ async def test_where_a_value_came_from_is_proved(begin: Begin, place: Path | str
     said = await world.say("Send it.")
     await world.ended(said)
 
-    assert (await decided(world, said)).policies == ("sealed_elsewhere",)
+    assert (await decided(world, said)).policies == ("secret_marker_not_allowed",)
 
 
 async def test_a_value_that_is_forgotten_is_gone_and_its_marker_is_a_text(begin: Begin, place: Path | str) -> None:
     world, known = await predicted(begin, place)
     (sealed_id,) = markers_in(known[KEY])
-    with pytest.raises(SealedNotFound):
+    with pytest.raises(SealedSecretNotFound):
         await world.seals.forget(BEN, sealed_id)
-    with pytest.raises(SealedNotFound):
+    with pytest.raises(SealedSecretNotFound):
         await world.seals.reveal(BEN, sealed_id)
     await world.seals.forget(ANA, sealed_id)
-    with pytest.raises(SealedNotFound):
+    with pytest.raises(SealedSecretNotFound):
         await world.seals.reveal(ANA, sealed_id)
     assert await world.seals.revealed(ANA, known[KEY]) == known[KEY]

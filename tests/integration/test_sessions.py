@@ -7,22 +7,17 @@ from datetime import datetime
 import msgspec
 import pytest
 
-from palyra.core.errors import PalyraError
-from palyra.core.events import Mode, SessionArchived, SessionRenamed, SessionReset, SessionUnarchived
-from palyra.core.ids import MalformedId, PrincipalId
-from palyra.core.message import MessageEmpty, MessageTooLong, TextUnclean
-from palyra.core.run import RunStatus
-from palyra.core.session import Session, SessionNameInvalid, SessionRef
-from palyra.journal import search
-from palyra.providers.scripted import Call, Rule, Script, Text, When
-from palyra.runs import export
-from palyra.runs.agents import NoAgent
-from palyra.runs.sessions import (
-    SessionBusy,
-    SessionMismatch,
-    SessionNotFound,
-    SessionPutAway,
-)
+from palyra.core.errors import PalyraError, SearchQueryEmpty
+from palyra.core.events import InputMode, SessionArchived, SessionRenamed, SessionReset, SessionUnarchived
+from palyra.core.ids import IdInvalid, PrincipalId
+from palyra.core.message import MessageEmpty, MessageTooLarge, TextInvalid
+from palyra.core.run.state import RunStatus
+from palyra.core.session import Session, SessionArchivedError, SessionNameInvalid, SessionNotFound, SessionRef
+from palyra.journal.stores import search
+from palyra.providers.scripted import Script, ScriptCall, ScriptCondition, ScriptRule, ScriptText
+from palyra.runs.services import session_export
+from palyra.runs.services.agents import AgentMissing
+from palyra.runs.services.sessions import SessionBusy, SessionReferenceConflict
 from tests.integration.cast import ECHO, first_calls, held, inputs, on_sqlite
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
@@ -69,17 +64,17 @@ async def test_names_of_different_sessions_do_not_go_together(begin: Begin) -> N
     world = await begin(ECHO)
     work, _ = await resolve(world, key="work", label="Work")
     await resolve(world, key="home", label="Home")
-    await refusal(world, SessionMismatch, session_id=work.session_id, key="home")
-    await refusal(world, SessionMismatch, session_id=work.session_id, label="Home")
-    await refusal(world, SessionMismatch, key="work", label="Home")
-    await refusal(world, SessionMismatch, key="work", label="unknown")
+    await refusal(world, SessionReferenceConflict, session_id=work.session_id, key="home")
+    await refusal(world, SessionReferenceConflict, session_id=work.session_id, label="Home")
+    await refusal(world, SessionReferenceConflict, key="work", label="Home")
+    await refusal(world, SessionReferenceConflict, key="work", label="unknown")
 
 
 async def test_a_label_that_another_session_has_is_a_mismatch_for_a_new_key(begin: Begin) -> None:
     world = await begin(ECHO)
     await resolve(world, label="Work")
-    await refusal(world, SessionMismatch, key="new", label="Work")
-    with pytest.raises(SessionMismatch):
+    await refusal(world, SessionReferenceConflict, key="new", label="Work")
+    with pytest.raises(SessionReferenceConflict):
         await world.say("Hello.", session=SessionRef(key="new", label="Work"))
 
 
@@ -89,8 +84,8 @@ async def test_names_are_neither_empty_nor_over_long_nor_unclean(begin: Begin) -
     for name in ("key", "label"):
         for bad in ("", "   ", "x" * 201):
             assert name in await refusal(world, SessionNameInvalid, **{name: bad})
-        await refusal(world, TextUnclean, **{name: "a\0b"})
-        await refusal(world, TextUnclean, **{name: "a\ud800"})
+        await refusal(world, TextInvalid, **{name: "a\0b"})
+        await refusal(world, TextInvalid, **{name: "a\ud800"})
         assert (await resolve(world, **{name: "x" * 200}))[1]
 
 
@@ -98,7 +93,7 @@ async def test_names_are_neither_empty_nor_over_long_nor_unclean(begin: Begin) -
 async def test_a_malformed_id_is_told_from_an_unknown_one(begin: Begin) -> None:
     world = await begin(ECHO)
     for bad in ("", "nonsense", UNKNOWN[:-1], UNKNOWN + "0", "8" + UNKNOWN[1:], "I" * 26):
-        assert "session id" in await refusal(world, MalformedId, session_id=bad)
+        assert "session id" in await refusal(world, IdInvalid, session_id=bad)
     await refusal(world, SessionNotFound, session_id=UNKNOWN)
 
 
@@ -139,7 +134,7 @@ async def test_somebody_elses_session_looks_like_one_that_does_not_exist(begin: 
 async def test_a_stranger_without_an_agent_is_not_answered_and_leaves_no_session(begin: Begin) -> None:
     world = await begin(ECHO)
     nobody = PrincipalId("user:nobody")
-    with pytest.raises(NoAgent):
+    with pytest.raises(AgentMissing):
         await world.say("Hello.", who=nobody)
     with pytest.raises(SessionNotFound):
         await world.sessions.resolve(nobody, SessionRef(key="main", require_existing=True))
@@ -150,9 +145,9 @@ async def test_a_message_must_say_something_and_not_too_much(begin: Begin) -> No
     world = await begin(ECHO)
     with pytest.raises(MessageEmpty):
         await world.say(" \n ")
-    with pytest.raises(MessageTooLong):
+    with pytest.raises(MessageTooLarge):
         await world.say("ä" * 128 * 1024 + "x")
-    with pytest.raises(TextUnclean):
+    with pytest.raises(TextInvalid):
         await world.say("a\0b")
     assert await _sessions(world) == []
     said = await world.say("ä" * 128 * 1024)
@@ -218,9 +213,9 @@ async def test_a_title_is_changed_and_the_change_recorded(begin: Begin) -> None:
     for bad in ("", "  ", "x" * 121):
         with pytest.raises(SessionNameInvalid):
             await world.sessions.rename(ANA, made.session_id, bad)
-    with pytest.raises(TextUnclean):
+    with pytest.raises(TextInvalid):
         await world.sessions.rename(ANA, made.session_id, "a\0b")
-    with pytest.raises(MalformedId):
+    with pytest.raises(IdInvalid):
         await world.sessions.rename(ANA, "nonsense", "Groceries")
 
 
@@ -237,7 +232,7 @@ async def test_an_archived_session_is_put_away_keeps_its_key_and_comes_back(begi
         assert session.archived_at is not None
     assert [listed.session_id for listed in await _sessions(world, archived=True)] == [said.session_id]
     assert await _sessions(world) == []
-    with pytest.raises(SessionPutAway):
+    with pytest.raises(SessionArchivedError):
         await world.say("Again.")
     for _ in range(2):
         session = await world.sessions.unarchive(ANA, said.session_id)
@@ -253,7 +248,7 @@ async def test_the_label_of_an_archived_session_may_be_used_again(begin: Begin) 
     await world.sessions.archive(ANA, old.session_id)
     new, created = await resolve(world, label="Work")
     assert created
-    with pytest.raises(SessionMismatch, match="label 'Work'"):
+    with pytest.raises(SessionReferenceConflict, match="label 'Work'"):
         await world.sessions.unarchive(ANA, old.session_id)
     await world.sessions.archive(ANA, new.session_id)
     assert (await world.sessions.unarchive(ANA, old.session_id)).archived_at is None
@@ -309,7 +304,7 @@ async def test_messages_that_race_a_clean_up_come_before_it_or_go_elsewhere_or_a
         async def say(number: int = number) -> str:
             try:
                 return (await world.say("Two.", key=f"session {number}")).run_id
-            except SessionPutAway:
+            except SessionArchivedError:
                 return ""
 
         async with asyncio.TaskGroup() as group:
@@ -337,17 +332,17 @@ async def test_what_was_said_is_found_by_its_owner_alone(begin: Begin) -> None:
         assert set(await find(query)) == {hers.session_id}, query
     assert await find("breakfast") == []
     assert his.session_id not in await find("marmalade")
-    with pytest.raises(search.NothingToSearch):
+    with pytest.raises(SearchQueryEmpty):
         await find("!?")
 
 
 async def test_a_session_is_exported_whole_as_json(begin: Begin) -> None:
-    world = await begin(first_calls(Call(tool="time.now")))
+    world = await begin(first_calls(ScriptCall(tool="time.now")))
     said = await world.say("What time is it?")
     await world.ended(said)
     await world.quiet()
     session = await world.session(said)
-    document = msgspec.json.decode("".join([part async for part in export.as_json(world.engine, session)]))
+    document = msgspec.json.decode("".join([part async for part in session_export.as_json(world.engine, session)]))
     assert document["session"]["session_id"] == said.session_id
     entries = await world.tape(said.session_id)
     assert [item["tape_seq"] for item in document["tape"]] == [entry.tape_seq for entry in entries]
@@ -355,16 +350,16 @@ async def test_a_session_is_exported_whole_as_json(begin: Begin) -> None:
 
 
 async def test_a_session_is_exported_as_markdown_as_it_would_be_read(begin: Begin) -> None:
-    looks = Rule(
-        when=When(contains="fence"),
-        turns=((Call(tool="files.read", arguments={"path": "notes.txt"}),), (Text(text="As **shown**."),)),
+    looks = ScriptRule(
+        when=ScriptCondition(contains="fence"),
+        turns=((ScriptCall(tool="files.read", arguments={"path": "notes.txt"}),), (ScriptText(text="As **shown**."),)),
     )
-    world = await begin(Script(rules=(looks,), default=(Text(text="Hm."),)))
+    world = await begin(Script(rules=(looks,), default=(ScriptText(text="Hm."),)))
     said = await world.say("Show the fence.")
     await world.ended(said)
     await world.quiet()
     session = await world.session(said)
-    page = "".join([part async for part in export.as_markdown(world.engine, session)])
+    page = "".join([part async for part in session_export.as_markdown(world.engine, session)])
     assert page.startswith(f"# Show the fence.\n\nSession {said.session_id}, begun {datetime.now():%Y-}")
     assert "## You, " in page
     assert '- calls `files.read` with `{"path":"notes.txt"}`' in page
@@ -376,14 +371,14 @@ async def test_a_session_is_exported_as_markdown_as_it_would_be_read(begin: Begi
 async def test_a_long_session_is_exported_in_slices_without_a_gap(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export, "SLICE", 3)
+    monkeypatch.setattr(session_export, "SLICE", 3)
     world = await begin(ECHO)
     for number in range(5):
         said = await world.say(f"Number {number}.")
         await world.ended(said)
     await world.quiet()
     session = await world.session(said)
-    page = "".join([part async for part in export.as_markdown(world.engine, session)])
+    page = "".join([part async for part in session_export.as_markdown(world.engine, session)])
     for number in range(5):
         assert page.count(f"\n\nNumber {number}.\n") == 1
         assert page.count(f"\n\nYou said: Number {number}.\n") == 1
@@ -395,7 +390,7 @@ async def _sessions(world: World, *, archived: bool = False) -> list[Session]:
 
 @on_sqlite
 async def test_the_sessions_of_children_are_not_listed(begin: Begin) -> None:
-    world = await begin(first_calls(Call(tool="agent.delegate", arguments={"task": "Do it."}), then="Done."))
+    world = await begin(first_calls(ScriptCall(tool="agent.delegate", arguments={"task": "Do it."}), then="Done."))
     await world.ended(await world.say("Go."))
     assert len(await _sessions(world)) == 1
 
@@ -403,6 +398,6 @@ async def test_the_sessions_of_children_are_not_listed(begin: Begin) -> None:
 @on_sqlite
 async def test_steering_and_interrupting_name_their_session_as_any_message_does(begin: Begin) -> None:
     world = await begin(ECHO)
-    for mode in Mode:
+    for mode in InputMode:
         with pytest.raises(SessionNotFound):
             await world.say("Hello.", session=SessionRef(session_id=UNKNOWN), mode=mode)

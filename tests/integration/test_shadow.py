@@ -6,15 +6,15 @@ from datetime import timedelta
 import pytest
 
 from palyra.core.events import ApprovalRequested, PolicyDecided
-from palyra.core.run import RunStatus
-from palyra.core.shadow import PolicyFile
+from palyra.core.policy.policy_shadow import PolicyFile
+from palyra.core.run.state import RunStatus
 from palyra.core.tool import Risk, Verdict
-from palyra.journal import shadows
-from palyra.journal.engine import Connection
-from palyra.policy.load import PolicyInvalid
-from palyra.providers.scripted import Call, Script
-from palyra.runs import shadow as shadow_module
-from palyra.runs.shadow import CandidateMalformed, NoShadow, Shadows
+from palyra.journal.engines.base import Connection
+from palyra.journal.stores import policy_shadows
+from palyra.policy.loader import PolicyInvalid
+from palyra.providers.scripted import Script, ScriptCall
+from palyra.runs.services import policy_shadow as shadow_module
+from palyra.runs.services.policy_shadow import PolicyShadowService, ShadowPolicyInvalid, ShadowPolicyNotFound
 from palyra.tools.base import Tool, ToolContext, tool
 from tests.integration.cast import first_calls, on_postgres, on_sqlite
 from tests.integration.conftest import Begin
@@ -50,7 +50,7 @@ async def a_question(world: World, text: str = "Write.", *, key: str = "main") -
 
 
 def writes(text: str = "x") -> Script:
-    return first_calls(Call(tool="pen.write", arguments={"text": text}))
+    return first_calls(ScriptCall(tool="pen.write", arguments={"text": text}))
 
 
 async def test_it_decides_nothing_and_what_it_would_have_decided_is_told(begin: Begin) -> None:
@@ -77,11 +77,13 @@ async def test_it_decides_nothing_and_what_it_would_have_decided_is_told(begin: 
 
 
 async def test_calls_about_which_both_agree_are_counted_and_nothing_is_written_for_them(begin: Begin) -> None:
-    world = await begin(first_calls(Call(tool="time.now"), Call(tool="no.such"), Call(tool="time.now")))
+    world = await begin(
+        first_calls(ScriptCall(tool="time.now"), ScriptCall(tool="no.such"), ScriptCall(tool="time.now"))
+    )
     await world.shadows.start(ANA, candidate(OPEN))
     await world.ended(await world.say("What time is it?"))
     # It is known here, and goes to the journal with the next write of the shadow.
-    found = await world.engine.read(shadows.latest)
+    found = await world.engine.read(policy_shadows.latest)
     assert found is not None
     assert found[0].judged == 0
     report = await world.shadows.report()
@@ -107,7 +109,7 @@ async def _flipped(world: World) -> int:
 
 
 def _has_flip(conn: Connection) -> bool:
-    found = shadows.latest(conn)
+    found = policy_shadows.latest(conn)
     assert found is not None
     assert found[0].flipped == 1
     return True
@@ -140,7 +142,7 @@ async def test_one_that_can_not_be_used_is_refused_with_its_place_and_the_one_be
             await world.shadows.start(ANA, candidate(text))
         assert place in refused.value.detail
     for files in ([], candidate(OPEN) * 2, candidate(OPEN, name=" ")):
-        with pytest.raises(CandidateMalformed):
+        with pytest.raises(ShadowPolicyInvalid):
             await world.shadows.start(ANA, files)
     assert (await world.shadows.report()).shadow == kept
     await a_question(world)
@@ -148,7 +150,7 @@ async def test_one_that_can_not_be_used_is_refused_with_its_place_and_the_one_be
 
 
 async def test_one_that_errs_denies_in_the_report_and_nowhere_else(begin: Begin) -> None:
-    world = await begin(first_calls(Call(tool="time.now")))
+    world = await begin(first_calls(ScriptCall(tool="time.now")))
     await world.shadows.start(ANA, candidate(ERRS))
     said = await world.say("Time?")
     assert (await world.ended(said)).status is RunStatus.DONE
@@ -160,7 +162,7 @@ async def test_one_that_errs_denies_in_the_report_and_nowhere_else(begin: Begin)
 
 async def test_one_that_breaks_outright_is_told_of_and_the_run_does_not_notice(begin: Begin) -> None:
     """A candidate from an earlier version may not fit the engine of today: it was checked by another one."""
-    world = await begin(first_calls(Call(tool="time.now")))
+    world = await begin(first_calls(ScriptCall(tool="time.now")))
     await world.shadows.start(ANA, candidate(OPEN))
     await world.engine.write(
         lambda conn: conn.execute("UPDATE shadows SET files = :files", {"files": '[{"name":"/x","text":"permit ("}]'})
@@ -189,9 +191,9 @@ async def test_a_grant_counts_for_both_and_an_edited_call_is_not_judged_twice(be
 
 async def test_stopped_it_is_asked_no_more_and_its_report_stays(begin: Begin) -> None:
     world = await begin(writes(), tools=[a_pen([])])
-    with pytest.raises(NoShadow):
+    with pytest.raises(ShadowPolicyNotFound):
         await world.shadows.report()
-    with pytest.raises(NoShadow):
+    with pytest.raises(ShadowPolicyNotFound):
         await world.shadows.stop(ANA)
     await world.shadows.start(ANA, candidate(OPEN))
     await a_question(world, key="one")
@@ -199,7 +201,7 @@ async def test_stopped_it_is_asked_no_more_and_its_report_stays(begin: Begin) ->
     assert (ended.stopped_by, ended.flipped) == (ANA, 1)
     await a_question(world, key="two")
     assert await _flipped(world) == 1
-    with pytest.raises(NoShadow):
+    with pytest.raises(ShadowPolicyNotFound):
         await world.shadows.stop(ANA)
     await world.crash()
     assert not world.shadows.active
@@ -221,7 +223,7 @@ async def test_what_can_not_be_written_down_now_is_written_down_later(begin: Beg
 async def test_every_daemon_of_a_journal_learns_of_it(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shadow_module, "READ_SECONDS", 0.02)
     world = await begin(writes(), tools=[a_pen([])])
-    other = Shadows(world.engine, clock=world.clock, ids=world.ids, shared=True)
+    other = PolicyShadowService(world.engine, clock=world.clock, ids=world.ids, shared=True)
     await other.load()
     watching = asyncio.create_task(other.watch())
 

@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
-from palyra.core.approval import Scope
-from palyra.core.events import CancelRequested, Mode, RunCancelled
-from palyra.core.message import Accepted
-from palyra.core.prompt import ModelEvent, Prompt, TextDelta
-from palyra.core.run import RunStatus
+from palyra.core.events import CancelRequested, InputMode, RunCancelled
+from palyra.core.message import AcceptedMessage
+from palyra.core.model.prompt import ModelEvent, Prompt, TextDelta
+from palyra.core.policy.approval import ApprovalScope
+from palyra.core.run.state import RunStatus
 from palyra.daemon.stop_file import HomeStopFile
-from palyra.journal import runs, stops
-from palyra.journal.engine import Connection
-from palyra.providers.scripted import Call, Endless, Script
-from palyra.runs.approvals import AlreadyAnswered
-from palyra.runs.stops import (
+from palyra.journal.engines.base import Connection
+from palyra.journal.stores import runs, stops
+from palyra.providers.scripted import Script, ScriptCall, ScriptEndless
+from palyra.runs.services.approvals import ApprovalAnswered
+from palyra.runs.services.emergency_stops import (
     BY_FILE,
-    NotStopped,
-    PrincipalUnknown,
-    StopFileThere,
-    StopNotYours,
-    Stopped,
+    PrincipalNotFound,
+    StopFileExists,
+    StopNotAllowed,
+    StopNotFound,
+    WorkStopped,
 )
 from tests.integration.cast import DONE, ECHO, Door, a_call, first_calls, held, inputs, on_postgres, said_by
 from tests.integration.conftest import Begin
@@ -34,7 +34,7 @@ from tests.support.world import BEN, Model, World
 
 SOON = 2.0
 """Seconds; the promise is one, but this machine may be busy with something else."""
-ENDLESS = Script(default=(Endless(text="la ", delay_ms=1),))
+ENDLESS = Script(default=(ScriptEndless(text="la ", delay_ms=1),))
 
 
 async def stop(world: World, **asked: Any) -> int:
@@ -47,7 +47,7 @@ async def resume(world: World, **asked: Any) -> None:
     await world.stops.resume(BEN, **{"principal": None, "admin": True, **asked})
 
 
-async def assert_stopped(world: World, said: Accepted) -> None:
+async def assert_stopped(world: World, said: AcceptedMessage) -> None:
     run = await world.ended(said, seconds=SOON)
     assert (run.status, run.reason) == (RunStatus.CANCELLED, "stopped by user:ben: smoke in the kitchen")
     # By the stop itself, or by the carrier that heard of it first: either way the tape knows who it was.
@@ -70,7 +70,7 @@ async def test_a_model_that_would_speak_for_ever_is_ended(begin: Begin) -> None:
 
 async def test_a_tool_at_work_is_ended_and_the_next_one_is_never_begun(begin: Begin) -> None:
     door, second = Door(), Door("door.second")
-    calls = first_calls(Call(tool="door.wait"), Call(tool="door.second"))
+    calls = first_calls(ScriptCall(tool="door.wait"), ScriptCall(tool="door.second"))
     world = await begin(calls, tools=[door.tool, second.tool])
     said = await world.say("Go.")
     await eventually(lambda: door.came)
@@ -93,7 +93,7 @@ async def becomes(condition: Callable[[], Awaitable[bool]]) -> None:
     _: bool = await eventually(condition, timeout=SOON)
 
 
-async def _is_cancelled(world: World, said: Accepted, who: Any) -> bool:
+async def _is_cancelled(world: World, said: AcceptedMessage, who: Any) -> bool:
     return (await world.run(said, who=who)).status is RunStatus.CANCELLED
 
 
@@ -105,7 +105,9 @@ async def test_one_person_is_stopped_and_the_others_go_on(begin: Begin) -> None:
     await world.seen(his, "model_text")
     assert await stop(world, principal=ANA) == 1
     await assert_stopped(world, hers)
-    with pytest.raises(Stopped, match=r"All work of user:ana is stopped since .* by user:ben: smoke in the kitchen"):
+    with pytest.raises(
+        WorkStopped, match=r"All work of user:ana is stopped since .* by user:ben: smoke in the kitchen"
+    ):
         await world.say("Again.")
     gate.set()
     await becomes(lambda: _is_done(world, his))
@@ -113,7 +115,7 @@ async def test_one_person_is_stopped_and_the_others_go_on(begin: Begin) -> None:
     assert (await world.kinds(his)).count("model_turn_started") == 1
 
 
-async def _is_done(world: World, said: Accepted) -> bool:
+async def _is_done(world: World, said: AcceptedMessage) -> bool:
     return (await world.run(said, who=BEN)).status is RunStatus.DONE
 
 
@@ -126,8 +128,8 @@ async def test_a_question_of_a_stopped_run_is_withdrawn(begin: Begin) -> None:
     await stop(world)
     await assert_stopped(world, said)
     assert (await world.approvals.get(ANA, asked.approval_id)).decision == "withdrawn"
-    with pytest.raises(AlreadyAnswered):
-        await world.approvals.resolve(ANA, asked.approval_id, allow=True, scope=Scope.ONCE)
+    with pytest.raises(ApprovalAnswered):
+        await world.approvals.resolve(ANA, asked.approval_id, allow=True, scope=ApprovalScope.ONCE)
 
 
 async def test_a_child_ends_with_its_parent(begin: Begin) -> None:
@@ -168,8 +170,8 @@ async def test_a_child_that_was_asked_for_but_not_begun_never_begins(begin: Begi
 async def test_nothing_new_is_taken_in_until_it_is_let_go_on(begin: Begin) -> None:
     world = await begin(ECHO)
     await stop(world)
-    for mode in Mode:
-        with pytest.raises(Stopped, match=r"Everything is stopped since .* `palyra resume` lets work go on\."):
+    for mode in InputMode:
+        with pytest.raises(WorkStopped, match=r"Everything is stopped since .* `palyra resume` lets work go on\."):
             await world.say("Hello.", mode=mode)
     assert not world.prompts
     await resume(world)
@@ -183,7 +185,7 @@ async def test_who_asks_again_about_a_message_of_before_gets_its_answer(begin: B
     await stop(world)
     again = await world.say("Hello.", idempotency_key="k1")
     assert (again.run_id, again.repeated) == (said.run_id, True)
-    with pytest.raises(Stopped):
+    with pytest.raises(WorkStopped):
         await world.say("Hello.", idempotency_key="k2")
 
 
@@ -228,7 +230,7 @@ async def test_it_holds_over_a_death(begin: Begin) -> None:
     await stop(world)
     await assert_stopped(world, first)
     await world.crash()
-    with pytest.raises(Stopped):
+    with pytest.raises(WorkStopped):
         await world.say("Hello.")
     assert await world.kinds(second) == ["run_accepted"]
     gate.set()
@@ -239,7 +241,7 @@ async def test_it_holds_over_a_death(begin: Begin) -> None:
 @pytest.mark.parametrize("commits", [1, 2, 3, 4, 5])
 async def test_death_in_the_middle_of_stopping_leaves_nothing_going(begin: Begin, commits: int) -> None:
     door = Door()
-    world = await begin(first_calls(Call(tool="door.wait")), tools=[door.tool])
+    world = await begin(first_calls(ScriptCall(tool="door.wait")), tools=[door.tool])
     world.inbox = True
     said = [await world.say("Go.", key=f"s{number}") for number in range(3)]
     queued = await world.say("Later.", key="s0")
@@ -268,7 +270,7 @@ async def test_death_between_letting_go_and_starting_loses_no_queued_run(begin: 
     gate.set()
 
     def lift(conn: Connection) -> None:
-        stops.lift(conn, [row.stop_id for row in stops.standing(conn)], by=BEN, at_ms=1)
+        stops.lift(conn, [row.stop_id for row in stops.in_force(conn)], by=BEN, at_ms=1)
 
     # All that a daemon wrote which died right behind its first commit.
     world.line.deaf = True
@@ -312,7 +314,7 @@ class Offset:
 async def _refuses(world: World) -> bool:
     try:
         await world.say("Hello.", key=None)
-    except Stopped:
+    except WorkStopped:
         return True
     return False
 
@@ -333,8 +335,8 @@ async def test_a_message_that_races_with_a_stop_is_refused_or_ended(begin: Begin
         said = await asyncio.gather(*sending, return_exceptions=True)
         await stopping
         for one in said:
-            assert isinstance(one, Accepted | Stopped)
-            if isinstance(one, Accepted):
+            assert isinstance(one, AcceptedMessage | WorkStopped)
+            if isinstance(one, AcceptedMessage):
                 assert (await world.ended(one, seconds=SOON)).status is RunStatus.CANCELLED
         await resume(world)
     assert await world.engine.read(runs.counts) == {}
@@ -348,7 +350,7 @@ async def test_what_a_stop_found_active_ends_however_soon_it_is_lifted(begin: Be
         await resume(world)
         for one in said:
             assert (await world.ended(one, seconds=SOON)).status is RunStatus.CANCELLED
-    assert await world.engine.read(stops.standing) == ()
+    assert await world.engine.read(stops.in_force) == ()
 
 
 async def test_a_commit_of_the_carrier_that_races_with_a_stop_changes_nothing(begin: Begin) -> None:
@@ -362,7 +364,7 @@ async def test_a_commit_of_the_carrier_that_races_with_a_stop_changes_nothing(be
     async def first() -> None:
         if not stopped.is_set():
             stopped.set()
-            stop_ = (await world.engine.read(stops.standing)) or None
+            stop_ = (await world.engine.read(stops.in_force)) or None
             assert stop_ is None
             await world.engine.write(lambda conn: stops.insert(conn, _row(world)))
 
@@ -374,9 +376,11 @@ async def test_a_commit_of_the_carrier_that_races_with_a_stop_changes_nothing(be
 
 
 def _row(world: World) -> Any:
-    from palyra.core.stop import Stop
+    from palyra.core.stop import EmergencyStop
 
-    return Stop(stop_id=world.ids.new(), principal=None, by=BEN, at=world.clock.now(), reason="smoke in the kitchen")
+    return EmergencyStop(
+        stop_id=world.ids.new(), principal=None, by=BEN, at=world.clock.now(), reason="smoke in the kitchen"
+    )
 
 
 # -- who may
@@ -388,9 +392,9 @@ async def test_a_person_lets_go_on_what_it_stopped_itself_and_nothing_else(begin
     await stop(world, principal=ANA)
     lifted = await world.stops.resume(ANA, principal=ANA, admin=False)
     assert [one.by for one in lifted] == [ANA]
-    with pytest.raises(Stopped):
+    with pytest.raises(WorkStopped):
         await world.say("Hello.")
-    with pytest.raises(StopNotYours, match="user:ben: smoke in the kitchen"):
+    with pytest.raises(StopNotAllowed, match="user:ben: smoke in the kitchen"):
         await world.stops.resume(ANA, principal=ANA, admin=False)
     await resume(world, principal=ANA)
     assert await world.ask("Hello.") == "You said: Hello."
@@ -401,7 +405,7 @@ async def test_letting_everything_go_on_leaves_alone_what_people_stopped_of_thei
     await world.stops.stop(ANA, principal=ANA)
     await stop(world)
     await resume(world)
-    with pytest.raises(Stopped, match="user:ana"):
+    with pytest.raises(WorkStopped, match="user:ana"):
         await world.say("Hello.")
     his = await world.say("Hello.", who=BEN)
     await becomes(lambda: _is_done(world, his))
@@ -413,13 +417,13 @@ async def test_a_second_stop_of_the_same_kind_is_the_first(begin: Begin) -> None
     second = await world.stops.stop(BEN, principal=None, reason="two")
     assert second.stop == first.stop
     await resume(world)
-    with pytest.raises(NotStopped):
+    with pytest.raises(StopNotFound):
         await resume(world)
 
 
 async def test_a_name_that_nobody_has_stops_nobody_and_says_so(begin: Begin) -> None:
     world = await begin(ECHO)
-    with pytest.raises(PrincipalUnknown):
+    with pytest.raises(PrincipalNotFound):
         await stop(world, principal="user:anna")
     assert await world.ask("Hello.") == "You said: Hello."
 
@@ -427,7 +431,7 @@ async def test_a_name_that_nobody_has_stops_nobody_and_says_so(begin: Begin) -> 
 async def test_the_brake_is_not_refused_for_its_words(begin: Begin) -> None:
     world = await begin(ECHO)
     await stop(world, reason="a\0b\ud800" + "c" * 5000)
-    with pytest.raises(Stopped, match="by user:ben: a\ufffdb\\?ccc"):
+    with pytest.raises(WorkStopped, match="by user:ben: a\ufffdb\\?ccc"):
         await world.ask("Hello.")
 
 
@@ -442,19 +446,19 @@ async def test_a_file_stops_everything_and_holds_when_it_is_gone(begin: Begin, t
     path.write_text("  the cat\nis on the keyboard\n")
     run = await world.ended(said, seconds=SOON)
     assert (run.status, run.reason) == (RunStatus.CANCELLED, f"stopped by {BY_FILE}: the cat is on the keyboard")
-    with pytest.raises(StopFileThere):
+    with pytest.raises(StopFileExists):
         await resume(world)
     await becomes(lambda: _is_kept(world))
     path.unlink()
     await world.crash()
-    with pytest.raises(Stopped, match="the cat is on the keyboard"):
+    with pytest.raises(WorkStopped, match="the cat is on the keyboard"):
         await world.say("Hello.")
     await resume(world)
     await world.say("Hello.")
 
 
 async def _is_kept(world: World) -> bool:
-    return any(row.by == BY_FILE for row in await world.engine.read(stops.standing))
+    return any(row.by == BY_FILE for row in await world.engine.read(stops.in_force))
 
 
 async def test_a_file_is_honoured_before_anything_begins(begin: Begin, tmp_path: Path) -> None:
@@ -466,7 +470,7 @@ async def test_a_file_is_honoured_before_anything_begins(begin: Begin, tmp_path:
     path.touch()
     asked = len(world.prompts)
     await world.start()
-    with pytest.raises(Stopped, match="by file:STOP"):
+    with pytest.raises(WorkStopped, match="by file:STOP"):
         await world.say("Hello.")
     assert (await world.ended(said, seconds=SOON)).status is RunStatus.CANCELLED
     assert len(world.prompts) == asked
@@ -479,20 +483,20 @@ async def test_the_file_goes_with_the_stop_if_that_is_asked_for(begin: Begin, tm
     await resume(world, remove_file=True)
     assert not path.exists()
     assert await world.ask("Hello.") == "You said: Hello."
-    assert await world.engine.read(stops.standing) == ()
+    assert await world.engine.read(stops.in_force) == ()
 
 
 async def test_a_file_stops_also_while_the_journal_can_not_be_written(begin: Begin, tmp_path: Path) -> None:
     path = tmp_path / "STOP"
     door = Door()
-    world = await begin(first_calls(Call(tool="door.wait")), tools=[door.tool], stop_file=HomeStopFile(path))
+    world = await begin(first_calls(ScriptCall(tool="door.wait")), tools=[door.tool], stop_file=HomeStopFile(path))
     said = await world.say("Go.")
     await eventually(lambda: door.came)
     may_write = asyncio.Event()
     world.line.before_write = may_write.wait  # type: ignore[assignment]
     path.touch()
     await eventually(lambda: door.sent_away == 1, timeout=SOON)
-    with pytest.raises(Stopped):
+    with pytest.raises(WorkStopped):
         await world.say("Hello.")
     may_write.set()
     assert (await world.ended(said, seconds=SOON)).status is RunStatus.CANCELLED

@@ -7,13 +7,13 @@ import pytest
 
 from palyra.core.errors import Unavailable
 from palyra.core.events import ModelTurnStarted, ToolFinished, ToolStarted
-from palyra.core.prompt import ModelEvent, Prompt, TextDelta
-from palyra.core.run import RunStatus
-from palyra.core.tool import Outcome
-from palyra.journal import storage
-from palyra.journal.engine import StorageFull, StorageUnavailable
-from palyra.providers.scripted import Call
-from palyra.runs import worker
+from palyra.core.model.prompt import ModelEvent, Prompt, TextDelta
+from palyra.core.run.state import RunStatus
+from palyra.core.tool import CallOutcome
+from palyra.journal import storage_health
+from palyra.journal.engines.base import StorageFull, StorageUnavailable
+from palyra.providers.scripted import ScriptCall
+from palyra.runs.engine import worker
 from tests.integration.cast import DONE, ECHO, Bell, Door, first_calls, inputs, on_sqlite, results
 from tests.integration.conftest import Begin
 from tests.support.eventually import eventually
@@ -24,7 +24,7 @@ from tests.support.world import Model, World
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "SWEEP_SECONDS", 0.05)
     monkeypatch.setattr(worker, "FIRST_WAIT_SECONDS", 0.01)
-    monkeypatch.setattr(worker, "LONGEST_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(worker, "MAX_WAIT_SECONDS", 0.05)
 
 
 class Trouble:
@@ -50,7 +50,7 @@ class Trouble:
 
 
 def said_in_log(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name == storage.__name__]
+    return [record.getMessage() for record in caplog.records if record.name == storage_health.__name__]
 
 
 async def test_a_run_stands_still_while_the_disk_is_full_and_goes_on_when_it_is_not(
@@ -58,7 +58,8 @@ async def test_a_run_stands_still_while_the_disk_is_full_and_goes_on_when_it_is_
 ) -> None:
     bell, door = Bell(), Door()
     world = await begin(
-        first_calls(Call(tool="bell.ring"), Call(tool="door.wait"), then="Done."), tools=[bell.tool, door.tool]
+        first_calls(ScriptCall(tool="bell.ring"), ScriptCall(tool="door.wait"), then="Done."),
+        tools=[bell.tool, door.tool],
     )
     trouble = Trouble(world)
     said = await world.say("Go.")
@@ -77,13 +78,16 @@ async def test_a_run_stands_still_while_the_disk_is_full_and_goes_on_when_it_is_
     full, again = said_in_log(caplog)
     assert "disk that holds the journal is full" in full
     assert "can be written again" in again
-    assert [record.levelno for record in caplog.records if record.name == storage.__name__] == [
+    assert [record.levelno for record in caplog.records if record.name == storage_health.__name__] == [
         logging.ERROR,
         logging.WARNING,
     ]
     # The result of the second call could not be recorded, so nobody can know it any more.
     events = await world.events(said)
-    assert [event.outcome for event in events if isinstance(event, ToolFinished)] == [Outcome.OK, Outcome.INTERRUPTED]
+    assert [event.outcome for event in events if isinstance(event, ToolFinished)] == [
+        CallOutcome.OK,
+        CallOutcome.INTERRUPTED,
+    ]
     assert len([event for event in events if isinstance(event, ToolStarted)]) == 2
     assert results(world.prompts[-1])[0] == "rung 1 times"
 
@@ -111,7 +115,7 @@ async def test_a_turn_that_could_not_be_recorded_is_taken_anew(begin: Begin) -> 
 
 async def test_at_any_commit_of_a_run_trouble_costs_time_and_nothing_else(begin: Begin) -> None:
     bell = Bell()
-    script = first_calls(Call(tool="bell.ring", arguments={"who": "{input}"}), then="Done.")
+    script = first_calls(ScriptCall(tool="bell.ring", arguments={"who": "{input}"}), then="Done.")
     world = await begin(script, tools=[bell.tool])
     for place in range(1, 9):
         writes = 0
@@ -150,7 +154,7 @@ async def test_a_run_that_could_not_be_renewed_for_long_stops_its_tools(
     monkeypatch.setattr(worker, "RENEW_SECONDS", 0.02)
     monkeypatch.setattr(worker, "UNRENEWED_SECONDS", 0.1)
     door = Door()
-    world = await begin(first_calls(Call(tool="door.wait"), then="Done."), tools=[door.tool])
+    world = await begin(first_calls(ScriptCall(tool="door.wait"), then="Done."), tools=[door.tool])
     said = await world.say("Go.")
     await eventually(lambda: door.came)
     trouble = Trouble(world)
@@ -164,7 +168,8 @@ async def test_a_run_that_could_not_be_renewed_for_long_stops_its_tools(
 async def test_a_run_that_met_trouble_in_a_tool_can_still_be_cancelled(begin: Begin) -> None:
     quick, slow = Door("door.quick", repeatable=True), Door("door.slow")
     world = await begin(
-        first_calls(Call(tool="door.quick"), Call(tool="door.slow"), then="Done."), tools=[quick.tool, slow.tool]
+        first_calls(ScriptCall(tool="door.quick"), ScriptCall(tool="door.slow"), then="Done."),
+        tools=[quick.tool, slow.tool],
     )
     trouble = Trouble(world)
     said = await world.say("Go.")

@@ -3,10 +3,10 @@
 import asyncio
 from contextlib import ExitStack
 
-from palyra.core.run import RunStatus
-from palyra.journal import leases
-from palyra.journal.leases import Lease
-from palyra.journal.runs import Run
+from palyra.core.run.state import RunStatus
+from palyra.journal.stores import leases
+from palyra.journal.stores.leases import Lease
+from palyra.journal.stores.runs import RunRecord
 from tests.integration.cast import ECHO, held
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
@@ -73,12 +73,12 @@ async def test_a_caller_that_leaves_does_not_take_its_run_along(begin: Begin) ->
     await asyncio.gather(caller, return_exceptions=True)
     assert caller.cancelled()
 
-    async def done() -> Run:
+    async def done() -> RunRecord:
         (run,) = await world.runs()
         assert run.ended_at is not None
         return run
 
-    run: Run = await eventually(done)
+    run: RunRecord = await eventually(done)
     assert run.status is RunStatus.DONE
     # The place that was kept for it is free again.
     with ExitStack() as places:

@@ -6,15 +6,15 @@ from datetime import timedelta
 import pytest
 
 from palyra.background import queue
-from palyra.background.jobs import upkeep
+from palyra.background.jobs import cleanup
 from palyra.background.queue import Job, JobContext
 from palyra.core.clock import to_ms
 from palyra.core.ids import TaskId
 from palyra.core.task import NewTask
 from palyra.core.tool import JsonObject
-from palyra.journal import leases, tasks
-from palyra.journal.engine import Connection, StorageFull, StorageUnavailable
-from palyra.journal.leases import LeaseLost
+from palyra.journal.engines.base import Connection, StorageFull, StorageUnavailable
+from palyra.journal.stores import leases, tasks
+from palyra.journal.stores.leases import LeaseLost
 from tests.integration.cast import ECHO, on_postgres
 from tests.integration.conftest import Begin
 from tests.support.eventually import eventually
@@ -154,7 +154,7 @@ async def test_a_task_of_a_kind_that_nobody_knows_is_parked(begin: Begin) -> Non
     world = await begin(ECHO)
     await add(world, kind="no.such", max_attempts=1)
     found = await becomes(world, "parked")
-    assert found["error"] == "NoSuchJob: no job is known for no.such"
+    assert found["error"] == "TaskKindUnknown: no job is known for no.such"
 
 
 async def test_a_task_that_could_not_reach_the_journal_is_never_parked(
@@ -162,7 +162,7 @@ async def test_a_task_that_could_not_reach_the_journal_is_never_parked(
 ) -> None:
     """A run may wait for it."""
     monkeypatch.setattr(queue, "FIRST_WAIT_MS", 1)
-    monkeypatch.setattr(queue, "LONGEST_WAIT_MS", 1)
+    monkeypatch.setattr(queue, "MAX_WAIT_MS", 1)
     work = Work(*[StorageUnavailable()] * 5)
     world = await begin(ECHO, jobs=work.jobs)
     await add(world, max_attempts=2)
@@ -296,14 +296,14 @@ async def test_upkeep_forgets_what_was_done_long_ago_and_plans_itself_anew(begin
     await becomes(world, "done", "new")
     now_ms = to_ms(world.clock.now())
     for _ in range(2):  # as each start of a daemon does
-        await world.engine.write(lambda conn: upkeep.plan(conn, TaskId(world.ids.new()), now_ms=now_ms, at_ms=now_ms))
-    found = await becomes(world, "done", str(now_ms // upkeep.EVERY_MS))
+        await world.engine.write(lambda conn: cleanup.plan(conn, TaskId(world.ids.new()), now_ms=now_ms, at_ms=now_ms))
+    found = await becomes(world, "done", str(now_ms // cleanup.EVERY_MS))
     assert found["attempts"] == 1
 
     def left(conn: Connection) -> list[tuple[object, ...]]:
-        return conn.fetch("SELECT key, status FROM tasks WHERE kind <> :kind ORDER BY key", {"kind": upkeep.KIND})
+        return conn.fetch("SELECT key, status FROM tasks WHERE kind <> :kind ORDER BY key", {"kind": cleanup.KIND})
 
     assert await world.engine.read(left) == [("new", "done"), ("parked", "parked")]
     next_due = await world.engine.read(tasks.next_due_ms)
     assert next_due is not None
-    assert next_due >= now_ms + upkeep.EVERY_MS
+    assert next_due >= now_ms + cleanup.EVERY_MS

@@ -5,9 +5,9 @@ from datetime import timedelta
 import msgspec
 
 from palyra.core.events import ContextAssembled, ModelTurnStarted, PolicyDecided, ToolFinished
-from palyra.core.prompt import ModelEvent, Prompt, TextDelta, estimate_tokens
-from palyra.core.run import RunStatus
-from palyra.core.tool import Outcome, Risk, Verdict
+from palyra.core.model.prompt import ModelEvent, Prompt, TextDelta, estimate_tokens
+from palyra.core.run.state import RunStatus
+from palyra.core.tool import CallOutcome, Risk, Verdict
 from palyra.journal import tape
 from palyra.tools.base import Tool
 from palyra.tools.toolbox import Toolbox
@@ -81,7 +81,7 @@ async def test_what_is_found_can_be_called_in_the_next_turn(begin: Begin) -> Non
     assert search.found[0] == WANTED
     assert names(second) == [*names(first), *search.found]
     assert names(third) == names(second)
-    assert (call.outcome, call.text) == (Outcome.OK, f"{WANTED} was called")
+    assert (call.outcome, call.text) == (CallOutcome.OK, f"{WANTED} was called")
     assert call.found == ()
 
 
@@ -90,7 +90,7 @@ async def test_it_is_there_in_the_next_runs_of_the_session_and_in_no_other(begin
     (search,) = await finished(world, "search create an issue in the tracker")
     await finished(world, "hi")
     (call,) = await finished(world, f"call {WANTED}")
-    assert call.outcome is Outcome.OK
+    assert call.outcome is CallOutcome.OK
     (more,) = await finished(world, "search delete a webhook of the shop")
     await finished(world, "hi")
     assert names(world.prompts[-1])[-len(search.found) - len(more.found) :] == [*search.found, *more.found]
@@ -105,10 +105,10 @@ async def test_it_is_there_after_a_crash(begin: Begin) -> None:
     await world.crash()
     await world.ended(said)
     results_of = [event for event in await world.events(said) if isinstance(event, ToolFinished)]
-    assert [event.outcome for event in results_of] == [Outcome.OK, Outcome.OK]
+    assert [event.outcome for event in results_of] == [CallOutcome.OK, CallOutcome.OK]
     await world.crash()
     (call,) = await finished(world, f"call {WANTED}")
-    assert call.outcome is Outcome.OK
+    assert call.outcome is CallOutcome.OK
     started = [event for event in await world.events(said) if isinstance(event, ModelTurnStarted)]
     assert [WANTED in event.found for event in started] == [False] + [True] * (len(started) - 1)
 
@@ -145,7 +145,7 @@ async def test_a_found_tool_that_nobody_answered_about_is_proposed_once_more(beg
     await world.approvals.resolve(ANA, new.approval_id, allow=True)
     await world.ended(again)
     (done,) = [event for event in await world.events(again) if isinstance(event, ToolFinished)]
-    assert (done.outcome, done.text) == (Outcome.OK, "vault.open_safe was called")
+    assert (done.outcome, done.text) == (CallOutcome.OK, "vault.open_safe was called")
 
 
 async def test_an_agent_finds_only_what_it_may_use(begin: Begin) -> None:
@@ -177,7 +177,7 @@ async def test_a_few_tools_cost_no_search_and_no_look_at_the_tape(begin: Begin) 
     few = crowd(("tracker",))[:2]
     world = await begin(obedient(), toolbox=many(few))
     (call,) = await finished(world, f"call {few[0].spec.name}")
-    assert call.outcome is Outcome.OK
+    assert call.outcome is CallOutcome.OK
     assert "tools.search" not in names(world.prompts[0])
 
 

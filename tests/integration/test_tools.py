@@ -2,13 +2,13 @@
 
 import asyncio
 
-from palyra.core import labels
 from palyra.core.events import PolicyDecided, ToolFinished, ToolProposed, ToolStarted
 from palyra.core.limits import Limits
-from palyra.core.prompt import CallProposed, ModelEvent, Prompt, Role, TextDelta
-from palyra.core.run import RunStatus
-from palyra.core.tool import Outcome, Risk, Verdict
-from palyra.providers.scripted import Call
+from palyra.core.model.prompt import CallProposed, ModelEvent, Prompt, Role, TextDelta
+from palyra.core.policy import labels
+from palyra.core.run.state import RunStatus
+from palyra.core.tool import CallOutcome, Risk, Verdict
+from palyra.providers.scripted import ScriptCall
 from palyra.tools.base import Tool, ToolContext, tool
 from tests.integration.cast import DONE, Bell, Door, first_calls, on_sqlite, results, said_by
 from tests.integration.conftest import Begin
@@ -32,7 +32,7 @@ def meeting(*names: str) -> list[Tool]:
 
 
 async def test_a_call_is_recorded_before_and_after_it_runs_and_its_result_is_fed_back(begin: Begin) -> None:
-    world = await begin(first_calls(Call(tool="files.read", arguments={"path": "notes.txt"})))
+    world = await begin(first_calls(ScriptCall(tool="files.read", arguments={"path": "notes.txt"})))
     said = await world.say("Where is the milk?")
     await world.ended(said)
     assert await world.kinds(said) == [
@@ -63,7 +63,9 @@ async def test_a_call_is_recorded_before_and_after_it_runs_and_its_result_is_fed
 
 
 async def test_calls_that_only_read_run_side_by_side(begin: Begin) -> None:
-    world = await begin(first_calls(Call(tool="meet.a"), Call(tool="meet.b")), tools=meeting("meet.a", "meet.b"))
+    world = await begin(
+        first_calls(ScriptCall(tool="meet.a"), ScriptCall(tool="meet.b")), tools=meeting("meet.a", "meet.b")
+    )
     said = await world.say("Let them meet.")
     await world.ended(said)
     assert results(world.prompts[-1]) == ["meet.a met the others", "meet.b met the others"]
@@ -72,7 +74,9 @@ async def test_calls_that_only_read_run_side_by_side(begin: Begin) -> None:
 async def test_each_result_is_recorded_when_it_is_there_and_fed_back_in_the_models_order(begin: Begin) -> None:
     slow, quick = Door("door.slow", read_only=True), Door("door.quick", read_only=True)
     quick.open.set()
-    world = await begin(first_calls(Call(tool="door.slow"), Call(tool="door.quick")), tools=[slow.tool, quick.tool])
+    world = await begin(
+        first_calls(ScriptCall(tool="door.slow"), ScriptCall(tool="door.quick")), tools=[slow.tool, quick.tool]
+    )
     said = await world.say("Go.")
     await world.seen(said, "tool_finished")
     assert slow.came == 1
@@ -89,7 +93,9 @@ async def test_each_result_is_recorded_when_it_is_there_and_fed_back_in_the_mode
 
 async def test_calls_that_change_something_run_in_turn(begin: Begin) -> None:
     first, second = Door("door.first"), Door("door.second")
-    world = await begin(first_calls(Call(tool="door.first"), Call(tool="door.second")), tools=[first.tool, second.tool])
+    world = await begin(
+        first_calls(ScriptCall(tool="door.first"), ScriptCall(tool="door.second")), tools=[first.tool, second.tool]
+    )
     said = await world.say("Go.")
     await eventually(lambda: first.came == 1)
     second.open.set()
@@ -108,7 +114,9 @@ async def test_calls_that_change_something_run_in_turn(begin: Begin) -> None:
 @on_sqlite
 async def test_a_call_that_changes_something_waits_for_the_readers_before_it(begin: Begin) -> None:
     reader, bell = Door("door.read", read_only=True), Bell()
-    world = await begin(first_calls(Call(tool="door.read"), Call(tool="bell.ring")), tools=[reader.tool, bell.tool])
+    world = await begin(
+        first_calls(ScriptCall(tool="door.read"), ScriptCall(tool="bell.ring")), tools=[reader.tool, bell.tool]
+    )
     said = await world.say("Go.")
     await eventually(lambda: reader.came == 1)
     assert not bell.rung
@@ -118,7 +126,7 @@ async def test_a_call_that_changes_something_waits_for_the_readers_before_it(beg
 
 
 async def test_what_a_tool_returned_is_labelled_so_and_so_is_what_the_model_says_then(begin: Begin) -> None:
-    world = await begin(first_calls(Call(tool="time.now")))
+    world = await begin(first_calls(ScriptCall(tool="time.now")))
     said = await world.say("What time is it?")
     await world.ended(said)
     entries = await world.events(said)
@@ -134,11 +142,11 @@ async def test_a_denied_call_is_reported_to_the_model_and_the_run_goes_on(begin:
         raise AssertionError("this must never run")
 
     calls = (
-        Call(tool="files.raed", arguments={"path": "notes.txt"}),
-        Call(tool="files.read", arguments={"pth": "notes.txt"}),
-        Call(tool="files.read", raw='{"path": "notes'),
-        Call(tool="house.burn"),
-        Call(tool="time.now"),
+        ScriptCall(tool="files.raed", arguments={"path": "notes.txt"}),
+        ScriptCall(tool="files.read", arguments={"pth": "notes.txt"}),
+        ScriptCall(tool="files.read", raw='{"path": "notes'),
+        ScriptCall(tool="house.burn"),
+        ScriptCall(tool="time.now"),
     )
     world = await begin(first_calls(*calls, then="I see."), tools=[burn])
     said = await world.say("Go.")
@@ -158,7 +166,7 @@ async def test_a_denied_call_is_reported_to_the_model_and_the_run_goes_on(begin:
 
 @on_sqlite
 async def test_a_turn_of_denied_calls_alone_goes_straight_back_to_the_model(begin: Begin) -> None:
-    world = await begin(first_calls(Call(tool="no.such"), then="I can not."))
+    world = await begin(first_calls(ScriptCall(tool="no.such"), then="I can not."))
     said = await world.say("Go.")
     assert (await world.ended(said)).status is RunStatus.DONE
     assert "tool_started" not in await world.kinds(said)
@@ -174,14 +182,14 @@ async def test_a_tool_that_fails_or_is_too_slow_is_reported_to_the_model(begin: 
 
     slow = Door("door.slow")
     world = await begin(
-        first_calls(Call(tool="pot.drop"), Call(tool="door.slow"), then="Oh."),
+        first_calls(ScriptCall(tool="pot.drop"), ScriptCall(tool="door.slow"), then="Oh."),
         tools=[drop, slow.tool],
         limits=Limits(tool_ms=50),
     )
     said = await world.say("Go.")
     assert (await world.ended(said)).status is RunStatus.DONE
     outcomes = [event.outcome for event in await world.events(said) if isinstance(event, ToolFinished)]
-    assert outcomes == [Outcome.ERROR, Outcome.TIMEOUT]
+    assert outcomes == [CallOutcome.ERROR, CallOutcome.TIMEOUT]
     broke, late = results(world.prompts[-1])
     assert "it broke" in broke
     assert "longer than 0.05 s" in late

@@ -9,17 +9,17 @@ import pytest
 from palyra.core.clock import to_ms
 from palyra.core.events import ModelText, RunFailed
 from palyra.core.ids import RunId
-from palyra.core.prompt import ModelEvent, Prompt, TextDelta
-from palyra.core.run import RunStatus
+from palyra.core.model.prompt import ModelEvent, Prompt, TextDelta
+from palyra.core.run.state import RunStatus
 from palyra.core.tool import Risk
-from palyra.journal import leases, runs
-from palyra.journal.engine import Connection
-from palyra.journal.leases import Lease, LeaseLost
-from palyra.providers.scripted import Call, Rule, Script, Text, When
-from palyra.runs import worker
-from palyra.runs.record import record
-from palyra.runs.replay import replay
-from palyra.sandbox.writing import Change, Found
+from palyra.journal.engines.base import Connection
+from palyra.journal.stores import leases, runs
+from palyra.journal.stores.leases import Lease, LeaseLost
+from palyra.providers.scripted import Script, ScriptCall, ScriptCondition, ScriptRule, ScriptText
+from palyra.runs.engine import worker
+from palyra.runs.recording.replay import replay
+from palyra.runs.recording.run_writer import write_run
+from palyra.sandbox.files.file_changes import ExistingFile, FileChange
 from palyra.tools.base import Tool, ToolContext, tool
 from tests.integration.cast import DONE, ECHO, Bell, Door, first_calls, held, inputs, on_postgres
 from tests.integration.conftest import Begin
@@ -97,7 +97,7 @@ async def test_a_run_whose_carrier_stands_still_is_taken_over_and_the_old_one_ca
 @on_postgres
 async def test_a_run_whose_carrier_died_is_taken_over_when_its_lease_is_over_and_not_before(begin: Begin) -> None:
     bell, door = Bell(), Door()
-    calls = first_calls(Call(tool="bell.ring"), Call(tool="door.wait"), then="Done.")
+    calls = first_calls(ScriptCall(tool="bell.ring"), ScriptCall(tool="door.wait"), then="Done.")
     here = await begin(calls, tools=[bell.tool, door.tool])
     said = await here.say("Go.")
     await eventually(lambda: door.came)
@@ -126,7 +126,7 @@ async def test_an_old_lease_is_refused_and_nothing_is_recorded(begin: Begin) -> 
     ):
         with pytest.raises(LeaseLost):
             await world.engine.write(
-                lambda conn, lease=lease: record(conn, state, [a_failure()], lease=lease, ids=world.ids)  # type: ignore[misc]
+                lambda conn, lease=lease: write_run(conn, state, [a_failure()], lease=lease, ids=world.ids)  # type: ignore[misc]
             )
     assert not [event for event in await world.events(said) if isinstance(event, RunFailed)]
     gate.set()
@@ -142,8 +142,10 @@ async def _lease(world: World, run_id: str) -> Lease:
 async def test_a_machine_that_slept_does_not_take_its_own_runs_from_itself(begin: Begin) -> None:
     """All its leases are over when it wakes up, and it looks for runs to take up before it renews them."""
     door = Door()
-    goes = Rule(when=When(equals="Go."), turns=((Call(tool="door.wait"),), (Text(text="Done."),)))
-    world = await begin(Script(rules=(goes,), default=(Text(text="Yes."),)), tools=[door.tool])
+    goes = ScriptRule(
+        when=ScriptCondition(equals="Go."), turns=((ScriptCall(tool="door.wait"),), (ScriptText(text="Done."),))
+    )
+    world = await begin(Script(rules=(goes,), default=(ScriptText(text="Yes."),)), tools=[door.tool])
     said = await world.say("Go.")
     await eventually(lambda: door.came)
     for _ in range(3):
@@ -182,7 +184,7 @@ async def test_leases_are_renewed_while_a_run_is_carried(begin: Begin, monkeypat
 async def test_a_run_that_was_taken_away_stops_its_tools(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "RENEW_SECONDS", 0.02)
     door = Door()
-    world = await begin(first_calls(Call(tool="door.wait"), then="Done."), tools=[door.tool])
+    world = await begin(first_calls(ScriptCall(tool="door.wait"), then="Done."), tools=[door.tool])
     said = await world.say("Go.")
     await eventually(lambda: door.came)
     await world.worker.park(seconds=0)
@@ -206,14 +208,14 @@ async def test_a_daemon_that_was_frozen_before_it_kept_a_file_does_not_change_th
         async def change(context: ToolContext) -> str:
             """Change a file."""
             if not await context.keeping.earlier():
-                await context.keeping.checkpoint([Change(Found("/w", "/w/x", None), b"x")])
+                await context.keeping.checkpoint([FileChange(ExistingFile("/w", "/w/x", None), b"x")])
             changed.append(who)
             return "changed"
 
         return change
 
     thaw = asyncio.Event()
-    here = await begin(first_calls(Call(tool="file.change")), tools=[a_change("here")])
+    here = await begin(first_calls(ScriptCall(tool="file.change")), tools=[a_change("here")])
 
     async def freeze() -> None:
         if not thaw.is_set() and "tool_started" in await here.kinds(said):
@@ -223,7 +225,7 @@ async def test_a_daemon_that_was_frozen_before_it_kept_a_file_does_not_change_th
     here.line.before_write = freeze
     await here.seen(said, "tool_started")
     there = await begin(
-        first_calls(Call(tool="file.change")),
+        first_calls(ScriptCall(tool="file.change")),
         tools=[a_change("there")],
         clock=here.clock,
         ids=here.ids,

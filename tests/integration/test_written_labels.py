@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from palyra.core import labels
+from palyra.core.policy import labels
 from palyra.core.tool import Risk
-from palyra.journal import file_origins
+from palyra.journal.content import file_origins
 from palyra.providers.scripted import Action
-from palyra.runs import writing
-from palyra.runs.files import Files, FolderUntrusted
-from palyra.sandbox import snapshot
-from palyra.sandbox.base import Bounds, Job, Outcome, Output, Tier
-from palyra.sandbox.root import Root
-from palyra.sandbox.workspace import Workspace
+from palyra.runs.labels import written_labels
+from palyra.runs.services.file_checkpoints import FileCheckpointService, FolderNotTrusted
+from palyra.sandbox.base import CapturedOutput, ProgramOutcome, ResourceLimits, SandboxJob, Tier
+from palyra.sandbox.files import snapshot
+from palyra.sandbox.files.root import WorkspaceRoot
+from palyra.sandbox.files.workspace import Workspace
 from palyra.tools.base import ToolContext, tool
 from tests.integration.conftest import Begin
 from tests.integration.test_information_flow import PAGE, a_page, answer_all, does, learned, told
@@ -30,23 +30,25 @@ SAVED = f"printf %s {shlex.quote(PAGE)} > page.txt"
 class Shell:
     """Runs every program for real, held back by nothing. One with `# hold` waits for the test before it ends."""
 
-    bounds = Bounds()
+    bounds = ResourceLimits()
 
     def __init__(self, tier: Tier = Tier.STRICT) -> None:
         self.tier = tier
         self.enforces_read = tier is not Tier.OFF
         self.reached, self.release = asyncio.Event(), asyncio.Event()
 
-    async def check_ready(self, job: Job) -> None:
+    async def check_ready(self, job: SandboxJob) -> None:
         pass
 
-    async def run(self, job: Job) -> Outcome:
+    async def run(self, job: SandboxJob) -> ProgramOutcome:
         process = await asyncio.create_subprocess_exec(*job.argv, cwd=job.folder, stdout=PIPE, stderr=PIPE)
         out, err = await process.communicate()
         if job.argv[-1].endswith("# hold"):
             self.reached.set()
             await self.release.wait()
-        return Outcome(self.tier, process.returncode or 0, Output(out), Output(err), timedelta(0))
+        return ProgramOutcome(
+            self.tier, process.returncode or 0, CapturedOutput(out), CapturedOutput(err), timedelta(0)
+        )
 
 
 def runs(command: str) -> tuple[Action, ...]:
@@ -247,7 +249,7 @@ async def test_what_is_read_while_a_labelled_program_runs_has_its_label(begin: B
 async def test_more_than_can_be_listed_labels_the_folder(
     begin: Begin, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "MAX_ROWS", 5)
+    monkeypatch.setattr(written_labels, "MAX_ROWS", 5)
     world = await begun(
         begin, first="mkdir moved; for n in 1 2 3 4 5 6; do echo > moved/$n; done; echo > moved/page.txt"
     )
@@ -287,7 +289,9 @@ async def test_a_file_that_the_owner_writes_anew_is_the_owners_and_brought_back_
     assert await label_of(world, "read") == labels.WEB
     await play(world, "write")
     assert labels.least_trusted((await learned(world, await play_again(world, "read")))[-1]) == labels.OWNER
-    files = Files(world.engine, workspace=lambda _: Workspace((workspace,)), clock=world.clock, ids=world.ids)
+    files = FileCheckpointService(
+        world.engine, workspace=lambda _: Workspace((workspace,)), clock=world.clock, ids=world.ids
+    )
     latest, first = await files.history(ANA, path="page.txt", limit=10)
     await files.restore(ANA, latest.checkpoint_id, force=False)
     assert labels.least_trusted((await learned(world, await play_again(world, "read")))[-1]) == labels.WEB
@@ -308,7 +312,7 @@ async def test_a_program_that_only_reads_labels_nothing(begin: Begin, workspace:
     async def read_only(context: ToolContext) -> str:
         """Run a program that may only read."""
         await context.sandbox.run(
-            Job(("/bin/sh", "-c", "touch new.txt"), (Root(workspace),), workspace, read_only=True)
+            SandboxJob(("/bin/sh", "-c", "touch new.txt"), (WorkspaceRoot(workspace),), workspace, read_only=True)
         )
         return "done"
 
@@ -330,7 +334,9 @@ async def test_without_a_sandbox_every_program_may_have_read_the_web(begin: Begi
 
 async def test_the_person_can_trust_a_file_or_a_folder(begin: Begin, workspace: Path) -> None:
     world = await begun(begin, first=f"{SAVED}; mkdir moved; cp page.txt moved/")
-    files = Files(world.engine, workspace=lambda _: Workspace((workspace,)), clock=world.clock, ids=world.ids)
+    files = FileCheckpointService(
+        world.engine, workspace=lambda _: Workspace((workspace,)), clock=world.clock, ids=world.ids
+    )
     await play(world, "save")
     assert await files.trust(ANA, "page.txt") == 1
     assert await label_of(world, "read page") == labels.OWNER
@@ -345,12 +351,14 @@ async def test_a_file_is_trusted_by_itself_where_everything_else_is_not(
 ) -> None:
     monkeypatch.setattr(snapshot, "MAX_ENTRIES", 0)
     world = await begun(begin, first="mkdir moved; touch moved/page.txt")
-    files = Files(world.engine, workspace=lambda _: Workspace((workspace,)), clock=world.clock, ids=world.ids)
+    files = FileCheckpointService(
+        world.engine, workspace=lambda _: Workspace((workspace,)), clock=world.clock, ids=world.ids
+    )
     await play(world, "save")
     await files.trust(ANA, "notes.txt")
     assert await label_of(world, "read notes") == labels.OWNER
     assert await label_of(world, "read moved") == labels.WEB
-    with pytest.raises(FolderUntrusted):
+    with pytest.raises(FolderNotTrusted):
         await files.trust(ANA, "moved")
     await files.trust(ANA, ".")
     assert labels.least_trusted((await learned(world, await play_again(world, "read moved")))[-1]) == labels.OWNER

@@ -24,25 +24,25 @@ from hypothesis import HealthCheck, Phase, event, example, given, settings
 from hypothesis import strategies as st
 
 from palyra.background import queue
-from palyra.core.approval import Approval, Scope
-from palyra.core.effect import Effect
 from palyra.core.errors import Conflict, NotFound, Unavailable
 from palyra.core.events import (
+    ApprovalDecision,
     ApprovalRequested,
     ApprovalResolved,
-    Decision,
-    Mode,
+    InputMode,
     PolicyDecided,
     TapeEvent,
     ToolProposed,
     ToolStarted,
 )
 from palyra.core.ids import CallId
-from palyra.core.prompt import CallProposed, ModelEvent, Prompt, Role, StopReason, TextDelta, TurnDone
-from palyra.core.run import RunStatus
+from palyra.core.model.prompt import CallProposed, ModelEvent, Prompt, Role, StopReason, TextDelta, TurnDone
+from palyra.core.policy.approval import Approval, ApprovalScope
+from palyra.core.policy.effect import Effect
+from palyra.core.run.state import RunStatus
+from palyra.core.spending.usage import Usage
 from palyra.core.tool import Risk, Verdict
-from palyra.core.usage import Usage
-from palyra.runs import worker
+from palyra.runs.engine import worker
 from palyra.tools import catalog
 from palyra.tools.base import Tool, ToolContext, tool
 from tests.support.builders import ANA
@@ -138,7 +138,7 @@ class Race:
 
     cast: Cast
     worlds: list[World]
-    told: dict[str, list[Decision]] = field(default_factory=dict)
+    told: dict[str, list[ApprovalDecision]] = field(default_factory=dict)
     """For each question, which answers were taken."""
     edited: dict[str, str] = field(default_factory=dict)
 
@@ -178,7 +178,7 @@ class Race:
                 # Nobody works in that time, or their wall clock would be over too.
                 world.clock.sleep(world.expires + timedelta(seconds=1))
             case "steer" | "interrupt":
-                await world.say("Or rather not.", mode=Mode(act.what))
+                await world.say("Or rather not.", mode=InputMode(act.what))
             case "say":
                 await world.say("And another thing.")
             case "cancel":
@@ -201,10 +201,10 @@ class Race:
             ANA,
             question.approval_id,
             allow=how != "deny",
-            scope=Scope.SESSION if how == "session" and question.effect.kind else Scope.ONCE,
+            scope=ApprovalScope.SESSION if how == "session" and question.effect.kind else ApprovalScope.ONCE,
             arguments={"text": words} if how == "edit" else None,
         )
-        decision = Decision.DENIED if how == "deny" else Decision.ALLOWED
+        decision = ApprovalDecision.DENIED if how == "deny" else ApprovalDecision.ALLOWED
         assert taken.decision == decision.value, "somebody was told of an answer that is not theirs"
         self.told.setdefault(question.approval_id, []).append(decision)
         if how == "edit":
@@ -254,7 +254,7 @@ class Race:
         for approval_id in asked:
             assert ends[approval_id] <= 1, "a question ended twice"
             # One that its run left open was withdrawn with the run's end.
-            decision = decisions.get(approval_id, Decision.WITHDRAWN)
+            decision = decisions.get(approval_id, ApprovalDecision.WITHDRAWN)
             assert rows[approval_id].decision == decision.value
             if approval_id in self.told:
                 assert self.told[approval_id] == [decision], "the answer that was taken is not the one that counts"
@@ -273,7 +273,7 @@ def nothing_runs_without_its_allow(events: list[TapeEvent]) -> set[str]:
                 may_run[call_id] = verdict is Verdict.ALLOW
             case ApprovalResolved(call_id=call_id, decision=decision, arguments=changed):
                 # Changed words are judged anew before they count.
-                may_run[call_id] = decision is Decision.ALLOWED and changed is None
+                may_run[call_id] = decision is ApprovalDecision.ALLOWED and changed is None
                 if changed is not None:
                     arguments[call_id] = str(changed["text"])
             case ToolStarted(call_id=call_id):

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from palyra.providers.constrained_reader import Answered, Chosen, Malformed, Reading
+from palyra.providers.emulated_tools.reader import ConstrainedReader, OutputMalformed, TextAnswer, ToolChosen
 
 TEXTS = st.text(alphabet=st.characters(codec="utf-8"))
 VALUES = st.recursive(
@@ -42,15 +42,15 @@ def damaged(draw: st.DrawFn) -> str:
     return text[:begin] + draw(st.sampled_from(["", "\\", '"', "\\ud83d", "\\ude00", "\\x", "\n", "}"])) + text[end:]
 
 
-def read(pieces: list[str]) -> tuple[str, Answered | Chosen | str]:
+def read(pieces: list[str]) -> tuple[str, TextAnswer | ToolChosen | str]:
     """Return what was told while it came, and what it was in the end."""
-    reading = Reading()
+    reading = ConstrainedReader()
     told = "".join(reading.feed(piece) for piece in pieces)
     try:
         end = reading.end()
-    except Malformed as error:
+    except OutputMalformed as error:
         return told, f"{type(error).__name__} {reading.tells}"
-    return (told + end.rest, Answered("")) if isinstance(end, Answered) else (told, end)
+    return (told + end.rest, TextAnswer("")) if isinstance(end, TextAnswer) else (told, end)
 
 
 def cut(text: str, places: list[int]) -> list[str]:
@@ -75,8 +75,8 @@ def test_what_is_written_is_what_is_read(written: dict[str, Any], escaped: bool)
     told, end = read(list(json.dumps(written, ensure_ascii=escaped)))
     match written:
         case {"answer": str(answer)}:
-            assert (told, end) == (answer, Answered(""))
+            assert (told, end) == (answer, TextAnswer(""))
         case {"answer": answer}:
-            assert (json.loads(told), end) == (answer, Answered(""))
+            assert (json.loads(told), end) == (answer, TextAnswer(""))
         case _:
-            assert (told, end) == ("", Chosen(written["tool"], written["arguments"]))
+            assert (told, end) == ("", ToolChosen(written["tool"], written["arguments"]))

@@ -8,15 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.core.prompt import CallProposed, Message, ModelEvent, Reasoning, ReasoningDelta, Role, TextDelta, TurnDone
+from palyra.core.model.prompt import (
+    CallProposed,
+    Message,
+    ModelEvent,
+    Reasoning,
+    ReasoningDelta,
+    Role,
+    TextDelta,
+    TurnDone,
+)
 from palyra.core.tool import JsonObject
-from palyra.providers import anthropic, gemini
 from palyra.providers.base import ProviderFailed
-from palyra.providers.dialect import Speaks, Target
+from palyra.providers.dialect import Dialect, ModelTarget
+from palyra.providers.dialects import anthropic, gemini
 from tests.unit.providers.conversation import a_prompt
 
 PROMPT = a_prompt("What is in my files?")
-SPEAKS: dict[str, tuple[Speaks, str]] = {
+SPEAKS: dict[str, tuple[Dialect, str]] = {
     "anthropic": (anthropic.DIALECT, "claude-sonnet-4-6"),
     "gemini": (gemini.DIALECT, "gemini-3.6-flash"),
 }
@@ -77,8 +86,8 @@ ANYTHING = st.recursive(
 )
 
 
-def target_of(speaks: Speaks, model: str) -> Target:
-    return Target(provider="p", model=model, card=speaks.known(model), max_output_tokens=100)
+def target_of(speaks: Dialect, model: str) -> ModelTarget:
+    return ModelTarget(provider="p", model=model, card=speaks.known(model), max_output_tokens=100)
 
 
 @st.composite
@@ -107,7 +116,7 @@ def answers(draw: st.DrawFn, name: str) -> list[bytes]:
     return draw(st.lists(event | st.binary(max_size=20) | ANYTHING.map(json.dumps).map(str.encode), max_size=16))
 
 
-def heard(speaks: Speaks, target: Target, events: Sequence[bytes]) -> list[ModelEvent] | ProviderFailed:
+def heard(speaks: Dialect, target: ModelTarget, events: Sequence[bytes]) -> list[ModelEvent] | ProviderFailed:
     reader = speaks.reader(PROMPT, target)
     said: list[ModelEvent] = []
     try:

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from palyra.core.events import Entry
 from palyra.core.ids import SessionId
-from palyra.journal import meta, postgres, sqlite, tape
-from palyra.journal.engine import Connection, Engine, Fact, JournalFault
+from palyra.journal import tape
+from palyra.journal.engines import postgres, sqlite
+from palyra.journal.engines.base import Connection, Engine, Fact, JournalError
+from palyra.journal.engines.postgres import PostgresConnection, PostgresEngine
+from palyra.journal.engines.sqlite import SqliteConnection, SqliteEngine
 from palyra.journal.migrate import migrate
-from palyra.journal.postgres import PostgresConnection, PostgresEngine
-from palyra.journal.sqlite import SqliteConnection, SqliteEngine
+from palyra.journal.stores import meta
 from tests.contract.journal.builders import a_session_id, a_title, begin, queued, write_down
 from tests.support.postgres import drop_schema, new_schema
 
@@ -79,7 +81,7 @@ async def check(engine: Engine, plans: list[Plan]) -> None:
             case "raises":
                 assert isinstance(answer, Failure)
             case _:
-                assert isinstance(answer, JournalFault)
+                assert isinstance(answer, JournalError)
     facts = await engine.read(lambda conn: conn.fetch("SELECT name FROM meta WHERE name LIKE 'unit %'"))
     assert {row[0] for row in facts} == {f"unit {place}" for place, plan in enumerate(plans) if plan.end == "holds"}
     for session_id in SESSIONS:

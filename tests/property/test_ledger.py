@@ -25,32 +25,35 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from palyra.core.budget import Action, Budget, Of, Per, Reserved
 from palyra.core.clock import to_ms
 from palyra.core.events import (
-    Came,
     EmbeddingsEnded,
+    EmbeddingsOutcome,
     EmbeddingsStarted,
+    ModelTurnDiscarded,
     ModelTurnEnded,
     ModelTurnStarted,
-    ModelTurnVoided,
-    Parent,
+    ParentRun,
     RunEvent,
 )
 from palyra.core.ids import CallId, PrincipalId, RunId, SessionId
-from palyra.core.price import Price
-from palyra.core.run import RunState
-from palyra.core.spending import Spender, left_open
-from palyra.core.usage import Usage
-from palyra.journal import migrate, postgres, spending, spent, sqlite
-from palyra.journal.engine import Connection, Engine
-from palyra.journal.offline import Writer
-from palyra.journal.postgres import PostgresEngine, PostgresWriter
-from palyra.journal.sqlite import SqliteEngine, SqliteWriter
-from palyra.runs import embeddings
-from palyra.runs.book import Book
-from palyra.runs.budgets import BudgetRefused, Budgets
-from palyra.runs.replay import replay
+from palyra.core.projection.ledger import Spender, turn_abandoned
+from palyra.core.run.state import RunState
+from palyra.core.spending.budget import Budget, BudgetAction, BudgetPeriod, BudgetSubject, Reservation
+from palyra.core.spending.price import Price
+from palyra.core.spending.usage import Usage
+from palyra.journal import migrate
+from palyra.journal.engines import postgres, sqlite
+from palyra.journal.engines.base import Connection, Engine
+from palyra.journal.engines.postgres import PostgresEngine, PostgresWriter
+from palyra.journal.engines.sqlite import SqliteEngine, SqliteWriter
+from palyra.journal.ledger import accounts as spending
+from palyra.journal.offline import OfflineWriter
+from palyra.journal.projection import ledger_check
+from palyra.runs.recording.replay import replay
+from palyra.runs.recording.session_writer import SessionWriter
+from palyra.runs.services import embeddings
+from palyra.runs.services.budgets import BudgetExceeded, BudgetService
 from palyra.settings import SpendingSettings
 from tests.contract.journal.builders import BEN, CountedIds, a_run_id, a_session, a_session_id
 from tests.support.books import check_books
@@ -70,13 +73,13 @@ PRICES = {
 }
 BUDGETS = {
     "all-day": Budget(money=Decimal("0.000900")),
-    "all-month": Budget(tokens=700, per=Per.MONTH),
-    "each": Budget(of=Of.PRINCIPAL, tokens=300, money=Decimal("0.0006")),
-    "run": Budget(of=Of.EVERYTHING, per=Per.RUN, tokens=250),
-    "talk": Budget(of=Of.SESSION, per=Per.MONTH, money=Decimal("0.0005")),
-    "large": Budget(of=Of.MODEL, only="acme/large", money=Decimal("0.0004")),
-    "ben": Budget(of=Of.PRINCIPAL, only=str(BEN), per=Per.MONTH, tokens=200),
-    "told": Budget(money=Decimal("0.0001"), action=Action.WARN),
+    "all-month": Budget(tokens=700, per=BudgetPeriod.MONTH),
+    "each": Budget(of=BudgetSubject.PRINCIPAL, tokens=300, money=Decimal("0.0006")),
+    "run": Budget(of=BudgetSubject.EVERYTHING, per=BudgetPeriod.RUN, tokens=250),
+    "talk": Budget(of=BudgetSubject.SESSION, per=BudgetPeriod.MONTH, money=Decimal("0.0005")),
+    "large": Budget(of=BudgetSubject.MODEL, only="acme/large", money=Decimal("0.0004")),
+    "ben": Budget(of=BudgetSubject.PRINCIPAL, only=str(BEN), per=BudgetPeriod.MONTH, tokens=200),
+    "told": Budget(money=Decimal("0.0001"), action=BudgetAction.WARN),
 }
 
 
@@ -138,15 +141,15 @@ class Run:
     root: "Run | None" = None
     parent: "Run | None" = None
     open: Noted | None = None
-    reserved: Reserved | None = None
+    reserved: Reservation | None = None
     ended: bool = False
 
     @property
     def top(self) -> "Run":
         return self.root or self
 
-    def as_parent(self) -> Parent:
-        return Parent(
+    def as_parent(self) -> ParentRun:
+        return ParentRun(
             run_id=self.run_id,
             session_id=self.session_id,
             call_id=CallId("c"),
@@ -165,7 +168,7 @@ class Tags:
 class Ledger:
     """The journal, and the books beside it."""
 
-    writer: Writer
+    writer: OfflineWriter
     ids: CountedIds = field(default_factory=CountedIds)
     runs: list[Run] = field(default_factory=list)
     calls: list[Run] = field(default_factory=list)
@@ -220,7 +223,7 @@ class Ledger:
         accepted = msgspec.structs.replace(an_accepted(parent=parent), principal=principal)
 
         def unit(conn: Connection) -> None:
-            book = Book.create(conn, a_session(place, principal), parent=parent, ids=self.ids)
+            book = SessionWriter.create(conn, a_session(place, principal), parent=parent, ids=self.ids)
             assert book is not None
             book.accept(run.run_id, accepted)
             book.close()
@@ -229,7 +232,7 @@ class Ledger:
         self.runs.append(run)
 
     def start(self, run: Run, model: str, asked: int, answer: int) -> None:
-        budgets = Budgets(lambda: SpendingSettings(budgets=self.budgets), Tags())
+        budgets = BudgetService(lambda: SpendingSettings(budgets=self.budgets), Tags())
         reserved = budgets.estimate(model, asked, answer)
         short = [name for name, budget in self.budgets.items() if self.is_short(budget, run, model, reserved)]
 
@@ -250,7 +253,7 @@ class Ledger:
     def is_admitted(self, unit: Callable[[Connection], None], short: Sequence[str]) -> bool:
         """Carry out what takes money; it is refused by the budgets that are `short`, and by no others."""
         if expected := [name for name in short if name != "told"]:
-            with pytest.raises(BudgetRefused) as refused:
+            with pytest.raises(BudgetExceeded) as refused:
                 self.writer.write(unit)
             assert [one.budget for one in refused.value.overdrawn] == expected
             return False
@@ -262,7 +265,7 @@ class Ledger:
         assert noted is not None
         assert reserved is not None
         usage = Usage(input_tokens=asked, output_tokens=answer)
-        micros = Budgets(SpendingSettings, Tags()).cost(noted.model, usage)
+        micros = BudgetService(SpendingSettings, Tags()).cost(noted.model, usage)
         noted.beyond_tokens = max(0, usage.tokens - reserved.tokens)
         noted.beyond_micros = max(0, (micros or 0) - (reserved.micros or 0))
         noted.tokens, noted.micros, noted.open, run.open = usage.tokens, micros, False, None
@@ -270,7 +273,7 @@ class Ledger:
         def unit(conn: Connection) -> None:
             turn = replay(conn, run.run_id).turns
             if void:
-                event: RunEvent = ModelTurnVoided(at=self.now, turn=turn, reason="broke", usage=usage, micros=micros)
+                event: RunEvent = ModelTurnDiscarded(at=self.now, turn=turn, reason="broke", usage=usage, micros=micros)
             else:
                 event = ModelTurnEnded(at=self.now, turn=turn, stop="end", usage=usage, micros=micros)  # type: ignore[arg-type]
             self.add(conn, run, event)
@@ -281,17 +284,17 @@ class Ledger:
             self.leave(run, a_cancel(), a_cancellation(), ended=True)
 
     def embed(self, principal: PrincipalId, model: str, asked: int) -> None:
-        budgets = Budgets(lambda: SpendingSettings(budgets=self.budgets), Tags())
+        budgets = BudgetService(lambda: SpendingSettings(budgets=self.budgets), Tags())
         reserved = budgets.estimate(model, asked, 0)
         place = 900 + (principal == BEN)
         call = Run(RunId(self.ids.new()), a_session_id(place), principal)
         short = [name for name, budget in self.budgets.items() if self.is_short(budget, call, model, reserved)]
 
         def unit(conn: Connection) -> None:
-            made = Book.create(conn, a_session(place, principal), parent=None, ids=self.ids)
+            made = SessionWriter.create(conn, a_session(place, principal), parent=None, ids=self.ids)
             if made is not None:
                 made.close()
-            book = Book.open(conn, call.session_id, ids=self.ids)
+            book = SessionWriter.open(conn, call.session_id, ids=self.ids)
             spender = Spender(principal, AGENT, call.session_id, call.run_id, is_new=True)
             provider, _, name = model.partition("/")
             started = EmbeddingsStarted(
@@ -321,18 +324,18 @@ class Ledger:
         assert noted is not None
         assert reserved is not None
         if asked is None:
-            used, micros = left_open(reserved)
+            used, micros = turn_abandoned(reserved)
         else:
             used = Usage(input_tokens=asked)
-            micros = Budgets(SpendingSettings, Tags()).cost(noted.model, used)
+            micros = BudgetService(SpendingSettings, Tags()).cost(noted.model, used)
         noted.beyond_tokens = max(0, used.tokens - reserved.tokens)
         noted.beyond_micros = max(0, (micros or 0) - (reserved.micros or 0))
         noted.tokens, noted.micros, noted.open = used.tokens, micros, False
-        came = Came.LOST if asked is None else Came.ANSWERED
+        came = EmbeddingsOutcome.LOST if asked is None else EmbeddingsOutcome.ANSWERED
         ended = EmbeddingsEnded(at=self.now, request_id=call.run_id, came=came, usage=used, micros=micros)
 
         def unit(conn: Connection) -> bool:
-            return embeddings.end(conn, Book.open(conn, call.session_id, ids=self.ids), ended)
+            return embeddings.end(conn, SessionWriter.open(conn, call.session_id, ids=self.ids), ended)
 
         assert self.writer.write(unit)
         assert not self.writer.write(unit), "a call is settled once"
@@ -344,7 +347,7 @@ class Ledger:
         self.writer.write(lambda conn: self.add(conn, run, *events))
 
     def add(self, conn: Connection, run: Run, *events: RunEvent) -> RunState:
-        book = Book.open(conn, run.session_id, ids=self.ids)
+        book = SessionWriter.open(conn, run.session_id, ids=self.ids)
         state = replay(conn, run.run_id)
         for event in events:
             state = book.add(state, msgspec.structs.replace(event, at=self.now))
@@ -353,7 +356,7 @@ class Ledger:
 
     # -- the books beside
 
-    def is_short(self, budget: Budget, run: Run, model: str, reserved: Reserved) -> bool:
+    def is_short(self, budget: Budget, run: Run, model: str, reserved: Reservation) -> bool:
         tokens, micros = self.sum(budget, run, model, self.now)
         if not self.applies(budget, run, model):
             return False
@@ -365,21 +368,24 @@ class Ledger:
 
     @staticmethod
     def applies(budget: Budget, run: Run, model: str) -> bool:
-        return budget.only in (None, {Of.PRINCIPAL: run.principal, Of.MODEL: model}.get(budget.of))
+        return budget.only in (
+            None,
+            {BudgetSubject.PRINCIPAL: run.principal, BudgetSubject.MODEL: model}.get(budget.of),
+        )
 
     def counted(self, budget: Budget, run: Run, model: str, at: datetime) -> Iterator[Noted]:
         for noted in self.turns:
             same = {
-                Of.EVERYTHING: True,
-                Of.PRINCIPAL: noted.owner.principal == run.principal,
-                Of.SESSION: noted.owner.top.session_id == run.top.session_id,
-                Of.AGENT: True,
-                Of.MODEL: noted.model == model,
+                BudgetSubject.EVERYTHING: True,
+                BudgetSubject.PRINCIPAL: noted.owner.principal == run.principal,
+                BudgetSubject.SESSION: noted.owner.top.session_id == run.top.session_id,
+                BudgetSubject.AGENT: True,
+                BudgetSubject.MODEL: noted.model == model,
             }[budget.of]
             within = {
-                Per.RUN: noted.owner.top is run.top,
-                Per.DAY: noted.at.date() == at.date(),
-                Per.MONTH: (noted.at.year, noted.at.month) == (at.year, at.month),
+                BudgetPeriod.RUN: noted.owner.top is run.top,
+                BudgetPeriod.DAY: noted.at.date() == at.date(),
+                BudgetPeriod.MONTH: (noted.at.year, noted.at.month) == (at.year, at.month),
             }[budget.per]
             if same and within:
                 yield noted
@@ -394,7 +400,7 @@ class Ledger:
             assert held == (sum(noted.open for noted in self.turns),), (
                 "something stays set aside for a turn that is over"
             )
-            assert not list(spent.wrong_accounts(conn)), "an account is not the sum of its turns"
+            assert not list(ledger_check.wrong_accounts(conn)), "an account is not the sum of its turns"
             total = conn.fetch_one(
                 "SELECT CAST(COALESCE(SUM(input_tokens + output_tokens), 0) AS BIGINT),"
                 " CAST(COALESCE(SUM(micros), 0) AS BIGINT) FROM usage WHERE state <> 'reserved'"
@@ -405,12 +411,12 @@ class Ledger:
         self.writer.write(look)
 
 
-def live(writer: Writer, story: list[Act]) -> None:
+def live(writer: OfflineWriter, story: list[Act]) -> None:
     writer.write(lambda conn: migrate.migrate(conn, now_ms=0))
     ledger = Ledger(writer)
     ledger.accept(None, ANA)
     ledger.budgets = dict(BUDGETS)
-    always = {name: budget for name, budget in BUDGETS.items() if budget.action is Action.BLOCK}
+    always = {name: budget for name, budget in BUDGETS.items() if budget.action is BudgetAction.BLOCK}
     changed = any(act.what == "set" for act in story)
     for act in story:
         ledger.act(act)
@@ -431,7 +437,7 @@ def live(writer: Writer, story: list[Act]) -> None:
 
 
 @contextmanager
-def on_sqlite() -> Iterator[Writer]:
+def on_sqlite() -> Iterator[OfflineWriter]:
     with TemporaryDirectory() as folder:
         raw = sqlite.open_for_writing(Path(folder) / "journal.sqlite")
         raw.pragma("synchronous", "off")
@@ -480,19 +486,21 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
 
 async def test_accounts_that_are_opened_while_others_write_miss_nothing(place: Path | str) -> None:
     engine: Engine = SqliteEngine(place) if isinstance(place, Path) else PostgresEngine(place)
-    budgets = {f"m{number}": Budget(of=Of.MODEL, only=f"acme/{number}", money=Decimal(1)) for number in range(8)}
-    guarded = Budgets(lambda: SpendingSettings(budgets=budgets), _Ones())
+    budgets = {
+        f"m{number}": Budget(of=BudgetSubject.MODEL, only=f"acme/{number}", money=Decimal(1)) for number in range(8)
+    }
+    guarded = BudgetService(lambda: SpendingSettings(budgets=budgets), _Ones())
     ids = CountedIds()
 
     def begin(conn: Connection, number: int) -> None:
-        book = Book.create(conn, a_session(number), parent=None, ids=ids)
+        book = SessionWriter.create(conn, a_session(number), parent=None, ids=ids)
         assert book is not None
         book.accept(a_run_id(number), an_accepted())
         book.close()
 
     def turn(conn: Connection, number: int) -> None:
-        model, reserved = f"acme/{number % 8}", Reserved(input_tokens=1, output_tokens=1, micros=2)
-        book = Book.open(conn, a_session_id(number), ids=ids)
+        model, reserved = f"acme/{number % 8}", Reservation(input_tokens=1, output_tokens=1, micros=2)
+        book = SessionWriter.open(conn, a_session_id(number), ids=ids)
         state = replay(conn, a_run_id(number))
         # Half of them know of no budget, as a daemon does whose settings are older.
         warned = guarded.guard(state, model, reserved, AT)(conn) if number % 16 >= 8 else ()
@@ -502,7 +510,7 @@ async def test_accounts_that_are_opened_while_others_write_miss_nothing(place: P
         book.close()
 
     def over(conn: Connection, number: int) -> None:
-        book = Book.open(conn, a_session_id(number), ids=ids)
+        book = SessionWriter.open(conn, a_session_id(number), ids=ids)
         book.add(replay(conn, a_run_id(number)), a_resume())
         book.close()
 

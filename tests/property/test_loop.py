@@ -26,9 +26,9 @@ from palyra.core.events import (
     CancelRequested,
     ChildStarted,
     ContextAssembled,
+    InputMode,
     InputSteered,
     LimitReached,
-    Mode,
     RunAccepted,
     RunFailed,
     TapeEvent,
@@ -36,14 +36,14 @@ from palyra.core.events import (
     ToolStarted,
 )
 from palyra.core.limits import Limits
-from palyra.core.prompt import CallProposed, ModelEvent, Prompt, Role, StopReason, TextDelta, TurnDone
-from palyra.core.run import RunStatus
+from palyra.core.model.prompt import CallProposed, ModelEvent, Prompt, Role, StopReason, TextDelta, TurnDone
+from palyra.core.run.state import RunStatus
+from palyra.core.spending.usage import Usage
 from palyra.core.tool import Risk
-from palyra.core.usage import Usage
-from palyra.journal.engine import Connection
-from palyra.journal.runs import Run
+from palyra.journal.engines.base import Connection
+from palyra.journal.stores.runs import RunRecord
 from palyra.providers.base import ProviderFailed
-from palyra.runs import worker
+from palyra.runs.engine import worker
 from palyra.tools import catalog
 from palyra.tools.base import ToolContext, tool
 from palyra.tools.toolbox import BUILTIN_ONLY
@@ -143,8 +143,8 @@ class Fate:
             case "cleanup" if self._dice.random() < 0.2:
                 said = await world.say(self.words(), key=key)
                 await world.sessions.cleanup(ANA, said.session_id)
-            case mode if mode in [*Mode]:
-                await world.say(self.words(), key=key, mode=Mode(mode))
+            case mode if mode in [*InputMode]:
+                await world.say(self.words(), key=key, mode=InputMode(mode))
 
     def words(self) -> str:
         return f"message {next(self._numbers)}"
@@ -188,7 +188,7 @@ async def test_whatever_others_write_and_whenever_it_dies_the_loop_keeps_the_law
     await world.stop()
 
 
-def every_run_has_ended(run: Run) -> None:
+def every_run_has_ended(run: RunRecord) -> None:
     assert run.ended_at is not None
     assert run.status in (RunStatus.DONE, RunStatus.FAILED, RunStatus.CANCELLED)
 
@@ -217,7 +217,7 @@ def nothing_starts_after_a_limit_or_a_cancel(events: list[TapeEvent]) -> None:
         assert not (cancelled and isinstance(event, ContextAssembled))
 
 
-def whoever_is_answered_was_heard(run: Run, events: list[TapeEvent], prompts: list[Prompt]) -> None:
+def whoever_is_answered_was_heard(run: RunRecord, events: list[TapeEvent], prompts: list[Prompt]) -> None:
     if run.status is not RunStatus.DONE:
         return
     said = [event.text for event in events if isinstance(event, RunAccepted | InputSteered)]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from palyra.core.errors import PalyraError
 from palyra.tools.diff import counted, lines_of, unified
-from palyra.tools.patch import apply, parse
+from palyra.tools.unified_patch import apply, parse
 from tests.support.needs import GIT, needs
 
 # Few different lines, so that hunks have neighbours that look alike; and lines that look like parts of a patch.

@@ -19,6 +19,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from palyra.core.events import (
+    ApprovalDecision,
     ApprovalRequested,
     ApprovalResolved,
     CallHandedOver,
@@ -26,13 +27,12 @@ from palyra.core.events import (
     ChildEnded,
     ChildStarted,
     ContextAssembled,
-    Decision,
     InputSteered,
     LimitReached,
     ModelText,
+    ModelTurnDiscarded,
     ModelTurnEnded,
     ModelTurnStarted,
-    ModelTurnVoided,
     PolicyDecided,
     RunCancelled,
     RunCompleted,
@@ -46,9 +46,9 @@ from palyra.core.events import (
     encode,
 )
 from palyra.core.limits import LimitKind, Limits
-from palyra.core.machine import begin, evolve
-from palyra.core.run import TERMINAL, CallState, IllegalTransition, RunState, RunStatus, Stage
-from palyra.core.step import (
+from palyra.core.run.machine import begin, evolve
+from palyra.core.run.state import TERMINAL, CallStage, CallState, RunEventInvalid, RunState, RunStatus
+from palyra.core.run.steps import (
     MAX_INTERRUPTED_TURNS,
     AskApproval,
     CallModel,
@@ -63,7 +63,7 @@ from palyra.core.step import (
     Suspend,
     next_step,
 )
-from palyra.core.tool import Outcome, Verdict
+from palyra.core.tool import CallOutcome, Verdict
 from tests.support.builders import (
     RUN,
     SESSION,
@@ -112,7 +112,7 @@ INTERRUPTIONS = 8
 BUDGET = "daily"
 
 REPEATABLE, SINGLE, DELEGATE, CALLERS = "read", "send", "delegate", "paint"
-DECISIONS = (Decision.ALLOWED, Decision.ALLOWED, Decision.DENIED, Decision.TIMED_OUT)
+DECISIONS = (ApprovalDecision.ALLOWED, ApprovalDecision.ALLOWED, ApprovalDecision.DENIED, ApprovalDecision.TIMED_OUT)
 VERDICTS = (Verdict.ALLOW, Verdict.ALLOW, Verdict.ALLOW, Verdict.ASK, Verdict.ASK, Verdict.DENY)
 
 
@@ -152,7 +152,7 @@ class Life:
         before, shown = self.state, repr(self.state)
         try:
             after = evolve(before, event)
-        except IllegalTransition:
+        except RunEventInvalid:
             return False
         finally:
             assert repr(before) == shown, "evolve changed the state that it was given"
@@ -183,10 +183,10 @@ def carry_out(step: Step, state: RunState, dice: random.Random) -> Iterator[RunE
             for each in theirs:
                 # The caller can do nothing with arguments that can not be read.
                 bad = _once_in(4, dice)
-                yield a_result(each.call.call_id, Outcome.ERROR) if bad else a_hand_over(each.call.call_id)
+                yield a_result(each.call.call_id, CallOutcome.ERROR) if bad else a_hand_over(each.call.call_id)
         case RefuseCalls(calls=refused):
             for each in refused:
-                yield a_result(each.call.call_id, Outcome.SKIPPED, carried_ms=_work(dice))
+                yield a_result(each.call.call_id, CallOutcome.SKIPPED, carried_ms=_work(dice))
         case NoteLimit(limit=kind):
             yield a_limit(kind, carried_ms=_work(dice))
         case Finish(status=RunStatus.DONE, limit=limit):
@@ -225,8 +225,8 @@ def _execute(runnable: tuple[CallState, ...], dice: random.Random) -> Iterator[R
     running: list[str] = []
     for each in runnable:
         call_id, tool = each.call.call_id, each.call.tool
-        if each.stage is Stage.INTERRUPTED and tool != REPEATABLE:
-            yield a_result(call_id, Outcome.INTERRUPTED, carried_ms=_work(dice))
+        if each.stage is CallStage.INTERRUPTED and tool != REPEATABLE:
+            yield a_result(call_id, CallOutcome.INTERRUPTED, carried_ms=_work(dice))
             continue
         yield a_tool_start(call_id, attempt=each.attempts + 1, carried_ms=_work(dice))
         if tool == DELEGATE and not _once_in(4, dice):
@@ -241,7 +241,9 @@ def _execute(runnable: tuple[CallState, ...], dice: random.Random) -> Iterator[R
 
 def _end_one(running: list[str], dice: random.Random) -> RunEvent:
     call_id = running.pop(dice.randint(0, len(running) - 1))
-    return a_result(call_id, dice.choice((Outcome.OK, Outcome.ERROR, Outcome.TIMEOUT)), carried_ms=_work(dice))
+    return a_result(
+        call_id, dice.choice((CallOutcome.OK, CallOutcome.ERROR, CallOutcome.TIMEOUT)), carried_ms=_work(dice)
+    )
 
 
 def _work(dice: random.Random) -> int:
@@ -273,7 +275,7 @@ def _steer(life: Life, dice: random.Random) -> bool:
         assert not life.record(a_steer()), "an input was taken that nobody will see"
         return False
     for call_id, approval_id in state.open_questions:
-        life.record(an_answer(call_id, Decision.WITHDRAWN, approval=approval_id))
+        life.record(an_answer(call_id, ApprovalDecision.WITHDRAWN, approval=approval_id))
     return life.record(a_steer())
 
 
@@ -289,7 +291,7 @@ def _answer_someone(life: Life, dice: random.Random) -> bool:
 
 def _answer(each: CallState, dice: random.Random) -> RunEvent:
     if each.for_child:
-        return a_child_end(each.call.call_id, each.waits_for or "", dice.choice((Outcome.OK, Outcome.ERROR)))
+        return a_child_end(each.call.call_id, each.waits_for or "", dice.choice((CallOutcome.OK, CallOutcome.ERROR)))
     decision = dice.choice(DECISIONS)
     return an_answer(each.call.call_id, decision, approval=each.waits_for or "")
 
@@ -303,7 +305,7 @@ def _answer_again(life: Life, dice: random.Random) -> bool:
 
 
 def _waiting(state: RunState) -> list[CallState]:
-    return [each for each in state.calls if each.stage is Stage.WAITING]
+    return [each for each in state.calls if each.stage is CallStage.WAITING]
 
 
 # -- whole lives
@@ -442,7 +444,7 @@ def the_model_is_not_asked_beyond_a_budget_without_a_word(life: Life) -> None:
             case ApprovalRequested(budgets=budgets) if budgets:
                 asked = True
             case ApprovalResolved(call_id="", decision=decision):
-                asked, refused = False, decision in (Decision.DENIED, Decision.TIMED_OUT)
+                asked, refused = False, decision in (ApprovalDecision.DENIED, ApprovalDecision.TIMED_OUT)
             case ContextAssembled() | ModelTurnStarted() | InputSteered() if refused:
                 raise AssertionError("the run went on beyond its budget")
             case ContextAssembled() | ModelTurnStarted():
@@ -487,7 +489,9 @@ def every_call_has_an_outcome_before_the_model_is_asked_again(life: Life) -> Non
                 unsettled.remove(call_id)
             case PolicyDecided(call_id=call_id, verdict=Verdict.DENY):
                 unsettled.remove(call_id)
-            case ApprovalResolved(call_id=call_id, decision=decision) if call_id and decision is not Decision.ALLOWED:
+            case ApprovalResolved(call_id=call_id, decision=decision) if (
+                call_id and decision is not ApprovalDecision.ALLOWED
+            ):
                 unsettled.remove(call_id)
             case ContextAssembled() | RunCompleted():
                 assert not unsettled
@@ -582,8 +586,8 @@ def without_void_turns(tape: list[RunEvent]) -> list[RunEvent]:
                 opened = len(counted) - 1
             case ModelTurnEnded():
                 opened = None
-            case ModelTurnVoided() | RunResumed() if opened is not None:
-                void = ModelTurnStarted | ModelText | ToolProposed | ModelTurnVoided
+            case ModelTurnDiscarded() | RunResumed() if opened is not None:
+                void = ModelTurnStarted | ModelText | ToolProposed | ModelTurnDiscarded
                 counted[opened:] = [each for each in counted[opened:] if not isinstance(each, void)]
                 opened = None
             case _:
@@ -675,11 +679,11 @@ def any_event(dice: random.Random) -> RunEvent:
             lambda: a_verdict(call, dice.choice(VERDICTS)),
             lambda: a_question(call, question),
             lambda: a_budget_question("about the budget"),
-            lambda: an_answer("", dice.choice(list(Decision)), "about the budget"),
+            lambda: an_answer("", dice.choice(list(ApprovalDecision)), "about the budget"),
             lambda: a_warning(),
-            lambda: an_answer(call, dice.choice(list(Decision)), question),
+            lambda: an_answer(call, dice.choice(list(ApprovalDecision)), question),
             lambda: a_tool_start(call, dice.randint(0, 3)),
-            lambda: a_result(call, dice.choice(list(Outcome))),
+            lambda: a_result(call, dice.choice(list(CallOutcome))),
             lambda: a_hand_over(call),
             lambda: a_given(),
             lambda: a_child(call, child),
@@ -747,5 +751,5 @@ def test_any_event_is_taken_or_refused_and_breaks_nothing(dice: random.Random) -
 @given(status=st.sampled_from(sorted(TERMINAL)), dice=st.randoms(use_true_random=False))
 @DRAWN
 def test_nothing_happens_to_a_run_that_has_ended(status: RunStatus, dice: random.Random) -> None:
-    with pytest.raises(IllegalTransition, match=f"the run is {status}"):
+    with pytest.raises(RunEventInvalid, match=f"the run is {status}"):
         evolve(fold(a_history(status)), any_event(dice))

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palyra.sandbox import search as module
-from palyra.sandbox.search import Query
-from palyra.sandbox.workspace import Workspace
+from palyra.sandbox.files.workspace import Workspace
+from palyra.sandbox.search import search as module
+from palyra.sandbox.search.search import SearchQuery
 from tests.support.clock import FakeClock
 from tests.support.needs import BUBBLEWRAP, RIPGREP, require
 from tests.support.searching import sifted, walked
@@ -58,7 +58,7 @@ texts = st.lists(st.sampled_from(PIECES), min_size=1, max_size=3).map(
     lambda some: b"".join(some).decode(errors="replace")
 )
 queries = st.builds(
-    lambda wanted, glob, folder, limit: Query(wanted[0], folder=folder, glob=glob, regex=wanted[1], limit=limit),
+    lambda wanted, glob, folder, limit: SearchQuery(wanted[0], folder=folder, glob=glob, regex=wanted[1], limit=limit),
     texts.map(lambda text: (text, False)) | st.sampled_from(PATTERNS).map(lambda pattern: (pattern, True)),
     st.sampled_from(GLOBS),
     st.sampled_from((".", ".", ".", "./", "a", "a/../a", ".git")),
@@ -100,14 +100,14 @@ def impatient() -> Iterator[None]:
     """Ripgrep is asked before the first file is read."""
     require(BUBBLEWRAP, RIPGREP)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "PATIENCE_SECONDS", 0)
+        patch.setattr(module, "FILTER_TIMEOUT_SECONDS", 0)
         yield
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(things, max_size=12), st.lists(queries, min_size=1, max_size=3))
 def test_the_same_is_found_with_ripgrep_and_without(
-    things: list[tuple[str, bytes, bytes]], queries: list[Query]
+    things: list[tuple[str, bytes, bytes]], queries: list[SearchQuery]
 ) -> None:
     with world(things) as root:
         workspace = Workspace((root,))

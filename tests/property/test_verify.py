@@ -16,18 +16,20 @@ from nacl.signing import SigningKey
 
 from palyra.core.events import Entry, RunEvent
 from palyra.core.ids import SessionId
-from palyra.journal import anchors, leases, meta, postgres, sqlite, suspect, verify
-from palyra.journal.anchors import Anchor, AnchorBody
-from palyra.journal.engine import Connection, Params, Row
+from palyra.journal.engines import postgres, sqlite
+from palyra.journal.engines.base import Connection, Params, Row
+from palyra.journal.engines.postgres import PostgresConnection
+from palyra.journal.engines.sqlite import SqliteConnection
 from palyra.journal.migrate import migrate
-from palyra.journal.postgres import PostgresConnection
-from palyra.journal.signing import KeySigner
-from palyra.journal.sqlite import SqliteConnection
+from palyra.journal.proof import anchors, tape_proof, untrusted_rows
+from palyra.journal.proof.anchors import Anchor, AnchorBody
+from palyra.journal.proof.signing_key import KeySigner
+from palyra.journal.proof.tape_proof import ProofReport
+from palyra.journal.stores import leases, meta
 from palyra.journal.tape import GENESIS, entry_hash
-from palyra.journal.verify import Report
-from palyra.runs.book import Book
-from palyra.runs.record import record
-from palyra.runs.replay import replay
+from palyra.runs.recording.replay import replay
+from palyra.runs.recording.run_writer import write_run
+from palyra.runs.recording.session_writer import SessionWriter
 from tests.contract.journal.builders import CountedIds, a_run_id, a_session, a_session_id, a_title
 from tests.support.builders import a_result, a_tool_start, a_turn, a_verdict, an_accepted
 from tests.support.postgres import drop_schema, new_schema
@@ -74,7 +76,7 @@ def build(conn: Connection) -> None:
         a_turn(2),
     ]
     for place in (1, 2, 3):
-        book = Book.create(conn, a_session(place), parent=None, ids=ids)
+        book = SessionWriter.create(conn, a_session(place), parent=None, ids=ids)
         assert book is not None
         book.accept(a_run_id(place), an_accepted())
         book.close()
@@ -83,10 +85,10 @@ def build(conn: Connection) -> None:
     for number, places in enumerate([(1, 2, 3), (1, 2), (1, 2, 3), (1, 3)]):
         for place in places:
             run_id = a_run_id(place)
-            record(conn, replay(conn, run_id), next(left[place]), lease=held[run_id], ids=ids)
-        anchors.drop(conn, anchors.moved(conn), journal_id=JOURNAL, now_ms=1_000 * number, signer=SIGNER)
+            write_run(conn, replay(conn, run_id), next(left[place]), lease=held[run_id], ids=ids)
+        anchors.write_anchor(conn, anchors.moved_tapes(conn), journal_id=JOURNAL, now_ms=1_000 * number, signer=SIGNER)
     for place in (1, 2):
-        book = Book.open(conn, a_session_id(place), ids=ids)
+        book = SessionWriter.open(conn, a_session_id(place), ids=ids)
         for _ in range(place):
             book.note(a_title())
         book.close()
@@ -139,7 +141,7 @@ def on_postgres(postgres_server: str) -> Iterator[Journal]:
 def _small_slices() -> Iterator[None]:
     """Have every tape take several slices."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(suspect, "SLICE", 4)
+        patch.setattr(untrusted_rows, "SLICE", 4)
         yield
 
 
@@ -153,8 +155,8 @@ def undone(conn: Connection) -> Iterator[None]:
         conn.execute("ROLLBACK")
 
 
-def verified(conn: Connection, *, saved: Anchor | None = None, key: str | None = SIGNER.public_key) -> Report:
-    return verify.verify(conn, saved=saved, key=key)
+def verified(conn: Connection, *, saved: Anchor | None = None, key: str | None = SIGNER.public_key) -> ProofReport:
+    return tape_proof.verify(conn, saved=saved, key=key)
 
 
 # -- the ways to change a journal
@@ -709,7 +711,7 @@ def roll_back(journal: Journal, number: int) -> None:
         )
 
 
-def whats(report: Report) -> str:
+def whats(report: ProofReport) -> str:
     return "; ".join(problem.what for problem in report.problems)
 
 
@@ -760,7 +762,7 @@ def test_a_journal_written_anew_with_another_key_is_shown_by_a_saved_anchor_only
     meta.put(journal.conn, "public_key", FORGER.public_key)
     for table in ("anchors", "anchored"):
         journal.conn.execute(f"DELETE FROM {table}")
-    anchors.drop(journal.conn, anchors.moved(journal.conn), journal_id=JOURNAL, now_ms=0, signer=FORGER)
+    anchors.write_anchor(journal.conn, anchors.moved_tapes(journal.conn), journal_id=JOURNAL, now_ms=0, signer=FORGER)
 
     assert verified(journal.conn, key=FORGER.public_key).ok
     assert verified(journal.conn, key=None).ok
@@ -776,7 +778,7 @@ def test_a_journal_written_anew_with_the_same_key_is_shown_by_a_saved_anchor_onl
         journal.conn.execute(f"DELETE FROM {table}")
     for _ in range(5):
         tapes = anchors.ends_of(journal.conn, SESSIONS)
-        anchors.drop(journal.conn, tapes, journal_id=JOURNAL, now_ms=0, signer=SIGNER)
+        anchors.write_anchor(journal.conn, tapes, journal_id=JOURNAL, now_ms=0, signer=SIGNER)
 
     assert verified(journal.conn).ok
     assert "rewritten" in whats(verified(journal.conn, saved=journal.anchors[1]))
@@ -787,11 +789,11 @@ def test_a_tape_that_was_cut_off_and_has_grown_and_was_anchored_again_is_seen(jo
     session_id = SESSIONS[0]
     known = journal.anchored[session_id][-1]
     cut(journal, session_id, known - 1)
-    book = Book.open(journal.conn, session_id, ids=CountedIds(2_000_000))
+    book = SessionWriter.open(journal.conn, session_id, ids=CountedIds(2_000_000))
     book.note(a_title("forged"))
     book.close()
     tapes = anchors.ends_of(journal.conn, [session_id])
-    anchors.drop(journal.conn, tapes, journal_id=JOURNAL, now_ms=9_000, signer=SIGNER)
+    anchors.write_anchor(journal.conn, tapes, journal_id=JOURNAL, now_ms=9_000, signer=SIGNER)
 
     report = verified(journal.conn)
 

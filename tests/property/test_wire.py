@@ -6,8 +6,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.providers.names import Names
-from palyra.providers.sse import Event, Events
+from palyra.providers.dialects.tool_names import ToolNames
+from palyra.providers.transport.sse import Event, SseParser
 
 LINES = st.sampled_from(
     [b"", b"data: a", b"data:b", b"data", b"event: e", b": c", b"id: 1", b"nonsense", b"data: \xff\xfe", b"data: \xef"]
@@ -16,7 +16,7 @@ BREAKS = st.sampled_from([b"\n", b"\r", b"\r\n"])
 
 
 def read(pieces: list[bytes]) -> list[Event]:
-    events = Events()
+    events = SseParser()
     found = [event for piece in pieces for event in events.feed(piece)]
     return [*found, *events.end()]
 
@@ -62,8 +62,8 @@ TOOLS = st.one_of(
 
 @given(st.lists(TOOLS, max_size=12), st.lists(TOOLS, max_size=6))
 def test_names_fit_and_come_back(offered: list[str], spoken_of: list[str]) -> None:
-    names, tools = Names(offered, spoken_of), {*offered, *spoken_of}
+    names, tools = ToolNames(offered, spoken_of), {*offered, *spoken_of}
 
     assert all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", names.out(tool)) for tool in tools)
     assert all(names.back(names.out(tool)) == tool for tool in tools)
-    assert all(names.out(tool) == Names(offered).out(tool) for tool in offered)
+    assert all(names.out(tool) == ToolNames(offered).out(tool) for tool in offered)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palyra.core.errors import PalyraError
-from palyra.sandbox.workspace import Workspace
+from palyra.sandbox.files.workspace import Workspace
 
 SECRET = b"the secret"
 MARK = "only outside"

@@ -8,30 +8,28 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 
-from palyra.core.brief import NO_BRIEF, Brief, ClientTool
-from palyra.core.budget import Action, Overdrawn, Per, Reserved, Warned
 from palyra.core.events import (
+    ApprovalDecision,
     ApprovalRequested,
     ApprovalResolved,
     BudgetWarned,
     CallHandedOver,
-    Came,
     CancelRequested,
     ChildEnded,
     ChildStarted,
     ContextAssembled,
-    Decision,
     EmbeddingsEnded,
+    EmbeddingsOutcome,
     EmbeddingsStarted,
+    HistoryAttached,
     InputSteered,
     LimitReached,
-    MessageGiven,
     ModelReasoning,
     ModelText,
+    ModelTurnDiscarded,
     ModelTurnEnded,
     ModelTurnStarted,
-    ModelTurnVoided,
-    Parent,
+    ParentRun,
     PolicyDecided,
     Reissue,
     RunAccepted,
@@ -47,11 +45,13 @@ from palyra.core.events import (
 )
 from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
 from palyra.core.limits import LimitKind, Limits
-from palyra.core.machine import begin, evolve
-from palyra.core.prompt import Options, Role, StopReason
-from palyra.core.run import RunState, RunStatus
-from palyra.core.tool import Outcome, Risk, Verdict
-from palyra.core.usage import Usage
+from palyra.core.model.prompt import GenerationOptions, Role, StopReason
+from palyra.core.model.request_options import NO_REQUEST_OPTIONS, ClientTool, RequestOptions
+from palyra.core.run.machine import begin, evolve
+from palyra.core.run.state import RunState, RunStatus
+from palyra.core.spending.budget import BudgetAction, BudgetOverrun, BudgetPeriod, BudgetWarning, Reservation
+from palyra.core.spending.usage import Usage
+from palyra.core.tool import CallOutcome, Risk, Verdict
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 RUN = RunId("01JGKK8F5E000000000000000R")
@@ -67,14 +67,14 @@ def fold(events: Iterable[RunEvent]) -> RunState:
     return reduce(evolve, rest, begin(RUN, SESSION, first))
 
 
-def a_run(*events: RunEvent, limits: Limits | None = None, brief: Brief | None = None) -> RunState:
+def a_run(*events: RunEvent, limits: Limits | None = None, brief: RequestOptions | None = None) -> RunState:
     """Return a run that was accepted and started, and to which then the events happened.
 
     If a call is handed over, it is of a tool that the caller has.
     """
     if brief is None and any(isinstance(event, CallHandedOver) for event in events):
         brief = a_brief(*(event.tool for event in events if isinstance(event, ToolProposed)))
-    return fold([an_accepted(limits=limits, brief=brief or NO_BRIEF), a_start(), *events])
+    return fold([an_accepted(limits=limits, brief=brief or NO_REQUEST_OPTIONS), a_start(), *events])
 
 
 def a_history(status: RunStatus) -> list[RunEvent]:
@@ -105,11 +105,11 @@ def a_turn(turn: int, *calls: str, text: str = "Well.", inputs: int = 1, last: b
 def an_accepted(
     *,
     limits: Limits | None = None,
-    parent: Parent | None = None,
+    parent: ParentRun | None = None,
     reissue: Reissue | None = None,
     origin: str = "api",
     channels: tuple[str, ...] = (),
-    brief: Brief = NO_BRIEF,
+    brief: RequestOptions = NO_REQUEST_OPTIONS,
     carried_ms: int = 0,
 ) -> RunAccepted:
     return RunAccepted(
@@ -127,14 +127,14 @@ def an_accepted(
     )
 
 
-def a_brief(*tools: str, most_tokens: int | None = None) -> Brief:
+def a_brief(*tools: str, most_tokens: int | None = None) -> RequestOptions:
     """Return what a caller asks for that has tools of its own."""
-    options = Options(max_output_tokens=most_tokens)
-    return Brief(tools=tuple(ClientTool(name=name) for name in tools), options=options)
+    options = GenerationOptions(max_output_tokens=most_tokens)
+    return RequestOptions(tools=tuple(ClientTool(name=name) for name in tools), options=options)
 
 
-def a_given(text: str = "Before.", role: Role = Role.USER, *, call_id: str | None = None) -> MessageGiven:
-    return MessageGiven(at=AT, role=role, text=text, call_id=CallId(call_id) if call_id else None)
+def a_given(text: str = "Before.", role: Role = Role.USER, *, call_id: str | None = None) -> HistoryAttached:
+    return HistoryAttached(at=AT, role=role, text=text, call_id=CallId(call_id) if call_id else None)
 
 
 def a_hand_over(call: str, *, carried_ms: int = 0) -> CallHandedOver:
@@ -200,8 +200,8 @@ def a_turn_end(turn: int = 1, *, stop: StopReason = StopReason.END, carried_ms: 
     return ModelTurnEnded(at=AT, turn=turn, stop=stop, usage=Usage(), carried_ms=carried_ms)
 
 
-def a_void(turn: int = 1, *, carried_ms: int = 0) -> ModelTurnVoided:
-    return ModelTurnVoided(at=AT, turn=turn, reason="the stream broke", carried_ms=carried_ms)
+def a_void(turn: int = 1, *, carried_ms: int = 0) -> ModelTurnDiscarded:
+    return ModelTurnDiscarded(at=AT, turn=turn, reason="the stream broke", carried_ms=carried_ms)
 
 
 def a_verdict(call: str, verdict: Verdict = Verdict.ALLOW, *, carried_ms: int = 0) -> PolicyDecided:
@@ -216,12 +216,12 @@ def a_question(call: str, approval: str = "a1", *, carried_ms: int = 0) -> Appro
     )
 
 
-def an_overdraft(budget: str = "daily", *, action: Action = Action.ASK) -> Overdrawn:
+def an_overdraft(budget: str = "daily", *, action: BudgetAction = BudgetAction.ASK) -> BudgetOverrun:
     """Return a budget that is not enough."""
-    return Overdrawn(
+    return BudgetOverrun(
         budget=budget,
         whose="everything",
-        per=Per.DAY,
+        per=BudgetPeriod.DAY,
         action=action,
         unit="USD",
         cap=2_000_000,
@@ -244,12 +244,12 @@ def a_budget_question(approval: str = "a1", *budgets: str, carried_ms: int = 0) 
 
 
 def a_warning(*, carried_ms: int = 0) -> BudgetWarned:
-    over = an_overdraft(action=Action.WARN)
+    over = an_overdraft(action=BudgetAction.WARN)
     return BudgetWarned(at=AT, overdrawn=over, scope="everything", period="2026-01-02", carried_ms=carried_ms)
 
 
 def embeddings_started(request: str = "r1", *, warned: bool = True) -> EmbeddingsStarted:
-    over = Warned(overdrawn=an_overdraft(action=Action.WARN), scope="everything", period="2026-01-02")
+    over = BudgetWarning(overdrawn=an_overdraft(action=BudgetAction.WARN), scope="everything", period="2026-01-02")
     return EmbeddingsStarted(
         at=AT,
         actor=ANA,
@@ -261,13 +261,13 @@ def embeddings_started(request: str = "r1", *, warned: bool = True) -> Embedding
         texts=2,
         bytes=90,
         digest="d1ge57",
-        reserved=Reserved(input_tokens=20, output_tokens=0, micros=40),
+        reserved=Reservation(input_tokens=20, output_tokens=0, micros=40),
         warned=(over,) if warned else (),
     )
 
 
-def embeddings_ended(came: Came = Came.ANSWERED, request: str = "r1") -> EmbeddingsEnded:
-    answered = came is Came.ANSWERED
+def embeddings_ended(came: EmbeddingsOutcome = EmbeddingsOutcome.ANSWERED, request: str = "r1") -> EmbeddingsEnded:
+    answered = came is EmbeddingsOutcome.ANSWERED
     return EmbeddingsEnded(
         at=AT,
         request_id=RunId(request),
@@ -279,7 +279,9 @@ def embeddings_ended(came: Came = Came.ANSWERED, request: str = "r1") -> Embeddi
     )
 
 
-def an_answer(call: str, decision: Decision = Decision.ALLOWED, approval: str = "a1") -> ApprovalResolved:
+def an_answer(
+    call: str, decision: ApprovalDecision = ApprovalDecision.ALLOWED, approval: str = "a1"
+) -> ApprovalResolved:
     return ApprovalResolved(at=AT, call_id=CallId(call), approval_id=approval, decision=decision)
 
 
@@ -287,7 +289,7 @@ def a_tool_start(call: str, attempt: int = 1, *, carried_ms: int = 0) -> ToolSta
     return ToolStarted(at=AT, call_id=CallId(call), attempt=attempt, carried_ms=carried_ms)
 
 
-def a_result(call: str, outcome: Outcome = Outcome.OK, *, carried_ms: int = 0) -> ToolFinished:
+def a_result(call: str, outcome: CallOutcome = CallOutcome.OK, *, carried_ms: int = 0) -> ToolFinished:
     return ToolFinished(at=AT, call_id=CallId(call), outcome=outcome, text="so it went", carried_ms=carried_ms)
 
 
@@ -303,7 +305,7 @@ def a_child(call: str, child: str = "child", *, carried_ms: int = 0) -> ChildSta
     )
 
 
-def a_child_end(call: str, child: str = "child", outcome: Outcome = Outcome.OK) -> ChildEnded:
+def a_child_end(call: str, child: str = "child", outcome: CallOutcome = CallOutcome.OK) -> ChildEnded:
     return ChildEnded(at=AT, call_id=CallId(call), child_run_id=RunId(child), outcome=outcome, text="Here it is.")
 
 

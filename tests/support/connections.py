@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from palyra.gateway.connections import Connections, Limits, Slot
+from palyra.gateway.connections import ConnectionBudget, ConnectionLimits, ConnectionSlot
 from tests.support.clock import FakeClock
 
 
@@ -25,11 +25,11 @@ class Peer:
         self.aborted = True
 
 
-def a_budget(connections: int = 1_000, seconds: float = 10, *, clock: FakeClock | None = None) -> Connections:
+def a_budget(connections: int = 1_000, seconds: float = 10, *, clock: FakeClock | None = None) -> ConnectionBudget:
     """Return a budget in which time stands still unless a clock is given."""
-    return Connections(Limits(connections, seconds), clock=clock or FakeClock())
+    return ConnectionBudget(ConnectionLimits(connections, seconds), clock=clock or FakeClock())
 
 
-def a_slot() -> Slot:
+def a_slot() -> ConnectionSlot:
     """Return a share of a budget that has room."""
     return a_budget().admit("127.0.0.1", Peer())

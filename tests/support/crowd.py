@@ -6,7 +6,7 @@ import msgspec
 
 from palyra.core.tool import Risk, ToolSpec
 from palyra.tools.base import Tool, ToolContext
-from palyra.tools.schema import Schema
+from palyra.tools.json_schema import ArgumentSchema
 
 THINGS = ("issue", "pull request", "branch", "release", "label", "milestone", "wiki page", "comment", "team", "webhook")
 DEEDS = ("create", "read", "update", "delete", "list")
@@ -24,7 +24,7 @@ def a_tool(
         return answer or f"{name} was called"
 
     spec = ToolSpec(name=name, description=description, parameters=schema, risk=risk, repeatable=True)
-    return Tool(spec=spec, arguments=Schema(schema), run=run)
+    return Tool(spec=spec, arguments=ArgumentSchema(schema), run=run)
 
 
 def crowd(servers: Iterable[str] = SERVERS) -> list[Tool]:

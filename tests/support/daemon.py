@@ -24,9 +24,9 @@ import httpx
 import msgspec
 
 from palyra.home import Home
-from palyra.journal.engine import Connection
-from palyra.journal.signing import public_key
-from palyra.journal.verify import Report, opened, verify
+from palyra.journal.engines.base import Connection
+from palyra.journal.proof.signing_key import public_key
+from palyra.journal.proof.tape_proof import ProofReport, open_snapshot, verify
 from palyra.settings import JournalSettings, Settings
 
 T = TypeVar("T")
@@ -133,7 +133,15 @@ class Daemon:
         try:
             with self._output.open("wb") as output:
                 self._process = subprocess.Popen(
-                    [*_dying_with_us(), sys.executable, "-P", "-m", "palyra.cli.serve", "--ready-fd", str(writer)],
+                    [
+                        *_dying_with_us(),
+                        sys.executable,
+                        "-P",
+                        "-m",
+                        "palyra.cli.daemon.serve",
+                        "--ready-fd",
+                        str(writer),
+                    ],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
@@ -326,7 +334,7 @@ class Daemon:
 
     # -- its journal
 
-    def verify(self) -> Report:
+    def verify(self) -> ProofReport:
         """Prove the tape, beside the daemon or without it."""
         with self.journal() as conn:
             return verify(conn, key=public_key(self.home.key))
@@ -335,7 +343,7 @@ class Daemon:
     def journal(self) -> Iterator[Connection]:
         """Open the journal for reading, beside the daemon or without it."""
         settings = Settings(journal=JournalSettings(database_url=self.database_url))
-        with opened(self.home, settings) as conn:
+        with open_snapshot(self.home, settings) as conn:
             yield conn
 
 

@@ -19,8 +19,8 @@ from functools import cache
 import pytest
 
 from palyra.sandbox.base import Tier
-from palyra.sandbox.ripgrep import PROGRAM
-from palyra.sandbox.tiers import find, lack, set_up_failed
+from palyra.sandbox.processes.tiers import find, set_up_failed, tier_problem
+from palyra.sandbox.search.ripgrep import PROGRAM
 from tests.support import weights
 from tests.support.postgres import PostgresMissing, find_binaries
 
@@ -103,7 +103,7 @@ def _lack_of_postgres() -> str | None:
 
 
 def _lack_of_bubblewrap() -> str | None:
-    if lacking := lack(Tier.STRICT):
+    if lacking := tier_problem(Tier.STRICT):
         return lacking.reason
     # That it is installed does not say that the kernel lets it make namespaces.
     command = [find("bwrap") or "bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/"]
@@ -114,7 +114,7 @@ def _lack_of_bubblewrap() -> str | None:
 
 
 def _lack_of_landlock() -> str | None:
-    lacking = lack(Tier.GUARDED)
+    lacking = tier_problem(Tier.GUARDED)
     return None if lacking is None else lacking.reason
 
 

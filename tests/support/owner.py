@@ -2,8 +2,8 @@
 
 from palyra.core.clock import to_ms
 from palyra.core.ids import PrincipalId, TokenId
-from palyra.journal import tokens
-from palyra.journal.tokens import TokenRecord
+from palyra.journal.stores import tokens
+from palyra.journal.stores.tokens import TokenRecord
 from tests.support.world import World
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from palyra.core.provider import PROBE_CITY, PROBE_TOOL, TEXTS, ToolProbe
+from palyra.core.model.provider_status import PROBE_CITY, PROBE_TOOL, TEXTS, ToolProbe
 from tests.support.model_server import Asked, Line, ModelServer, Reply, answer, model_server, stream
 
 MODELS = ("tiny", "tiny-2", "large")

@@ -46,7 +46,7 @@ def a_plugin(folder: Path, module: bytes = modules.ECHOES, *, name: str = "probe
 
 
 def installed_from(home: Home, folder: Path, *, given: Mapping[str, str] | None = None) -> Plugin:
-    source = installed.offered(folder)
+    source = installed.read_offered_plugin(folder)
     folders = installed.folders_for(home, source.manifest, given or {}, before={})
     return installed.install(home, source, folders, at=AT)
 

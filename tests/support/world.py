@@ -20,61 +20,63 @@ from typing import Self, TypeVar
 import msgspec
 from nacl.signing import SigningKey
 
-from palyra.background.jobs import approvals, children, title, upkeep
-from palyra.background.queue import Job, JobContext, Queue
+from palyra.background.jobs import approvals, children, cleanup, title
+from palyra.background.queue import Job, JobContext, TaskQueue
 from palyra.core.agent import Agent
 from palyra.core.clock import to_ms
-from palyra.core.events import Entry, Mode, TapeEvent
+from palyra.core.events import Entry, InputMode, TapeEvent
 from palyra.core.ids import RANDOM_BYTES, AgentId, IdSource, PrincipalId, RunId, SessionId, ulid
 from palyra.core.limits import Limits
-from palyra.core.message import Accepted, Inbound
-from palyra.core.model import Capabilities
-from palyra.core.price import FREE, Price
-from palyra.core.prompt import Message, ModelEvent, Prompt
-from palyra.core.run import RunState, RunStatus
+from palyra.core.message import AcceptedMessage, Inbound
+from palyra.core.model.catalog import Capabilities
+from palyra.core.model.prompt import Message, ModelEvent, Prompt
+from palyra.core.run.state import RunState, RunStatus
 from palyra.core.session import Session, SessionRef
-from palyra.journal import agents, embeddings, leases, messages, meta, migrate, runs, sessions, tape, tasks
-from palyra.journal.engine import Connection, Engine, EngineClosed, Fact, FailureListener, Listener, Unit
-from palyra.journal.postgres import PostgresEngine
-from palyra.journal.runs import Run
-from palyra.journal.sealing import KeyPlace
-from palyra.journal.signing import KeySigner
-from palyra.journal.sqlite import SqliteEngine
-from palyra.journal.storage import Storage
+from palyra.core.spending.price import FREE, Price
+from palyra.journal import migrate, tape
+from palyra.journal.engines.base import Connection, Engine, Fact, FailureListener, JournalClosed, Listener, Unit
+from palyra.journal.engines.postgres import PostgresEngine
+from palyra.journal.engines.sqlite import SqliteEngine
+from palyra.journal.ledger import embeddings
+from palyra.journal.proof.signing_key import KeySigner
+from palyra.journal.storage_health import Storage
+from palyra.journal.stores import agents, leases, messages, meta, runs, sessions, tasks
+from palyra.journal.stores.runs import RunRecord
 from palyra.journal.tail import Tail
-from palyra.memory.context import Context
+from palyra.journal.vault.vault_key import VaultKeySource
+from palyra.memory.prompt_assembly import PromptAssembler
 from palyra.policy.gate import Gate
-from palyra.policy.load import combine
+from palyra.policy.loader import combine
 from palyra.providers.base import Provider
-from palyra.providers.breaker import Breakers
-from palyra.providers.roster import Build, Roster
-from palyra.providers.scripted import Script, Scripted
-from palyra.runs.approvals import Approvals
-from palyra.runs.attestations import Attester
-from palyra.runs.budgets import Budgets
-from palyra.runs.channels import Channels
-from palyra.runs.control import Control
-from palyra.runs.embeddings import Embeddings
-from palyra.runs.intake import Intake
-from palyra.runs.judge import Judge
-from palyra.runs.loop import Loop
-from palyra.runs.overdraft import Overdraft
-from palyra.runs.replay import replay
-from palyra.runs.seals import Seals
-from palyra.runs.secrets import Secrets, Used
-from palyra.runs.sessions import Sessions
-from palyra.runs.shadow import Shadows
-from palyra.runs.steps.approval import ApprovalStep
-from palyra.runs.steps.model import ModelStep
-from palyra.runs.steps.policy import PolicyStep
-from palyra.runs.steps.tools import ToolsStep
-from palyra.runs.stops import StopFile, Stops
-from palyra.runs.workbench import Workbench
-from palyra.runs.worker import Worker
+from palyra.providers.circuit_breaker import CircuitBreakers
+from palyra.providers.model_pool import Build, ModelPool
+from palyra.providers.scripted import Script, ScriptedProvider
+from palyra.runs.engine.attester import ExecutionAttester
+from palyra.runs.engine.loop import RunLoop
+from palyra.runs.engine.overdraft import OverdraftPolicy
+from palyra.runs.engine.policy_check import PolicyJudge
+from palyra.runs.engine.steps.approval import ApprovalStep
+from palyra.runs.engine.steps.model import ModelStep
+from palyra.runs.engine.steps.policy import PolicyStep
+from palyra.runs.engine.steps.tools import ToolsStep
+from palyra.runs.engine.tool_contexts import ToolContextFactory
+from palyra.runs.engine.worker import RunWorker
+from palyra.runs.recording.replay import replay
+from palyra.runs.services.approvals import ApprovalService
+from palyra.runs.services.approvers import ApproverPresence
+from palyra.runs.services.budgets import BudgetService
+from palyra.runs.services.cancellation import CancellationService
+from palyra.runs.services.embeddings import EmbeddingsService
+from palyra.runs.services.emergency_stops import StopFile, StopService
+from palyra.runs.services.intake import MessageIntake
+from palyra.runs.services.policy_shadow import PolicyShadowService
+from palyra.runs.services.sealing import SecretSealer
+from palyra.runs.services.secrets import SecretService, UsedSecrets
+from palyra.runs.services.sessions import SessionService
 from palyra.sandbox.base import Sandbox
-from palyra.sandbox.egress import Egress
-from palyra.sandbox.forbidden import NOTHING, Forbidden
-from palyra.sandbox.workspace import Workspace
+from palyra.sandbox.files.reserved_files import NOTHING, ReservedFiles
+from palyra.sandbox.files.workspace import Workspace
+from palyra.sandbox.network.egress import Egress
 from palyra.settings import ModelSettings, RunSettings, SpendingSettings
 from palyra.tools.base import NO_SANDBOX, PUBLIC
 from palyra.tools.toolbox import BUILTIN_ONLY, Toolbox
@@ -85,7 +87,7 @@ from tests.support.eventually import eventually
 
 T = TypeVar("T")
 
-Said = Accepted | Run | str
+Said = AcceptedMessage | RunRecord | str
 """A run, by the answer of the door, by its row, or by its id; where a session is meant, that session."""
 
 BEN = PrincipalId("user:ben")
@@ -94,7 +96,7 @@ SHIPPED = Gate(combine(()))
 QUEUED_INPUTS = 16
 OPEN_RUNS = 200
 SIGNER = KeySigner(SigningKey(bytes(32)))
-ATTESTER = Attester(SIGNER)
+ATTESTER = ExecutionAttester(SIGNER)
 
 
 class PriceTags:
@@ -184,7 +186,7 @@ class Line:
 
     def _check(self) -> None:
         if self.cut:
-            raise EngineClosed
+            raise JournalClosed
 
     def _pass_on(self, facts: Sequence[Fact]) -> None:
         if not self.cut and not self.deaf:
@@ -198,7 +200,7 @@ class _Life:
 
     engine: Engine
     line: Line
-    worker: Worker
+    worker: RunWorker
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
 
 
@@ -219,7 +221,7 @@ class World:
         stop_file: StopFile | None = None,
         egress: Egress = PUBLIC,
         sandbox: Sandbox = NO_SANDBOX,
-        forbidden: Forbidden = NOTHING,
+        forbidden: ReservedFiles = NOTHING,
         toolbox: Toolbox = BUILTIN_ONLY,
         workers: int = 1,
         concurrency: int = CONCURRENCY,
@@ -231,7 +233,7 @@ class World:
         self._forbidden = forbidden
         self._toolbox = toolbox
         self._place = place
-        self._model = _Heard(Scripted(model) if isinstance(model, Script) else model)
+        self._model = _Heard(ScriptedProvider(model) if isinstance(model, Script) else model)
         self._folder = folder
         self._limits = limits or Limits()
         self._jobs = jobs or {}
@@ -266,7 +268,7 @@ class World:
         return self._life.line
 
     @property
-    def worker(self) -> Worker:
+    def worker(self) -> RunWorker:
         return self._life.worker
 
     @property
@@ -286,17 +288,17 @@ class World:
         line, clock, ids = Line(engine), self.clock, self.ids
         owner = f"{self._house}:{ids.new()}"
         self.tail = Tail(line)
-        channels = Channels(self.tail, inbox=lambda: self.inbox)
-        judge = Judge(lambda: self.gate, channels, clock=clock)
-        stops = Stops(line, clock=clock, ids=ids, file=self._stop_file, shared=not isinstance(self._place, Path))
+        channels = ApproverPresence(self.tail, inbox=lambda: self.inbox)
+        judge = PolicyJudge(lambda: self.gate, channels, clock=clock)
+        stops = StopService(line, clock=clock, ids=ids, file=self._stop_file, shared=not isinstance(self._place, Path))
         await stops.load()
-        self.shadows = Shadows(line, clock=clock, ids=ids)
+        self.shadows = PolicyShadowService(line, clock=clock, ids=ids)
         await self.shadows.load()
-        used = Used()
-        key = KeyPlace(self._folder.parent / "vault.key")
-        self.secrets = Secrets(line, key, clock=clock, used=used)
-        self.seals = Seals(line, key, clock=clock, used=used)
-        workbench = Workbench(
+        used = UsedSecrets()
+        key = VaultKeySource(self._folder.parent / "vault.key")
+        self.secrets = SecretService(line, key, clock=clock, used=used)
+        self.seals = SecretSealer(line, key, clock=clock, used=used)
+        workbench = ToolContextFactory(
             workspace=lambda _: Workspace((self._folder,), forbidden=self._forbidden),
             clock=clock,
             egress=self._egress,
@@ -304,15 +306,15 @@ class World:
             secrets=self.secrets,
             toolbox=self._toolbox,
         )
-        context = Context(line)
-        budgets = Budgets(lambda: self.spending, self.prices)
-        self.embeddings = Embeddings(line, budgets=budgets, stops=stops, clock=clock, ids=ids, owner=owner)
-        roster = Roster(
+        context = PromptAssembler(line)
+        budgets = BudgetService(lambda: self.spending, self.prices)
+        self.embeddings = EmbeddingsService(line, budgets=budgets, stops=stops, clock=clock, ids=ids, owner=owner)
+        roster = ModelPool(
             lambda: self.models,
             build=lambda settings, name, model: self.build(settings, name, model),
-            breakers=Breakers(clock),
+            breakers=CircuitBreakers(clock),
         )
-        loop = Loop(
+        loop = RunLoop(
             line,
             clock=clock,
             ids=ids,
@@ -321,7 +323,7 @@ class World:
                 context=context,
                 roster=roster,
                 budgets=budgets,
-                overdraft=Overdraft(channels, expires=lambda: self.expires, clock=clock, ids=ids),
+                overdraft=OverdraftPolicy(channels, expires=lambda: self.expires, clock=clock, ids=ids),
                 clock=clock,
                 ids=ids,
                 seals=self.seals,
@@ -345,7 +347,7 @@ class World:
         )
         self.storage = Storage(line, clock=clock)
         worker, *further = (
-            Worker(
+            RunWorker(
                 line,
                 loop,
                 stops=stops,
@@ -356,13 +358,13 @@ class World:
             )
             for name in (owner, *(f"{self._house}:{ids.new()}" for _ in range(self._workers - 1)))
         )
-        jobs = {**approvals.JOBS, **children.jobs(ATTESTER), **title.JOBS, **upkeep.JOBS, **self._jobs}
-        queue = Queue(JobContext(line, clock, ids), jobs, owner=owner)
+        jobs = {**approvals.JOBS, **children.jobs(ATTESTER), **title.JOBS, **cleanup.JOBS, **self._jobs}
+        queue = TaskQueue(JobContext(line, clock, ids), jobs, owner=owner)
         self._alive = _Life(engine, line, worker)
         keeping = self.embeddings.keep()
         parts = (worker.run(), *(other.run() for other in further), stops.watch(), keeping, queue.run())
         self._alive.tasks = [asyncio.create_task(part) for part in parts]
-        self.intake = Intake(
+        self.intake = MessageIntake(
             engine,
             clock=clock,
             ids=ids,
@@ -375,9 +377,9 @@ class World:
             place=worker.place,
         )
         self.stops = stops
-        self.control = Control(engine, clock=clock, ids=ids)
-        self.approvals = Approvals(engine, clock=clock, ids=ids, seals=self.seals, toolbox=self._toolbox)
-        self.sessions = Sessions(engine, clock=clock, ids=ids)
+        self.control = CancellationService(engine, clock=clock, ids=ids)
+        self.approvals = ApprovalService(engine, clock=clock, ids=ids, seals=self.seals, toolbox=self._toolbox)
+        self.sessions = SessionService(engine, clock=clock, ids=ids)
         return self
 
     async def crash(self) -> None:
@@ -452,9 +454,9 @@ class World:
     def _introduce(self, conn: Connection) -> None:
         migrate.migrate(conn, now_ms=to_ms(self.clock.now()))
         meta.set_once(conn, "public_key", SIGNER.public_key)
-        leases.void(conn, leases.RUNS, home=self._house)
-        leases.void(conn, leases.TASKS, home=self._house)
-        embeddings.void(conn, home=self._house)
+        leases.release_dead_owners(conn, leases.RUNS, home=self._house)
+        leases.release_dead_owners(conn, leases.TASKS, home=self._house)
+        embeddings.release_dead_owners(conn, home=self._house)
         for person in (ANA, BEN):
             self._know(conn, person)
 
@@ -489,11 +491,11 @@ class World:
         *,
         key: str | None = "main",
         session: SessionRef | None = None,
-        mode: Mode = Mode.QUEUE,
+        mode: InputMode = InputMode.QUEUE,
         idempotency_key: str | None = None,
         who: PrincipalId = ANA,
         origin: str = "api",
-    ) -> Accepted:
+    ) -> AcceptedMessage:
         """Send a message, to the session of that key unless another is named."""
         return await self.intake.accept(
             Inbound(
@@ -512,30 +514,30 @@ class World:
         await self.ended(said)
         return await self.engine.read(lambda conn: messages.answer_of(conn, said.session_id, said.run_id))
 
-    async def cancel(self, run: Said, *, who: PrincipalId = ANA) -> Run:
+    async def cancel(self, run: Said, *, who: PrincipalId = ANA) -> RunRecord:
         return await self.control.cancel(who, _run_id(run))
 
-    async def ended(self, run: Said, *, seconds: float = 10.0, who: PrincipalId = ANA) -> Run:
+    async def ended(self, run: Said, *, seconds: float = 10.0, who: PrincipalId = ANA) -> RunRecord:
         """Wait for the run's end, and return it."""
 
-        async def look() -> Run:
+        async def look() -> RunRecord:
             found = await self.run(run, who=who)
             assert found.ended_at is not None, f"the run is {found.status}"
             return found
 
         return await eventually(look, timeout=seconds)
 
-    async def reaches(self, run: Said, status: RunStatus) -> Run:
+    async def reaches(self, run: Said, status: RunStatus) -> RunRecord:
         """Wait until the run stands at that status, and return it."""
 
-        async def look() -> Run:
+        async def look() -> RunRecord:
             found = await self.run(run)
             assert found.status is status, f"the run is {found.status}"
             return found
 
         return await eventually(look, timeout=60)
 
-    async def all_ended(self, said: Iterable[Said]) -> list[Run]:
+    async def all_ended(self, said: Iterable[Said]) -> list[RunRecord]:
         return [await self.ended(one) for one in said]
 
     async def seen(self, of: Said, kind: str, *, times: int = 1) -> Entry:
@@ -560,20 +562,20 @@ class World:
 
     # -- what is recorded
 
-    async def run(self, run: Said, *, who: PrincipalId = ANA) -> Run:
+    async def run(self, run: Said, *, who: PrincipalId = ANA) -> RunRecord:
         found = await self.engine.read(lambda conn: runs.get(conn, _run_id(run), who))
         assert found is not None, "there is no such run"
         return found
 
-    async def runs(self, *, who: PrincipalId = ANA) -> list[Run]:
+    async def runs(self, *, who: PrincipalId = ANA) -> list[RunRecord]:
         """Return all runs, the first accepted first."""
         found = await self.control.page(who, session_id=None, before=None, limit=1000)
         return found[::-1]
 
-    async def child_of(self, parent: Said, *, number: int = 1) -> Run:
+    async def child_of(self, parent: Said, *, number: int = 1) -> RunRecord:
         """Wait until the run has so many children, and return the last of them."""
 
-        async def look() -> Run:
+        async def look() -> RunRecord:
             children = [run for run in await self.runs() if run.parent_run_id == _run_id(parent)]
             assert len(children) >= number, f"there are {len(children)} children"
             return children[number - 1]

@@ -6,7 +6,7 @@ import pytest
 
 from palyra import config
 from palyra.config import (
-    Source,
+    SettingSource,
     changes,
     effective,
     load,
@@ -18,9 +18,9 @@ from palyra.config import (
     unresolved,
 )
 from palyra.core.limits import Limits
-from palyra.core.mcp import place_of
+from palyra.core.mcp import server_address
 from palyra.home import Home, choose_home, find_home
-from palyra.references import secret_of
+from palyra.secret_references import secret_of
 from palyra.settings import GatewaySettings, HttpSettings, JournalSettings, RunSettings, Settings, SettingsInvalid
 
 URL = "postgresql://palyra:s3cret@db.example/palyra"
@@ -78,9 +78,9 @@ def test_each_value_has_a_source(place: Home) -> None:
 
     sources = read(place, environ={"PALYRA_LIMITS_TOOL_MS": "2"}).sources
 
-    assert sources["http.port"] is Source.FILE
-    assert sources["limits.tool_ms"] is Source.ENVIRONMENT
-    assert sources["http.host"] is Source.DEFAULT
+    assert sources["http.port"] is SettingSource.FILE
+    assert sources["limits.tool_ms"] is SettingSource.ENVIRONMENT
+    assert sources["http.host"] is SettingSource.DEFAULT
     assert set(sources) == set(effective(Settings()))
 
 
@@ -415,7 +415,7 @@ def test_a_key_in_the_address_of_an_mcp_server_is_not_shown(place: Home) -> None
     server = settings.mcp.servers["a"]
     assert server.url == "https://example.org/mcp?profile=x&apiKey=s3cret"
     shown = "https://example.org/mcp?profile=***&apiKey=***"
-    assert place_of(server) == shown
+    assert server_address(server) == shown
     assert shown in str(effective(settings)["mcp.servers"])
     assert "s3cret" not in str(effective(settings))
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from palyra.daemon.home import prepare
-from palyra.home import Home, HomeForeign, HomeOpen, find_home
+from palyra.daemon.home_setup import prepare_home
+from palyra.home import Home, HomeOwnerMismatch, HomePermissionsTooOpen, find_home
 
 OTHER_USER = 4321
 
@@ -41,7 +41,7 @@ def test_a_private_home_and_one_that_can_only_be_looked_into_are_used(made: Home
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o720, 0o702, 0o1777])
 def test_a_home_that_others_can_change_is_refused_with_the_command_that_closes_it(made: Home, mode: int) -> None:
     made.path.chmod(mode)
-    with pytest.raises(HomeOpen) as refused:
+    with pytest.raises(HomePermissionsTooOpen) as refused:
         find(made)
     assert refused.value.detail == (
         f"{made.path} can be changed by other users (mode {mode:04o}). Close it: `chmod go-w '{made.path}'`."
@@ -57,7 +57,7 @@ def test_a_home_that_others_can_change_is_refused_with_the_command_that_closes_i
 @pytest.mark.parametrize("mode", [0o660, 0o606])
 def test_a_file_that_others_can_change_is_refused(made: Home, name: str, mode: int) -> None:
     (made.path / name).chmod(mode | 0o100)
-    with pytest.raises(HomeOpen, match=f"{name} can be changed by other users"):
+    with pytest.raises(HomePermissionsTooOpen, match=f"{name} can be changed by other users"):
         find(made)
 
 
@@ -65,19 +65,19 @@ def test_a_file_that_others_can_change_is_refused(made: Home, name: str, mode: i
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
 def test_a_secret_that_others_can_read_is_refused(made: Home, name: str, mode: int) -> None:
     (made.path / name).chmod(mode)
-    with pytest.raises(HomeOpen, match=f"{name} is a secret that other users can read.*chmod 600"):
+    with pytest.raises(HomePermissionsTooOpen, match=f"{name} is a secret that other users can read.*chmod 600"):
         find(made)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 @pytest.mark.parametrize("name", ["", "config.toml", "policy", "plugins"])
 def test_a_daemon_of_root_does_not_run_in_the_home_of_another_user(made: Home, name: str) -> None:
-    prepare(made)
+    prepare_home(made)
     os.chown(made.path / name, OTHER_USER, OTHER_USER)
     # Root may still look after it.
     assert find(made) == made
-    with pytest.raises(HomeForeign, match="it belongs to 4321, and you are root"):
-        prepare(made)
+    with pytest.raises(HomeOwnerMismatch, match="it belongs to 4321, and you are root"):
+        prepare_home(made)
 
 
 def test_what_commands_make_is_closed_whatever_the_umask_is() -> None:

@@ -3,8 +3,8 @@
 import json
 import logging
 
-from palyra.core.redact import redact_values
-from palyra.telemetry import JsonLines
+from palyra.core.text.redaction import redact_values
+from palyra.telemetry import JsonLogFormatter
 
 KNOWN = {"github": b'hunter2-"hunter2"'}
 VALUE = KNOWN["github"].decode()
@@ -12,7 +12,7 @@ VALUE = KNOWN["github"].decode()
 
 def line(message: str, *args: object, **extra: object) -> dict[str, object]:
     record = logging.makeLogRecord({"msg": message, "args": args, "levelname": "INFO", "name": "test", **extra})
-    written = JsonLines(lambda text: redact_values(text, KNOWN)).format(record)
+    written = JsonLogFormatter(lambda text: redact_values(text, KNOWN)).format(record)
     assert "\n" not in written
     found: dict[str, object] = json.loads(written)
     return found

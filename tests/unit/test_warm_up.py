@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from palyra.core.model import Dialect, ModelProvider
+from palyra.core.model.catalog import DialectName, ModelProvider
 from palyra.daemon import warm_up
 from palyra.settings import ModelSettings, Settings
 
@@ -14,8 +14,8 @@ def settings(**providers: ModelProvider) -> Settings:
 
 
 def test_the_http_client_is_loaded_for_a_remote_model_alone() -> None:
-    remote = ModelProvider(dialect=Dialect.OPENAI, base_url="http://localhost/v1", model="tiny")
-    local = ModelProvider(dialect=Dialect.LOCAL)
+    remote = ModelProvider(dialect=DialectName.OPENAI, base_url="http://localhost/v1", model="tiny")
+    local = ModelProvider(dialect=DialectName.LOCAL)
 
     assert warm_up.modules(settings()) == warm_up.TOOL_CALL
     assert warm_up.modules(settings(file=local)) == warm_up.TOOL_CALL

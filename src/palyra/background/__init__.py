@@ -1,1 +1,1 @@
-"""Work that nobody waits for: the queue, its jobs, and the anchors."""
+"""Background work: the task queue, its jobs, and the anchors."""

@@ -1,14 +1,14 @@
-"""Counters, folded from the events that this process committed, and written the way Prometheus reads them."""
+"""Counters of the events that this process committed, in the Prometheus text format."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from palyra.core.events import Entry
-from palyra.journal.engine import Engine, Fact
+from palyra.journal.engines.base import Engine, Fact
 
 
 class Metrics:
-    """Counts entries of the tape by kind. What has no entry has not happened."""
+    """Counts tape entries by kind. Only what has an entry is counted."""
 
     def __init__(self, engine: Engine) -> None:
         self.counters: Counter[str] = Counter()
@@ -19,7 +19,7 @@ class Metrics:
 
 
 def exposition(counters: Mapping[str, int], gauges: Mapping[str, tuple[str, float]]) -> str:
-    """Return the figures as text: events by kind, and gauges with a word about each."""
+    """Return the metrics as text: events by kind, and gauges with their descriptions."""
     lines = [
         "# HELP palyra_events_total Entries committed to tapes since the daemon started, by kind.",
         "# TYPE palyra_events_total counter",

@@ -1,4 +1,4 @@
-"""The queue: takes tasks that are due, hands each to the job of its kind, tries again what fails."""
+"""The task queue: takes tasks that are due, runs the job of each, and retries failed ones."""
 
 import asyncio
 import logging
@@ -7,24 +7,24 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from palyra.core.clock import Clock, to_ms
-from palyra.core.errors import Broken, Unavailable
+from palyra.core.errors import Internal, Unavailable
 from palyra.core.ids import IdSource
 from palyra.core.task import Task
 from palyra.core.tool import JsonObject
-from palyra.journal import leases, tasks
-from palyra.journal.engine import JOURNAL_AWAY, Connection, Engine, EngineClosed, Fact, Woken
-from palyra.journal.leases import Lease, LeaseLost
+from palyra.journal.engines.base import JOURNAL_AWAY, Connection, Engine, Fact, JournalClosed, WorkAvailable
+from palyra.journal.stores import leases, tasks
+from palyra.journal.stores.leases import Lease, LeaseLost
 
 SWEEP_SECONDS = 2.0
 CONCURRENCY = 8
 TASK_SECONDS = 60.0
 FIRST_WAIT_MS = 500
-LONGEST_WAIT_MS = 5 * 60_000
+MAX_WAIT_MS = 5 * 60_000
 
 log = logging.getLogger(__name__)
 
 
-class NoSuchJob(Broken):
+class TaskKindUnknown(Internal):
     """Nobody knows how to carry out a task of this kind."""
 
 
@@ -40,8 +40,8 @@ class JobContext:
 Job = Callable[[JsonObject, JobContext], Awaitable[None]]
 
 
-class Queue:
-    """Carries out tasks. A task may be carried out more than once: every job looks first what is done already."""
+class TaskQueue:
+    """Runs tasks. A task may run more than once: every job first checks what is already done."""
 
     def __init__(self, context: JobContext, jobs: Mapping[str, Job], *, owner: str) -> None:
         self._context = context
@@ -52,12 +52,12 @@ class Queue:
         self._wake = asyncio.Event()
         self._busy = 0
         self._left: list[Lease] = []
-        """Tasks that were carried out, or not, without a word in the journal, because it could not be written."""
+        """Leases of tasks whose result could not be recorded, because the journal could not be written."""
         self._claimed_ms = 0
         self._engine.subscribe(self._notice)
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run tasks until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 while True:
@@ -78,7 +78,7 @@ class Queue:
         try:
             taken = await self._engine.write(lambda conn: self._claim(conn, left, now_ms=now_ms, limit=free))
         except Unavailable:
-            return  # logged once for all that meet it; the next sweep looks again
+            return  # logged once for all callers; the next sweep tries again
         self._left = self._left[len(left) :]
         self._claimed_ms = now_ms
         for lease, task in taken:
@@ -86,7 +86,7 @@ class Queue:
             group.create_task(self._carry_out(lease, task))
 
     async def _due(self, now_ms: int) -> bool:
-        """Tell whether there may be a task to take up. What a dead daemon had leased is looked for now and then."""
+        """Return whether there may be a task to take. Leases of dead daemons are checked from time to time."""
         if self._left or abs(now_ms - self._claimed_ms) >= leases.LENGTH_MS:
             return True
         with suppress(Unavailable):
@@ -95,7 +95,7 @@ class Queue:
         return False
 
     def _claim(self, conn: Connection, left: Sequence[Lease], *, now_ms: int, limit: int) -> list[tuple[Lease, Task]]:
-        """Take what is due, and keep hold of what is under way: a task may take longer than a lease."""
+        """Take tasks that are due, and renew the leases of running ones: a task may take longer than a lease."""
         for lease in left:
             leases.release(conn, leases.TASKS, lease)
         leases.renew(conn, leases.TASKS, owner=self._owner, now_ms=now_ms)
@@ -111,13 +111,13 @@ class Queue:
                 log.error("task %s %s is parked: %s", task.kind, task.task_id, error)
                 await self._engine.write(lambda conn: tasks.park(conn, lease, now_ms=now_ms, error=_told(error)))
             else:
-                # A journal that can not be written is no fault of the task, for which a run may wait.
-                at_ms = now_ms + min(FIRST_WAIT_MS * 2 ** (task.attempts - 1), LONGEST_WAIT_MS)
+                # A journal that cannot be written is not the task's fault, and a run may wait for the task.
+                at_ms = now_ms + min(FIRST_WAIT_MS * 2 ** (task.attempts - 1), MAX_WAIT_MS)
                 await self._engine.write(lambda conn: tasks.retry(conn, lease, at_ms=at_ms, error=_told(error)))
-        except (LeaseLost, EngineClosed):
+        except (LeaseLost, JournalClosed):
             pass
         except Unavailable as trouble:
-            self._left.append(lease)  # taken up again when the journal can be written
+            self._left.append(lease)  # retried when the journal can be written
             if not isinstance(trouble, JOURNAL_AWAY):
                 log.warning("task %s is left for later: %s", task.kind, trouble)
         finally:
@@ -125,22 +125,22 @@ class Queue:
             self._wake.set()
 
     async def _attempt(self, task: Task) -> Exception | None:
-        """Carry the task out; return what went wrong, None if nothing did."""
+        """Run the task; return the error, None if there was none."""
         job = self._jobs.get(task.kind)
         if job is None:
-            return NoSuchJob(f"no job is known for {task.kind}")
+            return TaskKindUnknown(f"no job is known for {task.kind}")
         try:
             async with asyncio.timeout(TASK_SECONDS):
                 await job(task.payload, self._context)
         except JOURNAL_AWAY as error:
-            return error  # logged once for all that meet it
+            return error  # logged once for all callers
         except Exception as error:
             log.exception("task %s failed", task.kind, extra={"task_id": task.task_id})
             return error
         return None
 
     def _notice(self, facts: Sequence[Fact]) -> None:
-        if any(isinstance(fact, Woken) and fact.topic == "tasks" for fact in facts):
+        if any(isinstance(fact, WorkAvailable) and fact.topic == "tasks" for fact in facts):
             self._wake.set()
 
 

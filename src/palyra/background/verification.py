@@ -1,21 +1,21 @@
-"""Verifies the tapes of a running daemon by itself, and keeps what was found for status, readiness, doctor and log.
+"""Verifies the tapes of a running daemon in the background, and reports problems to status, readiness, doctor and log.
 
-At the start only the last anchor is checked, and the tapes where it names them: little enough for a journal of any
-length. All tapes are walked a while later, slowly, and then once a day.
+The start checks only the last anchor, and the tapes at the entries it names: this is quick for a journal of any
+length. All tapes are verified a while later, slowly, and then once a day.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from palyra.background.inspection import Inspection
+from palyra.background.journal_inspection import JournalInspector
 from palyra.core.errors import PalyraError, Unavailable
-from palyra.journal.engine import Connection, Engine
-from palyra.journal.verify import Problem, check_ends
+from palyra.journal.engines.base import Connection, Engine
+from palyra.journal.proof.tape_proof import ProofProblem, check_ends
 
 CODE = "tape_unverified"
 FIRST_SECONDS = 5.0
-"""The first turns after the start come before it."""
+"""The delay after the start, so that the first turns come first."""
 AGAIN_SECONDS = 60.0
 EVERY_SECONDS = 24 * 3600.0
 ADVICE = "`palyra journal verify` shows all; restore a backup from before, or find out who changed it."
@@ -24,27 +24,27 @@ log = logging.getLogger(__name__)
 
 
 class Verification:
-    """See the module. `warn` is called with each new finding."""
+    """See the module. `warn` is called with each new problem."""
 
-    def __init__(self, engine: Engine, inspection: Inspection, *, key: str) -> None:
+    def __init__(self, engine: Engine, inspection: JournalInspector, *, key: str) -> None:
         self._engine = engine
         self._inspection = inspection
         self._key = key
         self.found: str | None = None
-        """What does not hold, and where; None as far as is known."""
+        """The first problem, and where it is; None if none is known."""
         self.detail = "not verified yet"
-        """How far is known."""
+        """How much was verified."""
         self.warn: Callable[[str], None] = lambda found: None
 
     @property
     def code(self) -> str | None:
-        """The code of what was found."""
+        """The error code if there is a problem."""
         return CODE if self.found is not None else None
 
     async def check_ends(self) -> None:
-        """Check what takes no time."""
+        """Check the last anchor and the ends of the tapes it names; this is quick."""
 
-        def look(conn: Connection) -> list[Problem]:
+        def look(conn: Connection) -> list[ProofProblem]:
             return check_ends(conn, key=self._key)
 
         try:
@@ -52,11 +52,11 @@ class Verification:
         except PalyraError:
             raise
         except Exception as error:
-            # Whatever stands in a column that we did not write makes the database or the decoder fail.
+            # A value that we did not write makes the database or the decoder fail.
             self._found(f"the last anchor cannot be read: {error}")
 
     async def run(self) -> None:
-        """Walk all tapes a while after the start and once a day, until cancelled."""
+        """Verify all tapes a while after the start and once a day, until cancelled."""
         await asyncio.sleep(FIRST_SECONDS)
         while True:
             try:
@@ -72,7 +72,7 @@ class Verification:
                 self._note(report.problems)
             await asyncio.sleep(EVERY_SECONDS)
 
-    def _note(self, problems: Sequence[Problem]) -> None:
+    def _note(self, problems: Sequence[ProofProblem]) -> None:
         if problems:
             first = problems[0]
             entry = f", entry {first.tape_seq}" if first.tape_seq is not None else ""

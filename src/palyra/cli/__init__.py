@@ -1,1 +1,1 @@
-"""The command line: one file for each noun, each loaded only when its command is used."""
+"""The command line: one file for each noun, each imported only when its command is used."""

@@ -1,4 +1,4 @@
-"""`palyra agents`: who answers, and where."""
+"""`palyra agents`: which agent answers, and where."""
 
 from pathlib import Path
 
@@ -6,18 +6,13 @@ import click
 import msgspec
 
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.output import facts, show, show_json, table
-from palyra.cli.printable import printable, printable_line
 from palyra.cli.sessions import find_session
-from palyra.core.agent import Agent
-from palyra.core.errors import NotFound
+from palyra.cli.terminal.output import facts, show, show_json, table
+from palyra.cli.terminal.printable import printable, printable_line
+from palyra.core.agent import Agent, AgentNotFound
 from palyra.core.ids import AgentId, PrincipalId
 from palyra.core.session import Session
-from palyra.gateway.client import Client
-
-
-class NoSuchAgent(NotFound):
-    """There is no such agent among yours. `palyra agents` lists them."""
+from palyra.gateway.client.client import Client
 
 
 @click.group(cls=PalyraGroup, invoke_without_command=True)
@@ -164,11 +159,11 @@ def resolve_agent(invocation: Invocation, session: str | None) -> None:
 
 
 def find_agent(client: Client, name: str) -> Agent:
-    """Return the agent of that id or name."""
+    """Return the agent with this id or name."""
     for agent in client.agents.all():
         if name in (agent.name, agent.agent_id):
             return agent
-    raise NoSuchAgent
+    raise AgentNotFound
 
 
 def _show(invocation: Invocation, agent: Agent) -> None:

@@ -1,4 +1,4 @@
-"""The `palyra` command: its options, its commands by name, and what becomes of errors."""
+"""The `palyra` command: its options, its commands by name, and its error handling."""
 
 import io
 import os
@@ -17,35 +17,35 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 COMMANDS = {
-    "up": ("palyra.cli.lifecycle:up", "Start the daemon in the background."),
-    "down": ("palyra.cli.lifecycle:down", "Stop the daemon; unfinished runs go on at the next start."),
-    "restart": ("palyra.cli.lifecycle:restart", "Stop the daemon and start it again."),
-    "status": ("palyra.cli.lifecycle:status", "Show how the daemon stands."),
+    "up": ("palyra.cli.daemon.lifecycle:up", "Start the daemon in the background."),
+    "down": ("palyra.cli.daemon.lifecycle:down", "Stop the daemon; unfinished runs go on at the next start."),
+    "restart": ("palyra.cli.daemon.lifecycle:restart", "Stop the daemon and start it again."),
+    "status": ("palyra.cli.daemon.lifecycle:status", "Show how the daemon stands."),
     "stop": ("palyra.cli.stop:stop", "Stop all work at once, until it is resumed."),
     "resume": ("palyra.cli.stop:resume", "Let work go on that was stopped."),
-    "logs": ("palyra.cli.logs:logs", "Show what the daemon has logged."),
-    "chat": ("palyra.cli.chat:chat", "Talk to the agent; a piped-in message gets its answer on stdout."),
-    "run": ("palyra.cli.run:run", "Send one message and print the answer."),
+    "logs": ("palyra.cli.daemon.logs:logs", "Show what the daemon has logged."),
+    "chat": ("palyra.cli.chat.command:chat", "Talk to the agent; a piped-in message gets its answer on stdout."),
+    "run": ("palyra.cli.chat.run_command:run", "Send one message and print the answer."),
     "sessions": ("palyra.cli.sessions:sessions", "List, search and tidy up conversations."),
     "runs": ("palyra.cli.runs:runs", "Look at runs and their tapes; attach to one or cancel it."),
     "why": ("palyra.cli.why:why", "Trace a run, a call, a message or a file back to its causes."),
     "usage": ("palyra.cli.usage:usage", "See what models were used for, what it cost, and how the budgets stand."),
-    "approvals": ("palyra.cli.approvals:approvals", "See what waits for your word, and answer."),
+    "approvals": ("palyra.cli.approvals.commands:approvals", "See what waits for your word, and answer."),
     "files": ("palyra.cli.files:files", "See what agents changed in files, and bring a file back."),
     "agents": ("palyra.cli.agents:agents", "List, make, change and bind agents."),
     "tokens": ("palyra.cli.tokens:tokens", "List, make and revoke tokens."),
     "secrets": ("palyra.cli.secrets:secrets", "Keep, list and delete secrets; their values are never shown."),
-    "providers": ("palyra.cli.providers:providers", "Add, try and choose models; see why one was asked."),
-    "policy": ("palyra.cli.policy:policy", "See what the policies say about calls; check, try and test them."),
+    "providers": ("palyra.cli.providers.commands:providers", "Add, try and choose models; see why one was asked."),
+    "policy": ("palyra.cli.policy.commands:policy", "See what the policies say about calls; check, try and test them."),
     "mcp": ("palyra.cli.mcp:mcp", "See MCP servers, and decide which of their tools agents may use."),
     "plugins": ("palyra.cli.plugins:plugins", "Install and remove plugins: tools that are WebAssembly modules."),
     "sandbox": ("palyra.cli.sandbox:sandbox", "See what programs are kept from on this machine."),
-    "config": ("palyra.cli.config:config", "Check and show the settings; which daemon they lead to."),
-    "journal": ("palyra.cli.journal:journal", "Prove that nothing recorded was changed; export it."),
+    "config": ("palyra.cli.config.commands:config", "Check and show the settings; which daemon they lead to."),
+    "journal": ("palyra.cli.journal.commands:journal", "Prove that nothing recorded was changed; export it."),
     "backup": ("palyra.cli.backup:backup", "Copy the journal, check a copy, bring one back."),
-    "service": ("palyra.cli.service:service", "Have systemd or launchd run the daemon."),
+    "service": ("palyra.cli.daemon.service:service", "Have systemd or launchd run the daemon."),
     "completion": ("palyra.cli.completion:completion", "Print the script that lets a shell finish commands."),
-    "doctor": ("palyra.cli.doctor:doctor", "Check this installation and say how to mend it."),
+    "doctor": ("palyra.cli.doctor.command:doctor", "Check this installation and say how to mend it."),
 }
 
 
@@ -73,7 +73,7 @@ class LazyGroup(PalyraGroup):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
         from click.shell_completion import CompletionItem
 
-        # Not the group's own way, which would import every command to ask it for its help.
+        # Overrides the group's own method, which would import every command to get its help.
         named = [(name, text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
         options = click.Command.shell_complete(self, ctx, incomplete)
         return [CompletionItem(name, help=text) for name, text in named] + options
@@ -103,19 +103,19 @@ def palyra(ctx: click.Context, debug: bool) -> None:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run the command line and leave the process with its exit code."""
-    # Set by the script of `palyra completion` when a shell asks what could follow; a person never sets it.
+    """Run the command line and exit the process with its exit code."""
+    # Set by the script of `palyra completion` when a shell requests completions; a person never sets it.
     if asked := os.environ.get("_PALYRA_COMPLETE"):
         from palyra.cli.completion import answer
 
         sys.exit(answer(palyra, asked))
-    # What a command puts into the home must not be open to others, whatever the shell's habit is.
+    # What a command writes into the home must not be readable by others, whatever the shell's umask is.
     os.umask(os.umask(0o077) | 0o022)
     sys.exit(run(palyra, args, prog="palyra"))
 
 
 def run(command: click.Command, args: Sequence[str] | None, *, prog: str) -> int:
-    """Run a command, tell of its errors in one line each, and return the exit code."""
+    """Run a command, print its errors in one line each, and return the exit code."""
     _mend_streams()
     invocation = Invocation()
     try:
@@ -123,7 +123,7 @@ def run(command: click.Command, args: Sequence[str] | None, *, prog: str) -> int
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # Python flushes stdout once more at its end, and would complain.
+        # Python flushes stdout once more at exit, and would fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except click.ClickException as error:
@@ -131,15 +131,15 @@ def run(command: click.Command, args: Sequence[str] | None, *, prog: str) -> int
     except (click.Abort, KeyboardInterrupt):
         return 130
     except Exception as error:
-        from palyra.cli.failure import tell
+        from palyra.cli.errors import print_error
 
         if invocation.debug:
             raise
-        return tell(error, invocation=invocation, prog=prog)
+        return print_error(error, invocation=invocation, prog=prog)
 
 
 def _mend_streams() -> None:
-    """Make sure that whatever is printed can be: a closed stream or a missing character must not end the program."""
+    """Make sure that everything can be printed: a closed stream or a missing character must not end the program."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")
     if sys.stderr is None:
@@ -150,7 +150,7 @@ def _mend_streams() -> None:
 
 
 def _invoke(command: click.Command, args: Sequence[str], *, prog: str, invocation: Invocation) -> int:
-    # Not `command.main`: it has its own ideas of what becomes of a closed pipe and of Ctrl-C.
+    # Not `command.main`: it handles a closed pipe and Ctrl-C in its own way.
     try:
         with command.make_context(prog, list(args), obj=invocation) as context:
             code = command.invoke(context)

@@ -1,4 +1,4 @@
-"""`palyra backup`: copies of a home that prove themselves, and the way back from one."""
+"""`palyra backup`: backups of a home that can be verified, and restoring them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,16 +6,16 @@ from pathlib import Path
 import click
 import msgspec
 
-from palyra.cli.exits import Exit
-from palyra.cli.failure import describe
+from palyra.cli.errors import describe
+from palyra.cli.exit_codes import Exit
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.output import date_time, facts, say, show, show_json
-from palyra.cli.printable import printable_line
+from palyra.cli.terminal.output import date_time, facts, say, show, show_json
+from palyra.cli.terminal.printable import printable_line
 from palyra.home import Home
-from palyra.journal import backup as backups
-from palyra.journal import restore
-from palyra.journal.backup import Checked
-from palyra.tools.plugins.installed import Copy, Faulty, copies
+from palyra.journal.archive import backup as backups
+from palyra.journal.archive import restore
+from palyra.journal.archive.backup import BackupReport
+from palyra.tools.plugins.installed import FaultyPlugin, PluginCopy, copies
 
 FOLDER = "backups"
 
@@ -41,11 +41,11 @@ def create(invocation: Invocation, *, output: Path | None, with_token: bool) -> 
     \b
     Exit codes: 0 it was made and verifies, 1 it was made and does not verify.
     """
-    from palyra.daemon.system import SystemClock
+    from palyra.daemon.system_clock import SystemClock
 
     home, now = invocation.home, SystemClock().now()
     target = output or home.path / FOLDER / f"palyra-{now:%Y%m%d-%H%M%S}"
-    left_out: list[Faulty] = []
+    left_out: list[FaultyPlugin] = []
     manifest = backups.create(
         home,
         invocation.settings,
@@ -92,12 +92,12 @@ def verify(invocation: Invocation, *, path: Path) -> Exit:
 @click.argument("path", metavar="BACKUP", type=click.Path(exists=True, path_type=Path))
 @click.option("--replace", is_flag=True, help="Put aside what the home holds already.")
 @click.pass_obj
-def bring_back(invocation: Invocation, *, path: Path, replace: bool) -> None:
+def restore_backup(invocation: Invocation, *, path: Path, replace: bool) -> None:
     """Restore a backup into the home, on which no daemon may run; `--home` names another.
 
     The restored journal goes on under a new id. What the home held before is kept in a folder `replaced-...`.
     """
-    from palyra.daemon.system import SystemClock, SystemIds
+    from palyra.daemon.system_clock import SystemClock, SystemIds
 
     clock = SystemClock()
     done = restore.restore(path, invocation.home, replace=replace, ids=SystemIds(clock), at=clock.now())
@@ -110,20 +110,20 @@ def bring_back(invocation: Invocation, *, path: Path, replace: bool) -> None:
     print(f"The journal goes on as {done.journal_id}. `palyra up` starts the daemon.")
 
 
-def _plugins(home: Home, left_out: list[Faulty]) -> Iterator[dict[str, bytes]]:
-    """Yield the files of each plugin; those that are not what was installed are left out, and named."""
+def _plugins(home: Home, left_out: list[FaultyPlugin]) -> Iterator[dict[str, bytes]]:
+    """Yield the files of each plugin; those that differ from what was installed are left out, and named."""
     for one in copies(home):
-        if isinstance(one, Copy):
+        if isinstance(one, PluginCopy):
             yield one.files
         else:
             left_out.append(one)
 
 
-def _faulty(one: Faulty) -> dict[str, str]:
+def _faulty(one: FaultyPlugin) -> dict[str, str]:
     return {"plugin": one.name, "code": one.error.code, "detail": one.error.detail}
 
 
-def _tell(checked: Checked) -> None:
+def _tell(checked: BackupReport) -> None:
     if not checked.ok:
         print(f"The backup does not hold: {_first_problem(checked)}")
         return
@@ -139,7 +139,7 @@ def _tell(checked: Checked) -> None:
         show(facts(shown))
 
 
-def _first_problem(checked: Checked) -> str:
+def _first_problem(checked: BackupReport) -> str:
     first, *others = checked.problems
     entry = f", entry {first.tape_seq}" if first.tape_seq is not None else ""
     place = f"session {printable_line(first.session_id)}{entry}: " if first.session_id else ""
@@ -147,7 +147,7 @@ def _first_problem(checked: Checked) -> str:
     return f"{place}{printable_line(first.what)}.{more}"
 
 
-def _fields(checked: Checked) -> dict[str, object]:
+def _fields(checked: BackupReport) -> dict[str, object]:
     report = checked.report
     return {
         "ok": checked.ok,
@@ -160,7 +160,7 @@ def _fields(checked: Checked) -> dict[str, object]:
     }
 
 
-def _problems(checked: Checked) -> list[dict[str, str | int | None]]:
+def _problems(checked: BackupReport) -> list[dict[str, str | int | None]]:
     return [
         {"session_id": problem.session_id, "tape_seq": problem.tape_seq, "what": problem.what}
         for problem in checked.problems

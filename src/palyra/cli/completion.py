@@ -1,14 +1,14 @@
-"""`palyra completion`: the script that lets a shell finish commands, and the answers to its questions."""
+"""`palyra completion`: the shell script for completion, and the completions that it requests."""
 
 import click
 from click.shell_completion import get_completion_class, shell_complete
 
 from palyra.cli.options import Invocation, PalyraCommand
-from palyra.cli.output import show_json
+from palyra.cli.terminal.output import show_json
 
 PROGRAM = "palyra"
 VARIABLE = "_PALYRA_COMPLETE"
-"""Set by the script when the shell asks what could follow."""
+"""Set by the script when the shell requests completions."""
 
 
 @click.command(cls=PalyraCommand)
@@ -32,5 +32,5 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 
 def answer(command: click.Command, instruction: str) -> int:
-    """Tell the shell what could follow what was typed so far."""
+    """Print the completions of what was typed so far."""
     return shell_complete(command, {}, PROGRAM, VARIABLE, instruction)

@@ -1,60 +1,60 @@
-"""`palyra files`: what agents changed, and bringing a file back."""
+"""`palyra files`: what agents changed, and restoring a file."""
 
 from pathlib import Path
 
 import click
 from msgspec import Struct
 
-from palyra.cli.named import by_ending, is_ending
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.output import date_time, paint, say, show, show_json, table
-from palyra.cli.printable import printable, printable_line
 from palyra.cli.sessions import find_session
-from palyra.core.artifact import Checkpoint
+from palyra.cli.short_ids import find_by_suffix, is_id_suffix
+from palyra.cli.terminal.output import date_time, paint, say, show, show_json, table
+from palyra.cli.terminal.printable import printable, printable_line
+from palyra.core.artifact import FileCheckpoint
 from palyra.core.errors import NotFound
 from palyra.core.ids import parse_ulid
 
 ROOT = "/files/checkpoints"
 MARKS = {"+": "green", "-": "red", "@": "cyan"}
-STANDINGS = {
+FILE_STATES = {
     "changed_by_it": "is still what that change made of it; restoring does the above",
     "as_before": "is what it was before that change; there is nothing to restore",
     "moved_on": "was changed again since; --force brings it back all the same",
 }
 
 
-LOOKED_AT = 500
-"""Among so many of the latest checkpoints one is looked for by the end of its id."""
+MAX_CHECKED = 500
+"""How many of the latest file checkpoints are searched for an id suffix."""
 
 
-class NoCheckpoint(NotFound):
+class FileCheckpointMissing(NotFound):
     """No agent has changed a file yet, so there is nothing to restore."""
 
 
-class CheckpointsPage(Struct, frozen=True, kw_only=True):
-    """A page of checkpoints, the latest first, and where the next one begins."""
+class FileCheckpointPage(Struct, frozen=True, kw_only=True):
+    """A page of file checkpoints, the latest first, and where the next one begins."""
 
-    checkpoints: tuple[Checkpoint, ...]
+    checkpoints: tuple[FileCheckpoint, ...]
     next_cursor: str | None = None
 
 
-class ComparedFile(Struct, frozen=True, kw_only=True):
-    """A checkpoint, how its file stands now, and the diff that would bring it back."""
+class FileComparison(Struct, frozen=True, kw_only=True):
+    """A file checkpoint, the state of its file now, and the diff that would restore it."""
 
-    checkpoint: Checkpoint
+    checkpoint: FileCheckpoint
     standing: str
     diff: str
 
 
 class RestoredFile(Struct, frozen=True, kw_only=True):
-    """What was brought back, and the checkpoint that holds what was there until then."""
+    """What was restored, and the file checkpoint that holds the content from before."""
 
-    checkpoint: Checkpoint
+    checkpoint: FileCheckpoint
     diff: str
     kept_as: str
 
 
-class TrustedFile(Struct, frozen=True, kw_only=True):
+class TrustResult(Struct, frozen=True, kw_only=True):
     """How many entries of files and folders had labels."""
 
     forgotten: int
@@ -84,7 +84,7 @@ def history(invocation: Invocation, path: str | None = None, session: str | None
     """
     client = invocation.client
     session_id = find_session(client, session).session_id if session is not None else None
-    page = client.ask(CheckpointsPage, "GET", ROOT, query={"path": path, "session_id": session_id, "limit": limit})
+    page = client.ask(FileCheckpointPage, "GET", ROOT, query={"path": path, "session_id": session_id, "limit": limit})
     if invocation.json:
         show_json(page)
     elif not page.checkpoints:
@@ -136,7 +136,7 @@ def trust(invocation: Invocation, path: str) -> None:
     PATH is absolute, or as it is called in the workspace; `.` is all of it. What text of the web or of other people had
     a part in is asked about again; this ends that for these files, until such a program changes them again.
     """
-    done = invocation.client.ask(TrustedFile, "POST", "/files/trust", body={"path": path})
+    done = invocation.client.ask(TrustResult, "POST", "/files/trust", body={"path": path})
     if invocation.json:
         show_json(done)
     else:
@@ -145,32 +145,32 @@ def trust(invocation: Invocation, path: str) -> None:
 
 
 def _workspace(invocation: Invocation) -> str:
-    """Return the beginning that the paths of most files share; they are listed without it."""
+    """Return the common prefix of most paths; they are listed without it."""
     root = invocation.settings.workspace.root
     folder = Path(root).expanduser() if root is not None else invocation.home.workspace
     return f"{folder}/"
 
 
 def _checkpoint_id(invocation: Invocation, name: str) -> str:
-    if name == "last" or is_ending(name):
-        limit = 1 if name == "last" else LOOKED_AT
-        found = invocation.client.ask(CheckpointsPage, "GET", ROOT, query={"limit": limit}).checkpoints
+    if name == "last" or is_id_suffix(name):
+        limit = 1 if name == "last" else MAX_CHECKED
+        found = invocation.client.ask(FileCheckpointPage, "GET", ROOT, query={"limit": limit}).checkpoints
         if name == "last" and not found:
-            raise NoCheckpoint
-        name = found[0].checkpoint_id if name == "last" else by_ending(name, (one.checkpoint_id for one in found))
+            raise FileCheckpointMissing
+        name = found[0].checkpoint_id if name == "last" else find_by_suffix(name, (one.checkpoint_id for one in found))
     return parse_ulid(name, "checkpoint id")
 
 
 def _compare(invocation: Invocation, at: str) -> None:
-    compared = invocation.client.ask(ComparedFile, "GET", at)
+    compared = invocation.client.ask(FileComparison, "GET", at)
     if invocation.json:
         show_json(compared)
         return
     _show_diff(compared.diff)
-    print(f"{printable_line(compared.checkpoint.path)} {STANDINGS.get(compared.standing, compared.standing)}.")
+    print(f"{printable_line(compared.checkpoint.path)} {FILE_STATES.get(compared.standing, compared.standing)}.")
 
 
-def _happened(checkpoint: Checkpoint) -> str:
+def _happened(checkpoint: FileCheckpoint) -> str:
     if checkpoint.before_digest is None:
         return "made"
     return "deleted" if checkpoint.after_digest is None else "changed"

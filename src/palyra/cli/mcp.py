@@ -1,4 +1,4 @@
-"""`palyra mcp`: the MCP servers of the settings, and your word on what they offer."""
+"""`palyra mcp`: the MCP servers of the settings, and decisions about their tools."""
 
 import json
 import sys
@@ -6,33 +6,25 @@ import time
 
 import click
 
+from palyra.cli.errors import ConfirmationRequired
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.output import facts, paint, screen_width, show, show_json, table
-from palyra.cli.printable import printable_line
-from palyra.cli.question import detail_rows
-from palyra.core.display import escape, escape_line
-from palyra.core.errors import Invalid
-from palyra.core.mcp import McpStanding, McpTool, ServerState, ToolState
-from palyra.gateway.client import ADMIN_ROOT, Client
-from palyra.gateway.target import find_target
+from palyra.cli.run_view.approval_prompt import detail_rows
+from palyra.cli.terminal.output import facts, paint, screen_width, show, show_json, table
+from palyra.cli.terminal.printable import printable_line
+from palyra.core.mcp import McpServerState, McpServerStatus, McpTool, McpToolNotFound, McpToolState
+from palyra.core.text.escaping import escape, escape_line
+from palyra.gateway.client.client import ADMIN_ROOT, Client
+from palyra.gateway.client.target import find_target
 
-ANSWER_SECONDS = 90.0
-"""A server that is being started, and has to fetch itself first, may take its time to be asked."""
-UNDECIDED = (ToolState.NEW, ToolState.CHANGED)
+RESPONSE_TIMEOUT_SECONDS = 90.0
+"""A server that is being started, and has to download itself first, may take long to answer."""
+UNDECIDED = (McpToolState.NEW, McpToolState.CHANGED)
 _COLOURS = {
-    ToolState.ACCEPTED: "green",
-    ToolState.NEW: "yellow",
-    ToolState.CHANGED: "red",
-    ToolState.UNUSABLE: "red",
+    McpToolState.ACCEPTED: "green",
+    McpToolState.NEW: "yellow",
+    McpToolState.CHANGED: "red",
+    McpToolState.UNUSABLE: "red",
 }
-
-
-class NotConfirmed(Invalid):
-    """Nothing was accepted: nobody is at the terminal to confirm it. `--yes` says that you have looked at it."""
-
-
-class NothingToDecide(Invalid):
-    """The server has no such tool to decide about. `palyra mcp show` lists its tools."""
 
 
 @click.group(cls=PalyraGroup, invoke_without_command=True)
@@ -51,7 +43,7 @@ def mcp(ctx: click.Context) -> None:
 @click.pass_obj
 def list_servers(invocation: Invocation) -> None:
     """List servers with how they stand and how many tools they have."""
-    found = _client(invocation).ask(tuple[McpStanding, ...], "GET", "/mcp", field="servers")
+    found = _client(invocation).ask(tuple[McpServerStatus, ...], "GET", "/mcp", field="servers")
     if invocation.json:
         show_json({"servers": found})
         return
@@ -97,7 +89,9 @@ def accept(invocation: Invocation, server: str, *, tools: tuple[str, ...], yes: 
             _show_tool(tool)
             print()
         if sys.stdin is None or not sys.stdin.isatty():
-            raise NotConfirmed
+            raise ConfirmationRequired(
+                "Nothing was accepted: no terminal is attached to confirm it. Pass `--yes` once you have read it."
+            )
         click.confirm(f"Let agents use these {len(chosen)} tools", abort=True, err=True)
     _decide(invocation, server, "accept", chosen)
 
@@ -143,18 +137,18 @@ def test(invocation: Invocation, server: str) -> None:
 
 
 def _client(invocation: Invocation) -> Client:
-    return Client(lambda: find_target(invocation.home), root=ADMIN_ROOT, answer_seconds=ANSWER_SECONDS)
+    return Client(lambda: find_target(invocation.home), root=ADMIN_ROOT, answer_seconds=RESPONSE_TIMEOUT_SECONDS)
 
 
-def _ask(invocation: Invocation, method: str, server: str, verb: str = "", *, body: object = None) -> McpStanding:
+def _ask(invocation: Invocation, method: str, server: str, verb: str = "", *, body: object = None) -> McpServerStatus:
     given = {} if method == "POST" and body is None else body
-    return _client(invocation).ask(McpStanding, method, f"/mcp/{server}{verb}", body=given, field="server")
+    return _client(invocation).ask(McpServerStatus, method, f"/mcp/{server}{verb}", body=given, field="server")
 
 
-def _chosen(found: McpStanding, names: tuple[str, ...]) -> list[McpTool]:
-    """Return the tools that are meant, by either of their names."""
-    if not found.tools and found.state is not ServerState.READY:
-        raise NothingToDecide(
+def _chosen(found: McpServerStatus, names: tuple[str, ...]) -> list[McpTool]:
+    """Return the named tools, by either of their names."""
+    if not found.tools and found.state is not McpServerState.READY:
+        raise McpToolNotFound(
             f"{found.name} has told of no tools yet: it is {found.state}. Try again when `palyra mcp list` says ready."
         )
     if not names:
@@ -162,10 +156,10 @@ def _chosen(found: McpStanding, names: tuple[str, ...]) -> list[McpTool]:
     else:
         known = {name: tool for tool in found.tools if tool.digest for name in (tool.tool, tool.name)}
         if unknown := [name for name in names if name not in known]:
-            raise NothingToDecide(f"{found.name} has no tool {unknown[0]!r} to decide about. See `palyra mcp show`.")
+            raise McpToolNotFound(f"{found.name} has no tool {unknown[0]!r} to decide about. See `palyra mcp show`.")
         chosen = [known[name] for name in names]
     if not chosen:
-        raise NothingToDecide(f"{found.name} has no tool that is new or changed. Name the tools that you mean.")
+        raise McpToolNotFound(f"{found.name} has no tool that is new or changed. Name the tools that you mean.")
     return chosen
 
 
@@ -179,7 +173,7 @@ def _decide(invocation: Invocation, server: str, verb: str, chosen: list[McpTool
     print(f"Accepted: {names}." if verb == "accept" else f"Refused: {names}.")
 
 
-def _about(found: McpStanding) -> list[str]:
+def _about(found: McpServerStatus) -> list[str]:
     return facts(
         [
             ("server", found.name),
@@ -207,18 +201,18 @@ def _show_tool(tool: McpTool) -> None:
             colour = "green" if line.startswith("+") else "red" if line.startswith("-") else "dim"
             show(paint(row, colour) for row in detail_rows(escape_line(line), width=width))
     if tool.parameters:
-        # All of it: models are told every part, and not only what the arguments are called.
+        # All of it: models see every part, and not only the names of the arguments.
         print("  its arguments:")
         show(detail_rows(escape(json.dumps(tool.parameters, indent=2, ensure_ascii=False)), width=width))
 
 
-def _state(one: McpStanding) -> str:
-    if one.state is ServerState.FAILED and one.retry_in_seconds is not None:
+def _state(one: McpServerStatus) -> str:
+    if one.state is McpServerState.FAILED and one.retry_in_seconds is not None:
         return f"down, next try in {one.retry_in_seconds:.0f} s"
     return one.state.value
 
 
-def _counts(one: McpStanding) -> str:
-    counts = {state: one.count(state) for state in ToolState}
+def _counts(one: McpServerStatus) -> str:
+    counts = {state: one.count(state) for state in McpToolState}
     said = [f"{count} {state.value.replace('_', ' ')}" for state, count in counts.items() if count]
     return ", ".join(said) or "none"

@@ -1,4 +1,4 @@
-"""The options that every command takes, before or after its name, and what they add up to."""
+"""The options that every command accepts, before or after its name, and the invocation that they form."""
 
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from palyra.gateway.client import Client
-    from palyra.gateway.records import Status
+    from palyra.gateway.client.client import Client
+    from palyra.gateway.records import DaemonStatus
     from palyra.home import Home
     from palyra.settings import Settings
 
 
 STATUS_SECONDS = 5.0
-LONGEST = 300
-"""What a command does is told in one sentence; none is longer."""
+MAX_REPORTED_CHARS = 300
+"""The help of a command is one sentence; none is longer."""
 
 
 class Invocation:
-    """What the command line was told, for all of its commands."""
+    """The shared options of an invocation, for all commands."""
 
     def __init__(self) -> None:
         self.home_option: str | None = None
@@ -42,22 +42,22 @@ class Invocation:
 
     @cached_property
     def client(self) -> "Client":
-        """The way to the daemon of the home."""
-        from palyra.gateway.client import Client
-        from palyra.gateway.target import find_target
+        """A client of the home's daemon."""
+        from palyra.gateway.client.client import Client
+        from palyra.gateway.client.target import find_target
 
         return Client(lambda: find_target(self.home))
 
-    def ask_status(self) -> "Status":
-        """Return what the daemon says of itself; it is not waited for long, since how it stands is the question."""
-        from palyra.gateway.client import Client
-        from palyra.gateway.target import find_target
+    def ask_status(self) -> "DaemonStatus":
+        """Return the daemon's status, with a short timeout: whether it answers is part of the result."""
+        from palyra.gateway.client.client import Client
+        from palyra.gateway.client.target import find_target
 
         return Client(lambda: find_target(self.home), answer_seconds=STATUS_SECONDS).status()
 
 
 class PalyraCommand(click.Command):
-    """A command that takes the shared options."""
+    """A command that accepts the shared options."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -65,7 +65,7 @@ class PalyraCommand(click.Command):
 
 
 class PalyraGroup(click.Group):
-    """A group that takes the shared options, and so do its commands."""
+    """A group that accepts the shared options, as do its commands."""
 
     command_class = PalyraCommand
 
@@ -74,16 +74,20 @@ class PalyraGroup(click.Group):
         share_options(self)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # Not the group's own way, which cuts what a command does so that it fits one row.
+        # Overrides the group's own method, which shortens the help of a command to fit one row.
         named = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        rows = [(name, one.get_short_help_str(LONGEST)) for name, one in named if one is not None and not one.hidden]
+        rows = [
+            (name, one.get_short_help_str(MAX_REPORTED_CHARS))
+            for name, one in named
+            if one is not None and not one.hidden
+        ]
         if rows:
             with formatter.section("Commands"):
                 formatter.write_dl(rows)
 
 
 def share_options(command: click.Command) -> None:
-    """Give the command --home, --profile and --json. The last one given counts, wherever it stands."""
+    """Add --home, --profile and --json to the command. The last one given counts, wherever it is."""
     command.params.extend(
         (
             click.Option(

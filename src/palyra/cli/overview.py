@@ -1,22 +1,22 @@
-"""`palyra` alone: where things stand, and what to do next."""
+"""`palyra` alone: the current status, and what to do next."""
 
 from typing import TYPE_CHECKING
 
-from palyra.cli.failure import describe
+from palyra.cli.errors import describe
 from palyra.cli.options import Invocation
-from palyra.cli.output import counts, facts, model_name, show, show_json
+from palyra.cli.terminal.output import counts, facts, model_name, show, show_json
 from palyra.core.errors import PalyraError
 from palyra.core.version import VERSION
 
 if TYPE_CHECKING:
-    from palyra.gateway.records import Status
+    from palyra.gateway.records import DaemonStatus
 
 
 def show_overview(invocation: Invocation) -> None:
     """Print a few lines about this home and its daemon."""
     import msgspec
 
-    from palyra.gateway.target import find_daemon
+    from palyra.gateway.client.target import find_daemon
 
     home = invocation.home
     daemon = find_daemon(home)
@@ -50,14 +50,14 @@ def show_overview(invocation: Invocation) -> None:
     show(_next_steps(running=daemon is not None, has_model=provider != "embedded"))
 
 
-def _ask(invocation: Invocation) -> "tuple[Status | None, str]":
+def _ask(invocation: Invocation) -> "tuple[DaemonStatus | None, str]":
     try:
         return invocation.ask_status(), ""
     except PalyraError as error:
         return None, describe(error)
 
 
-def _stopped(told: "Status | None") -> str | None:
+def _stopped(told: "DaemonStatus | None") -> str | None:
     parts = told.parts if told is not None else []
     return next((part.detail for part in parts if (part.name, part.status) == ("stop", "stopped")), None)
 

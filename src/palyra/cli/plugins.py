@@ -1,4 +1,4 @@
-"""`palyra plugins`: tools that are WebAssembly modules. Everything here works with the daemon up or down."""
+"""`palyra plugins`: tools that are WebAssembly modules. All commands work with the daemon up or down."""
 
 import asyncio
 import sys
@@ -7,19 +7,16 @@ from typing import Any
 
 import click
 
-from palyra.cli.exits import Exit
+from palyra.cli.errors import ConfirmationRequired
+from palyra.cli.exit_codes import Exit
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.output import date_time, facts, fold, paint, plural, screen_width, show, show_json, table
-from palyra.cli.printable import printable_line
-from palyra.core.display import escape_line
-from palyra.core.errors import Invalid, PalyraError
+from palyra.cli.terminal.output import date_time, facts, fold, paint, plural, screen_width, show, show_json, table
+from palyra.cli.terminal.printable import printable_line
+from palyra.core.errors import PalyraError
+from palyra.core.text.escaping import escape_line
 from palyra.tools.plugins import installed
-from palyra.tools.plugins.installed import Faulty, Plugin, PluginChanged, PluginNotFound, Source
-from palyra.tools.plugins.powers import Difference, difference, powers
-
-
-class PluginNotConfirmed(Invalid):
-    """Nothing was installed: nobody is at the terminal to confirm it. `--yes` says that you have looked at it."""
+from palyra.tools.plugins.capabilities import CapabilityDifference, difference, plugin_capabilities
+from palyra.tools.plugins.installed import FaultyPlugin, Plugin, PluginChanged, PluginNotFound, PluginSource
 
 
 @click.group(cls=PalyraGroup, invoke_without_command=True)
@@ -41,19 +38,21 @@ def plugins(ctx: click.Context) -> None:
 @click.pass_obj
 def install(invocation: Invocation, folder: Path, *, given: tuple[str, ...], yes: bool) -> None:
     """Install the plugin in FOLDER, or upgrade to it, after showing what it may do."""
-    from palyra.daemon.system import SystemClock
-    from palyra.sandbox.wasm import Modules
+    from palyra.daemon.system_clock import SystemClock
+    from palyra.sandbox.wasm.runner import WasmRunner
 
-    source = installed.offered(folder)
+    source = installed.read_offered_plugin(folder)
     before = _before(invocation, source.manifest.name)
     earlier = before.pin.folders if before is not None else {}
     folders = installed.folders_for(invocation.home, source.manifest, _given(given), before=earlier)
-    asyncio.run(Modules().check(source.module))
+    asyncio.run(WasmRunner().check(source.module))
     changes = difference(source.manifest, folders, before)
     if not yes:
         _tell_powers(source, before, changes)
         if sys.stdin is None or not sys.stdin.isatty():
-            raise PluginNotConfirmed
+            raise ConfirmationRequired(
+                "Nothing was installed: no terminal is attached to confirm it. Pass `--yes` once you have read it."
+            )
         click.confirm("Install it", abort=True, err=True)
     plugin = installed.install(invocation.home, source, folders, at=SystemClock().now())
     taken = _have_taken_over(invocation)
@@ -79,7 +78,7 @@ def list_plugins(invocation: Invocation) -> None:
     else:
         rows = [
             [one.name, "", "not run", one.error.detail]
-            if isinstance(one, Faulty)
+            if isinstance(one, FaultyPlugin)
             else [
                 one.manifest.name,
                 one.manifest.version,
@@ -113,7 +112,7 @@ def show_plugin(invocation: Invocation, name: str) -> None:
         )
     )
     print("\nMay do:")
-    show(f"  {printable_line(line)}" for line in powers(manifest, pin.folders))
+    show(f"  {printable_line(line)}" for line in plugin_capabilities(manifest, pin.folders))
     print("\nTools:")
     show(f"  {manifest.full_name(tool)}  {printable_line(tool.description)}" for tool in manifest.tools)
 
@@ -143,12 +142,12 @@ def verify(invocation: Invocation, name: str | None) -> Exit:
     found = [_examined(one) for one in installed.load_all(invocation.home) if name in (None, _name(one))]
     if name is not None and not found:
         raise PluginNotFound(f"There is no plugin {name!r}. `palyra plugins list` lists them.")
-    faulty = [one for one in found if isinstance(one, Faulty)]
+    faulty = [one for one in found if isinstance(one, FaultyPlugin)]
     if invocation.json:
         show_json({"ok": not faulty, "plugins": [_state(one) for one in found]})
     else:
         for one in found:
-            if isinstance(one, Faulty):
+            if isinstance(one, FaultyPlugin):
                 print(f"{paint('changed', 'red')}  {one.name}: {printable_line(one.error.detail)}")
             else:
                 print(f"{paint('ok', 'green')}       {one.manifest.name} {one.manifest.version}, {one.digest}")
@@ -158,7 +157,7 @@ def verify(invocation: Invocation, name: str | None) -> Exit:
 
 
 def _before(invocation: Invocation, name: str) -> Plugin | None:
-    """Return the plugin that is replaced; one that was changed counts as none, so that all is shown anew."""
+    """Return the plugin that is replaced; one that was changed counts as none, so that everything is shown again."""
     try:
         return installed.load(invocation.home, name)
     except (PluginNotFound, PluginChanged):
@@ -175,7 +174,7 @@ def _given(pairs: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _tell_powers(source: Source, before: Plugin | None, changes: Difference) -> None:
+def _tell_powers(source: PluginSource, before: Plugin | None, changes: CapabilityDifference) -> None:
     manifest = source.manifest
     show(_rows(f"{manifest.name} {manifest.version}: {manifest.description}", ""))
     if before is not None:
@@ -185,7 +184,7 @@ def _tell_powers(source: Source, before: Plugin | None, changes: Difference) -> 
     print()
 
 
-def _lines(changes: Difference, *, is_new: bool) -> list[str]:
+def _lines(changes: CapabilityDifference, *, is_new: bool) -> list[str]:
     if is_new:
         return [row for line in changes.added for row in _rows(line, "  ")]
     lines = [paint(row, "yellow") for line in changes.added for row in _rows(line, "  + ")]
@@ -194,27 +193,27 @@ def _lines(changes: Difference, *, is_new: bool) -> list[str]:
 
 
 def _rows(line: str, sign: str) -> list[str]:
-    """Return a line of what a plugin may do, of which it wrote some words itself: none of them begins a row."""
+    """Return a capability as rows; the plugin wrote some of the text, and none of it may begin a row."""
     return fold(escape_line(line), screen_width(), first=sign, rest="        ")
 
 
-def _examined(one: Plugin | Faulty) -> Plugin | Faulty:
-    """Look at the module too."""
-    if isinstance(one, Faulty):
+def _examined(one: Plugin | FaultyPlugin) -> Plugin | FaultyPlugin:
+    """Check the module too."""
+    if isinstance(one, FaultyPlugin):
         return one
     try:
         one.module()
     except PalyraError as error:
-        return Faulty(one.manifest.name, error)
+        return FaultyPlugin(one.manifest.name, error)
     return one
 
 
-def _name(one: Plugin | Faulty) -> str:
-    return one.name if isinstance(one, Faulty) else one.manifest.name
+def _name(one: Plugin | FaultyPlugin) -> str:
+    return one.name if isinstance(one, FaultyPlugin) else one.manifest.name
 
 
-def _state(one: Plugin | Faulty) -> dict[str, Any]:
-    if isinstance(one, Faulty):
+def _state(one: Plugin | FaultyPlugin) -> dict[str, Any]:
+    if isinstance(one, FaultyPlugin):
         return {"name": one.name, "ok": False, "code": one.error.code, "detail": one.error.detail}
     return {**_fields(one), "ok": True}
 
@@ -231,14 +230,14 @@ def _fields(plugin: Plugin) -> dict[str, Any]:
         "installed_at": pin.installed_at,
         "tools": [manifest.full_name(tool) for tool in manifest.tools],
         "folders": pin.folders,
-        "powers": list(powers(manifest, pin.folders)),
+        "powers": list(plugin_capabilities(manifest, pin.folders)),
     }
 
 
 def _have_taken_over(invocation: Invocation) -> str:
-    """Have a running daemon read its plugins again; return how that went, nothing if there is no daemon."""
-    from palyra.gateway.client import ADMIN_ROOT, Client
-    from palyra.gateway.target import find_daemon, find_target
+    """Make a running daemon reload its plugins; return the result, empty if there is no daemon."""
+    from palyra.gateway.client.client import ADMIN_ROOT, Client
+    from palyra.gateway.client.target import find_daemon, find_target
 
     if find_daemon(invocation.home) is None:
         return ""

@@ -2,27 +2,27 @@
 
 import click
 
-from palyra.cli.borrow import has_person
-from palyra.cli.exits import Exit
-from palyra.cli.named import by_ending, is_ending
+from palyra.cli.chat.plain_terminal import approval_asker
+from palyra.cli.chat.run_command import audience_for
+from palyra.cli.daemon.on_demand import has_terminal
+from palyra.cli.exit_codes import Exit
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.output import clock_time, date_time, facts, plural, say, show, show_json, table
-from palyra.cli.plain import asking
-from palyra.cli.run import audience_for
+from palyra.cli.run_view.tape_text import print_tape
+from palyra.cli.run_view.watch import attach, exit_after
 from palyra.cli.sessions import find_session
-from palyra.cli.tape import print_tape
-from palyra.cli.watch import attach, exit_after
+from palyra.cli.short_ids import find_by_suffix, is_id_suffix
+from palyra.cli.terminal.output import clock_time, date_time, facts, plural, say, show, show_json, table
 from palyra.core.errors import NotFound
 from palyra.core.ids import parse_ulid
-from palyra.core.price import shown
-from palyra.gateway.client import Client
-from palyra.gateway.records import Run
+from palyra.core.spending.price import format_money
+from palyra.gateway.client.client import Client
+from palyra.gateway.records import ListedRun
 
-LOOKED_AT = 200
-"""Among so many of the latest runs one is looked for by the end of its id."""
+MAX_CHECKED = 200
+"""How many of the latest runs are searched for an id suffix."""
 
 
-class NoRun(NotFound):
+class RunMissing(NotFound):
     """There is no run yet. `palyra chat` begins one."""
 
 
@@ -95,7 +95,9 @@ def attach_run(invocation: Invocation, run: str, *, after_seq: int) -> Exit:
     client = invocation.client
     found = find_run(client, run)
     try:
-        audience = audience_for(invocation, decide=asking(client)) if has_person() else audience_for(invocation)
+        audience = (
+            audience_for(invocation, decide=approval_asker(client)) if has_terminal() else audience_for(invocation)
+        )
         ended = attach(client, found.run_id, after_seq=after_seq, audience=audience)
     except KeyboardInterrupt:
         say(f"\npalyra: the run goes on; `palyra runs cancel {found.run_id}` ends it.")
@@ -121,23 +123,23 @@ def cancel_run(invocation: Invocation, run: str, *, reason: str | None) -> None:
         print(f"{found.run_id}: is being cancelled.")
 
 
-def find_run(client: Client, name: str) -> Run:
-    """Return the run that the person means: by id, or the last one."""
+def find_run(client: Client, name: str) -> ListedRun:
+    """Return the run that the person names: by id, or the last one."""
     if name != "last":
-        if is_ending(name):
-            name = by_ending(name, (one.run_id for one in client.runs(limit=LOOKED_AT).runs))
+        if is_id_suffix(name):
+            name = find_by_suffix(name, (one.run_id for one in client.runs(limit=MAX_CHECKED).runs))
         return client.run(parse_ulid(name, "run id"))
     page = client.runs(limit=1)
     if not page.runs:
-        raise NoRun
+        raise RunMissing
     return page.runs[0]
 
 
-def _status(run: Run) -> str:
+def _status(run: ListedRun) -> str:
     return f"{run.status}, limit" if run.limit_reached else run.status.replace("_", " ")
 
 
-def _took(run: Run) -> str:
+def _took(run: ListedRun) -> str:
     if run.ended_at is None:
         return ""
     seconds = (run.ended_at - run.accepted_at).total_seconds()
@@ -146,16 +148,16 @@ def _took(run: Run) -> str:
     return f"{seconds:.1f} s" if seconds < 60 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
 
 
-def _cost(client: Client, run: Run) -> str:
-    """Return what a run cost with all that worked for it."""
-    from palyra.core.report import Causes
+def _cost(client: Client, run: ListedRun) -> str:
+    """Return the cost of a run including its child runs."""
+    from palyra.core.spending.usage_report import UsageCauses
 
-    found = client.ask(Causes, "GET", "/usage/why", query={"run": run.run_id})
+    found = client.ask(UsageCauses, "GET", "/usage/why", query={"run": run.run_id})
     unpriced = f"; without a price: {plural(found.total.unpriced, 'turn')}" if found.total.unpriced else ""
-    return f"{shown(found.total.micros, found.currency)}{unpriced}"
+    return f"{format_money(found.total.micros, found.currency)}{unpriced}"
 
 
-def _facts(run: Run, *, cost: str) -> list[str]:
+def _facts(run: ListedRun, *, cost: str) -> list[str]:
     return facts(
         [
             ("run", run.run_id),

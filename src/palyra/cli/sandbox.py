@@ -11,38 +11,38 @@ from pathlib import Path
 
 import click
 
-from palyra.cli.exits import Exit
-from palyra.cli.flow import hang
+from palyra.cli.exit_codes import Exit
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.output import paint, show_json
-from palyra.cli.printable import printable_line
+from palyra.cli.terminal.output import paint, show_json
+from palyra.cli.terminal.printable import printable_line
+from palyra.cli.terminal.wrapping import hang
 from palyra.core.errors import PalyraError
-from palyra.gateway.target import find_daemon
+from palyra.gateway.client.target import find_daemon
 from palyra.home import Home
-from palyra.sandbox import groups, seccomp
-from palyra.sandbox.base import Bounds, Job, Outcome, Tier
-from palyra.sandbox.places import Private
-from palyra.sandbox.process import ProcessSandbox, private_to
-from palyra.sandbox.ripgrep import PROGRAM, names
-from palyra.sandbox.root import Root
-from palyra.sandbox.search import Needles, Query
-from palyra.sandbox.tiers import find, lack
-from palyra.sandbox.workspace import Workspace
+from palyra.sandbox.base import ProgramOutcome, ResourceLimits, SandboxJob, Tier
+from palyra.sandbox.files.root import WorkspaceRoot
+from palyra.sandbox.files.workspace import Workspace
+from palyra.sandbox.processes import cgroups, seccomp
+from palyra.sandbox.processes.mounts import HiddenFolders
+from palyra.sandbox.processes.process import ProcessSandbox, private_to
+from palyra.sandbox.processes.tiers import find, tier_problem
+from palyra.sandbox.search.ripgrep import PROGRAM, names
+from palyra.sandbox.search.search import RequiredWords, SearchQuery
 from palyra.settings import Settings
 
-TRIAL = Bounds(wall=timedelta(seconds=10))
-SAID = {
+TRIAL = ResourceLimits(wall=timedelta(seconds=10))
+TIER_DESCRIPTIONS = {
     Tier.STRICT: "sees the system read-only and its workspace; no network, no other processes",
     Tier.GUARDED: "reads the system, changes its workspace; no network; can tell whether a file is there",
     Tier.OFF: "keeps a program from nothing but taking too much",
 }
 MARGIN = 20
-"""Where the text about a tier begins."""
+"""The column where the text about a tier begins."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """How a tier stands on this machine."""
+class TierCheck:
+    """The status of a tier on this machine."""
 
     tier: Tier
     works: bool
@@ -52,8 +52,8 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Searching:
-    """How long searches of files are made on this machine."""
+class SearchCheck:
+    """How file searches are done on this machine."""
 
     ripgrep: bool
     what: str
@@ -61,7 +61,7 @@ class Searching:
 
 
 @dataclass(frozen=True, slots=True)
-class Counting:
+class MemoryAccounting:
     """How the memory of programs is counted."""
 
     by_group: bool
@@ -83,9 +83,9 @@ def check(invocation: Invocation) -> Exit:
     Exit codes: 0 the tier that is set works, 1 it does not.
     """
     wanted = Tier(invocation.settings.sandbox.tier)
-    found = [try_out(tier, wanted=wanted, home=invocation.home, settings=invocation.settings) for tier in Tier]
+    found = [check_tier(tier, wanted=wanted, home=invocation.home, settings=invocation.settings) for tier in Tier]
     searching = try_search(wanted)
-    counting = look_at_counting(invocation.home)
+    counting = check_memory_accounting(invocation.home)
     if invocation.json:
         answer = {"tier": wanted, "ok": _works(found), "tiers": found, "search": searching, "memory": counting}
         show_json(answer)
@@ -96,78 +96,84 @@ def check(invocation: Invocation) -> Exit:
     return Exit.DONE if _works(found) else Exit.FAILED
 
 
-def try_out(tier: Tier, *, wanted: Tier, home: Home | None = None, settings: Settings | None = None) -> Found:
-    """Run a program in a tier, and say how it went: the one that is set is tried where programs will work."""
+def check_tier(tier: Tier, *, wanted: Tier, home: Home | None = None, settings: Settings | None = None) -> TierCheck:
+    """Run a program in a tier, and return the result: the configured tier is tried in the workspace."""
     is_set = tier is wanted
-    missing = lack(tier)
+    missing = tier_problem(tier)
     if missing is not None:
-        return Found(tier, False, is_set, missing.reason, missing.remedy)
+        return TierCheck(tier, False, is_set, missing.reason, missing.remedy)
     with tempfile.TemporaryDirectory(prefix="palyra-trial-") as folder:
         root, outside = Path(folder, "root"), Path(folder, "outside")
         root.mkdir()
         outside.write_text("seen")
         if is_set and settings is not None and settings.workspace.root is not None:
             root = Path(settings.workspace.root).expanduser()
-        private = private_to(home) if home is not None else Private()
+        private = private_to(home) if home is not None else HiddenFolders()
         command = ("/bin/sh", "-c", 'cat "$0" 2>/dev/null; echo works', str(outside))
-        job = Job(argv=command, roots=(Root(root),), folder=Path(os.path.realpath(root)), read_only=True, bounds=TRIAL)
+        job = SandboxJob(
+            argv=command,
+            roots=(WorkspaceRoot(root),),
+            folder=Path(os.path.realpath(root)),
+            read_only=True,
+            bounds=TRIAL,
+        )
         try:
             outcome = asyncio.run(ProcessSandbox(tier, private=private).run(job))
         except PalyraError as error:
-            return Found(tier, False, is_set, error.detail)
+            return TierCheck(tier, False, is_set, error.detail)
     return _judged(tier, outcome, is_set=is_set)
 
 
-def _judged(tier: Tier, outcome: Outcome, *, is_set: bool) -> Found:
+def _judged(tier: Tier, outcome: ProgramOutcome, *, is_set: bool) -> TierCheck:
     said = outcome.stdout.text
     if not said.endswith("works\n"):
         what = f"a program did not run: {outcome.stopped or outcome.stderr.text.strip() or outcome.exit_code}"
-        return Found(tier, False, is_set, what)
+        return TierCheck(tier, False, is_set, what)
     if tier is not Tier.OFF and said != "works\n":
-        return Found(tier, False, is_set, "a program could read a file outside of its workspace")
+        return TierCheck(tier, False, is_set, "a program could read a file outside of its workspace")
     unfiltered = tier is Tier.STRICT and seccomp.build(tier) is None
     more = f"; no filter on system calls, since those of {platform.machine()} are not known here" if unfiltered else ""
-    return Found(tier, True, is_set, SAID[tier] + more)
+    return TierCheck(tier, True, is_set, TIER_DESCRIPTIONS[tier] + more)
 
 
-def look_at_counting(home: Home) -> Counting:
-    """Say how a running daemon counts the memory of programs, or one that is started here would."""
+def check_memory_accounting(home: Home) -> MemoryAccounting:
+    """Return how a running daemon counts the memory of programs, or one that is started here would."""
     daemon = find_daemon(home)
-    found = groups.find(daemon.pid if daemon is not None else None)
+    found = cgroups.find(daemon.pid if daemon is not None else None)
     if found.base is not None:
-        return Counting(True, f"by the kernel, in control groups below {found.base}")
+        return MemoryAccounting(True, f"by the kernel, in control groups below {found.base}")
     remedy = "With systemd, `palyra service install` gives the daemon one." if sys.platform == "linux" else ""
-    return Counting(False, f"by the supervisor, and what it cannot count is denied: {found.reason}", remedy)
+    return MemoryAccounting(False, f"by the supervisor, and what it cannot count is denied: {found.reason}", remedy)
 
 
-def try_search(wanted: Tier) -> Searching:
-    """Have ripgrep find a file as a search of many files does, and say how it went."""
+def try_search(wanted: Tier) -> SearchCheck:
+    """Make ripgrep find a file as a search of many files does, and return the result."""
     if wanted is not Tier.STRICT:
-        return Searching(False, "read every file: ripgrep runs in the strict tier only")
-    if missing := lack(Tier.STRICT):
-        return Searching(False, f"read every file: {missing.reason}", missing.remedy)
+        return SearchCheck(False, "read every file: ripgrep runs in the strict tier only")
+    if missing := tier_problem(Tier.STRICT):
+        return SearchCheck(False, f"read every file: {missing.reason}", missing.remedy)
     program = find(PROGRAM)
     if program is None:
         remedy = "Large workspaces are searched faster with it: `apt install ripgrep`, `dnf install ripgrep`."
-        return Searching(False, "read every file: ripgrep is not installed", remedy)
+        return SearchCheck(False, "read every file: ripgrep is not installed", remedy)
     with tempfile.TemporaryDirectory(prefix="palyra-trial-") as folder:
         Path(folder, "here").write_text("works\n")
         asked = names(
-            ProcessSandbox(Tier.STRICT, private=Private()),
+            ProcessSandbox(Tier.STRICT, private=HiddenFolders()),
             Workspace((Path(folder),)),
-            Query("works"),
-            Needles(("works",), any_case=True),
+            SearchQuery("works"),
+            RequiredWords(("works",), any_case=True),
         )
         if asyncio.run(asked) != frozenset({"here"}):
-            return Searching(False, f"read every file: {program} did not find one in the strict sandbox")
-    return Searching(True, f"are helped by {program} if they take long")
+            return SearchCheck(False, f"read every file: {program} did not find one in the strict sandbox")
+    return SearchCheck(True, f"are helped by {program} if they take long")
 
 
-def _works(found: list[Found]) -> bool:
+def _works(found: list[TierCheck]) -> bool:
     return any(one.works for one in found if one.is_set)
 
 
-def _tell(found: list[Found]) -> None:
+def _tell(found: list[TierCheck]) -> None:
     for one in found:
         state = paint("works  ", "green") if one.works else paint("lacking", "red" if one.is_set else "yellow")
         print(f"{'*' if one.is_set else ' '} {one.tier:<8} {state}  {hang(printable_line(one.what), indent=MARGIN)}")

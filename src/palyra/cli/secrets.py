@@ -1,15 +1,14 @@
-"""`palyra secrets`: what the daemon may use and nobody may read."""
+"""`palyra secrets`: values that the daemon may use but never shows."""
 
 import sys
 
 import click
 
 from palyra.cli.agents import find_agent
+from palyra.cli.errors import SecretInArguments
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.output import date_time, show, show_json, table
-from palyra.cli.printable import printable_line
-from palyra.core.display import escape_line
-from palyra.core.errors import Invalid
+from palyra.cli.terminal.output import date_time, show, show_json, table
+from palyra.cli.terminal.printable import printable_line
 from palyra.core.secret import (
     MAX_VALUE_BYTES,
     SealedRecord,
@@ -19,13 +18,9 @@ from palyra.core.secret import (
     check_scope,
     check_value,
 )
+from palyra.core.text.escaping import escape_line
 
-USUAL = SecretScope()
-
-
-class SecretInArguments(Invalid):
-    """A value on the command line is seen by every program of this machine, and stays in the shell's history. Nothing
-    was kept. Leave it out and type it when asked, or pipe it in; and have it changed, since it has been seen."""
+DEFAULT_SCOPE = SecretScope()
 
 
 @click.group(cls=PalyraGroup, invoke_without_command=True)
@@ -59,9 +54,9 @@ def list_secrets(invocation: Invocation) -> None:
 @click.argument("name")
 @click.argument("value", nargs=-1, type=click.UNPROCESSED, metavar="")
 @click.option("--host", "hosts", multiple=True, metavar="HOST", help="Send it to this host, as in api.example.org.")
-@click.option("--header", default=USUAL.header, show_default=True, help="The header in which it is sent.")
+@click.option("--header", default=DEFAULT_SCOPE.header, show_default=True, help="The header in which it is sent.")
 @click.option(
-    "--format", "form", default=USUAL.format, show_default=True, help="How the header reads; {} is the value."
+    "--format", "form", default=DEFAULT_SCOPE.format, show_default=True, help="How the header reads; {} is the value."
 )
 @click.option(
     "--agent", "agents", multiple=True, metavar="AGENT", help="Only for this agent; for all if none is named."
@@ -86,9 +81,12 @@ def set_secret(
     The value is asked for without being shown, or read from stdin: 64 KiB at most, any bytes. It is never an argument.
     """
     if value:
-        raise SecretInArguments
+        raise SecretInArguments(
+            "Other programs can see a value on the command line, and the shell keeps it in its history."
+            " Nothing was stored. Replace the secret, and type the new one when asked, or pipe it in."
+        )
     check_name(name)
-    # Before the value is asked for: nobody likes to type it twice.
+    # Before the value is asked for, so that it need not be typed twice.
     scope = check_scope(SecretScope(hosts=hosts, header=header, format=form, tools=tools))
     chosen = tuple(find_agent(invocation.client, agent).agent_id for agent in agents)
     scope = check_scope(SecretScope(hosts=scope.hosts, header=header, format=form, agents=chosen, tools=scope.tools))
@@ -167,13 +165,13 @@ def _value(name: str, *, keep_newline: bool) -> bytes:
             f"Value of {name} (not shown)", hide_input=True, default="", show_default=False, err=True
         )
         return typed.encode()
-    # A little more than is allowed is enough to know that it is too long.
+    # A little more than the maximum is enough to know that it is too long.
     data = sys.stdin.buffer.read(MAX_VALUE_BYTES + 8) if sys.stdin is not None else b""
     return data if keep_newline else data.removesuffix(b"\n").removesuffix(b"\r")
 
 
 def _use(secret: SecretRecord) -> str:
-    """Say what a secret is for."""
+    """Return what a secret is for."""
     scope = secret.scope
     if not scope.hosts:
         return f"for the configuration (vault:{secret.name})"

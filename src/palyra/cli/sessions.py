@@ -5,25 +5,25 @@ from pathlib import Path
 
 import click
 
-from palyra.cli.named import by_ending, is_ending
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.output import date_time, facts, paint, say, show, show_json, table
-from palyra.cli.printable import printable, printable_line
+from palyra.cli.short_ids import find_by_suffix, is_id_suffix
+from palyra.cli.terminal.output import date_time, facts, paint, say, show, show_json, table
+from palyra.cli.terminal.printable import printable, printable_line
 from palyra.core.errors import NotFound, PalyraError
 from palyra.core.ids import parse_ulid
 from palyra.core.session import Session, SessionRef
-from palyra.gateway.client import Client
-from palyra.gateway.records import Said
-from palyra.gateway.remote import RemoteError
-from palyra.journal.whole import whole_file, written
+from palyra.gateway.client.client import Client
+from palyra.gateway.client.errors import RemoteError
+from palyra.gateway.records import SessionMessage
+from palyra.journal.atomic_file import atomic_file, explain_write_errors
 
 RECENT = 10
 TOOL_WIDTH = 100
-LOOKED_AT = 200
-"""Among so many of the latest sessions one is looked for by the end of its id."""
+MAX_CHECKED = 200
+"""How many of the latest sessions are searched for an id suffix."""
 
 
-class NoSession(NotFound):
+class SessionMissing(NotFound):
     """There is no open session. `palyra chat` begins one, `palyra sessions list --archived` lists the archived ones."""
 
 
@@ -82,7 +82,7 @@ def show_session(invocation: Invocation, session: str, *, limit: int) -> None:
 @click.pass_obj
 def show_tape(invocation: Invocation, session: str, *, after_seq: int) -> None:
     """Print all that is recorded of a conversation, its runs and what else happened; --json prints the entries."""
-    from palyra.cli.tape import print_tape
+    from palyra.cli.run_view.tape_text import print_tape
 
     print_tape(invocation, f"/sessions/{find_session(invocation.client, session).session_id}", after_seq=after_seq)
 
@@ -171,17 +171,17 @@ def export_session(invocation: Invocation, session: str, *, form: str, output: P
 
 def _write(path: Path, document: bytes) -> None:
     if path.exists() and not path.is_file():
-        with written(path):
+        with explain_write_errors(path):
             path.write_bytes(document)  # a device or a pipe
         return
-    with whole_file(path.resolve(), replace=True) as file:
+    with atomic_file(path.resolve(), replace=True) as file:
         file.write(document)
 
 
 def find_session(client: Client, name: str, *, archived: bool = False) -> Session:
-    """Return the session that the person means: by id, by key, by the end of its id, or the last one.
+    """Return the session that the person names: by id, by key, by the end of its id, or the last one.
 
-    `archived` says of which ones the last is meant.
+    `archived` says which ones the last is chosen from.
     """
     if name == "last":
         return _last_archived(client) if archived else _last_open(client)
@@ -194,31 +194,31 @@ def find_session(client: Client, name: str, *, archived: bool = False) -> Sessio
 
 def _last_open(client: Client) -> Session:
     if not (found := client.sessions(limit=1).sessions):
-        raise NoSession
+        raise SessionMissing
     return found[0]
 
 
 def _last_archived(client: Client) -> Session:
-    """Return the session that was archived last; those that are listed first may have been renamed since."""
-    found = [one for one in client.sessions(archived=True, limit=LOOKED_AT).sessions if one.archived_at is not None]
+    """Return the session that was archived last; those listed first may have been renamed since."""
+    found = [one for one in client.sessions(archived=True, limit=MAX_CHECKED).sessions if one.archived_at is not None]
     if not found:
         raise NoArchivedSession
     return max(found, key=lambda one: (one.archived_at, one.session_id))
 
 
 def _by_key(client: Client, name: str) -> Session:
-    """Return the session of a key; if there is none, the one whose id ends so, archived or not."""
+    """Return the session of a key; if there is none, the one whose id ends like this, archived or not."""
     try:
         return client.resolve(SessionRef(key=name, require_existing=True))
     except RemoteError as error:
-        if error.code != "session_not_found" or not is_ending(name):
+        if error.code != "session_not_found" or not is_id_suffix(name):
             raise
     known: dict[str, Session] = {
         one.session_id: one
         for archived in (False, True)
-        for one in client.sessions(archived=archived, limit=LOOKED_AT).sessions
+        for one in client.sessions(archived=archived, limit=MAX_CHECKED).sessions
     }
-    return known[by_ending(name, known)]
+    return known[find_by_suffix(name, known)]
 
 
 def session_table(found: tuple[Session, ...]) -> list[str]:
@@ -248,7 +248,7 @@ def _tell(invocation: Invocation, session: Session, done: str) -> None:
         print(f"{session.session_id} ({name_of(session)}): {done}.")
 
 
-def _show_message(message: Said) -> None:
+def _show_message(message: SessionMessage) -> None:
     if message.role == "tool":
         print(paint(f"· {printable_line(message.text, width=TOOL_WIDTH)}", "dim"))
     elif message.text.strip():

@@ -1,4 +1,4 @@
-"""`palyra stop` and `palyra resume`: the brake, also where no daemon answers."""
+"""`palyra stop` and `palyra resume`: the emergency stop, also where no daemon answers."""
 
 import os
 from typing import TYPE_CHECKING, TypeVar
@@ -6,49 +6,49 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 from msgspec import Struct
 
-from palyra.cli.failure import describe
+from palyra.cli.errors import describe
 from palyra.cli.options import Invocation, PalyraCommand
-from palyra.cli.output import plural, say, show_json
-from palyra.cli.printable import printable_line
+from palyra.cli.terminal.output import plural, say, show_json
+from palyra.cli.terminal.printable import printable_line
 from palyra.core.errors import Invalid, PalyraError, Unavailable
 from palyra.core.ids import PrincipalId
-from palyra.core.message import mend_text
-from palyra.core.stop import MAX_STOP_REASON_CHARS, Stop
+from palyra.core.message import repair_text
+from palyra.core.stop import MAX_STOP_REASON_CHARS, EmergencyStop
 
 if TYPE_CHECKING:
-    from palyra.gateway.client import Client
+    from palyra.gateway.client.client import Client
 
 T = TypeVar("T")
 
-ANSWER_SECONDS = 5.0
+RESPONSE_TIMEOUT_SECONDS = 5.0
 OWNER = PrincipalId("user:owner")
-HOW_TO_GO_ON = "`palyra resume` lets work go on."
+RESUME_HINT = "`palyra resume` lets work go on."
 
 
-class StopNeedsDaemon(Unavailable):
+class DaemonRequired(Unavailable):
     """No daemon answers, so that only everything can be stopped: `palyra stop` without --principal does."""
 
 
-class StopFileUnwritable(Unavailable):
+class StopFileNotWritable(Unavailable):
     """The file that would stop everything can not be written."""
 
 
-class StopTwice(Invalid):
+class StopTargetConflict(Invalid):
     """--all and --principal contradict one another."""
 
 
-class Halted(Struct, frozen=True, kw_only=True):
-    """The stop that holds now, and how many active runs it ended."""
+class StopResult(Struct, frozen=True, kw_only=True):
+    """The stop in force now, and how many active runs it ended."""
 
-    stop: Stop
+    stop: EmergencyStop
     runs: int
 
 
-class Resumed(Struct, frozen=True, kw_only=True):
-    """What was lifted, and what still holds."""
+class ResumeResult(Struct, frozen=True, kw_only=True):
+    """What was lifted, and what is still stopped."""
 
-    lifted: tuple[Stop, ...]
-    stops: tuple[Stop, ...]
+    lifted: tuple[EmergencyStop, ...]
+    stops: tuple[EmergencyStop, ...]
 
 
 @click.command(cls=PalyraCommand)
@@ -64,26 +64,28 @@ def stop(invocation: Invocation, *, everything: bool, principal: str | None, rea
     anything. So it is where the daemon can not write. A token that is no administrator's stops its own work only.
     """
     if everything and principal is not None:
-        raise StopTwice
-    from palyra.gateway.remote import DaemonUnreachable, RemoteError
+        raise StopTargetConflict
+    from palyra.gateway.client.errors import DaemonUnreachable, RemoteError
 
-    # The brake is not refused for its words.
-    reason = " ".join(mend_text(reason).split())[:MAX_STOP_REASON_CHARS]
+    # An emergency stop is never refused because of its reason text.
+    reason = " ".join(repair_text(reason).split())[:MAX_STOP_REASON_CHARS]
     try:
-        halted = _ask(invocation, "stop", Halted, {"principal": principal, "reason": reason}, own={"reason": reason})
+        halted = _ask(
+            invocation, "stop", StopResult, {"principal": principal, "reason": reason}, own={"reason": reason}
+        )
     except (DaemonUnreachable, RemoteError) as error:
-        # One that can not write its journal, or is broken, still looks for the file.
+        # A daemon that cannot write its journal, or is broken, still checks for the file.
         if isinstance(error, RemoteError) and error.status < 500:
             raise
         if principal is not None:
-            raise StopNeedsDaemon from error
+            raise DaemonRequired from error
         _stop_by_file(invocation, reason)
         return
     if invocation.json:
         show_json(halted)
     else:
         ended = plural(halted.runs, "active run")
-        print(f"{printable_line(halted.stop.told)} It ended {ended}. {HOW_TO_GO_ON}")
+        print(f"{printable_line(halted.stop.told)} It ended {ended}. {RESUME_HINT}")
 
 
 @click.command(cls=PalyraCommand)
@@ -93,7 +95,7 @@ def stop(invocation: Invocation, *, everything: bool, principal: str | None, rea
 def resume(invocation: Invocation, *, principal: str | None, remove_file: bool) -> None:
     """Let work go on that `palyra stop` has stopped: queued runs start, new messages are taken in again."""
     asked = {"principal": principal, "remove_file": remove_file}
-    done = _ask(invocation, "resume", Resumed, asked, own={})
+    done = _ask(invocation, "resume", ResumeResult, asked, own={})
     if invocation.json:
         show_json(done)
         return
@@ -105,38 +107,38 @@ def resume(invocation: Invocation, *, principal: str | None, remove_file: bool) 
 
 
 def _ask(invocation: Invocation, verb: str, kind: type[T], asked: object, *, own: object) -> T:
-    """Ask as an administrator; with a token that is none, for its own work."""
-    from palyra.gateway.client import ADMIN_ROOT, ROOT
-    from palyra.gateway.remote import RemoteError
+    """Send the request as an administrator; without that scope, for the caller's own work."""
+    from palyra.gateway.client.client import ADMIN_ROOT, ROOT
+    from palyra.gateway.client.errors import RemoteError
 
     try:
         return _client(invocation, ADMIN_ROOT).ask(kind, "POST", f"/{verb}", body=asked)
     except RemoteError as error:
         named = isinstance(asked, dict) and asked.get("principal") is not None
-        if error.code != "scope_missing" or named:
+        if error.code != "token_scope_missing" or named:
             raise
         return _client(invocation, ROOT).ask(kind, "POST", f"/{verb}", body=own)
 
 
 def _client(invocation: Invocation, root: str) -> "Client":
-    from palyra.gateway.client import Client
-    from palyra.gateway.target import find_target
+    from palyra.gateway.client.client import Client
+    from palyra.gateway.client.target import find_target
 
-    return Client(lambda: find_target(invocation.home), root=root, answer_seconds=ANSWER_SECONDS)
+    return Client(lambda: find_target(invocation.home), root=root, answer_seconds=RESPONSE_TIMEOUT_SECONDS)
 
 
 def _stop_by_file(invocation: Invocation, reason: str) -> None:
     path = invocation.home.stop
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Added to, not replaced: whoever was here first has a reason too. A pipe has nobody who reads it.
+        # Append, do not replace: an earlier stop has a reason too. A pipe has no reader.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK
         with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
             file.write(f"{reason}\n")
     except OSError as error:
-        # Whatever has that name stops everything, also what no reason can be written into.
+        # Anything with that name stops everything, even if no reason can be written into it.
         if not os.path.lexists(path):
-            raise StopFileUnwritable(
+            raise StopFileNotWritable(
                 f"{path} can not be written ({error.strerror}), and no daemon answers: nothing was stopped. "
                 f"`touch {path}` as the home's owner stops everything."
             ) from error
@@ -158,12 +160,13 @@ def _stop_in_database(invocation: Invocation, reason: str) -> bool:
     try:
         if invocation.settings.journal.database_url is None:
             return False
-        from palyra.daemon.system import SystemClock, SystemIds
-        from palyra.journal import offline, stops
+        from palyra.daemon.system_clock import SystemClock, SystemIds
+        from palyra.journal import offline
+        from palyra.journal.stores import stops
 
         clock = SystemClock()
-        fresh = Stop(stop_id=SystemIds(clock).new(), principal=None, by=OWNER, at=clock.now(), reason=reason)
-        with offline.writer(invocation.home, invocation.settings) as writer:
+        fresh = EmergencyStop(stop_id=SystemIds(clock).new(), principal=None, by=OWNER, at=clock.now(), reason=reason)
+        with offline.open_writer(invocation.home, invocation.settings) as writer:
             writer.write(lambda conn: stops.insert(conn, fresh))
     except PalyraError as error:
         say(f"palyra: other daemons on the same database could not be told: {describe(error)}")

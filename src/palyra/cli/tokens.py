@@ -1,4 +1,4 @@
-"""`palyra tokens`: who may come in, and what for."""
+"""`palyra tokens`: who has access, and with which scopes."""
 
 import re
 from datetime import datetime
@@ -8,12 +8,12 @@ import click
 from msgspec import Struct
 
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.output import date_time, facts, say, show, show_json, table
-from palyra.cli.printable import printable_line
+from palyra.cli.terminal.output import date_time, facts, say, show, show_json, table
+from palyra.cli.terminal.printable import printable_line
 from palyra.core.errors import Invalid
 from palyra.core.ids import parse_ulid
-from palyra.gateway.client import ADMIN_ROOT, Client
-from palyra.gateway.target import find_target
+from palyra.gateway.client.client import ADMIN_ROOT, Client
+from palyra.gateway.client.target import find_target
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -44,7 +44,7 @@ class TokensPage(Struct, frozen=True, kw_only=True):
     next_cursor: str | None = None
 
 
-class Life(click.ParamType[int]):
+class TokenLifetime(click.ParamType[int]):
     """How long something lives, as in 90s, 30m, 12h or 30d; in seconds."""
 
     name = "time"
@@ -102,7 +102,9 @@ def list_tokens(invocation: Invocation, principal: str | None = None, limit: int
     type=click.Choice(["read", "write", "admin"]),
     help="What it is good for; may be given again. Without it: read and write.",
 )
-@click.option("--expires", type=Life(), metavar="TIME", help="How long it lives, as 12h or 30d; without it: for ever.")
+@click.option(
+    "--expires", type=TokenLifetime(), metavar="TIME", help="How long it lives, as 12h or 30d; without it: for ever."
+)
 @click.pass_obj
 def create_token(
     invocation: Invocation, name: str, *, principal: str | None, scopes: tuple[str, ...], expires: int | None
@@ -122,7 +124,7 @@ def create_token(
         show_json(answer)
         return
     made = answer["token"]
-    # The secret alone goes to stdout, so that it can be piped to where it belongs.
+    # Only the secret goes to stdout, so that it can be piped to where it belongs.
     for line in facts(
         [
             ("token", str(made["token_id"])),

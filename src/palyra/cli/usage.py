@@ -1,24 +1,31 @@
-"""`palyra usage`: what models were used for and what it cost, how the budgets stand, and what prices are in force."""
+"""`palyra usage`: what models were used for and what it cost, the status of budgets, and the prices in force."""
 
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import click
 
-from palyra.cli.named import is_ending
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.output import date_time, facts, plural, say, screen_width, show, show_json, table
-from palyra.cli.printable import printable_line
+from palyra.cli.short_ids import is_id_suffix
+from palyra.cli.terminal.output import date_time, facts, plural, say, screen_width, show, show_json, table
+from palyra.cli.terminal.printable import printable_line
 from palyra.core.errors import Denied
-from palyra.core.price import shown
-from palyra.core.report import BudgetStanding, By, Cap, Causes, UsageReport, Used
-from palyra.gateway.client import ADMIN_ROOT, Client
-from palyra.gateway.target import find_target
+from palyra.core.spending.price import format_money
+from palyra.core.spending.usage_report import (
+    BudgetCap,
+    BudgetStatus,
+    UsageCauses,
+    UsageGrouping,
+    UsageReport,
+    UsageTotal,
+)
+from palyra.gateway.client.client import ADMIN_ROOT, Client
+from palyra.gateway.client.target import find_target
 
 BAR = 20
 BAR_PLACE = 3
 WIDE = 110
-"""So many columns a terminal needs to show budgets with their bars."""
+"""How many columns a terminal needs to show budgets with their bars."""
 SPANS = {"h": "hours", "d": "days", "w": "weeks"}
 CAUSES = {
     "grpc": "the command line",
@@ -47,7 +54,7 @@ class Since(click.ParamType[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text = str(value).strip()
         if text[-1:] in SPANS and text[:-1].isdigit() and len(text) <= 6:
-            from palyra.daemon.system import SystemClock
+            from palyra.daemon.system_clock import SystemClock
 
             ago = timedelta(**{SPANS[text[-1]]: int(text[:-1])})
             return f"{SystemClock().now() - ago:%Y-%m-%dT%H:%M:%SZ}"
@@ -66,8 +73,8 @@ ALL = click.option("--all", "everybody", is_flag=True, help="Of everybody; for a
 @click.group(cls=PalyraGroup, invoke_without_command=True)
 @click.option(
     "--by",
-    type=click.Choice([by.value for by in By]),
-    default=By.MODEL.value,
+    type=click.Choice([by.value for by in UsageGrouping]),
+    default=UsageGrouping.MODEL.value,
     show_default=True,
     help="What it is added up by; principal needs --all.",
 )
@@ -75,7 +82,7 @@ ALL = click.option("--all", "everybody", is_flag=True, help="Of everybody; for a
 @ALL
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 500), help="How many rows.")
 @click.pass_context
-def usage(ctx: click.Context, *, by: By, since: str | None, everybody: bool, limit: int) -> None:
+def usage(ctx: click.Context, *, by: UsageGrouping, since: str | None, everybody: bool, limit: int) -> None:
     """Show what models were used for, what it cost, and how the budgets stand.
 
     It tells of this month, or of the last thirty days if it is by day. Days and months are those of UTC.
@@ -83,9 +90,13 @@ def usage(ctx: click.Context, *, by: By, since: str | None, everybody: bool, lim
     if ctx.invoked_subcommand is not None:
         return
     invocation = ctx.ensure_object(Invocation)
-    if By(by) is By.PRINCIPAL and not everybody:
+    if UsageGrouping(by) is UsageGrouping.PRINCIPAL and not everybody:
         raise click.UsageError("--by principal is for an operator: add --all.")
-    query: dict[str, str | int] = {"by": str(By(by).value), "limit": limit, **({"since": since} if since else {})}
+    query: dict[str, str | int] = {
+        "by": str(UsageGrouping(by).value),
+        "limit": limit,
+        **({"since": since} if since else {}),
+    }
     found = _client(invocation, everybody=everybody).ask(UsageReport, "GET", "/usage", query=query)
     budgets = found.budgets if everybody else _budgets(invocation, found)
     if invocation.json:
@@ -115,9 +126,9 @@ def why(invocation: Invocation, run: str | None, *, since: str | None, everybody
     if run is not None:
         from palyra.cli.runs import find_run
 
-        named = run == "last" or is_ending(run)
+        named = run == "last" or is_id_suffix(run)
         query = {"run": find_run(invocation.client, run).run_id if named else run}
-    found = _client(invocation, everybody=everybody).ask(Causes, "GET", "/usage/why", query=query)
+    found = _client(invocation, everybody=everybody).ask(UsageCauses, "GET", "/usage/why", query=query)
     if invocation.json:
         show_json(found)
     elif not found.causes:
@@ -146,10 +157,10 @@ def prices(invocation: Invocation, model: str | None) -> None:
 
     A file prices.toml in the home folder adds prices and takes the place of those that come along.
     """
-    from palyra.providers.prices import Prices
+    from palyra.providers.prices import CurrentPrices
 
     settings = invocation.settings
-    known = Prices(invocation.home, lambda: settings)
+    known = CurrentPrices(invocation.home, lambda: settings)
     if model is not None:
         price, named = known.price(model), known.now.of(model)
         if invocation.json:
@@ -201,13 +212,13 @@ def _client(invocation: Invocation, *, everybody: bool) -> Client:
     return Client(lambda: find_target(invocation.home), root=ADMIN_ROOT) if everybody else invocation.client
 
 
-def _budgets(invocation: Invocation, found: UsageReport) -> tuple[BudgetStanding, ...]:
-    """Return the budgets with those that concern everybody, if the token may see them."""
+def _budgets(invocation: Invocation, found: UsageReport) -> tuple[BudgetStatus, ...]:
+    """Return the budgets, including those for everyone if the token may see them."""
     try:
         every = _client(invocation, everybody=True).ask(UsageReport, "GET", "/usage", query={"limit": 1}).budgets
     except Denied:
         return found.budgets
-    # One's own are told with names that an operator is not shown.
+    # The caller's own have names that an operator does not see.
     own = {(one.budget, one.whose, one.period): one for one in found.budgets}
     return tuple(own.get((one.budget, one.whose, one.period), one) for one in every)
 
@@ -223,8 +234,8 @@ def _show_rows(found: UsageReport) -> None:
     _say_rest(found.total)
 
 
-def _cells(used: Used, currency: str) -> list[str]:
-    cost = shown(used.micros, currency)
+def _cells(used: UsageTotal, currency: str) -> list[str]:
+    cost = format_money(used.micros, currency)
     if used.unpriced:
         cost = "no price" if not used.micros else f"{cost} and more"
     return [
@@ -236,8 +247,8 @@ def _cells(used: Used, currency: str) -> list[str]:
     ]
 
 
-def _say_rest(used: Used) -> None:
-    """Say what a sum does not show."""
+def _say_rest(used: UsageTotal) -> None:
+    """Print what a sum does not show."""
     if used.unpriced:
         say(f"Without a price: {plural(used.unpriced, 'turn')}. `palyra usage prices MODEL` says how to set one.")
     if used.estimated:
@@ -248,7 +259,7 @@ def _say_rest(used: Used) -> None:
         say(f"Set aside for turns that are under way: {used.reserved_tokens:,} tokens.")
 
 
-def _standings(budgets: tuple[BudgetStanding, ...]) -> list[str]:
+def _standings(budgets: tuple[BudgetStatus, ...]) -> list[str]:
     rows = []
     for one in budgets:
         whose = f"{one.of.value} {one.label}" if one.label else one.whose
@@ -259,28 +270,28 @@ def _standings(budgets: tuple[BudgetStanding, ...]) -> list[str]:
             rows.append([one.budget, whose, f"per {one.per.value}", _bar(cap), _used_of(cap), one.action.value, anew])
     heads = ["BUDGET", "OF", "PER", "", "USED", "THEN", "BEGINS ANEW"]
     if screen_width() < WIDE:
-        # The bar says nothing that the figures do not.
+        # The bar shows nothing that the figures do not.
         heads.pop(BAR_PLACE)
         rows = [[*row[:BAR_PLACE], *row[BAR_PLACE + 1 :]] for row in rows]
     return table(heads, rows, stretch=1)
 
 
-def _bar(cap: Cap) -> str:
+def _bar(cap: BudgetCap) -> str:
     taken = BAR if not cap.cap else min(BAR, round(BAR * cap.settled / cap.cap))
     held = 0 if not cap.cap else min(BAR - taken, -(-BAR * cap.reserved // cap.cap))
     return "█" * taken + "▒" * held + "·" * (BAR - taken - held)
 
 
-def _used_of(cap: Cap) -> str:
+def _used_of(cap: BudgetCap) -> str:
     def amount(count: int) -> str:
-        return f"{count:,} tokens" if cap.unit == "tokens" else shown(count, cap.unit)
+        return f"{count:,} tokens" if cap.unit == "tokens" else format_money(count, cap.unit)
 
     held = f" (set aside: {amount(cap.reserved)})" if cap.reserved else ""
     settled = f"{cap.settled:,}" if cap.unit == "tokens" else amount(cap.settled)
     return f"{settled} of {amount(cap.cap)}{held}"
 
 
-def _turns(found: Causes) -> list[str]:
+def _turns(found: UsageCauses) -> list[str]:
     rows = [
         [
             one.run_id if one.run_id != found.run_id else "",
@@ -290,7 +301,7 @@ def _turns(found: Causes) -> list[str]:
             one.state if one.state != "settled" else "",
             f"{one.used.input_tokens:,}",
             f"{one.used.output_tokens:,}",
-            shown(one.used.micros, found.currency) if not one.used.unpriced else "no price",
+            format_money(one.used.micros, found.currency) if not one.used.unpriced else "no price",
         ]
         for one in found.turns
     ]

@@ -1,22 +1,22 @@
-"""`palyra why`: from what is there back to whoever said what, and who allowed it."""
+"""`palyra why`: traces something back to who caused it, and who allowed it."""
 
 from collections.abc import Iterator, Sequence
 
 import click
 
-from palyra.cli.flow import NARROWEST, wrap
-from palyra.cli.named import EndingUnknown, by_ending, door, is_ending
 from palyra.cli.options import Invocation, PalyraCommand
-from palyra.cli.output import date_time, paint, screen_width, show, show_json
-from palyra.cli.printable import printable_line, shorten
-from palyra.core.price import shown
-from palyra.core.trace import Link, Trace
-from palyra.gateway.client import Client
+from palyra.cli.short_ids import IdNotFound, describe_channel, find_by_suffix, is_id_suffix
+from palyra.cli.terminal.output import date_time, paint, screen_width, show, show_json
+from palyra.cli.terminal.printable import printable_line, shorten
+from palyra.cli.terminal.wrapping import MIN_WIDTH, wrap
+from palyra.core.spending.price import format_money
+from palyra.core.trace.tree import Trace, TraceNode
+from palyra.gateway.client.client import Client
 from palyra.settings import SettingsInvalid
 
-LONGEST = 400
-LOOKED_AT = 200
-"""Among so many of the latest runs one is looked for by the end of its id."""
+MAX_DETAIL_CHARS = 400
+MAX_CHECKED = 200
+"""How many of the latest runs are searched for an id suffix."""
 
 
 @click.command(cls=PalyraCommand)
@@ -46,25 +46,25 @@ def why(invocation: Invocation, what: str) -> None:
 
 
 def _meant(client: Client, what: str) -> str:
-    """Return the id of a run that is named by its end; all else is for the daemon to find."""
-    if not is_ending(what):
+    """Return the id of a run that is named by its end; the daemon finds everything else."""
+    if not is_id_suffix(what):
         return what
     try:
-        return by_ending(what, (one.run_id for one in client.runs(limit=LOOKED_AT).runs))
-    except EndingUnknown:
+        return find_by_suffix(what, (one.run_id for one in client.runs(limit=MAX_CHECKED).runs))
+    except IdNotFound:
         return what
 
 
 def _currency(invocation: Invocation) -> str:
-    """Return what costs are in; settings that are wrong keep nobody from an explanation."""
+    """Return the currency of costs; invalid settings must not prevent an explanation."""
     try:
         return invocation.settings.spending.currency
     except SettingsInvalid:
         return ""
 
 
-def tree_lines(links: Sequence[Link], before: str = "", *, currency: str) -> Iterator[str]:
-    """Yield the links and what followed from them as lines of a tree; what it cost is in that currency."""
+def tree_lines(links: Sequence[TraceNode], before: str = "", *, currency: str) -> Iterator[str]:
+    """Yield the nodes and what followed from them as lines of a tree; costs are in that currency."""
     for place, link in enumerate(links, 1):
         last = place == len(links)
         stem, below = ("└─ ", "   ") if last else ("├─ ", "│  ")
@@ -75,18 +75,18 @@ def tree_lines(links: Sequence[Link], before: str = "", *, currency: str) -> Ite
         yield from tree_lines(link.then, before + below, currency=currency)
 
 
-def _line(link: Link) -> str:
+def _line(link: TraceNode) -> str:
     by = f" by {link.by}" if link.kind in ("input", "session", "restore") and link.by else ""
     return f"{link.kind}: {link.what}{by} ({date_time(link.at)})"
 
 
-def _details(link: Link, currency: str) -> Iterator[str]:
+def _details(link: TraceNode, currency: str) -> Iterator[str]:
     facts = link.facts
-    cost = ("cost", shown(facts["cost_micros"], currency) if facts.get("cost_micros") else None)
+    cost = ("cost", format_money(facts["cost_micros"], currency) if facts.get("cost_micros") else None)
     if link.kind == "input":
         yield _words(
             ("run", link.run_id),
-            ("from", door(str(facts.get("origin") or ""))),
+            ("from", describe_channel(str(facts.get("origin") or ""))),
             ("tokens", f"{facts.get('input_tokens', 0)} in, {facts.get('output_tokens', 0)} out"),
             cost,
             ("labels", ", ".join(link.labels)),
@@ -101,7 +101,7 @@ def _details(link: Link, currency: str) -> Iterator[str]:
         yield _words(("call", facts.get("call_id")), ("run", link.run_id), ("labels", ", ".join(link.labels)))
     elif link.kind == "policy":
         yield _words(("risk", facts.get("risk")), ("policy", str(facts.get("policy_hash", ""))[:16]))
-        # Of a tool that says no more than its name there is nothing to add.
+        # A tool that says no more than its name adds nothing.
         if " " in str(facts.get("effect", "")):
             yield f"it would {facts['effect']}"
     elif link.kind == "approval":
@@ -122,7 +122,7 @@ def _words(*pairs: tuple[str, object]) -> str:
 
 
 def _fitted(first: str, further: str, text: str, *, colour: str) -> Iterator[str]:
-    """Yield a text as rows that fit the terminal: one behind the first stem, the others behind what stands below it."""
-    rows = wrap(shorten(printable_line(text), LONGEST), max(NARROWEST, screen_width() - len(further)))
+    """Yield a text as rows that fit the terminal: the first after `first`, the others after `further`."""
+    rows = wrap(shorten(printable_line(text), MAX_DETAIL_CHARS), max(MIN_WIDTH, screen_width() - len(further)))
     for place, row in enumerate(rows):
         yield (further if place else first) + (paint(row, colour) if colour else row)

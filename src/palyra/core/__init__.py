@@ -1,1 +1,1 @@
-"""The words and the rules of the domain: no input, no output, no waiting."""
+"""The types and rules of the domain: pure code that does no I/O and never waits."""

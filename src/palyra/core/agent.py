@@ -1,9 +1,14 @@
-"""Who does the work: instructions, tools, workspace, limits."""
+"""Agents: the instructions, tools, workspace and limits that a run works with."""
 
 from msgspec import Struct
 
+from palyra.core.errors import NotFound
 from palyra.core.ids import AgentId, PrincipalId
 from palyra.core.limits import Limits
+
+
+class AgentNotFound(NotFound):
+    """There is no such agent among yours. `palyra agents` lists them."""
 
 
 class Agent(Struct, frozen=True, kw_only=True):
@@ -14,9 +19,9 @@ class Agent(Struct, frozen=True, kw_only=True):
     name: str
     instructions: str
     tools: tuple[str, ...] | None = None
-    """Names of the tools it may use; None for all."""
+    """Names of the tools it may use; None means all."""
     workspace_roots: tuple[str, ...] = ()
-    """Folders it works in; the configured workspace if there are none."""
+    """Folders it works in; the configured workspace if empty."""
     limits: Limits | None = None
-    """Its own limits; the configured ones if it has none."""
+    """Its own limits; the configured ones if None."""
     is_default: bool = False

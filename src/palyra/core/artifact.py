@@ -1,4 +1,4 @@
-"""What is kept of the work beside the tape: results that were too long for it, and files as they were before."""
+"""Data kept outside the tape: results that are too long for it, and file checkpoints."""
 
 from datetime import datetime
 
@@ -7,11 +7,11 @@ from msgspec import Struct
 from palyra.core.ids import CallId, PrincipalId, RunId, SessionId
 
 MAX_KEPT_BYTES = 8 * 1024 * 1024
-"""How much of one thing is kept."""
+"""The maximum size of one artifact."""
 
 
 class Artifact(Struct, frozen=True, kw_only=True):
-    """A result that was too long to be given whole."""
+    """A result that is too long for the tape."""
 
     artifact_id: str
     principal: PrincipalId
@@ -19,30 +19,30 @@ class Artifact(Struct, frozen=True, kw_only=True):
     run_id: RunId
     call_id: CallId
     what: str
-    """The tool that it came from."""
+    """The tool that produced it."""
     digest: str
     size: int
     made_at: datetime
 
 
-class Checkpoint(Struct, frozen=True, kw_only=True):
-    """A file as it was right before it was changed, and what it was to become. No digest stands for no file."""
+class FileCheckpoint(Struct, frozen=True, kw_only=True):
+    """A file's content right before a change, and the digest it was to get. No digest means that there is no file."""
 
     checkpoint_id: str
     principal: PrincipalId
     session_id: SessionId
     run_id: RunId | None
-    """The run and the call that changed it; none if a person brought back an earlier state."""
+    """The run and the call that changed the file; None if a person restored an earlier version."""
     call_id: CallId | None
     what: str
     """The tool that changed it, or `restore`."""
     root: str
-    """The workspace folder that it lies in."""
+    """The workspace folder that contains the file."""
     path: str
-    """Where it lies, absolute."""
+    """The absolute path of the file."""
     before_digest: str | None
     before_mode: int | None
     after_digest: str | None
     restores: str | None = None
-    """The checkpoint whose state this change brought back."""
+    """The file checkpoint that this change restored."""
     at: datetime

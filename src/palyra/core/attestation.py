@@ -1,8 +1,8 @@
-"""Attestations: what the daemon states about one execution of a tool, and its signature under that.
+"""Attestations: signed statements of the daemon about single executions of tools.
 
-A statement stands for itself. Whoever has it and the public key can check who had what done, with which arguments,
-under which policy and in which sandbox, and what came of it, without a journal and without Palyra. Arguments and
-results are named by their digests only.
+A statement can be verified on its own. With it and the public key anyone can check who requested which call, with which
+arguments, under which policy and in which sandbox, and what the result was; neither a journal nor Palyra is needed.
+Arguments and results are named by their digests only.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
-from palyra.core.tool import Outcome, Runtime
+from palyra.core.tool import CallOutcome, CallRuntime
 
 FORMAT = 1
 
@@ -21,27 +21,27 @@ _encoder = msgspec.json.Encoder()
 
 
 class Attestation(Struct, frozen=True, kw_only=True):
-    """A statement byte for byte as it was signed, and by which key."""
+    """A statement, byte for byte as it was signed, and the key that signed it."""
 
     statement: str
     signature: str
     public_key: str
 
 
-class Ran(Struct, frozen=True, kw_only=True):
-    """A program that a call had run: how it was held, and how it ended."""
+class ProgramRun(Struct, frozen=True, kw_only=True):
+    """A program that a call ran: its sandbox, and how it ended."""
 
     tier: str
     limits: dict[str, int]
-    """What it could not take more of."""
+    """The resource limits that applied."""
     exit_code: int | None = None
-    """None if it was ended before it could tell."""
+    """None if it was killed before it could exit."""
     stopped: str = ""
-    """Why it was ended before its time, if it was."""
+    """Why it was killed, if it was."""
 
 
-class Whole(Struct, frozen=True, kw_only=True):
-    """A result that is longer than the text which the model was given: where it is kept, and what it is."""
+class FullResult(Struct, frozen=True, kw_only=True):
+    """A result that is longer than the text the model got: where it is stored, and its digest."""
 
     artifact_id: str
     digest: str
@@ -52,53 +52,53 @@ class Statement(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the daemon states about an execution. Every digest is the SHA-256 of UTF-8 text, in hexadecimal."""
 
     attestation: int = FORMAT
-    """The format. It comes first, so that no statement passes for anything else that is signed with the key."""
+    """The format. It comes first, so that a statement cannot be mistaken for other data signed with the key."""
     principal: PrincipalId
     agent_id: AgentId
     session_id: SessionId
     run_id: RunId
     call_id: CallId
     tool: str
-    runtime: Runtime
+    runtime: CallRuntime
     spec: str
-    """The digest of the tool's name, description, parameters and risk; empty if the tool was gone by then."""
+    """The digest of the tool's name, description, parameters and risk; empty if the tool no longer existed."""
     arguments: str
-    """The digest of the arguments as they were decided on: as JSON without blanks, keys in order."""
+    """The digest of the arguments that were decided on, as JSON without whitespace and with sorted keys."""
     policy_hash: str
     approval_id: str | None
-    """The question to a person whose answer let it run."""
+    """The approval that let it run."""
     grant_id: str | None
-    """The earlier answer that let it run."""
+    """The grant (an earlier approval) that let it run."""
     attempt: int
     started_at: datetime
     finished_at: datetime
-    outcome: Outcome
-    ran: tuple[Ran, ...]
-    """The programs that it had run, in order; none where the daemon did the work itself."""
+    outcome: CallOutcome
+    ran: tuple[ProgramRun, ...]
+    """The programs that it ran, in order; empty if the daemon did the work itself."""
     result: str
-    """The digest of the text that the model was given."""
-    whole: Whole | None
-    """The whole of the result, if that text is only a part."""
+    """The digest of the text that the model got."""
+    whole: FullResult | None
+    """The full result, if that text is only a part of it."""
 
 
 _decoder = msgspec.json.Decoder(Statement)
 
 
 def write(statement: Statement) -> str:
-    """Return the statement as it is signed."""
+    """Return the text of a statement that is signed."""
     return _encoder.encode(statement).decode()
 
 
 def read(text: str) -> Statement:
-    """Return what a signed text states; `msgspec.DecodeError` if it is no statement."""
+    """Parse a signed text; raise `msgspec.DecodeError` if it is not a statement."""
     return _decoder.decode(text)
 
 
 def digest_of_text(text: str) -> str:
-    """Return the digest of a text."""
+    """Return the SHA-256 of a text, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def digest_of_json(value: object) -> str:
-    """Return the digest of a value as JSON, whatever the order of its keys."""
+    """Return the digest of a value as JSON; the order of its keys does not matter."""
     return hashlib.sha256(_in_order.encode(value)).hexdigest()

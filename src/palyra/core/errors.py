@@ -1,9 +1,9 @@
-"""The error family: what happened, why, and what the caller may do about it.
+"""The base classes of all errors: what happened, why, and what the caller can do about it.
 
-Nobody raises the six families themselves outside of tests; each concrete error names its fact, stands in
-the file that raises it, and has its docstring as default message. The code is the class name in snake case and
-is part of the interface: clients match on it, so a class is never renamed. The family decides the status
-that a transport answers with (`gateway/status.py`).
+The six families are not raised themselves outside of tests. Each concrete error names its fact, is defined in the file
+that raises it, and has its docstring as default message. The code is the class name in snake case and is part of the
+interface: clients match on it, so a class is never renamed. The family decides the status that a transport answers with
+(`gateway/error_status.py`).
 """
 
 import re
@@ -20,7 +20,8 @@ class PalyraError(Exception):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.code = _CAPITAL.sub("_", cls.__name__).lower()
+        if "code" not in cls.__dict__:
+            cls.code = _CAPITAL.sub("_", cls.__name__).lower()
 
     def __init__(self, detail: str | None = None) -> None:
         self.detail = detail or " ".join((type(self).__doc__ or "").split())
@@ -51,5 +52,21 @@ class Unavailable(PalyraError):
         self.retry_after = retry_after
 
 
-class Broken(PalyraError):
+class Internal(PalyraError):
     """Palyra itself is at fault."""
+
+
+class FileExists(Conflict):
+    """The file exists already. Choose another name."""
+
+
+class FileChanged(Conflict):
+    """The file changed since it was read. Nothing was written; read it and try again."""
+
+
+class OffsetBeyondEnd(Invalid):
+    """The offset lies beyond the end."""
+
+
+class SearchQueryEmpty(Invalid):
+    """The search has no word in it. Give at least one."""

@@ -1,10 +1,10 @@
-"""Everything that can happen to a session or a run: the closed union that the tape is made of.
+"""The events of sessions and runs: the closed union that a tape consists of.
 
-An event is stored for ever. Its tag is the stored name and never changes; new fields have defaults; a changed meaning
-is a new tag. Events are plain data: nothing stored is revived as anything but these structs.
+An event is stored forever. Its tag is the stored name and never changes; new fields have defaults; a changed meaning
+gets a new tag. Events are plain data: stored text is decoded into these structs only.
 
-Every event has a time, an actor (the principal or part that caused it) and labels (where its content came from).
-`carried_ms` is the time a worker spent on the run since the entry before it: the sum is the run's wall clock.
+Every event has a time, an actor (the principal or component that caused it) and labels (where its content came from).
+`carried_ms` is the time a worker spent on the run since the previous entry: the sum is the run's wall clock.
 """
 
 from datetime import datetime
@@ -14,28 +14,28 @@ import msgspec
 from msgspec import Struct
 
 from palyra.core import channel
-from palyra.core.approval import Scope
 from palyra.core.attestation import Attestation
-from palyra.core.brief import NO_BRIEF, Brief
-from palyra.core.budget import Overdrawn, Reserved, Warned
-from palyra.core.effect import Effect
 from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
 from palyra.core.limits import LimitKind, Limits
-from palyra.core.prompt import Image, Role, StopReason
-from palyra.core.routing import Plan
-from palyra.core.tool import JsonObject, Outcome, Risk, Runtime, ToolCall, Verdict
-from palyra.core.usage import Usage
+from palyra.core.model.prompt import Image, Role, StopReason
+from palyra.core.model.request_options import NO_REQUEST_OPTIONS, RequestOptions
+from palyra.core.model.routing_plan import RoutingPlan
+from palyra.core.policy.approval import ApprovalScope
+from palyra.core.policy.effect import Effect
+from palyra.core.spending.budget import BudgetOverrun, BudgetWarning, Reservation
+from palyra.core.spending.usage import Usage
+from palyra.core.tool import CallOutcome, CallRuntime, JsonObject, Risk, ToolCall, Verdict
 
 
-class Mode(StrEnum):
-    """What becomes of an input while another run is active in its session."""
+class InputMode(StrEnum):
+    """What happens to an input while another run is active in its session."""
 
     QUEUE = "queue"
     STEER = "steer"
     INTERRUPT = "interrupt"
 
 
-class Decision(StrEnum):
+class ApprovalDecision(StrEnum):
     """How an approval ended."""
 
     ALLOWED = "allowed"
@@ -44,35 +44,35 @@ class Decision(StrEnum):
     WITHDRAWN = "withdrawn"
 
 
-class Came(StrEnum):
-    """What came of texts that were to be embedded."""
+class EmbeddingsOutcome(StrEnum):
+    """The result of a request for embeddings."""
 
     ANSWERED = "answered"
     FAILED = "failed"
-    """The provider did not do it, or did not say it so that it could be understood."""
+    """The provider refused, failed, or sent an answer that could not be parsed."""
     LOST = "lost"
-    """Nobody knows: whoever waited for the answer was ended before it came."""
+    """Unknown: the process that waited for the answer ended before it came."""
 
 
-class Parent(Struct, frozen=True, kw_only=True):
-    """The run that waits for this one, and the call that it waits in."""
+class ParentRun(Struct, frozen=True, kw_only=True):
+    """The run that waits for this one, and the call that waits."""
 
     run_id: RunId
     session_id: SessionId
     call_id: CallId
     depth: int
-    """How many runs stand above this one."""
+    """How many runs are above this one."""
     root_run_id: RunId | None = None
-    """The run at the top, for which all below it work; of an old entry the nearest one is taken for it."""
+    """The run at the top, for which all others work; old entries do not have it, and the direct parent is used."""
     root_session_id: SessionId | None = None
     """Its session."""
 
 
 class Reissue(Struct, frozen=True, kw_only=True):
-    """A call that is proposed once more: nobody answered in time when it was asked about."""
+    """A call that is proposed again because its approval request expired."""
 
     approval_id: str
-    """The question of then."""
+    """The approval request that expired."""
     tool: str
     arguments: JsonObject
     labels: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class Reissue(Struct, frozen=True, kw_only=True):
 
 
 class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """What all events have."""
+    """The fields that all events have."""
 
     at: datetime
     actor: str = "system"
@@ -92,52 +92,52 @@ class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ki
 
 
 class RunAccepted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_accepted"):
-    """An input was taken in. From here on the run will come to an end."""
+    """A message was accepted. From now on the run is guaranteed to end."""
 
     text: str
     principal: PrincipalId
     agent_id: AgentId
     limits: Limits
     agent_reason: str = ""
-    """Why it is this agent that answers."""
+    """Why this agent answers."""
     origin: str = "api"
-    mode: Mode = Mode.QUEUE
+    mode: InputMode = InputMode.QUEUE
     idempotency_key: str | None = None
-    parent: Parent | None = None
+    parent: ParentRun | None = None
     reissue: Reissue | None = None
-    """The call that the run begins with, before any turn of the model."""
+    """The call that the run begins with, before any model turn."""
     images: tuple[Image, ...] = ()
-    """Pictures that belong to the message."""
-    brief: Brief = NO_BRIEF
-    """How the caller wants it to be answered."""
+    """Images that belong to the message."""
+    brief: RequestOptions = NO_REQUEST_OPTIONS
+    """The caller's request options."""
     channels: tuple[str, ...] = ()
-    """Of a run that another one led to: by which channels the words came in that are behind it. Else `origin` is it."""
+    """For a run that another run led to: the channels of the messages behind it. Otherwise `origin` is the channel."""
     sealed: int = 0
-    """How many secrets in it the vault took: markers stand for them."""
+    """How many secrets in it were stored in the vault and replaced by markers."""
     removed: int = 0
-    """How many it could not take: they are lost."""
+    """How many secrets could not be stored: they are lost."""
 
 
-class MessageGiven(Event, frozen=True, kw_only=True, omit_defaults=True, tag="message_given"):
-    """A message that the caller brought along, before the run's own: what was said elsewhere, or what a tool of the
-    caller's gave back."""
+class HistoryAttached(Event, frozen=True, kw_only=True, omit_defaults=True, tag="message_given"):
+    """A message of the attached history, before the run's own message: from another conversation, or the result of a
+    client tool."""
 
     role: Role
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     call_id: CallId | None = None
-    """The call that a tool's message answers."""
+    """The call that a tool message answers."""
     images: tuple[Image, ...] = ()
     signals: tuple[str, ...] = ()
-    """What scanners found in a tool's message, as `core/scan.py` names it."""
+    """What scanners found in a tool message, as `core/text/scanner.py` names it."""
 
 
 class RunStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):
-    """It is this run's turn: it is the active run of its session, and its input joins the conversation."""
+    """The run is now the active run of its session, and its input joins the conversation."""
 
 
 class RunResumed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_resumed"):
-    """The run was left in the middle of something: an open turn is void, started calls are interrupted."""
+    """The run was interrupted: an open turn is discarded, started calls are marked as interrupted."""
 
     reason: str = "restart"
 
@@ -149,16 +149,16 @@ class InputSteered(Event, frozen=True, kw_only=True, omit_defaults=True, tag="in
     idempotency_key: str | None = None
     origin: str = channel.UNKNOWN
     sealed: int = 0
-    """How many secrets in it the vault took: markers stand for them."""
+    """How many secrets in it were stored in the vault and replaced by markers."""
     removed: int = 0
-    """How many it could not take: they are lost."""
+    """How many secrets could not be stored: they are lost."""
 
 
 class ContextAssembled(Event, frozen=True, kw_only=True, omit_defaults=True, tag="context_assembled"):
-    """What the next model turn was shown: ranges, sizes and a digest, never the text itself."""
+    """What the prompt of the next model turn contains: ranges, sizes and a digest, never the text itself."""
 
     inputs: int
-    """How many inputs of the run the assembler saw."""
+    """How many inputs of the run the prompt contains."""
     first_seq: int | None
     """The first and the last tape entry whose message is in the prompt."""
     last_seq: int | None
@@ -169,11 +169,11 @@ class ContextAssembled(Event, frozen=True, kw_only=True, omit_defaults=True, tag
     window_tokens: int
     digest: str
     narrowed: str = ""
-    """Why less of the conversation is shown than would fit; empty if it is not."""
+    """Why the prompt contains less of the conversation than would fit; empty if it does not."""
 
 
 class ModelTurnStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model_turn_started"):
-    """The model is asked."""
+    """A request was sent to the model."""
 
     turn: int
     provider: str
@@ -181,29 +181,29 @@ class ModelTurnStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag
     reason: str = ""
     """Why this provider was chosen."""
     last: bool = False
-    """The final turn at a limit: no tools are offered."""
+    """The final turn at a limit: the model gets no tools."""
     settings_hash: str = ""
-    """The settings in force."""
+    """The digest of the settings in force."""
     found: tuple[str, ...] = ()
-    """The tools that searches have brought so far, offered beside those that always are."""
-    plan: Plan | None = None
+    """The tools discovered by search so far, offered in addition to the default ones."""
+    plan: RoutingPlan | None = None
     """How the model was chosen."""
-    reserved: Reserved | None = None
-    """What is set aside for the turn until it is settled."""
+    reserved: Reservation | None = None
+    """What is reserved for the turn until it is settled."""
 
 
 class BudgetWarned(Event, frozen=True, kw_only=True, omit_defaults=True, tag="budget_warned"):
-    """A turn goes beyond a budget that only warns. It is told once for each budget and period."""
+    """A turn exceeds a budget that only warns. This is recorded once for each budget and period."""
 
-    overdrawn: Overdrawn
+    overdrawn: BudgetOverrun
     scope: str
     """Whose spending it counts,"""
     period: str
-    """and in which day, month or run: the account of the ledger."""
+    """and in which day, month or run: the ledger account."""
 
 
 class ModelReasoning(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model_reasoning"):
-    """A piece of what the model thinks. One with a dialect ends a thought, and has what its provider must see again."""
+    """A piece of the model's reasoning. One with a dialect ends a block, with the data its provider must get back."""
 
     turn: int
     text: str = ""
@@ -219,10 +219,10 @@ class ModelText(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model
 
 
 class ToolProposed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tool_proposed"):
-    """The model wants a tool to be called. Nothing has been decided yet."""
+    """The model proposed a tool call. Nothing has been decided yet."""
 
     turn: int
-    """0 for a call that a person proposes once more."""
+    """0 for a call that a person proposed again."""
     call_id: CallId
     tool: str
     arguments: JsonObject
@@ -230,7 +230,7 @@ class ToolProposed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="to
 
 
 class ModelTurnEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model_turn_ended"):
-    """The model has said all it wanted to say in this turn."""
+    """The model finished this turn."""
 
     turn: int
     stop: StopReason
@@ -239,25 +239,25 @@ class ModelTurnEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="
     """What it cost, in millionths of the currency; None if the model has no price."""
 
 
-class ModelTurnVoided(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model_turn_voided"):
-    """The turn's text and proposals do not count: the stream broke, or never began."""
+class ModelTurnDiscarded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model_turn_voided"):
+    """The turn's text and proposals are discarded: the stream broke, or never began."""
 
     turn: int
     reason: str
     failure: str = ""
-    """Which kind of failure it was, as `FailureKind` names it."""
+    """The kind of failure, as `FailureKind` names it."""
     retry_ms: int = 0
-    """How long the provider wants to be left alone."""
+    """How long the provider asks us to wait."""
     refused: bool = False
-    """It did no work: the request was turned down as it stood."""
+    """The provider rejected the request without doing any work."""
     usage: Usage = Usage()
-    """What it is taken to have used: an estimate, and nothing if the provider refused."""
+    """What it is assumed to have used: an estimate, and nothing if the provider refused."""
     micros: int | None = None
-    """What that cost."""
+    """What that cost, in millionths of the currency."""
 
 
 class PolicyDecided(Event, frozen=True, kw_only=True, omit_defaults=True, tag="policy_decided"):
-    """Whether a proposed call may run."""
+    """The policy decided whether a proposed call may run."""
 
     call_id: CallId
     verdict: Verdict
@@ -266,19 +266,19 @@ class PolicyDecided(Event, frozen=True, kw_only=True, omit_defaults=True, tag="p
     policies: tuple[str, ...] = ()
     policy_hash: str = ""
     effect: Effect | None = None
-    """What the call would do, as it was judged."""
+    """What the call would do, as the policy judged it."""
     has_channel: bool = False
-    """Whether somebody could have been asked."""
+    """Whether an approver was reachable."""
     grant_id: str | None = None
-    """The earlier answer that covers the call."""
+    """The grant that covers the call."""
     manifest_hash: str | None = None
-    """The manifest of the plugin that the tool belongs to, by which the call was bounded."""
+    """The manifest of the tool's plugin, which limited the call."""
     signals: tuple[str, ...] = ()
-    """What scanners had found in the results that the session has seen, as `core/scan.py` names it."""
+    """What scanners had found in the results that the session has read, as `core/text/scanner.py` names it."""
 
 
 class ApprovalRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="approval_requested"):
-    """A person is asked about a call, or whether the run may go beyond a budget."""
+    """A person is asked to approve a call, or to let the run exceed a budget."""
 
     call_id: CallId
     """Empty if it is about budgets."""
@@ -290,30 +290,30 @@ class ApprovalRequested(Event, frozen=True, kw_only=True, omit_defaults=True, ta
     reason: str = ""
     policies: tuple[str, ...] = ()
     policy_hash: str = ""
-    budgets: tuple[Overdrawn, ...] = ()
-    """The budgets that the next turn of the model would go beyond."""
+    budgets: tuple[BudgetOverrun, ...] = ()
+    """The budgets that the next model turn would exceed."""
 
 
 class ApprovalResolved(Event, frozen=True, kw_only=True, omit_defaults=True, tag="approval_resolved"):
-    """The question is settled."""
+    """The approval request was answered, expired or was withdrawn."""
 
     call_id: CallId
     approval_id: str
-    decision: Decision
+    decision: ApprovalDecision
     reason: str = ""
-    scope: Scope = Scope.ONCE
+    scope: ApprovalScope = ApprovalScope.ONCE
     arguments: JsonObject | None = None
-    """What the person made of the arguments; they are judged anew."""
+    """The arguments as the person edited them; they are judged again."""
     grant_id: str | None = None
-    """The allowance that this answer leaves behind."""
+    """The grant that this answer creates."""
     until: datetime | None = None
-    """When that allowance ends."""
+    """When that grant expires."""
     sealed: int = 0
-    """How many secrets in it the vault took: markers stand for them."""
+    """How many secrets in it were stored in the vault and replaced by markers."""
     removed: int = 0
-    """How many it could not take: they are lost."""
+    """How many secrets could not be stored: they are lost."""
     pattern: str = ""
-    """The commands that it covers, if the person wrote a pattern; else it covers the class of the call."""
+    """The commands that it covers, if the person wrote a pattern; otherwise it covers the class of the call."""
 
 
 class ToolStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tool_started"):
@@ -321,41 +321,41 @@ class ToolStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="too
 
     call_id: CallId
     attempt: int = 1
-    runtime: Runtime | None = None
-    """What carries it out. An execution that names it is attested when it ends; older ones name none."""
+    runtime: CallRuntime | None = None
+    """What executes it. An execution that names it is attested when it ends; older entries have none."""
     spec: str = ""
-    """The digest of the tool as it was described."""
+    """The digest of the tool's description."""
 
 
 class ToolFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tool_finished"):
-    """What came of a call, in the words that the model is given."""
+    """A call ended, with the text that the model gets as its result."""
 
     call_id: CallId
-    outcome: Outcome
+    outcome: CallOutcome
     text: str
     artifact: str | None = None
-    """Where the whole of it is kept, if the text is only a part."""
+    """Where the full result is stored, if the text is only a part."""
     attestation: Attestation | None = None
-    """What the daemon states about the execution; a call that never started has none."""
+    """The attestation of the execution; None for a call that never started."""
     signals: tuple[str, ...] = ()
-    """What scanners found in the text, as `core/scan.py` names it."""
+    """What scanners found in the text, as `core/text/scanner.py` names it."""
     found: tuple[str, ...] = ()
-    """The tools that a search has brought: they are offered from now on."""
+    """The tools that a search discovered: they are offered from now on."""
     sealed: int = 0
-    """How many secrets in it the vault took: markers stand for them."""
+    """How many secrets in it were stored in the vault and replaced by markers."""
     removed: int = 0
-    """How many it could not take: they are lost."""
+    """How many secrets could not be stored: they are lost."""
 
 
 class CallHandedOver(Event, frozen=True, kw_only=True, omit_defaults=True, tag="call_handed_over"):
-    """The call is of a tool that the caller has: it is the caller's to carry out. Nothing was done here, so nothing was
-    decided about it either. The run ends with it."""
+    """The call is of a client tool, so the caller must execute it. The daemon neither ran it nor decided about it. The
+    run ends with it."""
 
     call_id: CallId
 
 
 class ChildStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="child_started"):
-    """The call is carried out by a run of its own; this one waits for it."""
+    """The call is executed by a child run; this run waits for it."""
 
     call_id: CallId
     child_run_id: RunId
@@ -365,26 +365,26 @@ class ChildStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="ch
 
 
 class ChildEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="child_ended"):
-    """The child came to an end; its answer is the call's result."""
+    """The child run ended; its answer is the call's result."""
 
     call_id: CallId
     child_run_id: RunId
-    outcome: Outcome
+    outcome: CallOutcome
     text: str
     attestation: Attestation | None = None
-    """What the daemon states about the execution."""
+    """The attestation of the execution."""
     signals: tuple[str, ...] = ()
     """What scanners found in the text."""
 
 
 class LimitReached(Event, frozen=True, kw_only=True, omit_defaults=True, tag="limit_reached"):
-    """The run may not go further; the model gets one last turn without tools."""
+    """The run reached a limit; the model gets one last turn without tools."""
 
     limit: LimitKind
 
 
 class CancelRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="cancel_requested"):
-    """Somebody wants the run to stop."""
+    """Someone asked to cancel the run."""
 
     reason: str
 
@@ -401,32 +401,32 @@ class RunFailed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_f
     code: str
     reason: str
     in_conversation: bool = False
-    """Whether the conversation holds a message that says so. Entries written before this field existed have none."""
+    """Whether the conversation has a message that says so. Entries written before this field existed have none."""
 
 
 class RunCancelled(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_cancelled"):
-    """The run was ended from outside, or by its wall clock."""
+    """The run was cancelled, or its wall clock limit ended it."""
 
     reason: str
     in_conversation: bool = False
-    """Whether the conversation holds a message that says so. Entries written before this field existed have none."""
+    """Whether the conversation has a message that says so. Entries written before this field existed have none."""
 
 
 # -- events of a session
 
 
 class SessionCreated(Event, frozen=True, kw_only=True, omit_defaults=True, tag="session_created"):
-    """The conversation begins."""
+    """The session was created."""
 
     principal: PrincipalId
     agent_id: AgentId | None = None
     key: str | None = None
     label: str | None = None
-    parent: Parent | None = None
+    parent: ParentRun | None = None
 
 
 class SessionReset(Event, frozen=True, kw_only=True, omit_defaults=True, tag="session_reset"):
-    """What was said before stays on the tape and is no longer context."""
+    """The session was reset: earlier messages stay on the tape and are no longer context."""
 
 
 class SessionRenamed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="session_renamed"):
@@ -436,43 +436,43 @@ class SessionRenamed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="
 
 
 class SessionAgentBound(Event, frozen=True, kw_only=True, omit_defaults=True, tag="session_agent_bound"):
-    """An agent answers in this session from now on; none stands for the default one."""
+    """The agent that answers in this session from now on; none means the default agent."""
 
     agent_id: AgentId | None = None
 
 
 class SessionArchived(Event, frozen=True, kw_only=True, omit_defaults=True, tag="session_archived"):
-    """The session is put away. Cleaning up also frees its key."""
+    """The session was archived. Cleaning up also frees its key."""
 
     freed_key: str | None = None
 
 
 class SessionUnarchived(Event, frozen=True, kw_only=True, omit_defaults=True, tag="session_unarchived"):
-    """The session is back in the list."""
+    """The session was unarchived."""
 
 
-class CheckpointRestored(Event, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint_restored"):
-    """A person brought a file back to what it was at a checkpoint of this session."""
+class FileCheckpointRestored(Event, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint_restored"):
+    """A person restored a file from a file checkpoint of this session."""
 
     checkpoint_id: str
     path: str
     kept_as: str
-    """The checkpoint that holds what was there until then."""
+    """The file checkpoint with the content that was replaced."""
     digest: str | None = None
-    """The content that is there now; none if the file was removed."""
+    """The digest of the content now; none if the file was removed."""
 
 
 class GrantRevoked(Event, frozen=True, kw_only=True, omit_defaults=True, tag="grant_revoked"):
-    """A person took back what an answer of this session had allowed beyond one call."""
+    """A person revoked a grant of this session."""
 
     grant_id: str
 
 
 class EmbeddingsStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="embeddings_started"):
-    """A provider is asked to turn texts into vectors. Neither is kept: how many there are, and a digest, is."""
+    """A provider was asked for embeddings. Neither texts nor vectors are stored, only their number and a digest."""
 
     request_id: RunId
-    """Stands in the ledger in the place of a run."""
+    """Used in the ledger instead of a run id."""
     principal: PrincipalId
     agent_id: AgentId
     """The agent whose spending it is: the one that answers in the session."""
@@ -481,34 +481,34 @@ class EmbeddingsStarted(Event, frozen=True, kw_only=True, omit_defaults=True, ta
     texts: int
     bytes: int
     digest: str
-    """Of the texts as they were sent."""
-    reserved: Reserved
-    """What is set aside for it until it is settled."""
-    warned: tuple[Warned, ...] = ()
-    """The budgets that only warn and that it goes beyond, each told once."""
+    """The digest of the texts as they were sent."""
+    reserved: Reservation
+    """What is reserved for it until it is settled."""
+    warned: tuple[BudgetWarning, ...] = ()
+    """The budgets that only warn and that it exceeds, each reported once."""
     settings_hash: str = ""
-    """The settings in force."""
+    """The digest of the settings in force."""
 
 
 class EmbeddingsEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="embeddings_ended"):
-    """What came of it, and what it took."""
+    """A request for embeddings ended, with its outcome and usage."""
 
     request_id: RunId
-    came: Came
+    came: EmbeddingsOutcome
     usage: Usage
-    """An estimate if nobody counted, and nothing if the provider refused."""
+    """An estimate if the provider reported none, and nothing if it refused."""
     micros: int | None = None
     """What that cost, in millionths of the currency; None if the model has no price."""
     vectors: int = 0
     reason: str = ""
-    """Why there are none."""
+    """Why there are no vectors."""
     failure: str = ""
-    """Which kind of failure it was, as `FailureKind` names it."""
+    """The kind of failure, as `FailureKind` names it."""
 
 
 RunEvent = (
     RunAccepted
-    | MessageGiven
+    | HistoryAttached
     | RunStarted
     | RunResumed
     | InputSteered
@@ -519,7 +519,7 @@ RunEvent = (
     | ModelText
     | ToolProposed
     | ModelTurnEnded
-    | ModelTurnVoided
+    | ModelTurnDiscarded
     | PolicyDecided
     | ApprovalRequested
     | ApprovalResolved
@@ -541,7 +541,7 @@ SessionEvent = (
     | SessionAgentBound
     | SessionArchived
     | SessionUnarchived
-    | CheckpointRestored
+    | FileCheckpointRestored
     | GrantRevoked
     | EmbeddingsStarted
     | EmbeddingsEnded
@@ -553,12 +553,12 @@ _decoder: msgspec.json.Decoder[TapeEvent] = msgspec.json.Decoder(TapeEvent)
 
 
 def encode(event: TapeEvent) -> str:
-    """Return the event as it is stored. The text, byte for byte, is what the chain covers."""
+    """Return the event as it is stored. The hash chain covers this text, byte for byte."""
     return _encoder.encode(event).decode()
 
 
 def decode(content: str) -> TapeEvent:
-    """Return the event of a stored text; `msgspec.DecodeError` if it is none."""
+    """Return the event of a stored text; raise `msgspec.DecodeError` if it is not an event."""
     return _decoder.decode(content)
 
 
@@ -569,7 +569,7 @@ def kind_of(event: TapeEvent) -> str:
 
 
 class Entry(Struct, frozen=True):
-    """One line of a session's tape, as it is stored."""
+    """One entry of a session's tape, as it is stored."""
 
     session_id: SessionId
     tape_seq: int
@@ -586,7 +586,7 @@ class Entry(Struct, frozen=True):
 
     def to_json(self) -> str:
         """Return the entry as clients see it: its position, and the event as it is stored."""
-        # Ids and kinds are ours and hold nothing that JSON must escape; the content is JSON already.
+        # Ids and kinds are our own and need no JSON escapes; the content is JSON already.
         run = f'"{self.run_id}"' if self.run_id else "null"
         return (
             f'{{"session_id":"{self.session_id}","run_id":{run},"tape_seq":{self.tape_seq},'

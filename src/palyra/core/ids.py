@@ -1,4 +1,4 @@
-"""Identifiers: ULIDs as text, with a type of their own for each noun."""
+"""Identifiers: ULIDs as text, with a separate type for each kind of object."""
 
 from typing import NewType, Protocol
 
@@ -19,18 +19,18 @@ RANDOM_BYTES = 10
 _VALID = frozenset(ALPHABET)
 
 
-class MalformedId(Invalid):
+class IdInvalid(Invalid):
     """An id is 26 characters of Crockford base 32, as in 01ARZ3NDEKTSV4RRFFQ69G5FAV."""
 
 
 class IdSource(Protocol):
-    """Where new ids come from. Each call gives an id that was never given before; later ones sort later, to the ms."""
+    """A source of new ids. Each call returns a new id; later ones sort later, to the millisecond."""
 
     def new(self) -> str: ...
 
 
 def ulid(at_ms: int, randomness: bytes) -> str:
-    """Write a time and ten random bytes as a ULID."""
+    """Return the ULID of a time and ten random bytes."""
     number = (at_ms << 80) | int.from_bytes(randomness[:RANDOM_BYTES], "big")
     digits = [""] * LENGTH
     for place in range(LENGTH - 1, -1, -1):
@@ -40,7 +40,7 @@ def ulid(at_ms: int, randomness: bytes) -> str:
 
 
 def time_of(ulid: str) -> int:
-    """Return when an id was given, in milliseconds."""
+    """Return when an id was created, in milliseconds."""
     number = 0
     for digit in ulid[:10]:
         number = number * 32 + ALPHABET.index(digit)
@@ -48,10 +48,10 @@ def time_of(ulid: str) -> int:
 
 
 def parse_ulid(text: str, what: str = "id") -> str:
-    """Return the id in its canonical form, or raise `MalformedId` naming `what` it was meant to be."""
+    """Return the id in its canonical form, or raise `IdInvalid` naming `what` it was meant to be."""
     # Some letters beyond ASCII become ASCII ones in upper case.
     canonical = text.upper() if text.isascii() else ""
     if len(canonical) != LENGTH or canonical[0] > "7" or not _VALID.issuperset(canonical):
         shown = text if len(text) <= 40 else text[:40] + "…"
-        raise MalformedId(f"{shown!r} is no valid {what}: an id has 26 characters, like 01ARZ3NDEKTSV4RRFFQ69G5FAV.")
+        raise IdInvalid(f"{shown!r} is no valid {what}: an id has 26 characters, like 01ARZ3NDEKTSV4RRFFQ69G5FAV.")
     return canonical

@@ -1,4 +1,4 @@
-"""How far a run may go, and the kinds of limit it can meet."""
+"""The limits of a run: how far it may go, and the kinds of limit."""
 
 from enum import StrEnum
 
@@ -6,41 +6,41 @@ from msgspec import Struct
 
 
 class LimitKind(StrEnum):
-    """Which limit was met."""
+    """The kind of limit that was reached."""
 
     MODEL_TURNS = "model_turns"
     TOOL_CALLS = "tool_calls"
     WALL_CLOCK = "wall_clock"
     REPEATED_FAILURE = "repeated_failure"
-    """The same call failed three times, and nothing new was learned in between."""
+    """The same call failed three times, with nothing new in between."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """The limits of one run, frozen when it is accepted. All are written out: a later default must not change them."""
+    """The limits of one run, frozen when it is accepted. All are stored: a later default must not change them."""
 
     model_turns: int = 24
-    """How often the model may be asked, one last turn not counted."""
+    """The maximum number of model turns, not counting the last one without tools."""
     tool_calls: int = 32
-    """How many calls may be carried out."""
+    """The maximum number of calls that are executed."""
     wall_clock_ms: int = 15 * 60_000
-    """Time in which a worker carried the run; neither waiting nor downtime counts."""
+    """The time in which a worker executes the run; neither waiting nor downtime counts."""
     last_turn_ms: int = 60_000
-    """How far the last turn may go over the wall clock."""
+    """How much the last turn may exceed the wall clock."""
     tool_ms: int = 30_000
-    """How long one call may take."""
+    """The timeout of one call."""
     depth: int = 3
-    """How many runs may stand one below the other."""
+    """The maximum depth of child runs."""
     children: int = 8
-    """How many runs one run may start."""
+    """The maximum number of child runs of one run."""
 
     def capped(self, by: "Limits") -> "Limits":
-        """Return these limits, each no higher than the other's."""
+        """Return these limits, each capped by the other's."""
         if self == by:
             return self  # as for every run of an agent without limits of its own
         return Limits(**{name: min(getattr(self, name), getattr(by, name)) for name in self.__struct_fields__})
 
     def within(self, *, model_turns: int, tool_calls: int, wall_clock_ms: int) -> "Limits":
-        """Return limits for a child that never exceed what its parent has left."""
+        """Return limits for a child run that do not exceed what its parent has left."""
         return Limits(
             model_turns=max(1, min(self.model_turns, model_turns)),
             tool_calls=max(0, min(self.tool_calls, tool_calls)),

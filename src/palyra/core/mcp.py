@@ -1,4 +1,4 @@
-"""MCP servers: what the owner says about one, what it offers, and what was accepted of that."""
+"""MCP servers: their settings, the tools they offer, and the tools that were accepted."""
 
 import hashlib
 import json
@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from palyra.core.errors import NotFound
 from palyra.core.tool import JsonObject, Risk
 
 MAX_SERVERS = 32
@@ -23,108 +24,112 @@ _FOR_PROGRAMS = ("args", "env", "cwd", "sandbox", "network")
 _FOR_URLS = ("headers", "allow_private")
 
 
+class McpToolNotFound(NotFound):
+    """The MCP server has no such tool. `palyra mcp show` lists its tools."""
+
+
 class McpServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A server as the configuration names it: a program to start, or a URL."""
+    """A server as the configuration defines it: a program to start, or a URL."""
 
     command: str | None = None
-    """The program of a server that is spoken to over pipes; looked for in `env.PATH`, or in the usual folders."""
+    """The program of a server that uses stdio; searched in `env.PATH`, or in the usual folders."""
     args: tuple[str, ...] = ()
-    """What the program is given. Others on this machine can see it, so it must hold no secret."""
+    """The program's arguments. Other users of this machine can see them, so they must not contain secrets."""
     env: dict[str, str] = {}
-    """All that the program finds in its environment, besides PATH, HOME, USER, LANG and TMPDIR. A value may say where a
-    secret is: `env:NAME`, `file:/path`, `keyring:SERVICE/NAME`, `vault:NAME`."""
+    """All of the program's environment besides PATH, HOME, USER, LANG and TMPDIR. A value may be a secret reference:
+    `env:NAME`, `file:/path`, `keyring:SERVICE/NAME`, `vault:NAME`."""
     cwd: str | None = None
-    """The folder that the program starts in; the agent's workspace if none is named."""
+    """The program's working directory; the agent's workspace if none is set."""
     sandbox: Literal["strict", "off"] = "strict"
-    """`strict`: Palyra's own files and all other processes are out of the program's reach. `off`: it may do what you
-    may do, and so may the agent through it."""
+    """`strict`: the program cannot reach Palyra's own files or other processes. `off`: it may do what you may do, and
+    so may the agent through it."""
     writable: tuple[str, ...] = ()
-    """Folders and files that the program may change in `strict`, besides temporary folders, the agent's workspace and
-    a cache of its own. Everything else is read-only for it."""
+    """Folders and files that the program may change in `strict`, besides temporary folders, the agent's workspace and a
+    cache of its own. Everything else is read-only."""
     network: bool = True
     """The program may use the network."""
     url: str | None = None
-    """The address of a server that speaks streamable HTTP."""
+    """The URL of a server that uses streamable HTTP."""
     headers: dict[str, str] = {}
-    """Headers of every request to it; a value may say where a secret is, as in `env`."""
+    """Headers of every request; a value may be a secret reference, as in `env`."""
     allow_private: bool = False
-    """Its address may be this machine's, or one of a private network. Palyra's own is refused all the same."""
+    """Its address may be on this machine or in a private network. Palyra's own address is refused in any case."""
     enabled: bool = True
-    """Off keeps what was accepted, and starts nothing."""
+    """When off, the server is not started, and accepted tools stay accepted."""
     timeout_seconds: Annotated[int, Meta(ge=1, le=3600)] = 60
-    """Seconds that one call may take."""
+    """The timeout of one call, in seconds."""
     tools: tuple[str, ...] | None = None
-    """The tools that may be used, by the server's own names; all that are accepted if none are named."""
+    """The tools that may be used, by the server's own names; all accepted tools if not set."""
     risk: Risk | None = None
-    """The risk of its calls at the least; `high` if nothing is said, `medium` for tools that claim to read only."""
+    """The minimum risk of its calls; the default is `high`, and `medium` for tools that claim to be read-only."""
     risks: dict[str, Risk] = {}
-    """The risk of single tools, by the server's own names."""
+    """The minimum risk of single tools, by the server's own names."""
     principals: tuple[str, ...] = ()
-    """Who may use it besides the owner; `*` stands for everybody. Its credentials are the owner's."""
+    """Who may use it besides the owner; `*` means everyone. It works with the owner's credentials."""
 
 
-class ServerState(StrEnum):
-    """How a server stands."""
+class McpServerState(StrEnum):
+    """The state of a server."""
 
     DISABLED = "disabled"
     STARTING = "starting"
     READY = "ready"
     FAILED = "failed"
-    """It is tried again after a while."""
+    """It failed, and is retried after a delay."""
 
 
-class ToolState(StrEnum):
+class McpToolState(StrEnum):
     """Whether a tool is offered, and if not, why."""
 
     ACCEPTED = "accepted"
     NEW = "new"
-    """Nobody has looked at it yet."""
+    """The owner has not reviewed it yet."""
     CHANGED = "changed"
-    """It is not what was accepted any more."""
+    """It changed since it was accepted."""
     REFUSED = "refused"
     UNUSABLE = "unusable"
-    """Its definition can not be used."""
+    """Its definition cannot be used."""
     LEFT_OUT = "left_out"
-    """The configuration names other tools."""
+    """The configuration does not list it."""
     GONE = "gone"
-    """It was accepted, and the server has it no more."""
+    """It was accepted, and the server no longer has it."""
 
 
-class Definition(Struct, frozen=True, kw_only=True):
-    """A tool as its server describes it, cleaned for models and people to read."""
+class McpToolDefinition(Struct, frozen=True, kw_only=True):
+    """A tool as its server describes it, cleaned so that models and people can read it safely."""
 
     name: str
-    """The server's own."""
+    """The server's own name for it."""
     description: str
     parameters: JsonObject
     reads_only: bool = False
-    """What the server claims; a hint."""
+    """What the server claims; only a hint."""
     digest: str
-    """Of everything that the server says of it, before it was cleaned."""
+    """The digest of everything that the server says about it, before it was cleaned."""
 
 
-class Pin(Struct, frozen=True, kw_only=True):
-    """What the owner has decided about one tool of a server."""
+class McpToolDecision(Struct, frozen=True, kw_only=True):
+    """What the owner decided about one tool of a server."""
 
     server: str
     place: str
-    """Which program or URL the server was: another one is another server, whatever it is called."""
-    definition: Definition
+    """The program or URL of the server: another program or URL is another server, whatever its name."""
+    definition: McpToolDefinition
     accepted: bool
     decided_at: datetime
     decided_by: str
 
 
 class McpTool(Struct, frozen=True, kw_only=True):
-    """A tool of a server as it stands."""
+    """A tool of a server and its current state."""
 
     name: str
-    """As agents and policies call it."""
+    """The name that agents and policies use."""
     tool: str
     """The server's own name."""
-    state: ToolState
+    state: McpToolState
     reason: str = ""
-    """Why it can not be used, if so."""
+    """Why it cannot be used, if so."""
     digest: str = ""
     risk: Risk = Risk.HIGH
     description: str = ""
@@ -132,34 +137,34 @@ class McpTool(Struct, frozen=True, kw_only=True):
     reads_only: bool = False
     """What the server claims; it never lowers the risk below medium."""
     diff: tuple[str, ...] = ()
-    """From what was accepted to what it is now, line by line."""
+    """The diff from what was accepted to the current definition."""
 
 
-class McpStanding(Struct, frozen=True, kw_only=True):
-    """A server as it stands."""
+class McpServerStatus(Struct, frozen=True, kw_only=True):
+    """A server and its current state."""
 
     name: str
     transport: Literal["stdio", "http"]
     place: str
     """The command line, or the URL."""
-    state: ServerState
+    state: McpServerState
     reason: str = ""
-    """What went wrong last."""
+    """The last error."""
     says: str = ""
     """What the server calls itself."""
     protocol: str = ""
     restarts: int = 0
-    """How often it had to be started again."""
+    """How often it was restarted."""
     retry_in_seconds: float | None = None
     tools: tuple[McpTool, ...] = ()
 
-    def count(self, *states: ToolState) -> int:
+    def count(self, *states: McpToolState) -> int:
         """Return how many of its tools are in one of these states."""
         return sum(tool.state in states for tool in self.tools)
 
 
-def faults(name: str, server: McpServer) -> Iterator[tuple[str, str, str]]:
-    """Say what is wrong with a server's settings: the key, what, and the remedy."""
+def server_problems(name: str, server: McpServer) -> Iterator[tuple[str, str, str]]:
+    """Yield what is wrong with a server's settings: the key, the problem and the fix."""
     if not _NAME.fullmatch(name):
         yield "", f"{name[:60]!r} is no name for a server.", "Use up to 32 of a-z, 0-9, '-' and '_'."
     if (server.command is None) == (server.url is None):
@@ -187,35 +192,35 @@ def _odd(variable: str) -> bool:
 _PLAIN = McpServer()
 
 
-def place_of(server: McpServer) -> str:
-    """Return what a person is shown of where a server is."""
-    return shown_url(server.url) if server.url is not None else " ".join((server.command or "", *server.args))
+def server_address(server: McpServer) -> str:
+    """Return the address of a server as it is shown to people."""
+    return display_url(server.url) if server.url is not None else " ".join((server.command or "", *server.args))
 
 
-def shown_url(url: str) -> str:
-    """Return an address as it may be shown: many a server takes its key in the query."""
+def display_url(url: str) -> str:
+    """Return a URL as it may be shown, with the values in its query hidden: many servers take their key there."""
     return _VALUE.sub(r"\1***", url)
 
 
-def place_digest(server: McpServer) -> str:
-    """Return what tells this program or URL from another."""
+def server_digest(server: McpServer) -> str:
+    """Return the digest that distinguishes this program or URL from others."""
     parts = [server.url, server.command, *server.args]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def is_same_program(one: McpServer, other: McpServer) -> bool:
-    """Tell whether a server need not be started again for its changed settings."""
+    """Return whether a server can keep running with its changed settings."""
     of_program = ("command", "args", "env", "cwd", "sandbox", "writable", "network")
     of_url = ("url", "headers", "allow_private")
     return all(getattr(one, key) == getattr(other, key) for key in (*of_program, *of_url, "enabled"))
 
 
 def full_name(server: str, tool: str) -> str:
-    """Return the name by which agents and policies know a tool."""
+    """Return the name of a tool that agents and policies use."""
     return f"mcp.{server}.{tool}"
 
 
-def risk_of(server: McpServer, definition: Definition) -> Risk:
-    """Return how risky a call is at the least. A server's own word never lowers it below medium."""
+def risk_of(server: McpServer, definition: McpToolDefinition) -> Risk:
+    """Return the minimum risk of a call. What a server claims never lowers it below medium."""
     said = server.risks.get(definition.name, server.risk)
     return said if said is not None else Risk.MEDIUM if definition.reads_only else Risk.HIGH

@@ -1,12 +1,12 @@
-"""What comes in: one message from a person or a service, whatever door it took."""
+"""Inbound messages: one message from a person or a service, from any channel."""
 
 from msgspec import Struct
 
-from palyra.core.brief import NO_BRIEF, Brief
 from palyra.core.errors import Invalid
-from palyra.core.events import Mode
+from palyra.core.events import InputMode
 from palyra.core.ids import PrincipalId, RunId, SessionId
-from palyra.core.prompt import Image, Message, Role
+from palyra.core.model.prompt import Image, Message, Role
+from palyra.core.model.request_options import NO_REQUEST_OPTIONS, RequestOptions
 from palyra.core.session import SessionRef
 
 MAX_MESSAGE_BYTES = 256 * 1024
@@ -17,79 +17,79 @@ class MessageEmpty(Invalid):
     """The message is empty. Say something."""
 
 
-class MessageTooLong(Invalid):
+class MessageTooLarge(Invalid):
     """The message is longer than 256 KiB. Put long material into a file of the workspace and name it instead."""
 
 
-class TextUnclean(Invalid):
+class TextInvalid(Invalid):
     """The text holds characters that no text should: NUL, or half of a surrogate pair."""
 
 
 class Inbound(Struct, frozen=True, kw_only=True):
-    """A message at the door, decoded and not yet judged."""
+    """An inbound message, decoded and not yet judged."""
 
     principal: PrincipalId
     text: str
     session: SessionRef = SessionRef()
     after: RunId | None = None
-    """The run that this goes on from: it is taken in only if that is still the last one of its session."""
-    mode: Mode = Mode.QUEUE
+    """The run that this continues: it is accepted only if that is still the last run of its session."""
+    mode: InputMode = InputMode.QUEUE
     idempotency_key: str | None = None
     origin: str = "api"
     agent: str | None = None
-    """The agent that should answer, by its id or name; whoever answers in the session if none is named."""
-    brief: Brief = NO_BRIEF
+    """The agent that should answer, by its id or name; the session's agent if none is named."""
+    brief: RequestOptions = NO_REQUEST_OPTIONS
     images: tuple[Image, ...] = ()
     given: tuple[Message, ...] = ()
-    """What the caller brings along, in its order: messages from before, or results of its own tools."""
+    """The attached history, in order: earlier messages, or results of client tools."""
     pictures: dict[str, bytes] = {}
-    """The pictures of all messages, by their digests."""
+    """The images of all messages, by their digests."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing that could be answered."""
+        """Whether there is nothing to answer."""
         results = bool(self.given) and self.given[-1].role is Role.TOOL
         return not self.text.strip() and not self.images and not results
 
 
-class Accepted(Struct, frozen=True, kw_only=True):
-    """The answer of the door: the run that will carry the message, and where its tape stood before it."""
+class AcceptedMessage(Struct, frozen=True, kw_only=True):
+    """The receipt of a message: the run that executes it, and the end of the tape before it."""
 
     run_id: RunId
     session_id: SessionId
     after_seq: int
-    """Attach with this to see everything from the message on."""
+    """Stream from this position to see everything from the message on."""
     steered: bool = False
-    """The message joined a run that was active already."""
+    """The message was added to a run that was active already."""
     queued: bool = False
-    """Another run is active; this one waits for its turn."""
+    """Another run is active; this one is queued."""
     waiting_for: str | None = None
     """What the active run waits for, if the message is queued behind one that waits."""
     repeated: bool = False
-    """The idempotency key was seen before; this is the run of then."""
+    """The idempotency key was seen before; this is the run it created."""
     sealed: int = 0
-    """How many secrets in the message the vault took: what is recorded, and what the model sees, has markers."""
+    """How many secrets in the message were stored in the vault; the record and the model have markers instead."""
     removed: int = 0
-    """How many it could not take: they are lost."""
+    """How many secrets could not be stored: they are lost."""
 
 
 def clean_text(text: str, *, what: str = "text") -> str:
-    """Return the text unchanged, or raise `TextUnclean` saying where it is bad."""
+    """Return the text unchanged, or raise `TextInvalid` and say where it is invalid."""
     if (place := text.find("\0")) >= 0:
-        raise TextUnclean(f"The {what} holds a NUL character at position {place}. Remove it and send again.")
+        raise TextInvalid(f"The {what} holds a NUL character at position {place}. Remove it and send again.")
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise TextUnclean(
+            raise TextInvalid(
                 f"The {what} is no valid Unicode at position {error.start} (half of a surrogate pair). "
                 "Send it as UTF-8."
             ) from None
     return text
 
 
-def mend_text(text: str) -> str:
-    """Return the text with NULs and half surrogates replaced, for what models and tools give us."""
+def repair_text(text: str) -> str:
+    """Return the text with NULs and lone surrogates replaced; for the output of models and tools."""
     if text.isascii():
         return text.replace("\0", "�")
     return text.encode("utf-8", "replace").decode().replace("\0", "�")

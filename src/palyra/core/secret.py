@@ -1,4 +1,4 @@
-"""Secrets: how they are named, what each may be used for, and values that do not print themselves."""
+"""Secrets: their names, their scopes, and values that do not print themselves."""
 
 import re
 from datetime import datetime
@@ -11,10 +11,10 @@ from palyra.core.ids import AgentId, PrincipalId, parse_ulid
 MAX_VALUE_BYTES = 64 * 1024
 MAX_HEADER_BYTES = 8 * 1024
 MAX_ENTRIES = 50
-"""How many hosts, agents or tools one secret may name."""
+"""The maximum number of hosts, agents or tools in one scope."""
 MAX_PORT = 65535
-PLACE = "{}"
-"""Stands for the value in a format."""
+VALUE_PLACEHOLDER = "{}"
+"""The placeholder for the value in a format."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _HOST = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
@@ -23,7 +23,7 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 _TOOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}")
 _PRINTABLE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 
-# They say how a message is carried and to whom, not who sends it.
+# Headers that control the transport; they do not identify the sender.
 _CARRIED = frozenset(
     "accept-encoding connection content-length expect host keep-alive te trailer transfer-encoding upgrade via".split()
 )
@@ -42,18 +42,18 @@ class SecretScopeInvalid(Invalid):
 
 
 class SecretScope(Struct, frozen=True, kw_only=True):
-    """What a secret may be used for. Without a host no tool ever gets it: only the configuration can name it."""
+    """What a secret may be used for. Without a host no tool ever gets it: only the configuration can refer to it."""
 
     hosts: tuple[str, ...] = ()
-    """The hosts to which a tool may send it, each by its full name, and with its port if that is not 443."""
+    """The hosts to which a tool may send it, each with its full name, and with its port if that is not 443."""
     header: str = "Authorization"
     """The header in which it is sent."""
     format: str = "Bearer {}"
-    """How the header reads; `{}` stands for the value."""
+    """The format of the header; `{}` is the placeholder for the value."""
     agents: tuple[AgentId, ...] = ()
-    """The agents that may use it; every agent of its owner if none is named."""
+    """The agents that may use it; every agent of its owner if empty."""
     tools: tuple[str, ...] = ()
-    """The tools that may use it; every one that asks for credentials if none is named."""
+    """The tools that may use it; every tool that takes credentials if empty."""
 
 
 class SecretRecord(Struct, frozen=True, kw_only=True):
@@ -74,12 +74,12 @@ class SealedRecord(Struct, frozen=True, kw_only=True):
 
     sealed_id: str
     origins: tuple[str, ...]
-    """Where it came from: `message`, `file:PATH`, `tool:NAME`, or a call that brought it itself."""
+    """Where it came from: `message`, `file:PATH`, `tool:NAME`, or a call that contained it."""
     created_at: datetime
 
 
 class SecretValue:
-    """A value that shows its name instead of itself."""
+    """A secret value that prints its name, never itself."""
 
     __slots__ = ("_value", "name")
 
@@ -88,7 +88,7 @@ class SecretValue:
         self._value = value
 
     def reveal(self) -> bytes:
-        """Return the value itself. It belongs to whoever sends it, and nowhere else."""
+        """Return the value itself. Only the code that sends it may use it."""
         return self._value
 
     def __repr__(self) -> str:
@@ -96,21 +96,21 @@ class SecretValue:
 
 
 def check_name(name: str) -> str:
-    """Return the name if a secret may have it."""
+    """Return the name if it is valid for a secret."""
     if not NAME.fullmatch(name):
         raise SecretNameInvalid
     return name
 
 
 def check_scope(scope: SecretScope) -> SecretScope:
-    """Return the scope in its one form, or raise and say what is wrong with it."""
+    """Return the scope in canonical form, or raise and say what is wrong with it."""
     for what, entries in (("hosts", scope.hosts), ("agents", scope.agents), ("tools", scope.tools)):
         if len(entries) > MAX_ENTRIES:
             raise SecretScopeInvalid(f"A secret names at most {MAX_ENTRIES} {what}; this one names {len(entries)}.")
     header = scope.header.lower()
     if not _HEADER.fullmatch(scope.header) or header in _CARRIED or header.startswith("proxy-"):
         raise SecretScopeInvalid(f"{scope.header[:64]!r} is no header that a secret can be sent in.")
-    if scope.format.count(PLACE) != 1 or len(scope.format) > 200 or not _PRINTABLE.fullmatch(scope.format):
+    if scope.format.count(VALUE_PLACEHOLDER) != 1 or len(scope.format) > 200 or not _PRINTABLE.fullmatch(scope.format):
         raise SecretScopeInvalid("The format has the place for the value, {}, once, and else printable ASCII only.")
     for tool in scope.tools:
         if not _TOOL.fullmatch(tool):
@@ -125,7 +125,7 @@ def check_scope(scope: SecretScope) -> SecretScope:
 
 
 def check_value(value: bytes, scope: SecretScope) -> bytes:
-    """Return the value if it may be kept: any bytes, NUL too, but one that is sent in a header must fit into one."""
+    """Return the value if it may be stored: any bytes, NUL too, but one that is sent in a header must fit into one."""
     if not value:
         raise SecretValueInvalid("The value is empty. Nothing was kept.")
     if len(value) > MAX_VALUE_BYTES:
@@ -141,7 +141,7 @@ def check_value(value: bytes, scope: SecretScope) -> bytes:
 
 
 def host_name(host: str) -> str:
-    """Return a host's name in its one form: small letters, no dot at its end, beyond ASCII as in the DNS.
+    """Return a host's name in canonical form: lower case, no trailing dot, IDNA for characters beyond ASCII.
 
     With a port, as in `api.example.org:8443`, it is another service; without one the port is 443.
     """
@@ -160,12 +160,12 @@ def host_name(host: str) -> str:
 
 
 def may_use(scope: SecretScope, *, host: str, agent_id: AgentId, tool: str) -> bool:
-    """Tell whether an agent's tool may send the secret to a host, whose name is in its one form."""
+    """Return whether an agent's tool may send the secret to a host, whose name is in canonical form."""
     return host in scope.hosts and agent_id in (scope.agents or (agent_id,)) and tool in (scope.tools or (tool,))
 
 
 def collide(one: SecretScope, other: SecretScope) -> bool:
-    """Tell whether some request would have to carry both secrets in one header."""
+    """Return whether a request could need both secrets in the same header."""
     return (
         one.header.lower() == other.header.lower()
         and not set(one.hosts).isdisjoint(other.hosts)
@@ -175,10 +175,10 @@ def collide(one: SecretScope, other: SecretScope) -> bool:
 
 
 def header_value(scope: SecretScope, value: bytes) -> str:
-    """Return what the secret's header says."""
-    return scope.format.replace(PLACE, value.decode("latin-1"))
+    """Return the value of the secret's header."""
+    return scope.format.replace(VALUE_PLACEHOLDER, value.decode("latin-1"))
 
 
 def _meet(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
-    # Who names none means all.
+    # An empty list means all.
     return not some or not others or not set(some).isdisjoint(others)

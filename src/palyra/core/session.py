@@ -1,14 +1,24 @@
-"""One conversation, and how a caller names it."""
+"""Sessions: one conversation, and how a caller refers to it."""
 
 from datetime import datetime
 
 from msgspec import Struct
 
-from palyra.core.errors import Invalid
+from palyra.core.errors import Conflict, Invalid, NotFound
 from palyra.core.ids import AgentId, PrincipalId, RunId, SessionId
 
 MAX_KEY_CHARS = 200
 MAX_LABEL_CHARS = 200
+
+
+class SessionArchivedError(Conflict):
+    """The session is archived. Unarchive it first, or start another."""
+
+    code = "session_archived"
+
+
+class SessionNotFound(NotFound):
+    """There is no such session among yours. `palyra sessions` lists them."""
 
 
 class SessionNameInvalid(Invalid):
@@ -16,12 +26,12 @@ class SessionNameInvalid(Invalid):
 
 
 class Session(Struct, frozen=True, kw_only=True):
-    """A session as it stands: what its tape adds up to."""
+    """The current state of a session, derived from its tape."""
 
     session_id: SessionId
     principal: PrincipalId
     agent_id: AgentId | None
-    """The agent bound to the session; the default one answers if there is none."""
+    """The agent bound to the session; None means the default agent."""
     key: str | None
     label: str | None
     title: str | None
@@ -44,7 +54,7 @@ def new_session(
     label: str | None = None,
     parent_session_id: SessionId | None = None,
 ) -> Session:
-    """Return a session in which nothing has happened yet."""
+    """Return a new, empty session."""
     return Session(
         session_id=session_id,
         principal=principal,
@@ -62,7 +72,7 @@ def new_session(
 
 
 class SessionRef(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a caller names a session: by id, key or label; by none of them for a new one."""
+    """How a caller refers to a session: by id, key or label; by none of them for a new one."""
 
     session_id: str | None = None
     key: str | None = None

@@ -1,4 +1,4 @@
-"""A stop: nobody's agent works, or one person's does not, until somebody lets it go on."""
+"""Emergency stops: no agent works, or those of one principal do not, until someone resumes."""
 
 from datetime import datetime
 
@@ -9,23 +9,23 @@ from palyra.core.ids import PrincipalId
 MAX_STOP_REASON_CHARS = 500
 
 
-class Stop(Struct, frozen=True, kw_only=True):
+class EmergencyStop(Struct, frozen=True, kw_only=True):
     """Who stopped what, when and why."""
 
     stop_id: str
     principal: PrincipalId | None
-    """Whose work is stopped; none if everybody's is."""
+    """Whose work is stopped; None if it is everyone's."""
     by: str
     at: datetime
     reason: str = ""
 
     def covers(self, principal: PrincipalId) -> bool:
-        """Tell whether the work of a principal is stopped by it."""
+        """Return whether it stops the work of a principal."""
         return self.principal is None or self.principal == principal
 
     @property
     def cause(self) -> str:
-        """Why a run ended, as its tape says it."""
+        """Why a run ended, as recorded on its tape."""
         return f"stopped by {self.by}" + (f": {self.reason}" if self.reason else "")
 
     @property

@@ -1,4 +1,4 @@
-"""Work to be done later: a row with a kind, a payload and a time."""
+"""Tasks: background work, stored as a row with a kind, a payload and a time."""
 
 from enum import StrEnum
 
@@ -9,16 +9,16 @@ from palyra.core.tool import JsonObject
 
 
 class TaskStatus(StrEnum):
-    """Where a task stands."""
+    """The status of a task."""
 
     PENDING = "pending"
     DONE = "done"
     PARKED = "parked"
-    """It failed as often as it may; a person must look at it."""
+    """It failed as often as allowed; a person must check it."""
 
 
 class NewTask(Struct, frozen=True, kw_only=True):
-    """A task to be written down. One of the same kind and key that is still pending stands for both."""
+    """A task to be stored. If one of the same kind and key is still pending, no second one is created."""
 
     kind: str
     key: str
@@ -28,11 +28,11 @@ class NewTask(Struct, frozen=True, kw_only=True):
 
 
 class Task(Struct, frozen=True, kw_only=True):
-    """A task that somebody has leased."""
+    """A leased task."""
 
     task_id: TaskId
     kind: str
     payload: JsonObject
     attempts: int
-    """How often it has been tried, this time included."""
+    """The number of attempts, including this one."""
     max_attempts: int

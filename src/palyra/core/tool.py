@@ -1,4 +1,4 @@
-"""What the agent can do: the description of a tool, a call of it, and what came of the call."""
+"""Tools: their descriptions, calls and outcomes."""
 
 from enum import StrEnum
 from typing import Any
@@ -22,14 +22,14 @@ class Risk(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What the policy says about a call."""
+    """The policy's decision about a call."""
 
     ALLOW = "allow"
     ASK = "ask"
     DENY = "deny"
 
 
-class Outcome(StrEnum):
+class CallOutcome(StrEnum):
     """How a call ended."""
 
     OK = "ok"
@@ -40,15 +40,15 @@ class Outcome(StrEnum):
     SKIPPED = "skipped"
 
 
-class Access(StrEnum):
+class FolderAccess(StrEnum):
     """What may be done in a folder."""
 
     READ = "read"
     WRITE = "write"
 
 
-class Runtime(StrEnum):
-    """What carries a call out."""
+class CallRuntime(StrEnum):
+    """What executes a call."""
 
     INTERNAL = "internal"
     """The daemon itself."""
@@ -57,31 +57,31 @@ class Runtime(StrEnum):
     WASM = "wasm"
     """A module of a plugin."""
     MCP = "mcp"
-    """A server that the configuration lists."""
+    """A configured MCP server."""
 
 
 class ToolSpec(Struct, frozen=True, kw_only=True):
-    """A tool as a model sees it, and as the loop must treat it."""
+    """A tool as a model sees it, and its properties for the loop."""
 
     name: str
     description: str
     parameters: JsonObject
     risk: Risk = Risk.LOW
     repeatable: bool = False
-    """May run again after an interruption: the second run does no harm."""
+    """It may run again after an interruption: the second run does no harm."""
     read_only: bool = False
-    """Changes nothing, so several may run at once."""
+    """It changes nothing, so several may run in parallel."""
 
 
-class Markers(StrEnum):
-    """What a tool makes of markers in its arguments, whose values did not come with the call itself."""
+class MarkerHandling(StrEnum):
+    """How a tool handles markers in its arguments, whose values did not come with the call itself."""
 
     REFUSED = "refused"
-    """A call with one is refused: its value would get somewhere else."""
+    """A call with one is refused: its value would be sent elsewhere."""
     FILE = "file"
-    """The tool puts the values of a file back into that file, and refuses others."""
+    """The tool restores the values of a file in that file, and refuses others."""
     TEXT = "text"
-    """They stay markers: what the tool makes of them is recorded."""
+    """They stay markers: the tool's output is recorded."""
 
 
 class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -91,4 +91,4 @@ class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool: str
     arguments: JsonObject
     malformed: str = ""
-    """Why the arguments could not be read, if so; then `arguments` is empty."""
+    """Why the arguments could not be parsed, if so; then `arguments` is empty."""

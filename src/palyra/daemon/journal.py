@@ -1,4 +1,4 @@
-"""The journal of a daemon: opened, brought up to date, and made to know who this daemon is."""
+"""The journal of a daemon: opens it, updates its schema, and registers this daemon and its owner."""
 
 import asyncio
 import logging
@@ -9,19 +9,22 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from palyra import config
-from palyra.background.jobs import retention, upkeep
-from palyra.background.queue import LONGEST_WAIT_MS
+from palyra.background.jobs import cleanup, retention
+from palyra.background.queue import MAX_WAIT_MS
 from palyra.core.clock import Clock, to_ms
-from palyra.core.errors import Broken
+from palyra.core.errors import Internal
 from palyra.core.ids import IdSource, PrincipalId, TaskId, TokenId
-from palyra.daemon.home import token, writing
+from palyra.daemon.home_setup import explain_write_errors, owner_token
 from palyra.home import Home
-from palyra.journal import embeddings, leases, meta, migrate, runs, signing, tasks, tokens
-from palyra.journal.engine import Connection, Engine, StorageFull, Unit
-from palyra.journal.sqlite import SqliteEngine
-from palyra.journal.tokens import TokenRecord
-from palyra.references import secret_of
-from palyra.runs.tokens import welcome
+from palyra.journal import migrate
+from palyra.journal.engines.base import Connection, Engine, StorageFull, Unit
+from palyra.journal.engines.sqlite import SqliteEngine
+from palyra.journal.ledger import embeddings
+from palyra.journal.proof import signing_key
+from palyra.journal.stores import leases, meta, runs, tasks, tokens
+from palyra.journal.stores.tokens import TokenRecord
+from palyra.runs.services.tokens import welcome
+from palyra.secret_references import secret_of
 from palyra.settings import Settings, SettingsInvalid
 
 OWNER = PrincipalId("user:owner")
@@ -29,29 +32,29 @@ OWNER = PrincipalId("user:owner")
 log = logging.getLogger(__name__)
 
 
-class JournalMissing(Broken):
+class JournalMissing(Internal):
     """The journal file is missing, though there was one. Restore it from a backup."""
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """Who this daemon is to the journal."""
+class JournalIdentity:
+    """The identity of this daemon in the journal."""
 
     journal_id: str
     owner: str
-    signer: signing.KeySigner
+    signer: signing_key.KeySigner
     begin: Unit[str] | None
-    """What a full disk kept from being written. No run may be worked on before it is."""
+    """The unit that a full disk kept from being written. It must be written before any run is executed."""
 
 
 @asynccontextmanager
-async def opened(home: Home, settings: Settings) -> AsyncIterator[Engine]:
+async def open_journal(home: Home, settings: Settings) -> AsyncIterator[Engine]:
     """Open the journal that the settings name."""
     crash = _crash_after(config.crash_after())
     engine: Engine
     if settings.journal.database_url is not None:
         require_driver()
-        from palyra.journal.postgres import PostgresClaim, PostgresEngine
+        from palyra.journal.engines.postgres import PostgresClaim, PostgresEngine
 
         address = await asyncio.to_thread(secret_of, settings.journal.database_url, base=home.path)
         claim = await asyncio.to_thread(PostgresClaim, address)
@@ -73,7 +76,7 @@ async def opened(home: Home, settings: Settings) -> AsyncIterator[Engine]:
 
 
 def require_journal(home: Home) -> None:
-    """Refuse to begin an empty journal where there was one: the key is made after the journal and outlives it."""
+    """Refuse to create an empty journal where there was one: the key is created after the journal and outlives it."""
     is_there = home.journal.exists() and home.journal.stat().st_size > 0
     if home.key.exists() and not is_there:
         raise JournalMissing(
@@ -83,25 +86,25 @@ def require_journal(home: Home) -> None:
 
 
 def require_key(home: Home, public_key: str | None) -> None:
-    """Refuse a key that is not the one that signed the journal so far: a new one could never verify it."""
-    found = signing.public_key(home.key)
+    """Refuse a key other than the one that signed the journal so far: a new key could never verify it."""
+    found = signing_key.public_key(home.key)
     if public_key is None or found == public_key:
         return
     if found is None:
-        raise signing.JournalKeyMissing(
+        raise signing_key.JournalKeyMissing(
             f"{home.key} is missing. The journal is signed with it, so no other key can take its place. Restore it from"
             " your copy or from a backup. Nothing was changed."
         )
-    raise signing.JournalKeyDiffers(
+    raise signing_key.JournalKeyMismatch(
         f"{home.key} is not the key that signed this journal. Restore the right one from your copy or from a backup."
         " Nothing was changed."
     )
 
 
 def require_driver() -> None:
-    """Refuse settings that name a PostgreSQL where its driver, an extra, is not installed."""
+    """Refuse settings that name a PostgreSQL database if the driver, an extra, is not installed."""
     try:
-        import palyra.journal.postgres  # noqa: F401
+        import palyra.journal.engines.postgres  # noqa: F401
     except ImportError as error:
         raise SettingsInvalid(
             "journal.database_url is set, but the PostgreSQL driver is missing. Install palyra[postgres]."
@@ -109,7 +112,7 @@ def require_driver() -> None:
 
 
 def _crash_after(commits: int | None) -> Callable[[], None] | None:
-    """Return what kills this process right after so many commits, for the tests that need every such moment."""
+    """Return a function that kills this process after so many commits, for tests that need a crash at each of them."""
     if commits is None:
         return None
     left = iter(range(commits - 1, -1, -1))
@@ -122,7 +125,7 @@ def _crash_after(commits: int | None) -> Callable[[], None] | None:
 
 
 def _is_spent(conn: Connection, secret: str, *, now_ms: int) -> bool:
-    """Tell whether a token was good once and is not any more."""
+    """Return whether a token was valid once and no longer is."""
     digest = tokens.digest(secret)
     holder = tokens.principal_of(conn, digest)
     return (holder is not None and holder.has_expired(now_ms=now_ms)) or tokens.is_revoked(conn, digest)
@@ -143,35 +146,37 @@ async def update(engine: Engine, *, clock: Clock) -> None:
         log.info("schema %04d %s", step.number, step.name)
 
 
-async def introduce(engine: Engine, home: Home, settings: Settings, *, clock: Clock, ids: IdSource) -> Identity:
-    """Make sure that there is a key, an owner with a token, and an agent, and that no dead daemon holds a run.
+async def prepare_journal(
+    engine: Engine, home: Home, settings: Settings, *, clock: Clock, ids: IdSource
+) -> JournalIdentity:
+    """Make sure that a key, an owner with a token, and an agent exist, and that no dead daemon holds a lease.
 
-    A journal that an earlier daemon has used can be read before that is written.
+    If the disk is full, a journal that an earlier daemon has used can be read before this is written.
     """
     now_ms = to_ms(clock.now())
     require_key(home, await engine.read(lambda conn: meta.get(conn, "public_key")))
-    with writing(home):
-        signer = signing.load_or_create(home.key)
-        secret = token(home)
+    with explain_write_errors(home):
+        signer = signing_key.load_or_create(home.key)
+        secret = owner_token(home)
     if await engine.read(lambda conn: _is_spent(conn, secret, now_ms=now_ms)):
-        # Whoever revoked the home's own token meant that copy of it; the owner of the home gets another.
-        with writing(home):
+        # Revoking the home's own token was meant for that copy; the owner of the home gets a new token.
+        with explain_write_errors(home):
             home.token.unlink()
-            secret = token(home)
+            secret = owner_token(home)
     house = signer.public_key[:16]
 
     def unit(conn: Connection) -> str:
         # The home's file lock proves that every earlier daemon of this home is dead.
-        leases.void(conn, leases.RUNS, home=house)
-        leases.void(conn, leases.TASKS, home=house)
-        embeddings.void(conn, home=house)
+        leases.release_dead_owners(conn, leases.RUNS, home=house)
+        leases.release_dead_owners(conn, leases.TASKS, home=house)
+        embeddings.release_dead_owners(conn, home=house)
         runs.unpark(conn)
-        tasks.hasten(conn, now_ms=now_ms, longest_ms=LONGEST_WAIT_MS)
+        tasks.hasten(conn, now_ms=now_ms, longest_ms=MAX_WAIT_MS)
         if tokens.principal_of(conn, tokens.digest(secret)) is None:
             record = TokenRecord(TokenId(ids.new()), OWNER, "made at first start", now_ms)
             tokens.insert(conn, record, secret)
         welcome(conn, OWNER, ids=ids)
-        upkeep.plan(conn, TaskId(ids.new()), now_ms=now_ms, at_ms=now_ms + upkeep.EVERY_MS)
+        cleanup.plan(conn, TaskId(ids.new()), now_ms=now_ms, at_ms=now_ms + cleanup.EVERY_MS)
         if settings.retention.archived_days > 0:
             retention.plan(conn, TaskId(ids.new()), now_ms=now_ms, at_ms=now_ms)
         meta.set_once(conn, "public_key", signer.public_key)
@@ -179,9 +184,9 @@ async def introduce(engine: Engine, home: Home, settings: Settings, *, clock: Cl
 
     owner = f"{house}:{ids.new()}"
     try:
-        return Identity(await engine.write(unit), owner, signer, begin=None)
+        return JournalIdentity(await engine.write(unit), owner, signer, begin=None)
     except StorageFull:
         journal_id = await engine.read(lambda conn: meta.get(conn, "journal_id"))
         if journal_id is None:
             raise
-        return Identity(journal_id, owner, signer, begin=unit)
+        return JournalIdentity(journal_id, owner, signer, begin=unit)

@@ -1,41 +1,45 @@
-"""The models of a daemon: put together, and told of in one line."""
+"""Builds the models of a daemon, and reports their status in one line."""
 
 from collections.abc import Callable
 from functools import partial
 
 from palyra.core.clock import Clock
-from palyra.core.model import Dialect, ModelCard, ModelProvider
-from palyra.daemon.current import Current
-from palyra.gateway.records import Part
+from palyra.core.model.catalog import DialectName, ModelCard, ModelProvider
+from palyra.daemon.live_config import LiveConfig
+from palyra.gateway.records import DaemonPart
 from palyra.providers import registry
 from palyra.providers.base import Provider
-from palyra.providers.breaker import Breakers
-from palyra.providers.http import Http
-from palyra.providers.llama import Llama
-from palyra.providers.registry import Connect
-from palyra.providers.remote import Remote, ResolveKey, whole_card
-from palyra.providers.roster import Roster
+from palyra.providers.circuit_breaker import CircuitBreakers
+from palyra.providers.local.llama import LlamaRuntime
+from palyra.providers.model_pool import ModelPool
+from palyra.providers.registry import ProviderFactory
+from palyra.providers.transport.http import ProviderHttpClient
+from palyra.providers.transport.remote_provider import RemoteProvider, ResolveKey, full_model_card
 
 
-def connector(settings: Current, *, key: ResolveKey, http: Http, llama: Llama) -> Connect:
-    """Return what makes a provider of the settings."""
+def connector(
+    settings: LiveConfig, *, key: ResolveKey, http: ProviderHttpClient, llama: LlamaRuntime
+) -> ProviderFactory:
+    """Return the factory for providers of the settings."""
 
     def connect(name: str, model: str | None, table: ModelProvider) -> Provider:
         most = settings.now.model.max_output_tokens
-        if table.dialect is Dialect.LOCAL:
+        if table.dialect is DialectName.LOCAL:
             return _local(name, model, table, llama, max_output_tokens=most)
         assert model is not None, "the settings were checked"
-        card = whole_card(table, registry.dialect(table.dialect), model)
+        card = full_model_card(table, registry.load_dialect(table.dialect), model)
         remote = _remote(name, model, table, key=key, http=http, max_output_tokens=most)
         return _with_tools(remote, card)
 
     return connect
 
 
-def passer_on(settings: Current, *, key: ResolveKey, http: Http) -> Callable[[str, str], Remote]:
-    """Return what gives the provider and the model of two names, for requests that are passed on as they are."""
+def embeddings_router(
+    settings: LiveConfig, *, key: ResolveKey, http: ProviderHttpClient
+) -> Callable[[str, str], RemoteProvider]:
+    """Return a function that finds a provider and model by name, for requests that are passed on unchanged."""
 
-    def find(provider: str, model: str) -> Remote:
+    def find(provider: str, model: str) -> RemoteProvider:
         now = settings.now.model
         table = now.providers[provider]
         return _remote(provider, model, table, key=key, http=http, max_output_tokens=now.max_output_tokens)
@@ -44,50 +48,54 @@ def passer_on(settings: Current, *, key: ResolveKey, http: Http) -> Callable[[st
 
 
 def _remote(
-    name: str, model: str, table: ModelProvider, *, key: ResolveKey, http: Http, max_output_tokens: int
-) -> Remote:
-    speaks = registry.dialect(table.dialect)
-    return Remote(
+    name: str, model: str, table: ModelProvider, *, key: ResolveKey, http: ProviderHttpClient, max_output_tokens: int
+) -> RemoteProvider:
+    speaks = registry.load_dialect(table.dialect)
+    return RemoteProvider(
         name,
         model,
         speaks=speaks,
         settings=table,
-        card=whole_card(table, speaks, model),
+        card=full_model_card(table, speaks, model),
         key=key,
         http=http,
         max_output_tokens=max_output_tokens,
     )
 
 
-def _local(name: str, model: str | None, table: ModelProvider, llama: Llama, *, max_output_tokens: int) -> Provider:
-    # What few use is not loaded for all.
-    from palyra.providers.local import Local, known, model_name
+def _local(
+    name: str, model: str | None, table: ModelProvider, llama: LlamaRuntime, *, max_output_tokens: int
+) -> Provider:
+    # Imported here, since few homes use it.
+    from palyra.providers.local.provider import LocalProvider, known, model_name
 
     model_name(table, model)
     card = known(table)
-    return _with_tools(Local(name, table, card, llama, max_output_tokens=max_output_tokens), card)
+    return _with_tools(LocalProvider(name, table, card, llama, max_output_tokens=max_output_tokens), card)
 
 
 def _with_tools(provider: Provider, card: ModelCard) -> Provider:
-    """Return a model that calls tools, if it must be made to."""
+    """Return the provider, with emulated tool calls if its model needs them."""
     if card.tools != "schema":
         return provider
-    from palyra.providers.constrained import Constrained
+    from palyra.providers.emulated_tools.provider import EmulatedToolsProvider
 
-    return Constrained(provider)
+    return EmulatedToolsProvider(provider)
 
 
-def build(settings: Current, *, connect: Connect, clock: Clock) -> Roster:
-    """Return the models of the settings; they follow the settings. Raise now if the first of them can not be used."""
-    roster = Roster(
-        lambda: settings.now.model, build=partial(registry.build, connect=connect), breakers=Breakers(clock)
+def build(settings: LiveConfig, *, connect: ProviderFactory, clock: Clock) -> ModelPool:
+    """Return the models of the settings; they follow the settings. Raise now if the first of them cannot be used."""
+    roster = ModelPool(
+        lambda: settings.now.model, build=partial(registry.build, connect=connect), breakers=CircuitBreakers(clock)
     )
     roster.widest_tokens()
     return roster
 
 
-def part(roster: Roster) -> Part:
-    """Say who answers, and who is left alone after failures."""
+def model_status(roster: ModelPool) -> DaemonPart:
+    """Report which model is used, and which ones are paused after failures."""
     answers = f"{roster.default.name} {roster.default.model}"
     resting = [f"{name} is left alone for {seconds:.0f} s" for name, seconds in roster.resting().items()]
-    return Part(name="provider", status="providers_resting" if resting else "ok", detail="; ".join((answers, *resting)))
+    return DaemonPart(
+        name="provider", status="providers_resting" if resting else "ok", detail="; ".join((answers, *resting))
+    )

@@ -1,4 +1,4 @@
-"""Runs the daemon: builds every part, starts them in order, stops them in the opposite one."""
+"""Runs the daemon: builds every part, starts them in order, stops them in reverse order."""
 
 import asyncio
 import gc
@@ -12,51 +12,63 @@ import uvloop
 
 from palyra import config, telemetry
 from palyra.background import metrics
-from palyra.background.anchoring import Anchoring
-from palyra.background.inspection import Inspection
-from palyra.background.jobs import approvals, children, retention, title, upkeep
+from palyra.background.anchoring import AnchorWriter
+from palyra.background.jobs import approvals, children, cleanup, retention, title
+from palyra.background.journal_inspection import JournalInspector
 from palyra.background.metrics import Metrics
-from palyra.background.queue import JobContext, Queue
+from palyra.background.queue import JobContext, TaskQueue
 from palyra.background.verification import Verification
 from palyra.core.errors import Unavailable
 from palyra.core.version import VERSION
-from palyra.daemon import carrying, connections, doors, journal, mcp, models, standing
-from palyra.daemon.check import check_model
-from palyra.daemon.current import Current
-from palyra.daemon.home import Announcement, Lock, Workspaces, prepare, writing
-from palyra.daemon.listen import address, listen, tls_context, tls_files
+from palyra.daemon import (
+    connection_limits,
+    endpoints,
+    journal,
+    mcp,
+    models,
+)
+from palyra.daemon import (
+    status as standing,
+)
+from palyra.daemon import (
+    worker as carrying,
+)
+from palyra.daemon.home_setup import Announcement, HomeLock, WorkspaceFolders, explain_write_errors, prepare_home
+from palyra.daemon.live_config import LiveConfig
+from palyra.daemon.ports import address, listen, tls_context, tls_files
+from palyra.daemon.start_check import check_model
 from palyra.daemon.stop_file import HomeStopFile
-from palyra.daemon.system import SystemClock, SystemIds
+from palyra.daemon.system_clock import SystemClock, SystemIds
 from palyra.daemon.waiting import RETRY_SECONDS, Waiting
 from palyra.daemon.warm_up import warm_up
-from palyra.gateway.grpc.server import GrpcPortTaken, GrpcServer
-from palyra.gateway.records import Part, Status
+from palyra.gateway.grpc.server import GrpcServer, PortInUse
+from palyra.gateway.records import DaemonPart, DaemonStatus
 from palyra.home import Home
-from palyra.journal import backup
-from palyra.journal.engine import StorageFull
-from palyra.journal.sealing import KeyPlace
-from palyra.journal.storage import Storage
+from palyra.journal.archive import backup
+from palyra.journal.engines.base import StorageFull
+from palyra.journal.storage_health import Storage
 from palyra.journal.tail import Tail
-from palyra.memory.context import Context
-from palyra.policy.current import CurrentPolicies
-from palyra.providers.http import Http
-from palyra.providers.llama import Llama
-from palyra.providers.prices import Prices
-from palyra.runs.attestations import Attester
-from palyra.runs.budgets import Budgets
-from palyra.runs.channels import Channels
-from palyra.runs.embeddings import Embeddings
-from palyra.runs.mcp import Mcp
-from palyra.runs.providers import Providers
-from palyra.runs.references import Referred
-from palyra.runs.seals import Seals
-from palyra.runs.secrets import Secrets, Used
-from palyra.runs.shadow import Shadows
-from palyra.runs.stops import Stops
-from palyra.runs.watch import Watch
-from palyra.sandbox import groups
-from palyra.sandbox import process as sandbox
-from palyra.sandbox.wasm import KEPT, Modules
+from palyra.journal.vault.vault_key import VaultKeySource
+from palyra.memory.prompt_assembly import PromptAssembler
+from palyra.policy.current_policies import CurrentPolicies
+from palyra.providers.local.llama import LlamaRuntime
+from palyra.providers.prices import CurrentPrices
+from palyra.providers.transport.http import ProviderHttpClient
+from palyra.runs.engine.attester import ExecutionAttester
+from palyra.runs.services.approval_watch import ApprovalWatch
+from palyra.runs.services.approvers import ApproverPresence
+from palyra.runs.services.budgets import BudgetService
+from palyra.runs.services.embeddings import EmbeddingsService
+from palyra.runs.services.emergency_stops import StopService
+from palyra.runs.services.mcp import McpService
+from palyra.runs.services.policy_shadow import PolicyShadowService
+from palyra.runs.services.providers import ProviderService
+from palyra.runs.services.sealing import SecretSealer
+from palyra.runs.services.secrets import SecretService, UsedSecrets
+from palyra.runs.services.settings_secrets import SettingsSecrets
+from palyra.sandbox.processes import cgroups
+from palyra.sandbox.processes import process as sandbox
+from palyra.sandbox.wasm.runner import IDLE_WORKERS, WasmRunner
 from palyra.settings import DEFAULT_PORT, Settings
 from palyra.threads import Threads
 from palyra.tools.plugins.current import CurrentPlugins
@@ -70,27 +82,27 @@ log = logging.getLogger(__name__)
 
 
 def serve(home: Home, settings: Settings, *, ready: Callable[[str], None]) -> int:
-    """Run the daemon until it is told to stop; `ready` is given its address once it serves."""
+    """Run the daemon until it gets a signal to stop; `ready` is called with its address once it serves."""
     os.umask(0o077)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(home, settings, ready=ready))
 
 
 async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]) -> int:
-    # On few cores the usual pool has few threads, and a search holds one for seconds.
+    # On few cores the default pool has few threads, and a search occupies one for seconds.
     asyncio.get_running_loop().set_default_executor(Threads(THREADS, name="work"))
-    # Starts the threads that look up names: the event loop ends the whole process if it cannot have them later.
+    # Starts the threads for DNS lookups now: the event loop ends the whole process if it cannot start them later.
     await asyncio.get_running_loop().getaddrinfo("127.0.0.1", 0)
     clock = SystemClock()
     ids = SystemIds(clock)
-    current = Current(home, settings)
-    used = Used()
+    current = LiveConfig(home, settings)
+    used = UsedSecrets()
     async with AsyncExitStack() as stack:
-        prepare(home)
-        stack.enter_context(Lock(home))
-        with writing(home):
+        prepare_home(home)
+        stack.enter_context(HomeLock(home))
+        with explain_write_errors(home):
             telemetry.log_to(home.log, hide=used.hide)
-        workspaces = Workspaces(home, settings, owner=journal.OWNER)
+        workspaces = WorkspaceFolders(home, settings, owner=journal.OWNER)
         policies = await asyncio.to_thread(CurrentPolicies, home)
         plugins = await asyncio.to_thread(CurrentPlugins, home)
         current.include(policies, plugins)
@@ -101,12 +113,12 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         started_at = clock.now()
         announcement = Announcement(home, at, certificate=certificate, started_at=started_at)
         stack.callback(announcement.withdraw)
-        budget = connections.build(current, clock=clock)
+        budget = connection_limits.build(current, clock=clock)
         waiting = await stack.enter_async_context(
             Waiting(
                 home,
                 listener,
-                server=lambda error: doors.refusing(error, settings=current, connections=budget),
+                server=lambda error: endpoints.refusing(error, settings=current, connections=budget),
                 announcement=announcement,
                 began=lambda: ready(at),
             )
@@ -116,31 +128,33 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         )
         if kept is not None:
             log.info("the journal as it was before the migration is kept in %s", kept)
-        engine = await waiting.for_space(lambda: stack.enter_async_context(journal.opened(home, settings)))
+        engine = await waiting.for_space(lambda: stack.enter_async_context(journal.open_journal(home, settings)))
         await waiting.for_space(lambda: journal.update(engine, clock=clock))
         storage = Storage(engine, clock=clock)
-        identity = await waiting.for_space(lambda: journal.introduce(engine, home, settings, clock=clock, ids=ids))
+        identity = await waiting.for_space(
+            lambda: journal.prepare_journal(engine, home, settings, clock=clock, ids=ids)
+        )
 
         tail = Tail(engine)
         counted = Metrics(engine)
-        channels = Channels(tail, inbox=lambda: current.now.approvals.inbox)
-        watch = Watch(engine, channels)
-        vault_key = KeyPlace(home.vault_key, reference=config.references(settings).get("vault.key"))
-        secrets = Secrets(engine, vault_key, clock=clock, used=used)
-        seals = Seals(engine, vault_key, clock=clock, used=used)
-        referred = Referred(home, owner=journal.OWNER, secrets=secrets, used=used)
-        outward = Http()
+        channels = ApproverPresence(tail, inbox=lambda: current.now.approvals.inbox)
+        watch = ApprovalWatch(engine, channels)
+        vault_key = VaultKeySource(home.vault_key, reference=config.references(settings).get("vault.key"))
+        secrets = SecretService(engine, vault_key, clock=clock, used=used)
+        seals = SecretSealer(engine, vault_key, clock=clock, used=used)
+        referred = SettingsSecrets(home, owner=journal.OWNER, secrets=secrets, used=used)
+        outward = ProviderHttpClient()
         stack.push_async_callback(outward.close)
-        prices = await asyncio.to_thread(Prices, home, lambda: current.now)
+        prices = await asyncio.to_thread(CurrentPrices, home, lambda: current.now)
         current.include_prices(prices)
-        llama = Llama()
+        llama = LlamaRuntime()
         stack.push_async_callback(llama.close)
         connect = models.connector(current, key=referred.value, http=outward, llama=llama)
-        context = Context(engine)
+        context = PromptAssembler(engine)
         roster = models.build(current, connect=connect, clock=clock)
-        remote = models.passer_on(current, key=referred.value, http=outward)
+        remote = models.embeddings_router(current, key=referred.value, http=outward)
         grpc_at = ""
-        control = await asyncio.to_thread(groups.take)
+        control = await asyncio.to_thread(cgroups.take)
         log.info("memory of programs is counted by %s", control.base or f"the supervisor: {control.reason}")
         mcp_servers = mcp.build(
             engine,
@@ -153,17 +167,17 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             own_ports=lambda: (listener.getsockname()[1], int(grpc_at.rpartition(":")[2] or 0)),
         )
         toolbox = Toolbox(plugins.tools, mcp_servers.tools)
-        modules = Modules(keep=KEPT)
+        modules = WasmRunner(keep=IDLE_WORKERS)
         stack.push_async_callback(modules.close)
         shared = settings.journal.database_url is not None
-        stops = Stops(engine, clock=clock, ids=ids, file=HomeStopFile(home.stop), shared=shared)
+        stops = StopService(engine, clock=clock, ids=ids, file=HomeStopFile(home.stop), shared=shared)
         await stops.load()
-        shadows = Shadows(engine, clock=clock, ids=ids, shared=shared)
+        shadows = PolicyShadowService(engine, clock=clock, ids=ids, shared=shared)
         await waiting.for_space(shadows.load)
         stack.push_async_callback(shadows.flush)
-        attester = Attester(identity.signer)
-        budgets = Budgets(lambda: current.now.spending, prices)
-        embeddings = Embeddings(
+        attester = ExecutionAttester(identity.signer)
+        budgets = BudgetService(lambda: current.now.spending, prices)
+        embeddings = EmbeddingsService(
             engine,
             budgets=budgets,
             stops=stops,
@@ -195,18 +209,18 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             owner=identity.owner,
         )
         archiving = retention.jobs(home.path, archived_days=settings.retention.archived_days)
-        jobs = {**approvals.JOBS, **children.jobs(attester), **title.JOBS, **upkeep.JOBS, **archiving}
-        queue = Queue(JobContext(engine, clock, ids), jobs, owner=identity.owner)
-        anchoring = Anchoring(engine, journal_id=identity.journal_id, signer=identity.signer, clock=clock)
-        inspection = Inspection(home, settings, clock=clock)
+        jobs = {**approvals.JOBS, **children.jobs(attester), **title.JOBS, **cleanup.JOBS, **archiving}
+        queue = TaskQueue(JobContext(engine, clock, ids), jobs, owner=identity.owner)
+        anchoring = AnchorWriter(engine, journal_id=identity.journal_id, signer=identity.signer, clock=clock)
+        inspection = JournalInspector(home, settings, clock=clock)
         verification = Verification(engine, inspection, key=identity.signer.public_key)
         await verification.check_ends()
 
-        async def status() -> Status:
+        async def status() -> DaemonStatus:
             engine_name, schema, agent_count, run_counts, task_counts = await standing.counts(
                 engine, name="postgres" if shared else "sqlite"
             )
-            return Status(
+            return DaemonStatus(
                 version=VERSION,
                 pid=os.getpid(),
                 home=str(home.path),
@@ -222,21 +236,21 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                 runs=run_counts,
                 tasks=task_counts,
                 counters=dict(counted.counters),
-                connections=await connections.figures(budget),
+                connections=await connection_limits.figures(budget),
                 parts=[
                     standing.journal_part(storage, engine_name, schema),
-                    Part(name="tapes", status=verification.code or "ok", detail=verification.detail),
-                    models.part(roster),
-                    Part(name="agents", status="ok", detail=f"{agent_count} in all"),
-                    standing.worker_part(worker.carrying, parked=run_counts.get("parked", 0), starved=worker.starved),
-                    standing.stop_part(stops),
-                    Part(
+                    DaemonPart(name="tapes", status=verification.code or "ok", detail=verification.detail),
+                    models.model_status(roster),
+                    DaemonPart(name="agents", status="ok", detail=f"{agent_count} in all"),
+                    standing.worker_status(worker.carrying, parked=run_counts.get("parked", 0), starved=worker.starved),
+                    standing.stop_status(stops),
+                    DaemonPart(
                         name="queue",
                         status="ok" if not task_counts.get("parked") else "tasks_parked",
                         detail=f"{task_counts.get('pending', 0)} pending, {task_counts.get('parked', 0)} parked",
                     ),
-                    *standing.plugin_parts(plugins),
-                    *mcp.parts(mcp_servers),
+                    *standing.plugin_status(plugins),
+                    *mcp.mcp_status(mcp_servers),
                 ],
             )
 
@@ -251,11 +265,11 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                         "1 while the disk that holds the journal is full.",
                         storage.trouble == StorageFull.code,
                     ),
-                    **connections.gauges(await connections.figures(budget)),
+                    **connection_limits.gauges(await connection_limits.figures(budget)),
                 },
             )
 
-        both = doors.build(
+        both = endpoints.build(
             engine,
             tail,
             settings=current,
@@ -280,8 +294,8 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             glance=context.glance,
             remote=remote,
             embeddings=embeddings,
-            mcp=Mcp(engine, mcp_servers, clock=clock),
-            providers=Providers(
+            mcp=McpService(engine, mcp_servers, clock=clock),
+            providers=ProviderService(
                 lambda: current.now.model,
                 roster=roster,
                 remote=remote,
@@ -295,7 +309,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
         await waiting.over()
 
         async def work() -> None:
-            """Take up runs and tasks, once it is written that no dead daemon holds them."""
+            """Execute runs and tasks, once it is recorded that no dead daemon holds them."""
             if identity.begin is not None:
                 log.error("the start is not complete: reads are served, nothing is worked on until there is space")
                 await storage.catch_up(identity.begin)
@@ -310,10 +324,10 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                 if announcement.publish():
                     return
 
-        # Before anybody is told: whoever knows that the daemon is there may end it at once.
+        # Before the address is published: a client that knows the daemon may stop it at once.
         stop, reload = _word_to_stop(), _word_to_reload()
         announced = announcement.publish(grpc=grpc_at, waiting="", warning=verification.found)
-        # First of all that is taken down, so that nobody is sent to a daemon that ends.
+        # Runs first at shutdown, so that no client is sent to a daemon that is stopping.
         stack.callback(announcement.withdraw)
         verification.warn = announcement.warn
         async with asyncio.TaskGroup() as group:
@@ -332,7 +346,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                 )
             ]
             http = group.create_task(both.http.serve(sockets=[listener]))
-            # What was loaded so far stays for good, and most of what comes dies young: few rounds find anything.
+            # Objects loaded so far are permanent, and most new ones are short-lived: few collections find anything.
             gc.freeze()
             gc.set_threshold(*COLLECT)
             log.info("ready at %s and %s", at, grpc_at)
@@ -342,7 +356,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             log.info("stopping")
             both.http.should_exit = True
             inspection.close()
-            await worker.park(seconds=doors.DRAIN_SECONDS)
+            await worker.park(seconds=endpoints.DRAIN_SECONDS)
             tail.close()
             watch.close()
             await both.grpc.stop(seconds=1.0)
@@ -363,13 +377,13 @@ async def _start_grpc(server: GrpcServer, settings: Settings) -> str:
     else:
         try:
             port = await server.start(host, GRPC_PORT, tls=tls)
-        except GrpcPortTaken:
+        except PortInUse:
             port = await server.start(host, 0, tls=tls)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _word_to_stop() -> asyncio.Event:
-    """Return what is set when the daemon is told to stop; when it is told so again, it ends at once."""
+    """Return an event that is set by the first signal to stop; the second signal ends the process at once."""
     stop = asyncio.Event()
 
     def word() -> None:
@@ -384,13 +398,13 @@ def _word_to_stop() -> asyncio.Event:
 
 
 def _word_to_reload() -> asyncio.Event:
-    """Return what is set when the daemon is told to read its settings again."""
+    """Return an event that is set by the signal to reload the settings."""
     reload = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
     return reload
 
 
-async def _reload_when_told(current: Current, reload: asyncio.Event) -> None:
+async def _reload_when_told(current: LiveConfig, reload: asyncio.Event) -> None:
     while True:
         await reload.wait()
         reload.clear()

@@ -1,4 +1,4 @@
-"""The file that stops everything: whoever can write into the home folder can pull the brake, also without a token."""
+"""The emergency stop file: a user who can write to the home folder can stop everything, even without a token."""
 
 import os
 from contextlib import suppress
@@ -9,7 +9,7 @@ from palyra.core.errors import Conflict
 READ_BYTES = 4096
 
 
-class StopFileStays(Conflict):
+class StopFileNotRemovable(Conflict):
     """The file STOP could not be removed; everything stays stopped. Remove it by hand, then resume."""
 
 
@@ -20,13 +20,13 @@ class HomeStopFile:
         self._path = path
 
     def text(self) -> str | None:
-        """Return what it says; None if it is not there. One that can not be read stops all the same."""
+        """Return its text; None if it does not exist. A file that cannot be read stops everything too."""
         try:
-            # Whatever has that name, also a link that leads nowhere.
+            # Anything with that name counts, even a dangling symbolic link.
             os.lstat(self._path)
         except OSError:
             return None
-        # A pipe must not make the daemon wait for a writer.
+        # The daemon must not wait for the writer of a pipe.
         with suppress(OSError):
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
@@ -36,11 +36,11 @@ class HomeStopFile:
         return ""
 
     def remove(self) -> None:
-        """Take it away."""
+        """Remove the file."""
         try:
             self._path.unlink(missing_ok=True)
         except OSError as error:
-            raise StopFileStays(
+            raise StopFileNotRemovable(
                 f"{self._path} could not be removed ({error.strerror}); everything stays stopped. "
                 "Remove it by hand, then resume."
             ) from error

@@ -1,4 +1,4 @@
-"""A start on a full disk: it waits for space, says so wherever somebody may look, and goes on by itself."""
+"""Starting on a full disk: the start waits for space, reports that everywhere, and continues without help."""
 
 import asyncio
 import logging
@@ -6,10 +6,10 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from palyra.daemon.doors import HttpServer
-from palyra.daemon.home import Announcement
+from palyra.daemon.endpoints import HttpServer
+from palyra.daemon.home_setup import Announcement
 from palyra.home import Home
-from palyra.journal.engine import StorageFull
+from palyra.journal.engines.base import StorageFull
 
 RETRY_SECONDS = 2.0
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Waiting:
-    """Carries out what a start needs space for. Until there is some, HTTP answers with what is missing."""
+    """Runs the steps of a start that need disk space. While it waits, HTTP answers with the error."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Waiting:
         began: Callable[[], None],
     ) -> None:
         """`began` is called when the first attempt has failed and HTTP answers."""
-        # The key is made by the first start that succeeds: before that there is nothing to wait with.
+        # The first successful start creates the key: before that there is no journal to wait with.
         self._has_journal = home.key.exists()
         self._listener = listener
         self._server = server
@@ -50,7 +50,7 @@ class Waiting:
         await self._group.__aexit__(None, None, None)
 
     async def for_space(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Return what `attempt` gives, trying it again while the disk is full."""
+        """Return the result of `attempt`, and retry it while the disk is full."""
         while True:
             try:
                 result = await attempt()
@@ -66,7 +66,7 @@ class Waiting:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def over(self) -> None:
-        """Let go of the listener: the start has all that it needs, or it was given up."""
+        """Release the listener: the start has all that it needs, or it was given up."""
         if self._serving is not None:
             server, task = self._serving
             self._serving = None

@@ -1,6 +1,6 @@
-"""The warm-up: once the daemon serves, it loads the code that first turns need and a start does not.
+"""The warm-up: once the daemon serves, it imports the modules that the first turns need but a start does not.
 
-A start stays as short as it was, and the first message does not wait for imports.
+So a start stays short, and the first message does not wait for imports.
 """
 
 import asyncio
@@ -9,41 +9,41 @@ import sys
 import time
 from importlib import import_module
 
-from palyra.core.model import Dialect
+from palyra.core.model.catalog import DialectName
 from palyra.settings import Settings
 
-TOOL_CALL = ("cedarpy", "palyra.core.scan")
-"""What judges a call, and what looks at its result."""
-REMOTE_MODEL = ("palyra.providers.line", "encodings.idna")
-"""The HTTP client of models, and what looks up a host: 8 MB, loaded where a model is asked over HTTP."""
+TOOL_CALL = ("cedarpy", "palyra.core.text.scanner")
+"""The modules that decide about a call and scan its result."""
+REMOTE_MODEL = ("palyra.providers.transport.session", "encodings.idna")
+"""The HTTP client for models and its name lookup: 8 MB, loaded only if a model is called over HTTP."""
 
 SWITCH_SECONDS = 0.0005
-"""How long the event loop waits for an import that is under way."""
+"""How long the event loop waits for an import in progress."""
 
 log = logging.getLogger(__name__)
 
 
 async def warm_up(settings: Settings) -> None:
-    """Load what the first turns of these settings need, beside the event loop."""
+    """Import what the first turns with these settings need, in a thread."""
     await asyncio.to_thread(_load, modules(settings))
 
 
 def modules(settings: Settings) -> tuple[str, ...]:
-    """Return the names of the modules to load."""
-    remote = any(table.dialect is not Dialect.LOCAL for table in settings.model.providers.values())
+    """Return the names of the modules to import."""
+    remote = any(table.dialect is not DialectName.LOCAL for table in settings.model.providers.values())
     return TOOL_CALL + REMOTE_MODEL if remote else TOOL_CALL
 
 
 def _load(names: tuple[str, ...]) -> None:
     began = time.thread_time()
     usual = sys.getswitchinterval()
-    # An import computes all the time. With the usual 5 ms, every wait of the event loop would end 5 ms late.
+    # An import uses the CPU all the time. With the default of 5 ms, every wait of the event loop would end 5 ms late.
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         for name in names:
             import_module(name)
     except ImportError as error:
-        # The daemon serves without it. What needs the module says so itself, each time.
+        # The daemon works without it. The code that needs the module reports the error each time.
         log.warning("the warm-up could not load a module: %s", error)
     finally:
         sys.setswitchinterval(usual)

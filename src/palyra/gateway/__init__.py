@@ -1,1 +1,1 @@
-"""The doors to the daemon, and the client that the command line knocks with."""
+"""The daemon's APIs, and the client that the command line uses."""

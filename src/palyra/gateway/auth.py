@@ -1,4 +1,4 @@
-"""From a token to the principal that it proves, and to what it allows: one place for every door."""
+"""Authentication for every API: from a token to its principal and its scopes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -6,40 +6,42 @@ from contextlib import contextmanager
 from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import PalyraError
 from palyra.core.ids import PrincipalId
-from palyra.gateway.connections import Slot
-from palyra.gateway.rate import Rate
-from palyra.gateway.status import Unauthenticated
-from palyra.journal import tokens
-from palyra.journal.engine import Connection, Engine
-from palyra.journal.tokens import Holder, Scope
-from palyra.runs.tokens import ScopeMissing
+from palyra.gateway.connections import ConnectionSlot
+from palyra.gateway.error_status import Unauthenticated
+from palyra.gateway.rate_limit import RateLimiter
+from palyra.journal.engines.base import Connection, Engine
+from palyra.journal.stores import tokens
+from palyra.journal.stores.tokens import TokenHolder, TokenScope
+from palyra.runs.services.tokens import TokenScopeMissing
 
 REMEMBERED_SECONDS = 2.0
-MOST_REMEMBERED = 1024
+MAX_REMEMBERED = 1024
 
 
 class Auth:
-    """Looks tokens up. What it found holds for two seconds at the most, here and on every other replica."""
+    """Looks up tokens. A result is cached for at most two seconds, here and on every other replica."""
 
     def __init__(
         self,
         engine: Engine,
         *,
         clock: Clock,
-        rate: Rate | None = None,
+        rate: RateLimiter | None = None,
         conceal: Callable[[str, PrincipalId], str] = lambda text, principal: text,
     ) -> None:
-        """`conceal` takes from a text what a principal that does not look after the daemon has no business with."""
+        """`conceal` removes from a text what only administrators may see."""
         self._conceal = conceal
         self._engine = engine
         self._clock = clock
         self._rate = rate
-        self._known: dict[str, tuple[float, Holder]] = {}
+        self._known: dict[str, tuple[float, TokenHolder]] = {}
 
-    async def admit(self, authorization: str | None, need: str = "read", *, slot: Slot | None = None) -> Holder:
-        """Return what the token of a request proves, if it allows what the request needs; count it as one request.
+    async def admit(
+        self, authorization: str | None, need: str = "read", *, slot: ConnectionSlot | None = None
+    ) -> TokenHolder:
+        """Return the principal of a request's token if its scopes allow the request; count the request.
 
-        `slot` is the share of the connection that the request came on: a valid token keeps it.
+        `slot` is the slot of the request's connection: a valid token protects it from eviction.
         """
         try:
             holder = await self.holder(authorization)
@@ -52,24 +54,24 @@ class Auth:
         if self._rate is not None:
             self._rate.take(holder.principal)
         if need not in holder.scopes:
-            raise ScopeMissing(need)
+            raise TokenScopeMissing(need)
         return holder
 
     @contextmanager
-    def concealing(self, holder: Holder) -> Iterator[None]:
-        """Take from errors what is only for those who look after the daemon: where its files are."""
+    def concealing(self, holder: TokenHolder) -> Iterator[None]:
+        """Remove from errors what only administrators may see: the paths of the daemon's files."""
         try:
             yield
         except Exception as raised:
             error = raised
             while isinstance(error, ExceptionGroup):
                 error = error.exceptions[0]
-            if isinstance(error, PalyraError) and Scope.ADMIN not in holder.scopes:
+            if isinstance(error, PalyraError) and TokenScope.ADMIN not in holder.scopes:
                 error.detail = self._conceal(error.detail, holder.principal)
             raise
 
-    async def holder(self, authorization: str | None) -> Holder:
-        """Return what the token in an authorization header proves."""
+    async def holder(self, authorization: str | None) -> TokenHolder:
+        """Return the principal and scopes of the token in an authorization header."""
         scheme, _, secret = (authorization or "").partition(" ")
         secret = secret.strip()
         if scheme.lower() != "bearer" or not secret:
@@ -78,7 +80,7 @@ class Auth:
         until, holder = self._known.get(digest, (0.0, None))
         if holder is None or until <= now:
             holder = await self._engine.read(lambda conn: _known_by(conn, digest))
-            if len(self._known) >= MOST_REMEMBERED:
+            if len(self._known) >= MAX_REMEMBERED:
                 self._known.clear()
             self._known[digest] = (now + REMEMBERED_SECONDS, holder)
         if holder.has_expired(now_ms=to_ms(self._clock.now())):
@@ -86,11 +88,11 @@ class Auth:
         return holder
 
     def forget(self) -> None:
-        """Look every token up anew: one was revoked."""
+        """Clear the cache: a token was revoked."""
         self._known.clear()
 
 
-def _known_by(conn: Connection, digest: str) -> Holder:
+def _known_by(conn: Connection, digest: str) -> TokenHolder:
     holder = tokens.principal_of(conn, digest)
     if holder is not None:
         return holder

@@ -1,4 +1,4 @@
-"""Accepts connections, and counts each before a byte of it is read: a TLS handshake takes its share too."""
+"""Accepts connections, and counts each before a byte of it is read: a TLS handshake needs a slot too."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from palyra.gateway.connections import Connections, Slot
+from palyra.gateway.connections import ConnectionBudget, ConnectionSlot
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -28,8 +28,8 @@ class Listener:
     def __init__(
         self,
         listening: socket.socket,
-        connections: Connections,
-        make: Callable[[Slot], asyncio.BaseProtocol],
+        connections: ConnectionBudget,
+        make: Callable[[ConnectionSlot], asyncio.BaseProtocol],
         *,
         tls: "SSLContext | None",
     ) -> None:
@@ -38,12 +38,12 @@ class Listener:
         self._connections = connections
         self._make = make
         self._tls = tls
-        self._arriving: set[_Arrival] = set()
+        self._arriving: set[_PendingConnection] = set()
         self._group = asyncio.TaskGroup()
         self._pause: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Begin to accept connections."""
+        """Start to accept connections."""
         self._loop = asyncio.get_running_loop()
         await self._group.__aenter__()
         self._listening.setblocking(False)
@@ -59,7 +59,7 @@ class Listener:
             arrival.abort()
 
     async def wait_closed(self) -> None:
-        """Wait for what `close` has ended."""
+        """Wait until `close` has finished."""
         await self._group.__aexit__(None, None, None)
 
     def _accept(self) -> None:
@@ -73,24 +73,24 @@ class Listener:
                 return
             accepted.setblocking(False)
             local = None
-            with suppress(OSError):  # it may be gone already
+            with suppress(OSError):  # it may be closed already
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 local = accepted.getsockname()[0]
-            arrival = _Arrival(accepted)
+            arrival = _PendingConnection(accepted)
             slot = self._connections.admit(address[0], arrival, local=local)
             arrival.task = self._group.create_task(self._connect(arrival, slot))
             self._arriving.add(arrival)
             arrival.task.add_done_callback(partial(self._arrived, arrival, slot))
 
     def _make_room(self, error: OSError) -> None:
-        """Free some descriptors and pause: the kernel would report the connection that waits again and again."""
+        """Free some descriptors and pause: the kernel would report the waiting connection again and again."""
         log.warning("no connection can be accepted for %g s: %s", PAUSE_SECONDS, error.strerror)
         for _ in range(EVICTED_AT_ONCE):
             self._connections.evict()
         self._loop.remove_reader(self._listening)
         self._pause = self._loop.call_later(PAUSE_SECONDS, self._loop.add_reader, self._listening, self._accept)
 
-    async def _connect(self, arrival: "_Arrival", slot: Slot) -> None:
+    async def _connect(self, arrival: "_PendingConnection", slot: ConnectionSlot) -> None:
         def make() -> asyncio.BaseProtocol:
             arrival.handed_over = True
             return self._make(slot)
@@ -103,10 +103,10 @@ class Listener:
                 ssl_shutdown_timeout=TLS_CLOSE_SECONDS if self._tls else None,
             )
         except Exception as error:
-            # A handshake failed, or the client is gone; nobody needs to know.
+            # A handshake failed, or the client has disconnected; nothing to report.
             log.debug("a connection was not established: %s", error)
 
-    def _arrived(self, arrival: "_Arrival", slot: Slot, _: asyncio.Task[None]) -> None:
+    def _arrived(self, arrival: "_PendingConnection", slot: ConnectionSlot, _: asyncio.Task[None]) -> None:
         self._arriving.discard(arrival)
         if slot.peer is arrival:
             # It was closed before it was established.
@@ -115,8 +115,8 @@ class Listener:
             arrival.accepted.close()
 
 
-class _Arrival:
-    """A connection of which nothing is known yet: with TLS, its handshake is under way."""
+class _PendingConnection:
+    """A connection that is not established yet: with TLS, its handshake is in progress."""
 
     busy = False
 

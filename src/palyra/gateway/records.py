@@ -1,14 +1,14 @@
-"""What a daemon tells of itself and of what it keeps, as values."""
+"""Records of the daemon's status, runs and sessions, as clients get them."""
 
 from datetime import datetime
 
 from msgspec import Struct
 
 from palyra.core.session import Session
-from palyra.core.usage import Usage
+from palyra.core.spending.usage import Usage
 
 
-class Part(Struct, frozen=True, kw_only=True):
+class DaemonPart(Struct, frozen=True, kw_only=True):
     """One part of the daemon."""
 
     name: str
@@ -17,15 +17,15 @@ class Part(Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-class Status(Struct, frozen=True, kw_only=True):
-    """How the daemon is."""
+class DaemonStatus(Struct, frozen=True, kw_only=True):
+    """The daemon's status."""
 
     version: str
     provider: str
     model: str
     storage: str
     """`ok`, or the code of what keeps the journal from being written."""
-    parts: list[Part]
+    parts: list[DaemonPart]
     pid: int | None = None
     """None or empty, like everything below, without the scope `admin`."""
     home: str | None = None
@@ -46,7 +46,7 @@ class Status(Struct, frozen=True, kw_only=True):
     """Connections to both APIs and file descriptors: how many there are and may be, and how many were closed."""
 
 
-class Run(Struct, frozen=True, kw_only=True):
+class ListedRun(Struct, frozen=True, kw_only=True):
     """A run as the daemon lists it."""
 
     run_id: str
@@ -67,22 +67,22 @@ class Run(Struct, frozen=True, kw_only=True):
     cancel_requested: bool = False
 
 
-class Runs(Struct, frozen=True, kw_only=True):
+class RunPage(Struct, frozen=True, kw_only=True):
     """A page of runs, the latest first, and where the next one begins."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[ListedRun, ...]
     next_cursor: str | None = None
 
 
-class Sessions(Struct, frozen=True, kw_only=True):
+class SessionPage(Struct, frozen=True, kw_only=True):
     """A page of sessions, the latest first, and where the next one begins."""
 
     sessions: tuple[Session, ...]
     next_cursor: str | None = None
 
 
-class Hit(Struct, frozen=True, kw_only=True):
-    """A place where a search found something."""
+class SearchHit(Struct, frozen=True, kw_only=True):
+    """A message that a search found."""
 
     session_id: str
     tape_seq: int
@@ -90,7 +90,7 @@ class Hit(Struct, frozen=True, kw_only=True):
     text: str
 
 
-class Said(Struct, frozen=True, kw_only=True):
+class SessionMessage(Struct, frozen=True, kw_only=True):
     """A message of a session."""
 
     tape_seq: int

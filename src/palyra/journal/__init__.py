@@ -1,1 +1,1 @@
-"""Durable records: two engines, one store per noun, the tape. The only place with SQL."""
+"""The journal: two database engines, one store per noun, and the tape. All SQL is in this package."""

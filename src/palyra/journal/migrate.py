@@ -1,11 +1,11 @@
-"""From whatever schema the database has to the one this version needs: forward, numbered, under a lock."""
+"""Migrates the database from any earlier schema to the one that this version needs: forward only, under a lock."""
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from palyra.core.errors import Conflict
-from palyra.journal.engine import Connection
+from palyra.journal.engines.base import Connection
 
 FOLDER = Path(__file__).parent / "migrations"
 
@@ -15,13 +15,13 @@ _TABLE = re.compile(r"\bCREATE (?:VIRTUAL )?TABLE (\w+)")
 _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
 
 
-class SchemaNewer(Conflict):
+class SchemaVersionUnsupported(Conflict):
     """The journal was written by a newer version of Palyra. Nothing was changed; start that version, or a newer one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One numbered step."""
+    """One numbered migration."""
 
     number: int
     name: str
@@ -29,7 +29,7 @@ class Migration:
 
 
 def steps(dialect: str) -> tuple[Migration, ...]:
-    """Return the steps for a dialect, in order."""
+    """Return the migrations for a dialect, in order."""
     found = {}
     for path in sorted(FOLDER.glob("*.sql")):
         match = _NAME.fullmatch(path.name)
@@ -42,7 +42,7 @@ def steps(dialect: str) -> tuple[Migration, ...]:
 
 
 def current(conn: Connection) -> int:
-    """Return the number of the last step that the database has seen, 0 for an empty one."""
+    """Return the number of the last migration of the database, 0 for an empty one."""
     if not _has_tables(conn):
         return 0
     row = conn.fetch_one("SELECT MAX(number) FROM migrations")
@@ -50,13 +50,13 @@ def current(conn: Connection) -> int:
 
 
 def missing(conn: Connection) -> list[Migration]:
-    """Return the steps that the database has not seen yet."""
+    """Return the migrations that the database does not have yet."""
     at = current(conn)
     return [step for step in steps(conn.dialect.name) if step.number > at]
 
 
 def tables(conn: Connection) -> list[str]:
-    """Return the tables of ours that the database has, in the order in which the steps make them."""
+    """Return our tables in the database, in the order in which the migrations create them."""
     named = ["migrations"]
     for step in steps(conn.dialect.name):
         named += _TABLE.findall(_COMMENT.sub("", step.path.read_text()))
@@ -69,10 +69,10 @@ def tables(conn: Connection) -> list[str]:
 
 
 def require_known(conn: Connection) -> int:
-    """Return the schema of a journal; refuse one that is ahead of us."""
+    """Return the schema of a journal; refuse one that is newer than this version."""
     at, known = current(conn), steps(conn.dialect.name)[-1].number
     if at > known:
-        raise SchemaNewer(
+        raise SchemaVersionUnsupported(
             f"The journal has schema {at}; this version of Palyra knows schemas up to {known}. "
             "Nothing was changed. Start the newer version that wrote it."
         )
@@ -80,9 +80,9 @@ def require_known(conn: Connection) -> int:
 
 
 def migrate(conn: Connection, *, now_ms: int, upto: int | None = None) -> list[Migration]:
-    """Take the missing steps in one transaction and return them; refuse a database that is ahead of us.
+    """Run the missing migrations in one transaction and return them; refuse a database that is newer than this version.
 
-    Only a restore stops short of the last step (`upto`): a backup comes back with the schema that it has.
+    Only a restore stops before the last one (`upto`): a backup is restored with the schema that it has.
     """
     if conn.dialect.migration_lock:
         conn.fetch(conn.dialect.migration_lock)

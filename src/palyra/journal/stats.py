@@ -1,4 +1,4 @@
-"""How much the journal holds, and how large it is."""
+"""Counts and sizes of the journal."""
 
 from datetime import datetime
 from pathlib import Path
@@ -7,8 +7,10 @@ from msgspec import Struct
 
 from palyra.core.clock import from_ms
 from palyra.home import Home
-from palyra.journal import anchors, meta, migrate, rotated
-from palyra.journal.engine import Connection
+from palyra.journal import migrate
+from palyra.journal.engines.base import Connection
+from palyra.journal.proof import anchors
+from palyra.journal.stores import meta, rotated_tapes
 
 
 class Stats(Struct, frozen=True, kw_only=True):
@@ -46,7 +48,7 @@ def gather(conn: Connection, home: Home) -> Stats:
         restored_from=meta.get(conn, "restored_from"),
         sessions=sessions[0],
         archived=sessions[1],
-        rotated=len(rotated.all_of(conn)),
+        rotated=len(rotated_tapes.all_of(conn)),
         runs={row[0]: row[1] for row in conn.fetch("SELECT status, COUNT(*) FROM runs GROUP BY status ORDER BY 1")},
         entries=entries[0],
         messages=messages[0],

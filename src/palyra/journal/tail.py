@@ -1,8 +1,8 @@
-"""Fresh entries to whoever watches a session, in unbroken sequence.
+"""Streams new entries to the followers of a session, in sequence and without gaps.
 
-The tail keeps the last entries of each watched session as they are committed. A follower takes them from there, and
-reads the database only to catch up; so a thousand followers cost no reads while nothing is missed. A hint that
-was lost costs time and nothing else: every few seconds the ends of all watched tapes are looked up in one query.
+The tail keeps the last entries of each followed session as they are committed. A follower takes them from there, and
+reads the database only to catch up; so a thousand followers cost no reads while none falls behind. A lost notification
+only costs time: every few seconds the ends of all followed tapes are read in one query.
 """
 
 import asyncio
@@ -17,21 +17,21 @@ from palyra.core.errors import Unavailable
 from palyra.core.events import Entry
 from palyra.core.ids import RunId, SessionId
 from palyra.journal import tape
-from palyra.journal.engine import Connection, Engine, Fact
+from palyra.journal.engines.base import Connection, Engine, Fact
 
-KEPT = 256
+RECENT_ENTRIES = 256
 RECENT = 1024
 REMEMBERED_BYTES = 4096
-LOOK_AGAIN_SECONDS = 2.0
+RECHECK_SECONDS = 2.0
 
 
 @dataclass(slots=True, eq=False)
 class _Watched:
-    entries: deque[Entry] = field(default_factory=lambda: deque(maxlen=KEPT))
-    """A run of entries without a gap, newest last."""
+    entries: deque[Entry] = field(default_factory=lambda: deque(maxlen=RECENT_ENTRIES))
+    """Consecutive entries without a gap, newest last."""
     end: int = 0
     """The highest sequence number that is known to be committed."""
-    followers: set["Follower"] = field(default_factory=set)
+    followers: set["TapeReader"] = field(default_factory=set)
 
 
 class Tail:
@@ -43,17 +43,17 @@ class Tail:
         self._recent: deque[Entry] = deque(maxlen=RECENT)
         engine.subscribe(self._notice)
 
-    def follow(self, session_id: SessionId, *, after_seq: int, run_id: RunId | None = None) -> "Follower":
+    def follow(self, session_id: SessionId, *, after_seq: int, run_id: RunId | None = None) -> "TapeReader":
         """Start to follow a session, or one run of it, from a position of the session's tape. Close it afterwards."""
         watched = self._watched.get(session_id)
         if watched is None:
             watched = self._watched[session_id] = self._remembered(session_id, after_seq)
-        follower = Follower(self._engine, self, session_id, watched, after_seq=after_seq, run_id=run_id)
+        follower = TapeReader(self._engine, self, session_id, watched, after_seq=after_seq, run_id=run_id)
         watched.followers.add(follower)
         return follower
 
     def _remembered(self, session_id: SessionId, after_seq: int) -> _Watched:
-        """Begin with what was committed a moment ago: whoever follows what it has just sent needs no database."""
+        """Start with the latest commits: a client that follows what it has just sent needs no database read."""
         watched = _Watched()
         for entry in reversed(self._recent):
             if entry.session_id == session_id:
@@ -67,14 +67,14 @@ class Tail:
 
     @property
     def followed(self) -> int:
-        """How many sessions somebody follows."""
+        """How many sessions have followers."""
         return len(self._watched)
 
     def is_followed(self, session_id: SessionId) -> bool:
-        """Tell whether somebody follows the session."""
+        """Return whether the session has followers."""
         return session_id in self._watched
 
-    def leave(self, session_id: SessionId, follower: "Follower") -> None:
+    def leave(self, session_id: SessionId, follower: "TapeReader") -> None:
         """Stop following."""
         watched = self._watched.get(session_id)
         if watched is not None:
@@ -83,17 +83,17 @@ class Tail:
                 del self._watched[session_id]
 
     async def look_again(self) -> None:
-        """For as long as the daemon lives: find what no hint told of."""
+        """Find entries whose notification was lost, until the daemon stops."""
         while True:
-            await asyncio.sleep(LOOK_AGAIN_SECONDS)
-            # A journal that can not be read just now is looked at the next time.
+            await asyncio.sleep(RECHECK_SECONDS)
+            # A journal that cannot be read now is read the next time.
             with suppress(Unavailable):
                 await self._look()
 
     async def _look(self) -> None:
         session_ids = list(self._watched)
-        for start in range(0, len(session_ids), KEPT):
-            part = session_ids[start : start + KEPT]
+        for start in range(0, len(session_ids), RECENT_ENTRIES):
+            part = session_ids[start : start + RECENT_ENTRIES]
             ends = await self._engine.read(lambda conn, part=part: tape.ends(conn, part))  # type: ignore[misc]
             for session_id, end in ends.items():
                 self._reach(session_id, end)
@@ -108,7 +108,7 @@ class Tail:
         for fact in facts:
             if not isinstance(fact, Entry):
                 continue
-            # Of a long one only the place is remembered: that there is something, and where.
+            # Of a long entry only its position is kept.
             self._recent.append(fact if len(fact.content) <= REMEMBERED_BYTES else structs.replace(fact, content=""))
             watched = self._watched.get(fact.session_id)
             if watched is None:
@@ -128,7 +128,7 @@ class Tail:
                 follower.wake()
 
 
-class Follower:
+class TapeReader:
     """One reader of one tape."""
 
     def __init__(
@@ -150,10 +150,10 @@ class Follower:
         self._closed = False
         self._caught_up = bool(watched.entries) and watched.entries[0].tape_seq <= after_seq + 1
         self.after_seq = after_seq
-        """Everything up to here has been handed out."""
+        """Everything up to here has been returned."""
 
     async def next(self, *, seconds: float) -> list[Entry]:
-        """Return the entries that follow, at least one; none when the time is over or the tail is closed."""
+        """Return the next entries, at least one; none after the timeout or when the reader is closed."""
         deadline = asyncio.get_running_loop().time() + seconds
         while not self._closed:
             self._fresh.clear()
@@ -173,11 +173,11 @@ class Follower:
 
     @property
     def closed(self) -> bool:
-        """Whether there will be nothing more."""
+        """Whether no more entries will follow."""
         return self._closed
 
     def wake(self) -> None:
-        """Tell the follower that there may be something."""
+        """Notify the follower that there may be new entries."""
         self._fresh.set()
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class Follower:
             self._fresh.set()
 
     def _take(self) -> list[Entry]:
-        """Return what the tail has kept behind our position, if it joins on without a gap."""
+        """Return the entries that the tail has kept after our position, if they follow it without a gap."""
         kept = self._watched.entries
         if not kept or kept[0].tape_seq > self.after_seq + 1:
             return []
@@ -204,7 +204,7 @@ class Follower:
 
     async def _catch_up(self) -> list[Entry]:
         entries, self.after_seq, end = await self._engine.read(self._page)
-        # What came since that read is with the tail, or has moved the end that it knows of.
+        # Entries committed since that read are in the tail, or have moved the end that it knows.
         self._caught_up = self.after_seq >= max(end, self._watched.end)
         return entries
 

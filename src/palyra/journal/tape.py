@@ -1,10 +1,10 @@
 """The tape: each session's append-only, hash-chained log.
 
-`tape_seq` counts a session's entries from 1 without gaps. An append holds the session's head row from the start of
+`tape_seq` counts a session's entries from 1 without gaps. An append locks the session's head row from the start of
 its unit to its commit, so sequence order is commit order and a rollback leaves no gap.
 
 An entry's hash covers the hash before it, its position, kind, time and run, and a digest of its salted content. The
-salt keeps the digest from telling anything about a short content once that content is erased.
+salt keeps the digest from revealing a short content after that content is erased.
 """
 
 import hashlib
@@ -14,11 +14,11 @@ import msgspec
 from msgspec import Struct
 
 from palyra.core.clock import to_ms
-from palyra.core.errors import Invalid
+from palyra.core.errors import OffsetBeyondEnd
 from palyra.core.events import Entry, TapeEvent, encode, kind_of
 from palyra.core.ids import RunId, SessionId
-from palyra.journal.engine import Connection, TapeRow
-from palyra.journal.head import Head
+from palyra.journal.engines.base import Connection, TapeRow
+from palyra.journal.engines.tape_head import TapeHead
 from palyra.journal.salts import Salts
 
 GENESIS = "0" * 64
@@ -32,12 +32,8 @@ _sha256 = hashlib.sha256
 _salts = Salts()
 
 
-class BeyondTheEnd(Invalid):
-    """after_seq lies beyond the end of the tape."""
-
-
-class Fresh(Struct, frozen=True):
-    """An event on its way to the tape: whose it is, and its place in the run."""
+class NewEntry(Struct, frozen=True):
+    """An event to be appended: its run, and its position in the run."""
 
     run_id: RunId | None
     run_seq: int
@@ -45,7 +41,7 @@ class Fresh(Struct, frozen=True):
 
 
 def entry_hash(before: str, entry: Entry, salt: str) -> str:
-    """Return the hash of an entry, given the hash of the entry before it."""
+    """Return the hash of an entry, from the hash of the entry before it."""
     at = (entry.session_id, entry.tape_seq, entry.run_id, entry.run_seq, entry.kind, entry.at_ms)
     return _sha256(_position((before, *at, _digest(salt, entry.content)))).hexdigest()
 
@@ -54,28 +50,28 @@ def _digest(salt: str, content: str) -> str:
     return _sha256((salt + content).encode()).hexdigest()
 
 
-def begin(conn: Connection, session_id: SessionId) -> Head:
-    """Start the tape of a new session and hold its head."""
+def begin(conn: Connection, session_id: SessionId) -> TapeHead:
+    """Start the tape of a new session and lock its head."""
     conn.execute(
         "INSERT INTO heads (session_id, tape_seq, hash) VALUES (:session_id, 0, :hash)",
         {"session_id": session_id, "hash": GENESIS},
     )
-    return Head(0, GENESIS)
+    return TapeHead(0, GENESIS)
 
 
-def lock(conn: Connection, session_id: SessionId) -> Head | None:
-    """Hold the head of the session's tape until the unit ends. One unit holds one head, and takes it first."""
+def lock(conn: Connection, session_id: SessionId) -> TapeHead | None:
+    """Lock the head of the session's tape until the unit ends. A unit locks one head, and locks it first."""
     if (known := conn.heads.get(session_id)) is not None:
         return known
     row = conn.fetch_one(
         "SELECT tape_seq, hash FROM heads WHERE session_id = :session_id" + conn.dialect.for_update,
         {"session_id": session_id},
     )
-    return Head(row[0], row[1]) if row else None
+    return TapeHead(row[0], row[1]) if row else None
 
 
-def append(conn: Connection, session_id: SessionId, *, head: Head, fresh: Sequence[Fresh]) -> list[Entry]:
-    """Write the events behind the head, which the caller holds, and tell the listeners of them."""
+def append(conn: Connection, session_id: SessionId, *, head: TapeHead, fresh: Sequence[NewEntry]) -> list[Entry]:
+    """Append the events after the head, which the caller has locked, and notify the listeners."""
     entries: list[Entry] = []
     rows: list[TapeRow] = []
     seq, chain, new_salt = head.tape_seq, head.hash, _salts.new
@@ -83,13 +79,13 @@ def append(conn: Connection, session_id: SessionId, *, head: Head, fresh: Sequen
         seq += 1
         run_id, run_seq, event = item.run_id, item.run_seq, item.event
         kind, at_ms, content, salt = kind_of(event), to_ms(event.at), encode(event), new_salt()
-        # As `entry_hash` has it, without taking an entry apart again: this is done for each one that is ever written.
+        # The same as `entry_hash`, without taking an entry apart again: this runs for every entry that is written.
         position = (chain, session_id, seq, run_id, run_seq, kind, at_ms, _digest(salt, content))
         chain = _sha256(_position(position)).hexdigest()
         entries.append(Entry(session_id, seq, run_id, run_seq, kind, at_ms, content))
         rows.append((session_id, seq, run_id, run_seq, kind, at_ms, content, salt, chain))
     if entries:
-        conn.append(entries, rows, head=Head(seq, chain))
+        conn.append(entries, rows, head=TapeHead(seq, chain))
     return entries
 
 
@@ -137,7 +133,7 @@ def of_run(conn: Connection, run_id: RunId, *, after_run_seq: int = 0) -> list[E
 
 
 def latest(conn: Connection, session_id: SessionId, kinds: Sequence[str], *, after_seq: int, limit: int) -> list[Entry]:
-    """Return the latest entries of some kinds behind a boundary, the latest first."""
+    """Return the latest entries of some kinds after a boundary, the latest first."""
     names = {f"k{place}": kind for place, kind in enumerate(kinds)}
     rows = conn.fetch(
         f"SELECT {_COLUMNS} FROM tape WHERE session_id = :session_id AND tape_seq > :after_seq"
@@ -148,7 +144,7 @@ def latest(conn: Connection, session_id: SessionId, kinds: Sequence[str], *, aft
 
 
 def since(conn: Connection, session_id: SessionId, kinds: Sequence[str], *, at_ms: int) -> Iterator[Entry]:
-    """Yield the entries of some kinds since a moment, in slices."""
+    """Yield the entries of some kinds since a time, in slices."""
     names = {f"k{place}": kind for place, kind in enumerate(kinds)}
     after = 0
     while rows := conn.fetch(
@@ -161,7 +157,7 @@ def since(conn: Connection, session_id: SessionId, kinds: Sequence[str], *, at_m
 
 
 def first_of_run(conn: Connection, run_id: RunId) -> Entry:
-    """Return the entry with which a run began."""
+    """Return the first entry of a run."""
     row = conn.fetch_one(
         f"SELECT {_COLUMNS} FROM tape WHERE run_id = :run_id ORDER BY tape_seq LIMIT 1", {"run_id": run_id}
     )
@@ -170,15 +166,17 @@ def first_of_run(conn: Connection, run_id: RunId) -> Entry:
 
 
 def check_position(after_seq: int, end_seq: int) -> None:
-    """Raise `BeyondTheEnd` unless the position exists: 0 is before the first entry."""
+    """Raise `OffsetBeyondEnd` unless the position exists: 0 is before the first entry."""
     if after_seq < 0:
-        raise BeyondTheEnd(f"after_seq is {after_seq}; it counts from 0, the start of the tape.")
+        raise OffsetBeyondEnd(f"after_seq is {after_seq}; it counts from 0, the start of the tape.")
     if after_seq > end_seq:
-        raise BeyondTheEnd(f"after_seq is {after_seq}, but the tape ends at {end_seq}. Attach with a position it has.")
+        raise OffsetBeyondEnd(
+            f"after_seq is {after_seq}, but the tape ends at {end_seq}. Attach with a position it has."
+        )
 
 
 def _page(conn: Connection, sql: str, owner: str, *, after_seq: int, limit: int) -> list[Entry]:
-    """Read in slices, so that a tape of very long entries is not fetched whole to return a part of it."""
+    """Read in slices, so that a tape of very long entries is not read whole to return a part of it."""
     entries: list[Entry] = []
     room, size, after = min(limit, PAGE_ENTRIES), 0, after_seq
     while room > len(entries):

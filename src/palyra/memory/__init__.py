@@ -1,1 +1,1 @@
-"""From the past to the prompt."""
+"""Prompt assembly from the history of a session."""

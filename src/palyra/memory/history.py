@@ -1,40 +1,40 @@
 """The conversation as the model sees it: the last runs that fit, kept in memory between turns.
 
-A session's messages are only ever added to. So what was read once is kept, run by run, and a turn reads what is new
-and nothing else: it costs the same after ten thousand others. What is kept is a copy; the journal is asked each time
-how far the conversation goes and where it was last reset.
+Messages are only ever appended to a session. So messages that were read once are cached, run by run, and a turn reads
+only the new ones: it costs the same after ten thousand others. The cache is a copy; each time, the journal is asked how
+far the conversation goes and where it was last reset.
 """
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from palyra.core import labels
 from palyra.core.ids import RunId, SessionId
-from palyra.core.prompt import Message, Role
-from palyra.journal import messages, sessions
-from palyra.journal.engine import Connection
-from palyra.journal.messages import Kept
+from palyra.core.model.prompt import Message, Role
+from palyra.core.policy import labels
+from palyra.journal.engines.base import Connection
+from palyra.journal.stores import messages, sessions
+from palyra.journal.stores.messages import StoredMessage
 
-MOST_SESSIONS = 64
-MOST_NEW = 500
+MAX_SESSIONS = 64
+MAX_NEW = 500
 NOT_RUN = "[interrupted] this call was not carried out: its run ended first"
 
 
 @dataclass(frozen=True, slots=True)
-class Fresh:
-    """What the journal has beyond what is kept."""
+class NewMessages:
+    """The messages in the journal that are not cached yet."""
 
     reset_seq: int
     in_scope: int
     """How many messages there are since the last reset."""
-    kept: list[Kept]
+    kept: list[StoredMessage]
     whole: bool
-    """These are all that matter: whatever was kept before is out of date."""
+    """The cached messages are out of date: these replace them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class HistoryWindow:
     """The part of a conversation that a prompt holds."""
 
     messages: tuple[Message, ...]
@@ -44,22 +44,22 @@ class Window:
     dropped: int
     tokens: int
     most_tokens: int
-    """What they come to at the most."""
+    """Their maximum number of tokens."""
     labels: tuple[str, ...]
     pictured: bool
-    """Whether pictures belong to some of its messages."""
+    """Whether some of its messages have images."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
-    """The messages of one run, each result behind the call that it answers.
+class _RunMessages:
+    """The messages of one run, each result after the call that it answers.
 
-    A run that begins with results of the caller's tools goes on with the run that handed their calls over: then both
-    are one block.
+    A run that begins with results of client tools continues the run that handed their calls over: both are then one
+    block.
     """
 
     run_id: RunId
-    kept: tuple[Kept, ...]
+    kept: tuple[StoredMessage, ...]
     messages: tuple[Message, ...]
     tokens: int
     most_tokens: int
@@ -68,43 +68,43 @@ class _Block:
 
 
 @dataclass(slots=True)
-class Conversation:
-    """What is known of a session's messages, run by run."""
+class SessionHistory:
+    """The cached messages of a session, run by run."""
 
     reset_seq: int
     last_seq: int
     cut_at: int | None = None
-    """The room for which older runs were forgotten, if some were."""
+    """The token limit for which older runs were dropped, if some were."""
     in_scope: int = 0
-    """How many messages there are since the last reset, known or not."""
-    # What follows from the blocks is kept beside them, so that a long conversation is not summed up anew each time.
-    blocks: deque[_Block] = field(default_factory=deque)
+    """The number of messages since the last reset, cached or not."""
+    # Sums over the blocks are kept with them, so that a long conversation is not added up again each time.
+    blocks: deque[_RunMessages] = field(default_factory=deque)
     messages: list[Message] = field(default_factory=list)
     labels: Counter[tuple[str, ...]] = field(default_factory=Counter)
     tokens: int = 0
     most_tokens: int = 0
     count: int = 0
     pictured: int = 0
-    """How many of the blocks have pictures."""
+    """How many of the blocks have images."""
 
-    def window(self, *, tokens: int) -> Window:
-        """Return the latest runs that fit into so many tokens, the newest always among them."""
+    def window(self, *, tokens: int) -> HistoryWindow:
+        """Return the latest runs that fit into so many tokens, always including the newest."""
         return _window(_latest(self, tokens=tokens), self.in_scope, tokens=tokens)
 
     @property
     def last_tokens(self) -> int:
-        """What the last message takes."""
+        """The tokens of the last message."""
         return self.blocks[-1].kept[-1].tokens if self.blocks else 0
 
     @property
     def last_input(self) -> str:
-        """What a person said last."""
+        """The last message of a person."""
         said = self._last_said()
         return said.text if said is not None else ""
 
     @property
     def last_pictured(self) -> bool:
-        """Whether pictures came with it."""
+        """Whether that message has images."""
         said = self._last_said()
         return said is not None and bool(said.images)
 
@@ -112,8 +112,8 @@ class Conversation:
         kept = self.blocks[-1].kept if self.blocks else ()
         return next((item.message for item in reversed(kept) if item.message.role is Role.USER), None)
 
-    def append(self, block: _Block) -> None:
-        """Add a run behind the others."""
+    def append(self, block: _RunMessages) -> None:
+        """Append a run."""
         self.blocks.append(block)
         self.messages += block.messages
         self.labels[block.labels] += 1
@@ -122,20 +122,20 @@ class Conversation:
         self.count += len(block.kept)
         self.pictured += block.pictured
 
-    def pop(self) -> _Block:
-        """Take the last run away."""
+    def pop(self) -> _RunMessages:
+        """Remove and return the last run."""
         block = self.blocks.pop()
         del self.messages[len(self.messages) - len(block.messages) :]
         self._forget(block)
         return block
 
     def drop(self) -> None:
-        """Forget the oldest run."""
+        """Drop the oldest run."""
         block = self.blocks.popleft()
         del self.messages[: len(block.messages)]
         self._forget(block)
 
-    def _forget(self, block: _Block) -> None:
+    def _forget(self, block: _RunMessages) -> None:
         self.labels[block.labels] -= 1
         if not self.labels[block.labels]:
             del self.labels[block.labels]
@@ -145,26 +145,26 @@ class Conversation:
         self.pictured -= block.pictured
 
 
-class History:
-    """The conversations that were looked at last, a bounded number of them."""
+class HistoryCache:
+    """A cache of the most recently used conversations, of limited size."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[SessionId, Conversation] = OrderedDict()
+        self._known: OrderedDict[SessionId, SessionHistory] = OrderedDict()
 
     def position(self, session_id: SessionId, *, most: int) -> tuple[int, int] | None:
-        """Return the reset boundary and the last message that are known of a session, if enough of it is known."""
+        """Return the cached reset boundary and last message of a session, if enough of it is cached."""
         known = self._known.get(session_id)
         if known is None or (known.cut_at is not None and known.cut_at < most):
             return None
         return known.reset_seq, known.last_seq
 
-    def take_in(self, session_id: SessionId, fresh: Fresh, *, most: int) -> Conversation:
-        """Take in what is new, and return what is known then. What goes beyond `most` tokens is forgotten."""
+    def take_in(self, session_id: SessionId, fresh: NewMessages, *, most: int) -> SessionHistory:
+        """Add the new messages, and return the cached history. Runs beyond `most` tokens are dropped."""
         known = self._known.pop(session_id, None)
         if known is None or fresh.whole:
-            known = Conversation(fresh.reset_seq, fresh.reset_seq)
+            known = SessionHistory(fresh.reset_seq, fresh.reset_seq)
         self._known[session_id] = known
-        if len(self._known) > MOST_SESSIONS:
+        if len(self._known) > MAX_SESSIONS:
             self._known.popitem(last=False)
         _extend(known, fresh.kept)
         known.in_scope = fresh.in_scope
@@ -174,18 +174,18 @@ class History:
         return known
 
 
-def read_fresh(conn: Connection, session_id: SessionId, *, position: tuple[int, int] | None, tokens: int) -> Fresh:
-    """Read what came after a position; without one, after a reset or when that is much, all that can matter."""
+def read_new(conn: Connection, session_id: SessionId, *, position: tuple[int, int] | None, tokens: int) -> NewMessages:
+    """Read the messages after a position; without one, after a reset or if there are many, all that can matter."""
     reset_seq, in_scope = sessions.scope(conn, session_id)
     if position is not None and position[0] == reset_seq:
-        kept = messages.following(conn, session_id, after_seq=position[1], limit=MOST_NEW)
-        if len(kept) < MOST_NEW:
-            return Fresh(reset_seq, in_scope, kept, whole=False)
+        kept = messages.following(conn, session_id, after_seq=position[1], limit=MAX_NEW)
+        if len(kept) < MAX_NEW:
+            return NewMessages(reset_seq, in_scope, kept, whole=False)
     kept = messages.newest(conn, session_id, after_seq=reset_seq, tokens=tokens)
-    return Fresh(reset_seq, in_scope, _from_an_input(conn, session_id, kept), whole=True)
+    return NewMessages(reset_seq, in_scope, _from_an_input(conn, session_id, kept), whole=True)
 
 
-def _extend(known: Conversation, kept: list[Kept]) -> None:
+def _extend(known: SessionHistory, kept: list[StoredMessage]) -> None:
     if kept:
         known.last_seq = kept[-1].tape_seq
     place = 0
@@ -202,49 +202,49 @@ def _extend(known: Conversation, kept: list[Kept]) -> None:
         place = end
 
 
-def _goes_on(kept: Sequence[Kept]) -> bool:
-    """Tell whether the messages of a run begin with results of calls that another run has handed over."""
+def _goes_on(kept: Sequence[StoredMessage]) -> bool:
+    """Return whether the messages of a run begin with results of calls that another run handed over."""
     return kept[0].message.role is Role.TOOL
 
 
-def _most_tokens(kept: Sequence[Kept]) -> int:
-    return sum(messages.most_tokens_of(item.message) for item in kept)
+def _most_tokens(kept: Sequence[StoredMessage]) -> int:
+    return sum(messages.max_tokens_of(item.message) for item in kept)
 
 
-def _block(run_id: RunId, kept: list[Kept], most_tokens: int) -> _Block:
-    return _Block(
+def _block(run_id: RunId, kept: list[StoredMessage], most_tokens: int) -> _RunMessages:
+    return _RunMessages(
         run_id=run_id,
         kept=tuple(kept),
         messages=_paired(kept),
         tokens=sum(item.tokens for item in kept),
         most_tokens=most_tokens,
-        labels=labels.mixed(*(item.labels for item in kept)),
+        labels=labels.mixed_label(*(item.labels for item in kept)),
         pictured=any(item.message.images for item in kept),
     )
 
 
-def _latest(known: Conversation, *, tokens: int) -> Conversation:
-    """Return the latest runs that fit, at least one, without forgetting the others."""
+def _latest(known: SessionHistory, *, tokens: int) -> SessionHistory:
+    """Return the latest runs that fit, at least one, without dropping the others."""
     if known.tokens <= tokens or len(known.blocks) <= 1:
         return known
     first, room = len(known.blocks), tokens
     while first > 0 and (first == len(known.blocks) or known.blocks[first - 1].tokens <= room):
         first -= 1
         room -= known.blocks[first].tokens
-    part = Conversation(known.reset_seq, known.last_seq)
+    part = SessionHistory(known.reset_seq, known.last_seq)
     for number, block in enumerate(known.blocks):
         if number >= first:
             part.append(block)
     return part
 
 
-def _window(known: Conversation, in_scope: int, *, tokens: int) -> Window:
+def _window(known: SessionHistory, in_scope: int, *, tokens: int) -> HistoryWindow:
     if len(known.blocks) == 1 and known.tokens > tokens:
-        short = Conversation(known.reset_seq, known.last_seq)
+        short = SessionHistory(known.reset_seq, known.last_seq)
         short.append(_shortened(known.blocks[0], tokens))
         known = short
     blocks = known.blocks
-    return Window(
+    return HistoryWindow(
         messages=tuple(known.messages),
         first_seq=blocks[0].kept[0].tape_seq if blocks else None,
         last_seq=blocks[-1].kept[-1].tape_seq if blocks else None,
@@ -257,14 +257,14 @@ def _window(known: Conversation, in_scope: int, *, tokens: int) -> Window:
     )
 
 
-def _shortened(block: _Block, tokens: int) -> _Block:
+def _shortened(block: _RunMessages, tokens: int) -> _RunMessages:
     """Return a run that is too long by itself without its oldest steps.
 
-    What the person said in the run always stays, and so does the last step: a model that does not see what its calls
-    brought makes them again. Of what the caller brought along, the latest that fits does.
+    The person's messages in the run are always kept, and so is the last step: a model that does not see the results of
+    its calls makes them again. Of the attached history, the latest part that fits is kept.
     """
     asked = [item for item in block.kept if _is_input(item)]
-    # A caller may bring all of it along, with results of its own tools as the end: then that is what is answered.
+    # A caller may attach everything, with results of client tools at the end: then those are what is answered.
     chosen = asked or [item for item in block.kept if item.message.role is Role.USER][-1:]
     room = tokens - sum(item.tokens for item in chosen)
     for number, step in enumerate(reversed(_steps(block.kept))):
@@ -278,16 +278,16 @@ def _shortened(block: _Block, tokens: int) -> _Block:
     return _block(block.run_id, shown, _most_tokens(shown))
 
 
-def _is_input(item: Kept) -> bool:
+def _is_input(item: StoredMessage) -> bool:
     return item.message.role is Role.USER and not item.message.given
 
 
-def _steps(kept: Sequence[Kept]) -> list[list[Kept]]:
-    """Return what the model said and did: each time its message, and the results of the calls in it.
+def _steps(kept: Sequence[StoredMessage]) -> list[list[StoredMessage]]:
+    """Return the steps of the model: each time its message, and the results of the calls in it.
 
-    What somebody said elsewhere is a step by itself.
+    A message of the attached history is a step by itself.
     """
-    steps: list[list[Kept]] = []
+    steps: list[list[StoredMessage]] = []
     for item in kept:
         if item.message.role is Role.ASSISTANT or (item.message.role is Role.USER and item.message.given):
             steps.append([item])
@@ -296,14 +296,14 @@ def _steps(kept: Sequence[Kept]) -> list[list[Kept]]:
     return steps
 
 
-def _from_an_input(conn: Connection, session_id: SessionId, kept: list[Kept]) -> list[Kept]:
-    """Begin with something a person said: a cut in the middle of a turn tells the model nothing.
+def _from_an_input(conn: Connection, session_id: SessionId, kept: list[StoredMessage]) -> list[StoredMessage]:
+    """Begin with a message of a person: a history that is cut within a turn does not make sense to the model.
 
-    If that goes through the last run, what the person said before it is fetched, and the message whose results come
+    If the cut is within the last run, the person's message before it is fetched, and the message whose results come
     first.
     """
     if kept and kept[0].run_id == kept[-1].run_id:
-        earlier: list[Kept] = []
+        earlier: list[StoredMessage] = []
         torn = kept[0].message.role is Role.TOOL
         for item in _before(conn, session_id, kept[0]):
             if item.run_id != kept[0].run_id and not torn:
@@ -316,16 +316,16 @@ def _from_an_input(conn: Connection, session_id: SessionId, kept: list[Kept]) ->
     return kept[next(inputs, 0) :]
 
 
-def _before(conn: Connection, session_id: SessionId, first: Kept) -> Iterator[Kept]:
-    """Yield the messages that stand before one of them, latest first."""
+def _before(conn: Connection, session_id: SessionId, first: StoredMessage) -> Iterator[StoredMessage]:
+    """Yield the messages before one of them, latest first."""
     before = first.tape_seq
     while page := messages.transcript(conn, session_id, before=before, limit=messages.SLICE):
         yield from page
         before = page[-1].tape_seq
 
 
-def _paired(kept: list[Kept]) -> tuple[Message, ...]:
-    """Put results behind the calls they answer, in the order of the calls; a call without one gets a stand-in."""
+def _paired(kept: list[StoredMessage]) -> tuple[Message, ...]:
+    """Put results after the calls they answer, in the order of the calls; a call without one gets a placeholder."""
     results = {item.message.call_id: item.message for item in kept if item.message.role is Role.TOOL}
     paired: list[Message] = []
     for item in kept:

@@ -1,1 +1,1 @@
-"""May this be done? Cedar policies, the risk of a call, and what earlier answers are good for."""
+"""Decides whether a call may run: Cedar policies, the risk of a call, and the grants of earlier approvals."""

@@ -1,7 +1,7 @@
-"""Cedar, the language and the engine: what is wrong with policies, and what they say about a request.
+"""Cedar, the policy language and its engine: finds problems in policies, and evaluates requests.
 
-The engine is imported by the warm-up of the daemon or when it is first needed, and not by a start. Most of its memory,
-7 of 9 MB, is touched by the first judgement.
+The engine is imported by the daemon's warm-up or when it is first needed, not at start. Most of its memory, 7 of 9 MB,
+is used from the first decision on.
 """
 
 import re
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from palyra.policy.entities import Request
-from palyra.policy.source import Policy, Problem, locate, too_deep
+from palyra.policy.cedar_source import Policy, PolicyProblem, locate, too_deep
+from palyra.policy.entities import CedarRequest
 
 if TYPE_CHECKING:
     import cedarpy
@@ -23,42 +23,42 @@ RUN = "run"
 ASK = "ask"
 
 _KEPT_ENTITIES = 256
-_DEEPEST = 100
+_MAX_DEPTH = 100
 _ERRED = re.compile(r"`policy(\d+)`")
 _NUMBERED = re.compile(r"(for policy )?`policy\d+`,? ?")
-# Said once more of a policy whose scope names something that is not there.
+# Reported a second time for a policy whose scope names something that does not exist.
 _FOLLOWS = "unable to find an applicable action"
 _SEE = "docs/guides/policy.md shows how policies are written."
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What the policies say about one action."""
+class CedarAnswer:
+    """The decision of the policies about one action."""
 
     permitted: bool
     policies: tuple[str, ...]
-    """The ids of those that made the difference."""
+    """The ids of the policies that determined it."""
     errors: tuple[str, ...] = ()
-    """What went wrong; if anything did, the answer counts for nothing."""
+    """The errors; if there are any, the decision does not count."""
     erred: tuple[str, ...] = ()
-    """The ids of the policies in which it went wrong."""
+    """The ids of the policies with errors."""
 
 
 @cache
 def schema_text() -> str:
-    """Return what policies can speak about, as text."""
+    """Return the schema of the policies, as text."""
     return resources.files(__package__).joinpath("palyra.cedarschema").read_text("utf-8")
 
 
-def find_problems(policies: Sequence[Policy]) -> list[Problem]:
-    """Return everything that is wrong with the policies, by the language and by the schema."""
+def find_problems(policies: Sequence[Policy]) -> list[PolicyProblem]:
+    """Return every problem of the policies, in their syntax and against the schema."""
     found = [problem for policy in policies if (problem := _syntax(policy)) is not None]
-    # The schema can only be asked about texts that can be read.
+    # The schema can only check texts that parse.
     return found or _against_schema(policies)
 
 
-class Engine:
-    """Policies, ready to be asked."""
+class CedarEngine:
+    """Policies, ready for evaluation."""
 
     def __init__(self, policies: Sequence[Policy]) -> None:
         import cedarpy
@@ -68,11 +68,11 @@ class Engine:
         self._decisions = cedarpy.Decision
         self._policies = cedarpy.PolicySet.from_str("\n".join(policy.text for policy in policies))
         schema = cedarpy.Schema.from_str(schema_text())
-        # Who and what requests name, kept for the next request of the same. Several threads may judge at once.
+        # The entities of earlier requests, cached. Several threads may decide at once.
         self._known = lru_cache(_KEPT_ENTITIES)(partial(cedarpy.Entities.from_json_str, schema=schema))
 
-    def decide(self, request: Request) -> tuple[Answer, Answer]:
-        """Return what the policies say about running without a question, and about running after one."""
+    def decide(self, request: CedarRequest) -> tuple[CedarAnswer, CedarAnswer]:
+        """Return the decisions about running without approval, and about running with one."""
         try:
             context = msgspec.json.encode(request.context).decode()
             asked = [
@@ -84,24 +84,24 @@ class Engine:
                 }
                 for name in (RUN, ASK)
             ]
-            # The context is ours and fits the schema, which a test proves. Having it checked each time would take as
-            # long again; and what does not fit makes policies err, which denies.
+            # The context is our own and matches the schema, which a test proves. Checking it each time would double the
+            # cost; and a mismatch makes policies fail, which denies.
             given = self._ask(asked, self._policies, self._known(request.entities))
         except ValueError as error:
-            # Entities that the schema does not know, or text that is no Unicode.
-            failed = Answer(False, (), (str(error),))
+            # Entities that the schema does not know, or text that is not valid Unicode.
+            failed = CedarAnswer(False, (), (str(error),))
             return failed, failed
         run, ask = (self._answer(result) for result in given)
         return run, ask
 
-    def _answer(self, result: "cedarpy.AuthzResult") -> Answer:
+    def _answer(self, result: "cedarpy.AuthzResult") -> CedarAnswer:
         diagnostics = result.diagnostics
         errors = tuple(diagnostics.errors)
         if result.decision is self._decisions.NoDecision and not errors:
             errors = ("the engine came to no decision",)
         reasons = sorted(int(name.removeprefix("policy")) for name in diagnostics.reasons)
         erred = [self._ids[int(number)] for error in errors for number in _ERRED.findall(error)[:1]]
-        return Answer(result.allowed, tuple(self._ids[number] for number in reasons), errors, tuple(erred))
+        return CedarAnswer(result.allowed, tuple(self._ids[number] for number in reasons), errors, tuple(erred))
 
 
 @cache
@@ -109,10 +109,10 @@ def _action(name: str) -> dict[str, str]:
     return {"type": "Action", "id": name}
 
 
-def _syntax(policy: Policy) -> Problem | None:
-    if (deep := too_deep(policy.text, most=_DEEPEST)) is not None:
-        # The engine does not refuse it: it takes the whole process down.
-        what = f"The policy can not be read: more than {_DEEPEST} brackets stand in one another."
+def _syntax(policy: Policy) -> PolicyProblem | None:
+    if (deep := too_deep(policy.text, most=_MAX_DEPTH)) is not None:
+        # The engine does not reject it: it crashes the whole process.
+        what = f"The policy can not be read: more than {_MAX_DEPTH} brackets stand in one another."
         return policy.problem(what, "Make several policies of it.", offset=deep)
     message = _parse(policy.text)
     if message:
@@ -124,7 +124,7 @@ def _syntax(policy: Policy) -> Problem | None:
 
 
 def _parse(text: str) -> str:
-    """Return what the engine says about a text that it can not read, or nothing."""
+    """Return the engine's error for a text that it cannot parse, or nothing."""
     import cedarpy
 
     try:
@@ -140,16 +140,16 @@ def _is_template(text: str) -> bool:
     return bool(cedarpy.PolicySet.from_str(text).templates())
 
 
-def _against_schema(policies: Sequence[Policy]) -> list[Problem]:
+def _against_schema(policies: Sequence[Policy]) -> list[PolicyProblem]:
     import cedarpy
 
     result = cedarpy.validate_policies("\n".join(policy.text for policy in policies), schema_text())
-    found: dict[Problem, None] = {}
+    found: dict[PolicyProblem, None] = {}
     for error in result.errors:
         number = error.policy_id.removeprefix("policy")
         policy = policies[int(number)] if number.isdigit() else policies[0]
         said = _NUMBERED.sub("", error.error)
-        # The two actions have the same context, so each fault in it is found twice.
+        # The two actions have the same context, so each problem in it is found twice.
         said = said.replace(' for Action::"ask"', "").replace(' for Action::"run"', "")
         if said.startswith(_FOLLOWS) and any(problem.file == policy.file for problem in found):
             continue

@@ -1,4 +1,4 @@
-"""A question about a call in the words of the policies: who, what, and everything that is known about it."""
+"""Builds Cedar requests: who, what, and everything that is known about a call."""
 
 import json
 import posixpath
@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from palyra.core import labels
 from palyra.core.channel import families
-from palyra.core.effect import Effect
+from palyra.core.policy import labels
+from palyra.core.policy.effect import Effect
 from palyra.core.tool import Risk, ToolSpec
-from palyra.policy.commands import any_prefix, read
+from palyra.policy.shell_commands import any_prefix, parse_command_line
 
 RISK_LEVELS = {risk: level for level, risk in enumerate(Risk)}
 
@@ -18,17 +18,17 @@ Reference = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What the engine is asked, but for the action."""
+class CedarRequest:
+    """A request to the engine, without the action."""
 
     principal: Reference
     resource: Reference
     context: dict[str, object]
     entities: str
-    """The agent, the tool and the channel with what the policies may know of them, as JSON."""
+    """The agent, the tool and the channel with their attributes, as JSON."""
 
 
-def request(
+def cedar_request(
     *,
     principal: str,
     agent_id: str,
@@ -39,12 +39,12 @@ def request(
     has_channel: bool,
     granted: bool,
     signals: Sequence[str] = (),
-) -> Request:
-    """Put a question into the words of the policies."""
-    line = read(effect.command)
+) -> CedarRequest:
+    """Build the Cedar request of a policy query."""
+    line = parse_command_line(effect.command)
     ways = [folders_above(path) for path in effect.paths]
     names = [[name for spelled in spellings(host) for name in domains_above(spelled)] for host in effect.hosts]
-    return Request(
+    return CedarRequest(
         principal=_named("Agent", agent_id),
         resource=_named("Tool", tool.name),
         context={
@@ -67,7 +67,7 @@ def request(
             "access": effect.access.value if effect.access is not None else "",
             "command": effect.command,
             "commands": sorted(any_prefix(line)),
-            # Empty for ever: options of a harmless command run other programs, so no prefix permits anything.
+            # Always empty: options of a harmless command run other programs, so a prefix must not permit anything.
             "common_commands": [],
         },
         entities=_entities(principal, agent_id, tool.name, tool.read_only, channel),
@@ -75,7 +75,7 @@ def request(
 
 
 def folders_above(path: str) -> list[str]:
-    """Return the path itself and every folder that it lies in. A path that is not absolute lies nowhere."""
+    """Return the path itself and every folder above it. A path that is not absolute has none."""
     found = []
     rest = posixpath.normpath(path)
     if rest.startswith("//"):
@@ -89,7 +89,7 @@ def folders_above(path: str) -> list[str]:
 
 
 def domains_above(host: str) -> list[str]:
-    """Return the host itself and every domain that it belongs to."""
+    """Return the host itself and every domain above it."""
     name = host.lower().rstrip(".")
     if not name or ":" in name or name.replace(".", "").isdigit():
         return [name]
@@ -98,7 +98,7 @@ def domains_above(host: str) -> list[str]:
 
 
 def spellings(host: str) -> list[str]:
-    """Return a host as the network spells it and, if that is another way, as people do: a policy may name either."""
+    """Return a host as the network spells it and, if different, as people do: a policy may name either."""
     name = host.lower().rstrip(".")
     if "xn--" not in name:
         return [name]

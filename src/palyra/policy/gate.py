@@ -1,8 +1,8 @@
-"""May this call run? The one question that is asked, and its answer.
+"""Decides whether a call may run: the one entry point of the policies.
 
-The policies say allow or deny; three verdicts come of asking them twice. A call runs if `run` is permitted; if not, a
-person is asked if `ask` is permitted; else it is denied. It fails closed: an error in any policy denies, since a
-forbid that fails is otherwise passed over, and so does a question that the engine can not judge.
+The policies say allow or deny; three verdicts result from evaluating them twice. A call runs if `run` is permitted; if
+not, approval is requested if `ask` is permitted; otherwise it is denied. It fails closed: an error in any policy
+denies, since Cedar ignores a forbid that fails, and so does a request that the engine cannot evaluate.
 """
 
 from collections.abc import Sequence
@@ -12,25 +12,25 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from palyra.core import labels
-from palyra.core.approval import Grant, Scope
 from palyra.core.channel import UNKNOWN
-from palyra.core.effect import Effect
 from palyra.core.ids import AgentId, PrincipalId, SessionId
-from palyra.core.manifest import Manifest
+from palyra.core.policy import labels
+from palyra.core.policy.approval import ApprovalScope, Grant
+from palyra.core.policy.effect import Effect
+from palyra.core.policy.manifest import CapabilityManifest
 from palyra.core.tool import Risk, ToolSpec, Verdict
-from palyra.policy import entities, patterns
-from palyra.policy.cedar import Answer, Engine
-from palyra.policy.load import Policies
+from palyra.policy import command_patterns, entities
+from palyra.policy.cedar import CedarAnswer, CedarEngine
+from palyra.policy.loader import Policies
 
 MANIFEST = "manifest"
-"""Stands for the policy when a manifest decides."""
+"""Used as the policy id when a manifest decides."""
 STRICTNESS = (Verdict.ALLOW, Verdict.ASK, Verdict.DENY)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A call, and everything that its judgement may depend on."""
+class PolicyQuery:
+    """A call, and everything that the decision may depend on."""
 
     principal: PrincipalId
     agent_id: AgentId
@@ -38,34 +38,34 @@ class Question:
     tool: ToolSpec
     effect: Effect
     labels: tuple[str, ...]
-    """Where the texts came from that the arguments were made of."""
+    """The labels of the texts that the arguments were made of."""
     channels: tuple[str, ...]
-    """By which channels the words came in that the run follows; none if that was not recorded."""
+    """The channels of the messages that the run follows; empty if they were not recorded."""
     has_channel: bool
-    """Somebody entitled to answer can be reached."""
+    """An approver is reachable."""
     now: datetime
-    manifest: Manifest | None = None
+    manifest: CapabilityManifest | None = None
     signals: tuple[str, ...] = ()
-    """What scanners found in what the session has read."""
+    """What scanners found in the texts that the session has read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What becomes of a call, and why."""
+    """The decision about a call, and the reason."""
 
     verdict: Verdict
     risk: Risk
     reason: str
     """One sentence for a person."""
     policies: tuple[str, ...]
-    """The ids of those that decided."""
+    """The ids of the policies that decided."""
     policy_hash: str
     grant_id: str | None = None
-    """The earlier answer that covers the call."""
+    """The grant that covers the call."""
 
 
 class Gate:
-    """Judges calls by one set of policies."""
+    """Judges calls with one set of policies."""
 
     def __init__(self, policies: Policies) -> None:
         self._policies = policies
@@ -73,14 +73,14 @@ class Gate:
 
     @property
     def policy_hash(self) -> str:
-        """What tells these policies from others."""
+        """The hash that distinguishes these policies from others."""
         return self._policies.hash
 
-    def judge(self, question: Question, grants: Sequence[Grant]) -> Judgement:
+    def judge(self, question: PolicyQuery, grants: Sequence[Grant]) -> Judgement:
         """Decide about a call.
 
-        One whose run follows words of several channels is judged for each of them, and the strictest verdict counts:
-        so whoever joins a run by another channel has no more rights in it than either.
+        If the run follows messages from several channels, the call is judged for each of them, and the strictest
+        verdict counts: so a person who joins a run from another channel has no more rights in it than either channel.
         """
         if question.manifest is not None and (beyond := beyond_manifest(question.manifest, question)):
             return self._judgement(question, Verdict.DENY, beyond, (MANIFEST,))
@@ -89,9 +89,9 @@ class Gate:
         judged = (self._judge(question, one, grant) for one in question.channels or (UNKNOWN,))
         return max(judged, key=lambda judgement: STRICTNESS.index(judgement.verdict))
 
-    def _judge(self, question: Question, channel: str, grant: Grant | None) -> Judgement:
+    def _judge(self, question: PolicyQuery, channel: str, grant: Grant | None) -> Judgement:
         run, ask = self._engine.decide(
-            entities.request(
+            entities.cedar_request(
                 principal=question.principal,
                 agent_id=question.agent_id,
                 tool=question.tool,
@@ -109,24 +109,24 @@ class Gate:
             reason = self._why(run, "A policy allows it.")
             return self._judgement(question, Verdict.ALLOW, reason, run.policies, grant)
         if ask.permitted:
-            # What forbade it to run at once says more than what lets it run after a question.
+            # The policy that forbade it to run at once says more than the one that permits it with approval.
             reason = self._why(run, "") or self._why(ask, "A policy wants you to be asked.")
             return self._judgement(question, Verdict.ASK, reason, _once(run.policies + ask.policies), grant)
         reason = self._why(ask, "") or self._why(run, "No policy allows it.")
         return self._judgement(question, Verdict.DENY, reason, _once(ask.policies + run.policies), grant)
 
     @cached_property
-    def _engine(self) -> Engine:
-        return Engine(self._policies.items)
+    def _engine(self) -> CedarEngine:
+        return CedarEngine(self._policies.items)
 
-    def _why(self, answer: Answer, otherwise: str) -> str:
-        """Return what the policies give as their reason; of one that gives none, its name."""
+    def _why(self, answer: CedarAnswer, otherwise: str) -> str:
+        """Return the reason that the policies give; for one without a reason, its name."""
         if not answer.policies:
             return otherwise
         given = [self._reasons[name] or f"Policy {name} decides so." for name in answer.policies]
         return " ".join(_once(tuple(given)))
 
-    def _failed(self, question: Question, run: Answer, ask: Answer) -> Judgement:
+    def _failed(self, question: PolicyQuery, run: CedarAnswer, ask: CedarAnswer) -> Judgement:
         erred = _once(run.erred + ask.erred)
         what = (run.errors + ask.errors)[0]
         if erred:
@@ -137,7 +137,7 @@ class Gate:
 
     def _judgement(
         self,
-        question: Question,
+        question: PolicyQuery,
         verdict: Verdict,
         reason: str,
         policies: tuple[str, ...],
@@ -147,42 +147,42 @@ class Gate:
         return Judgement(verdict, question.effect.risk, reason, policies, self.policy_hash, grant_id)
 
 
-def covers(grant: Grant, question: Question, *, policy_hash: str) -> bool:
-    """Tell whether an earlier answer is good for this call."""
+def covers(grant: Grant, question: PolicyQuery, *, policy_hash: str) -> bool:
+    """Return whether a grant covers this call."""
     same = (
         grant.principal == question.principal
         and grant.agent_id == question.agent_id
         and grant.tool == question.tool.name
-        and patterns.covers(grant.kind, question.effect)
+        and command_patterns.covers(grant.kind, question.effect)
         and grant.policy_hash == policy_hash
     )
     if not same or _is_over(grant, question.now):
         return False
-    # What the person's own tools return is no reason to ask again about what was allowed for his own words.
+    # Results of the owner's own tools are not a reason to ask again about what was allowed for the owner's messages.
     highest = labels.TOOL if grant.label == labels.OWNER else grant.label
     if not labels.reaches(highest, labels.least_trusted(question.labels)):
         return False
     match grant.scope:
-        case Scope.ONCE:
+        case ApprovalScope.ONCE:
             return False
-        case Scope.SESSION:
+        case ApprovalScope.SESSION:
             return grant.session_id == question.session_id
-        case Scope.TIMEBOXED:
+        case ApprovalScope.TIMEBOXED:
             return grant.expires_at is not None
-        case Scope.ALWAYS:
+        case ApprovalScope.ALWAYS:
             return True
 
 
-def _lifted(grants: Sequence[Grant], question: Question, *, policy_hash: str) -> list[Grant]:
-    """Return the grants as they hold in this session.
+def _lifted(grants: Sequence[Grant], question: PolicyQuery, *, policy_hash: str) -> list[Grant]:
+    """Return the grants as they apply in this session.
 
-    Somebody who has allowed for a session what text of the web had a part in has been told so, and is not asked the
-    same about each class of calls that he allows for this session. What he allowed for longer stays what it was.
+    A person who has allowed a call influenced by web content for a session was informed of that, and is not asked again
+    about each class of calls allowed for this session. Grants for longer are not changed.
     """
     here = [
         grant
         for grant in grants
-        if grant.scope is Scope.SESSION
+        if grant.scope is ApprovalScope.SESSION
         and grant.session_id == question.session_id
         and (grant.principal, grant.agent_id, grant.policy_hash) == (question.principal, question.agent_id, policy_hash)
         and not _is_over(grant, question.now)
@@ -198,8 +198,8 @@ def _is_over(grant: Grant, now: datetime) -> bool:
     return grant.revoked_at is not None or (grant.expires_at is not None and now >= grant.expires_at)
 
 
-def beyond_manifest(manifest: Manifest, question: Question) -> str:
-    """Return in what a call goes beyond a manifest, or nothing."""
+def beyond_manifest(manifest: CapabilityManifest, question: PolicyQuery) -> str:
+    """Return how a call exceeds a manifest, or nothing."""
     effect = question.effect
     if question.tool.name not in manifest.tools:
         return f"{manifest.name} may not call {question.tool.name}: its manifest does not list it."

@@ -1,7 +1,7 @@
-"""How much harm a call can do, judged by what it names: a command line, a host, a path.
+"""The risk of a call, judged by what it names: a command line, a host, a path.
 
-None of this is a defence: a program can do harm whatever it is called. Sandbox and egress guard are the defence. The
-risk decides how loudly a person is asked, and whether an answer may cover more than one call.
+None of this is a defence: a program can do harm whatever its name. Sandbox and egress guard are the defence. The risk
+decides how prominently a person is asked, and whether an approval may cover more than one call.
 """
 
 import ipaddress
@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Iterable
 
 from palyra.core.tool import Risk
-from palyra.policy.commands import Line, Words, base, program, read
 from palyra.policy.entities import RISK_LEVELS
+from palyra.policy.shell_commands import CommandLine, Words, base, parse_command_line, program
 
 _AS_ROOT = frozenset({"sudo", "doas", "su", "pkexec"})
 _RUINOUS = frozenset({"shutdown", "reboot", "halt", "poweroff", "wipefs", "fdisk", "parted", "sfdisk", "mkswap"})
@@ -21,13 +21,13 @@ _RISKY = frozenset(
     " alias bind enable xargs parallel batch docker podman kubectl terraform insmod modprobe sysctl gpg".split()
 )
 _WRITERS = frozenset("cp mv ln install tee touch truncate split csplit unzip patch".split())
-"""Programs that write what they name."""
+"""Programs that write to the files they name."""
 _ORDERING = re.compile(
     r"(?!NODE_ENV=|PYTHON(UNBUFFERED|DONTWRITEBYTECODE|HASHSEED|UTF8)=|GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL|DATE)=)"
     r"(LD_|DYLD_|GIT_|PYTHON|PERL5|RUBY|NODE_|BASH_|NPM_CONFIG_|npm_config_)\w*\+?="
     r"|(ENV|PATH|IFS|SHELL|HOME|EDITOR|VISUAL|PAGER|BROWSER|LESSOPEN|LESSCLOSE|MANPAGER|PROMPT_COMMAND|MAKEFLAGS)\+?="
 )
-"""Variables by which a program is made to run another one; those that only look like it are everyday ones."""
+"""Variables that make a program run another one; similar names are harmless."""
 _FETCHERS = frozenset({"curl", "wget"})
 INTERPRETERS = frozenset(
     "sh bash rbash dash zsh ksh mksh fish ash python pypy perl ruby node nodejs deno bun php lua luajit tclsh wish"
@@ -53,7 +53,7 @@ _STARTED_BY_OTHERS = re.compile(
     r"|(^|/)(crontab|cron\.\w+|Makefile|conftest\.py|sitecustomize\.py)(/|$)|\.(desktop|service|timer|plist|pth)$"
 )
 _INLINE = re.compile(r"-(?![WXI])[a-zA-Z]*[ceE]|-p|--?eval")
-"""An option whose value is a program, which may follow at once."""
+"""An option whose value is a program, which may follow without a space."""
 _ORDERS: dict[str, re.Pattern[str]] = {
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), re.compile(r"system *\(|\| *getline|\| *\"")),
     **dict.fromkeys(
@@ -67,9 +67,9 @@ _ORDERS: dict[str, re.Pattern[str]] = {
     "zip": re.compile(r"^-TT|^--unz"),
     "man": re.compile(r"^-[PH]|^--(pager|html)"),
 }
-"""What makes a program that takes orders run another one, or write elsewhere."""
+"""Arguments that make a program run another one, or write elsewhere."""
 _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-"""What a person who is asked does not see, or sees in another place."""
+"""What an approver does not see, or sees in the wrong position."""
 
 
 def highest(risks: Iterable[Risk], *, at_least: Risk = Risk.LOW) -> Risk:
@@ -79,7 +79,7 @@ def highest(risks: Iterable[Risk], *, at_least: Risk = Risk.LOW) -> Risk:
 
 def of_command(text: str) -> Risk:
     """Return the risk of a command line: at least medium, since a shell can do anything."""
-    line = read(text)
+    line = parse_command_line(text)
     risks = [_of_words(words) for words in dict.fromkeys((*line.commands, *line.launched))]
     risks += [of_path(target, writing=True) for target in line.targets]
     risks += [of_path(source, writing=False) for source in line.sources]
@@ -95,14 +95,14 @@ def of_command(text: str) -> Risk:
 
 
 def of_host(host: str, *, writing: bool = False) -> Risk:
-    """Return the risk of talking to a host; `writing` if more is sent than a question."""
+    """Return the risk of contacting a host; `writing` if more is sent than a query."""
     name = host.lower().strip("[]").rstrip(".")
     if name == "localhost" or name.endswith((".localhost", ".local", ".internal", ".lan", ".home.arpa")):
         return Risk.CRITICAL
     try:
         address = ipaddress.ip_address(name)
     except ValueError:
-        # Names that look like another are spelled so.
+        # Names that imitate others are spelled this way.
         strange = not name.isascii() or "xn--" in name or "." not in name
         return Risk.HIGH if writing or strange else Risk.MEDIUM
     return Risk.HIGH if address.is_global else Risk.CRITICAL
@@ -135,7 +135,7 @@ def _of_words(words: Words) -> Risk:
         risks.append(Risk.HIGH)
     if name in _ORDERS and any(map(_ORDERS[name].search, rest)):
         risks.append(Risk.HIGH)
-    # What is named may be written as well as read; a secret is worth the same question either way.
+    # A named path may be written as well as read; a secret needs the same approval either way.
     risks += [of_path(word, writing=name in _WRITERS) for word in rest if "/" in word or "." in word]
     return highest(risks, at_least=Risk.MEDIUM)
 
@@ -145,7 +145,7 @@ def _is_inline(word: str) -> bool:
 
 
 def _flags(words: Iterable[str]) -> str:
-    """Return the one-letter options, and long ones as their first letter."""
+    """Return the one-letter options, and the first letter of long ones."""
     return "".join(word.lstrip("-")[:1] if word.startswith("--") else word[1:] for word in words if word[:1] == "-")
 
 
@@ -191,7 +191,7 @@ def _of_git(rest: Words) -> Risk:
 
 
 def _subcommand_of_git(rest: Words) -> int:
-    """Return where the subcommand stands, behind options and their values."""
+    """Return the index of the subcommand, after options and their values."""
     place = 0
     while place < len(rest) and rest[place][:1] == "-":
         place += 2 if rest[place] in ("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env") else 1
@@ -203,7 +203,7 @@ def _is_forced(after: Words) -> bool:
 
 
 def _starts_others(word: str, subcommand: str) -> bool:
-    """Tell whether an option of git, in full or cut short, names a program that is run or a file that is written."""
+    """Return whether an option of git, in full or abbreviated, names a program to run or a file to write."""
     if subcommand in ("grep", "rebase", "difftool") and re.match(r"-[Ox]", word):
         return True
     name = word.partition("=")[0]
@@ -238,7 +238,7 @@ _SPECIAL: dict[str, Callable[[Words], Risk]] = {
 }
 
 
-def _pipes_the_net_into_a_shell(line: Line) -> bool:
+def _pipes_the_net_into_a_shell(line: CommandLine) -> bool:
     names = [base(words) for words in line.commands]
     fetched = next((place for place, name in enumerate(names) if name in _FETCHERS), None)
     if fetched is None:

@@ -1,1 +1,1 @@
-"""Language models: one port, and whoever answers behind it."""
+"""Language models: one interface, and its implementations."""

@@ -1,4 +1,4 @@
-"""The port behind which every language model stands, and how one fails."""
+"""The interface of every model provider, and how a provider fails."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -6,12 +6,12 @@ from enum import StrEnum
 from typing import Protocol
 
 from palyra.core.errors import Unavailable
-from palyra.core.model import Capabilities
-from palyra.core.prompt import ModelEvent, Prompt
+from palyra.core.model.catalog import Capabilities
+from palyra.core.model.prompt import ModelEvent, Prompt
 
 
 class FailureKind(StrEnum):
-    """Why a model gave no answer; what to do about it depends on nothing else."""
+    """Why a model gave no answer; how the failure is handled depends only on this."""
 
     AUTH = "auth"
     PERMISSION = "permission"
@@ -24,7 +24,7 @@ class FailureKind(StrEnum):
     TIMEOUT = "timeout"
     UNAVAILABLE = "unavailable"
     UNUSABLE = "unusable"
-    """Something is missing here: a package, or the model's file. It is the same until somebody sees to it."""
+    """Something is missing on this machine: a package, or the model file. Retries do not help until it is installed."""
 
 
 class ProviderFailed(Unavailable):
@@ -41,11 +41,11 @@ class ProviderFailed(Unavailable):
         status: int = 0,
         cause: str = "",
     ) -> None:
-        """`retry_after` is what the provider asks for, zero if nothing; if it `refused`, it did no work and takes no
-        money for it. It `is_well` if it has answered, and only what the model wrote can not be used.
+        """`retry_after` is the delay that the provider asks for, zero if none; if it `refused`, it did no work and
+        charges nothing. It `is_well` if it answered, and only the model's output is unusable.
 
-        `status` is that of HTTP, zero if none came. `cause` is for the log: our own words, nothing of what was sent or
-        received."""
+        `status` is the HTTP status, zero if there was none. `cause` is for the log: our own words, nothing of what was
+        sent or received."""
         super().__init__(detail, retry_after=retry_after)
         self.kind = kind
         self.refused = refused
@@ -55,23 +55,23 @@ class ProviderFailed(Unavailable):
 
 
 class Provider(Protocol):
-    """Asks one model. An implementation has no memory between turns: all it knows is the prompt.
+    """One model of a provider. An implementation has no memory between turns: all it knows is the prompt.
 
     `stream` is an async generator. It yields `TextDelta`, `ReasoningDelta` and `CallProposed` as they come, and exactly
-    one `TurnDone`, last. A call is yielded whole; its `call_id` is unique within the turn. If the arguments that the
-    model wrote can not be read, the call is yielded all the same, with `malformed` saying why and empty arguments.
+    one `TurnDone`, last. A call is yielded when it is complete; its `call_id` is unique within the turn. If the model's
+    arguments cannot be parsed, the call is yielded anyway, with the reason in `malformed` and empty arguments.
 
-    It raises `ProviderFailed` and nothing else, before or after text; its detail is one plain sentence without
-    credentials. It is read by one task. When that task is cancelled, or the generator is closed, everything that it
-    opened is closed before control returns.
+    It raises only `ProviderFailed`, before or after text; its detail is one plain sentence without credentials. It is
+    read by one task. When that task is cancelled, or the generator is closed, everything that it opened is closed
+    before control returns.
     """
 
     name: str
-    """What the configuration calls it."""
+    """The provider's name in the configuration."""
     model: str
-    """The model that is asked, as its maker calls it."""
+    """The model's name, as its vendor spells it."""
     capabilities: Capabilities
 
     def stream(self, prompt: Prompt) -> AsyncIterator[ModelEvent]:
-        """Ask the model for its next turn."""
+        """Request the next turn of the model."""
         ...

@@ -1,8 +1,8 @@
-"""What models cost: the prices that come along, and the owner's own file on top of them.
+"""Prices of models: the shipped ones, and the owner's own file, which overrides them.
 
-A file names prices per million tokens, in one currency, by `PROVIDER/MODEL` or by the model alone; `*` in a name stands
-for anything. What is named most exactly holds: a whole name before a pattern, one with a provider before one without,
-the longer pattern before the shorter, and the owner's before what comes along.
+A file lists prices per million tokens, in one currency, by `PROVIDER/MODEL` or by the model alone; `*` in a name
+matches anything. The most specific entry applies: a full name before a pattern, one with a provider before one without,
+the longer pattern before the shorter, and the owner's before the shipped one.
 """
 
 import re
@@ -19,16 +19,16 @@ from typing import Any
 import msgspec
 
 from palyra.core.errors import Invalid
-from palyra.core.model import BUILT_IN, Dialect, split
-from palyra.core.price import FREE, Price
+from palyra.core.model.catalog import BUILT_IN, DialectName, split_model_name
+from palyra.core.spending.price import FREE, Price
 from palyra.home import Home
 from palyra.settings import Settings
 
 SHIPPED = "prices.toml"
-"""What stands for the file that comes along."""
+"""The file name that is shown for shipped prices."""
 MAX_BYTES = 1024 * 1024
-MOST = 1_000_000
-"""What a million tokens may cost: far more than any, and far less than sums can hold."""
+MAX_PRICE = 1_000_000
+"""The maximum price of a million tokens: far more than any, and small enough for sums not to overflow."""
 
 _SECTION = re.compile(r"^\s*\[")
 _FIELDS = frozenset(Price.__struct_fields__)
@@ -39,8 +39,8 @@ class PricesInvalid(Invalid):
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """A price, and where it stands."""
+class SourcedPrice:
+    """A price, and its source."""
 
     name: str
     """`PROVIDER/MODEL`, a model, or a pattern of either."""
@@ -48,35 +48,35 @@ class Named:
     file: str
 
     def fits(self, model: str) -> bool:
-        """Tell whether it is for `PROVIDER/MODEL`."""
-        _, alone = split(model)
+        """Return whether it applies to `PROVIDER/MODEL`."""
+        _, alone = split_model_name(model)
         return fnmatchcase(model, self.name) or (alone is not None and fnmatchcase(alone, self.name))
 
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """Prices that count together."""
+    """A set of prices."""
 
     currency: str
-    items: tuple[Named, ...]
-    """The most exact first."""
-    found: dict[str, Named | None] = field(default_factory=dict, compare=False)
-    """What was looked up: a daemon asks for few models, and for each of them in every turn."""
+    items: tuple[SourcedPrice, ...]
+    """The most specific first."""
+    found: dict[str, SourcedPrice | None] = field(default_factory=dict, compare=False)
+    """Cached lookups: a daemon uses few models, and looks each of them up in every turn."""
 
-    def of(self, model: str) -> Named | None:
-        """Return what holds for `PROVIDER/MODEL`."""
+    def of(self, model: str) -> SourcedPrice | None:
+        """Return the price that applies to `PROVIDER/MODEL`."""
         if model not in self.found:
             self.found[model] = next((named for named in self.items if named.fits(model)), None)
         return self.found[model]
 
 
-class Prices:
-    """Holds the prices in force, and reads them again when asked. What is wrong changes nothing."""
+class CurrentPrices:
+    """Holds the prices in force, and reloads them on request. Invalid files change nothing."""
 
     def __init__(self, home: Home, settings: Callable[[], Settings]) -> None:
-        """`settings` returns those in force. Nothing is read before a price is asked for, but for the owner's file.
+        """`settings` returns those in force. Only the owner's file is read at once; the rest on first use.
 
-        Raises `PricesInvalid` if that is wrong.
+        Raises `PricesInvalid` if that file is invalid.
         """
         self._home = home
         self._settings = settings
@@ -90,29 +90,29 @@ class Prices:
         return self._now
 
     def read(self, currency: str | None = None) -> PriceList:
-        """Return what the files say now; raise `PricesInvalid` if anything is wrong.
+        """Return the prices in the files now; raise `PricesInvalid` if anything is invalid.
 
-        They must be in the currency that is given, or in that of the settings in force.
+        They must be in the given currency, or in that of the settings in force.
         """
         return load(self._home, currency or self._settings().spending.currency)
 
     def adopt(self, prices: PriceList) -> bool:
-        """Let these prices be in force; tell whether that changes anything."""
+        """Put these prices in force; return whether that changes anything."""
         changed = self.now != prices
         self._now = prices
         return changed
 
     def price(self, model: str) -> Price | None:
-        """Return the price of `PROVIDER/MODEL`, None if nobody has set one. What runs on this machine is free."""
+        """Return the price of `PROVIDER/MODEL`, None if it has none. Models on this machine are free."""
         named = self.now.of(model)
         if named is not None:
             return named.price
         return FREE if self._is_here(model) else None
 
     def _is_here(self, model: str) -> bool:
-        provider, _ = split(model)
+        provider, _ = split_model_name(model)
         known = self._settings().model.providers.get(provider)
-        return provider in BUILT_IN or (known is not None and known.dialect is Dialect.LOCAL)
+        return provider in BUILT_IN or (known is not None and known.dialect is DialectName.LOCAL)
 
 
 def load(home: Home, currency: str) -> PriceList:
@@ -124,21 +124,22 @@ def load(home: Home, currency: str) -> PriceList:
             f"{home.prices}: its prices are in {own_currency}, and spending.currency is {currency}."
             " Set spending.currency to the same, or write the prices in the other currency."
         )
-    # What comes along is in one currency alone; in another nothing is known but what the owner says.
+    # Shipped prices are in one currency only; in another, only the owner's prices are known.
     known = (*own, *along) if shipped_currency == currency else own
     return PriceList(currency, tuple(sorted(known, key=_rank)))
 
 
 @cache
-def shipped() -> tuple[str, tuple[Named, ...]]:
-    """Return the currency and the prices that come along."""
+def shipped() -> tuple[str, tuple[SourcedPrice, ...]]:
+    """Return the currency and the shipped prices."""
     text = resources.files(__package__).joinpath(SHIPPED).read_text("utf-8")
     currency, items = parse(text, SHIPPED)
     return currency, tuple(items)
 
 
-def parse(text: str, file: str) -> tuple[str, list[Named]]:
-    """Return the currency and the prices of a file's text; raise `PricesInvalid` at the first fault, with its line."""
+def parse(text: str, file: str) -> tuple[str, list[SourcedPrice]]:
+    """Return the currency and the prices in a file's text; raise `PricesInvalid` at the first problem, with its
+    line."""
     try:
         given = tomllib.loads(text, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:
@@ -152,7 +153,7 @@ def parse(text: str, file: str) -> tuple[str, list[Named]]:
     models = given.get("models", {})
     if not isinstance(models, dict):
         raise _fault(file, text, "models", "models is no table", 'Write [models."PROVIDER/MODEL"]')
-    return currency, [Named(name, _price(name, entry, text, file), file) for name, entry in models.items()]
+    return currency, [SourcedPrice(name, _price(name, entry, text, file), file) for name, entry in models.items()]
 
 
 def _price(name: str, entry: Any, text: str, file: str) -> Price:
@@ -168,8 +169,8 @@ def _price(name: str, entry: Any, text: str, file: str) -> Price:
         remedy = "Write input and output as numbers: the price of a million tokens"
         raise _fault(file, text, name, f"the price of {name!r} can not be read ({error})", remedy) from None
     for key, amount in _amounts(price):
-        if not amount.is_finite() or not 0 <= amount <= MOST:
-            raise _fault(file, text, name, f"{key} is no price", f"Write a number from 0 to {MOST:,}", key=key)
+        if not amount.is_finite() or not 0 <= amount <= MAX_PRICE:
+            raise _fault(file, text, name, f"{key} is no price", f"Write a number from 0 to {MAX_PRICE:,}", key=key)
     return price
 
 
@@ -180,7 +181,7 @@ def _amounts(price: Price) -> Iterator[tuple[str, Decimal]]:
             yield key, amount
 
 
-def _own(path: Path) -> tuple[str | None, Iterable[Named]]:
+def _own(path: Path) -> tuple[str | None, Iterable[SourcedPrice]]:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -203,7 +204,7 @@ def _fault(file: str, text: str, name: str, what: str, remedy: str, *, key: str 
 
 
 def _line_of(text: str, name: str, key: str | None) -> int:
-    """Return the line that an entry begins in, or that of a key of it; 1 if it is written in some other way."""
+    """Return the line where an entry, or a key of it, begins; 1 if it is written in another way."""
     begins = 0
     for number, line in enumerate(text.splitlines(), 1):
         if not begins:
@@ -218,7 +219,7 @@ def _line_of(text: str, name: str, key: str | None) -> int:
     return begins or 1
 
 
-def _rank(named: Named) -> tuple[bool, bool, int, bool, str]:
-    """Order prices from the most exact to the least."""
+def _rank(named: SourcedPrice) -> tuple[bool, bool, int, bool, str]:
+    """Order prices from the most to the least specific."""
     pattern = any(sign in named.name for sign in "*?[")
     return pattern, "/" not in named.name, -len(named.name), named.file == SHIPPED, named.name

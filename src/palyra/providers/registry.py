@@ -1,4 +1,4 @@
-"""Which providers there are, and how one is built from the settings."""
+"""Builds providers from the settings."""
 
 import os
 from importlib import import_module
@@ -6,20 +6,19 @@ from pathlib import Path
 from typing import Protocol
 
 from palyra.core.errors import Invalid
-from palyra.core.model import BUILT_IN, Dialect, ModelProvider, is_model_name
+from palyra.core.model.catalog import (
+    BUILT_IN,
+    DialectName,
+    ModelProvider,
+    ModelRequired,
+    ProviderNotFound,
+    is_model_name,
+)
 from palyra.providers.base import Provider
-from palyra.providers.dialect import Speaks
-from palyra.providers.embedded.provider import Embedded
-from palyra.providers.scripted import Scripted
+from palyra.providers.dialect import Dialect
+from palyra.providers.embedded.provider import EmbeddedProvider
+from palyra.providers.scripted import ScriptedProvider
 from palyra.settings import ModelSettings
-
-
-class UnknownProvider(Invalid):
-    """There is no such provider."""
-
-
-class ModelNotNamed(Invalid):
-    """The provider has no model of its own: ask for PROVIDER/MODEL."""
 
 
 class ModelNameInvalid(Invalid):
@@ -30,38 +29,38 @@ class ScriptMissing(Invalid):
     """The provider "scripted" needs a script: name a JSON or TOML file with its rules."""
 
 
-class Connect(Protocol):
-    """Makes a provider of the configuration. Nothing is asked or loaded before it is used."""
+class ProviderFactory(Protocol):
+    """Builds a configured provider. Nothing is requested or loaded before it is used."""
 
     def __call__(self, name: str, model: str | None, settings: ModelProvider, /) -> Provider: ...
 
 
-def build(settings: ModelSettings, name: str, model: str | None, *, connect: Connect) -> Provider:
-    """Build the provider of that name. It may read a script, so the first time belongs to the start."""
+def build(settings: ModelSettings, name: str, model: str | None, *, connect: ProviderFactory) -> Provider:
+    """Build the provider of that name. It may read a script, so it is called first at start."""
     if model is not None:
         check_name(model)
     if name == "embedded":
-        return Embedded()
+        return EmbeddedProvider()
     if name == "scripted":
         if settings.script is None:
             raise ScriptMissing
-        return Scripted.load(Path(os.path.expanduser(settings.script)))
+        return ScriptedProvider.load(Path(os.path.expanduser(settings.script)))
     table = settings.providers.get(name)
     if table is None:
         known = ", ".join((*BUILT_IN, *settings.providers))
-        raise UnknownProvider(f"There is no provider {name[:40]!r}. Known are: {known}.")
-    if model is None and table.model is None and table.dialect is not Dialect.LOCAL:
-        raise ModelNotNamed(f"The provider {name!r} has no model of its own: ask for {name}/MODEL.")
+        raise ProviderNotFound(f"There is no provider {name[:40]!r}. Known are: {known}.")
+    if model is None and table.model is None and table.dialect is not DialectName.LOCAL:
+        raise ModelRequired(f"The provider {name!r} has no model of its own: ask for {name}/MODEL.")
     return connect(name, model or table.model, table)
 
 
 def check_name(model: str) -> None:
-    """Raise unless a model can have that name: callers choose it."""
+    """Raise unless the name is valid for a model: callers choose it."""
     if not is_model_name(model):
         raise ModelNameInvalid
 
 
-def dialect(which: Dialect) -> Speaks:
-    """Return how such a provider is spoken to. The module is loaded when it is first needed."""
-    speaks: Speaks = import_module(f"palyra.providers.{which.value}").DIALECT
+def load_dialect(which: DialectName) -> Dialect:
+    """Return a dialect. Its module is loaded when it is first needed."""
+    speaks: Dialect = import_module(f"palyra.providers.dialects.{which.value}").DIALECT
     return speaks

@@ -1,24 +1,24 @@
-"""Which model is asked: a pure choice by what the turn needs, what has failed, who rests, and what the owner wants.
+"""Chooses the model of a turn: a pure function of the turn's needs, failures, open circuits and the owner's rules.
 
-Every candidate is looked at in the order of preference; the first that nothing speaks against is the choice. What
-speaks against the others is written down with it.
+Every candidate is checked in the order of preference; the first without an objection is chosen. The objections to the
+others are recorded with it.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from palyra.core.model import Capabilities, Complexity, TaskClass
-from palyra.core.routing import Candidate, Plan, RoutingMode
-from palyra.core.run import Failure
+from palyra.core.model.catalog import Capabilities, Complexity, TaskClass
+from palyra.core.model.routing_plan import ModelCandidate, RoutingMode, RoutingPlan
+from palyra.core.run.state import FailedAttempt
 from palyra.providers.base import FailureKind
 
 NARROWINGS = 3
-"""How often a conversation that is too long for a model is shortened before another one is asked."""
+"""How often a conversation that is too long for a model is shortened before another model is used."""
 FINAL = frozenset({FailureKind.AUTH, FailureKind.PERMISSION, FailureKind.QUOTA, FailureKind.UNUSABLE})
-"""What no second try at the same place mends."""
-PATIENCE_SECONDS = 5.0
-"""How long a turn waits for a model rather than ask the next one."""
-LONGEST_WAIT_SECONDS = 60.0
+"""Failures for which a retry with the same model does not help."""
+MAX_WAIT_WITH_FALLBACK_SECONDS = 5.0
+"""How long a turn waits for a model rather than use the next one."""
+MAX_WAIT_SECONDS = 60.0
 """How long it waits if there is no other."""
 FIRST_WAIT_SECONDS = 0.5
 
@@ -38,37 +38,37 @@ _SAID = {
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
-    """A model that could be asked."""
+class RoutingOption:
+    """A possible model."""
 
     name: str
     """`PROVIDER/MODEL`."""
     capabilities: Capabilities
     attempts: int = 3
-    """How often a turn may be tried with it."""
+    """The maximum attempts of a turn with it."""
     rests_seconds: float = 0.0
-    """How long its provider is left alone, after it has failed too often."""
+    """How long its provider's circuit stays open, after too many failures."""
 
 
 @dataclass(frozen=True, slots=True)
-class Preference:
-    """Models in the order in which they are asked, and why that is the order."""
+class RoutingPreference:
+    """Models in the order of preference, and the reason for the order."""
 
     names: tuple[str, ...]
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
-    """What a turn asks of a model."""
+class TurnNeeds:
+    """What a turn requires of a model."""
 
     tools: bool = False
     vision: bool = False
     context_tokens: int = 0
-    """What the prompt takes at the least: what comes before the conversation, and its last message."""
+    """The minimum tokens of the prompt: everything before the conversation, and its last message."""
 
     def words(self) -> tuple[str, ...]:
-        """Return it as the tape keeps it."""
+        """Return the needs as the tape records them."""
         return (
             *(("tools",) if self.tools else ()),
             *(("vision",) if self.vision else ()),
@@ -77,37 +77,37 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """What is to be planned."""
+class RoutingRequest:
+    """The turn to plan."""
 
-    need: Need
+    need: TurnNeeds
     task: TaskClass
     complexity: Complexity
-    failures: tuple[Failure, ...] = ()
-    """What has failed in this turn so far."""
+    failures: tuple[FailedAttempt, ...] = ()
+    """The failures of this turn so far."""
     refused: Mapping[str, str] | None = None
-    """The models that a budget does not allow, and what it says."""
+    """The models that a budget does not allow, and its reason."""
 
 
 def plan(
-    turn: Turn,
-    options: Mapping[str, Option],
+    turn: RoutingRequest,
+    options: Mapping[str, RoutingOption],
     *,
-    ordered: Preference,
-    by_rules: Preference | None,
+    ordered: RoutingPreference,
+    by_rules: RoutingPreference | None,
     mode: RoutingMode,
-) -> Plan:
-    """Choose a model; the plan has an empty choice if there is none to ask, and says why in its reason."""
+) -> RoutingPlan:
+    """Choose a model; if none is available, the choice is empty and the reason says why."""
     first, second = (by_rules, ordered) if mode is RoutingMode.ENFORCE and by_rules else (ordered, None)
     names = _once((*first.names, *(second.names if second is not None else ())))
     against = _against(turn, names, options)
     choice = next((name for name in names if not against[name]), "")
-    # Rules that only suggest may name models beyond the candidates: they are judged in the same way.
+    # Rules in suggest mode may name models beyond the candidates: they are checked in the same way.
     wished = _first_free(turn, by_rules, options) if by_rules is not None else ""
-    return Plan(
+    return RoutingPlan(
         choice=choice,
         reason=_reason(choice, names, against, first=first, second=second),
-        candidates=tuple(Candidate(model=name, passed_over=against[name]) for name in names),
+        candidates=tuple(ModelCandidate(model=name, passed_over=against[name]) for name in names),
         recommended=wished if wished != choice else "",
         needs=turn.need.words(),
         mode=mode,
@@ -118,21 +118,21 @@ def plan(
     )
 
 
-def pause_seconds(name: str, failures: Sequence[Failure]) -> float:
-    """Return how long to wait before a model is asked again: what it asks for, or longer each time."""
+def pause_seconds(name: str, failures: Sequence[FailedAttempt]) -> float:
+    """Return how long to wait before a model is retried: what it asks for, or longer each time."""
     own = [failure for failure in failures if failure.model == name and failure.kind in _SAID]
     if not own or own[-1].kind == FailureKind.CONTEXT_TOO_LONG:
         return 0.0
     return max(own[-1].retry_ms / 1000, FIRST_WAIT_SECONDS * float(1 << (len(own) - 1)))
 
 
-def narrowings(failures: Sequence[Failure], name: str) -> int:
+def narrowings(failures: Sequence[FailedAttempt], name: str) -> int:
     """Return how often the conversation was too long for a model in this turn."""
     return sum(failure.model == name and failure.kind == FailureKind.CONTEXT_TOO_LONG for failure in failures)
 
 
 def complexity_of(*, turns: int, input_chars: int, has_code: bool) -> Complexity:
-    """Guess how much a turn asks of a model: by how long the work goes on, and how much was said."""
+    """Estimate how demanding a turn is, by the number of turns so far and the length of the input."""
     if turns >= 6 or input_chars > 2000 or (has_code and input_chars > 400):
         return Complexity.HARD
     if turns == 0 and input_chars <= 200 and not has_code:
@@ -140,9 +140,9 @@ def complexity_of(*, turns: int, input_chars: int, has_code: bool) -> Complexity
     return Complexity.NORMAL
 
 
-def _against(turn: Turn, names: Sequence[str], options: Mapping[str, Option]) -> dict[str, str]:
-    """Say what speaks against each; empty if nothing does."""
-    # What none of them has is done without: no tools, a shortened message. To refuse every one would help nobody.
+def _against(turn: RoutingRequest, names: Sequence[str], options: Mapping[str, RoutingOption]) -> dict[str, str]:
+    """Return the objection to each model; empty if there is none."""
+    # A need that no model meets is dropped: no tools, a shortened message. To reject every model would not help.
     known = [options[name].capabilities for name in names]
     need = replace(
         turn.need,
@@ -160,20 +160,22 @@ def _against(turn: Turn, names: Sequence[str], options: Mapping[str, Option]) ->
             against[name] = f"its provider has failed too often and is left alone for {rest}"
     free = [name for name in names if not against[name]]
     for name in free:
-        # Better another one now than the same one later; if there is no other, it is waited for.
+        # Another model now is better than the same one later; if there is no other, the turn waits.
         waits, others = pause_seconds(name, turn.failures), any(other != name for other in free)
-        longest = PATIENCE_SECONDS if others and not _waited(name, free, turn.failures) else LONGEST_WAIT_SECONDS
+        longest = (
+            MAX_WAIT_WITH_FALLBACK_SECONDS if others and not _waited(name, free, turn.failures) else MAX_WAIT_SECONDS
+        )
         if waits > longest:
             against[name] = f"it asks to be left alone for {waits:.0f} s"
     return against
 
 
-def _waited(name: str, free: Sequence[str], failures: Sequence[Failure]) -> bool:
-    """Whether every other one would have to be waited for as well."""
-    return all(pause_seconds(other, failures) > PATIENCE_SECONDS for other in free if other != name)
+def _waited(name: str, free: Sequence[str], failures: Sequence[FailedAttempt]) -> bool:
+    """Return whether every other model would have to be waited for as well."""
+    return all(pause_seconds(other, failures) > MAX_WAIT_WITH_FALLBACK_SECONDS for other in free if other != name)
 
 
-def _unfit(turn: Turn, need: Need, option: Option) -> str:
+def _unfit(turn: RoutingRequest, need: TurnNeeds, option: RoutingOption) -> str:
     can = option.capabilities
     if need.tools and not can.tools:
         return "it does not call tools"
@@ -183,7 +185,7 @@ def _unfit(turn: Turn, need: Need, option: Option) -> str:
         return f"its window of {can.window_tokens} tokens is too small for {need.context_tokens}"
     if turn.refused and option.name in turn.refused:
         return "a budget does not allow it"
-    # What one provider will not hear for its content is not carried to the next.
+    # A request that one provider refuses for its content is not sent to the next.
     if any(failure.kind == FailureKind.CONTENT_POLICY for failure in turn.failures):
         return "what was asked was refused for its content"
     own = [failure for failure in turn.failures if failure.model == option.name]
@@ -196,7 +198,7 @@ def _unfit(turn: Turn, need: Need, option: Option) -> str:
     too_long = failed.count(FailureKind.CONTEXT_TOO_LONG)
     if too_long > NARROWINGS:
         return f"{_SAID[FailureKind.CONTEXT_TOO_LONG]}, also when shortened"
-    # Who is left alone is asked at all only if nobody else is there, and then once.
+    # A provider with an open circuit is used only if there is no other, and then once.
     attempts = 1 if option.rests_seconds > 0 else option.attempts
     if (tries := len(failed) - too_long) >= attempts:
         said = _SAID.get(FailureKind(failed[-1])) if failed[-1] in _SAID else None
@@ -204,7 +206,7 @@ def _unfit(turn: Turn, need: Need, option: Option) -> str:
     return ""
 
 
-def _first_free(turn: Turn, wished: Preference, options: Mapping[str, Option]) -> str:
+def _first_free(turn: RoutingRequest, wished: RoutingPreference, options: Mapping[str, RoutingOption]) -> str:
     against = _against(turn, wished.names, options)
     return next((name for name in wished.names if not against[name]), "")
 
@@ -214,8 +216,8 @@ def _reason(
     names: Sequence[str],
     against: Mapping[str, str],
     *,
-    first: Preference,
-    second: Preference | None,
+    first: RoutingPreference,
+    second: RoutingPreference | None,
 ) -> str:
     passed = [f"{name}: {against[name]}" for name in names if against[name]]
     if not choice:

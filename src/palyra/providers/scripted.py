@@ -1,7 +1,7 @@
-"""The deterministic double of a language model, for tests and demos: it does what a file says.
+"""The provider "scripted": a deterministic replacement for a language model, for tests and demos, driven by a file.
 
-The script is JSON, or TOML if its name ends so. The first rule whose `when` fits speaks; if none does, `default` does.
-What it says depends on the prompt alone, never on what was asked before: after a restart the same conversation gets the
+The script is JSON, or TOML if its name ends so. The first rule whose `when` matches is used; if none does, `default`
+is. The output depends on the prompt alone, never on earlier requests: after a restart the same conversation gets the
 same answer.
 
     {
@@ -24,14 +24,14 @@ same answer.
       "default": [{"do": "text", "text": "You said: {input}"}]
     }
 
-Beside `rules` and `default`, a script may set `model` and `window_tokens`.
+Besides `rules` and `default`, a script may set `model` and `window_tokens`.
 
-A rule has `actions` for one turn, or `turns`, a list of such lists of which the number of the turn picks one; beyond
-the last the rule does not fit. The turn is the count of assistant messages since the last user message: the first is 0.
+A rule has `actions` for one turn, or `turns`, a list of such lists indexed by the number of the turn; beyond the last
+the rule does not match. The turn is the count of assistant messages since the last user message: the first is 0.
 
-`when` may hold, and then all must fit: `equals`, `contains` and `matches` (a regular expression, found anywhere), each
-about the last user message; `result`, what the last tool result since then contains; `turn`; `input`, the count of user
-messages so far, from 1; `tools`, whether tools are offered. An empty `when`, or none, fits always.
+`when` may have these conditions, and all must match: `equals`, `contains` and `matches` (a regular expression, found
+anywhere), each about the last user message; `result`, what the last tool result since then contains; `turn`; `input`,
+the count of user messages so far, from 1; `tools`, whether tools are offered. An empty `when`, or none, always matches.
 
 | `do` | what it does | with |
 |---|---|---|
@@ -57,13 +57,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from palyra.core.errors import Invalid
-from palyra.core.model import Capabilities
-from palyra.core.prompt import CallProposed, Message, ModelEvent, Prompt, Role, StopReason, TextDelta, TurnDone
+from palyra.core.model.catalog import Capabilities
+from palyra.core.model.prompt import CallProposed, Message, ModelEvent, Prompt, Role, StopReason, TextDelta, TurnDone
+from palyra.core.spending.usage import Usage
 from palyra.core.tool import JsonObject
-from palyra.core.usage import Usage
 from palyra.providers.base import FailureKind, ProviderFailed
-from palyra.providers.calls import call_id, read_arguments
-from palyra.providers.estimate import estimate
+from palyra.providers.tool_calls import call_id, read_arguments
+from palyra.providers.usage_estimate import estimate
 
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -73,11 +73,11 @@ class ScriptInvalid(Invalid):
     """The script can not be used."""
 
 
-class _Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="do"):
-    """What all actions have."""
+class _ScriptAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="do"):
+    """The base of all actions."""
 
 
-class Text(_Part, frozen=True, kw_only=True, tag="text"):
+class ScriptText(_ScriptAction, frozen=True, kw_only=True, tag="text"):
     """Say something."""
 
     text: str
@@ -85,7 +85,7 @@ class Text(_Part, frozen=True, kw_only=True, tag="text"):
     delay_ms: Count = 0
 
 
-class Call(_Part, frozen=True, kw_only=True, tag="call"):
+class ScriptCall(_ScriptAction, frozen=True, kw_only=True, tag="call"):
     """Call a tool."""
 
     tool: str
@@ -94,39 +94,39 @@ class Call(_Part, frozen=True, kw_only=True, tag="call"):
     call_id: str | None = None
 
 
-class Delay(_Part, frozen=True, kw_only=True, tag="delay"):
+class ScriptDelay(_ScriptAction, frozen=True, kw_only=True, tag="delay"):
     """Wait."""
 
     ms: Count
 
 
-class Fail(_Part, frozen=True, kw_only=True, tag="fail"):
-    """Give no answer, or no more of it."""
+class ScriptFailure(_ScriptAction, frozen=True, kw_only=True, tag="fail"):
+    """Fail, before or within the answer."""
 
     kind: FailureKind = FailureKind.UNAVAILABLE
     message: str = "The script says that the model fails here."
     retry_after_ms: Count = 1000
 
 
-class Endless(_Part, frozen=True, kw_only=True, tag="endless"):
-    """Never come to an end."""
+class ScriptEndless(_ScriptAction, frozen=True, kw_only=True, tag="endless"):
+    """Write forever."""
 
     text: Annotated[str, Meta(min_length=1)]
     delay_ms: Count = 0
 
 
-class Stop(_Part, frozen=True, kw_only=True, tag="stop"):
-    """End the turn in a certain way."""
+class ScriptStop(_ScriptAction, frozen=True, kw_only=True, tag="stop"):
+    """End the turn with a given reason."""
 
     reason: StopReason | None = None
     input_tokens: Count | None = None
     output_tokens: Count | None = None
 
 
-Action = Text | Call | Delay | Fail | Endless | Stop
+Action = ScriptText | ScriptCall | ScriptDelay | ScriptFailure | ScriptEndless | ScriptStop
 
 
-class When(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScriptCondition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The conditions of a rule; all that are set must hold."""
 
     equals: str | None = None
@@ -138,10 +138,10 @@ class When(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tools: bool | None = None
 
 
-class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to do when."""
+class ScriptRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The actions for a condition."""
 
-    when: When = When()
+    when: ScriptCondition = ScriptCondition()
     actions: tuple[Action, ...] | None = None
     turns: tuple[tuple[Action, ...], ...] | None = None
 
@@ -149,14 +149,14 @@ class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Script(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole file."""
 
-    rules: tuple[Rule, ...] = ()
-    default: tuple[Action, ...] = (Text(text="The script has no rule for this."),)
+    rules: tuple[ScriptRule, ...] = ()
+    default: tuple[Action, ...] = (ScriptText(text="The script has no rule for this."),)
     model: str = "scripted"
     window_tokens: Positive = 100_000
 
 
-class Scripted:
-    """Plays a script."""
+class ScriptedProvider:
+    """Runs a script."""
 
     name = "scripted"
 
@@ -169,7 +169,7 @@ class Scripted:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read a script, or raise `ScriptInvalid` naming the file and the place in it. Blocks."""
+        """Read a script, or raise `ScriptInvalid` naming the file and the position in it. Blocks."""
         try:
             content = path.read_bytes()
         except OSError as error:
@@ -177,33 +177,33 @@ class Scripted:
         return cls(parse(content, source=str(path)))
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[ModelEvent]:
-        """Play the actions that fit the conversation."""
+        """Run the actions that match the conversation."""
         spoken = ""
         calls = 0
-        stop = Stop()
+        stop = ScriptStop()
         for action in choose(self._script, prompt):
             match action:
-                case Text():
+                case ScriptText():
                     text = _fill(action.text, prompt)
                     for number, piece in enumerate(_chunks(text, action.chunk)):
                         if number and action.delay_ms:
                             await asyncio.sleep(action.delay_ms / 1000)
                         yield TextDelta(piece)
                     spoken += text
-                case Call():
+                case ScriptCall():
                     yield _propose(action, prompt, index=calls)
                     calls += 1
-                case Delay():
+                case ScriptDelay():
                     await asyncio.sleep(action.ms / 1000)
-                case Fail():
+                case ScriptFailure():
                     wait = timedelta(milliseconds=action.retry_after_ms)
                     raise ProviderFailed(action.message, kind=action.kind, retry_after=wait)
-                case Endless():
+                case ScriptEndless():
                     while True:
-                        # Even without a delay others must get a turn: nothing else here ever waits.
+                        # Even without a delay other tasks must get a turn: nothing else here ever waits.
                         await asyncio.sleep(action.delay_ms / 1000)
                         yield TextDelta(_fill(action.text, prompt))
-                case Stop():
+                case ScriptStop():
                     stop = action
         yield TurnDone(
             stop=stop.reason or (StopReason.CALLS if calls else StopReason.END),
@@ -212,7 +212,7 @@ class Scripted:
 
 
 def parse(content: bytes, *, source: str) -> Script:
-    """Decode a script, TOML if the name of its source ends so, or raise `ScriptInvalid` naming source and place."""
+    """Decode a script, TOML if the name of its source ends so, or raise `ScriptInvalid` naming source and position."""
     try:
         if source.endswith(".toml"):
             script = msgspec.toml.decode(content, type=Script)
@@ -226,7 +226,7 @@ def parse(content: bytes, *, source: str) -> Script:
 
 
 def choose(script: Script, prompt: Prompt) -> tuple[Action, ...]:
-    """Return what the script does next in this conversation."""
+    """Return the next actions of the script in this conversation."""
     since = _since_input(prompt)
     turn = sum(message.role is Role.ASSISTANT for message in since)
     for rule in script.rules:
@@ -239,7 +239,7 @@ def choose(script: Script, prompt: Prompt) -> tuple[Action, ...]:
     return script.default
 
 
-def _fits(when: When, prompt: Prompt, *, turn: int, result: str) -> bool:
+def _fits(when: ScriptCondition, prompt: Prompt, *, turn: int, result: str) -> bool:
     text = _last(prompt.messages, Role.USER)
     inputs = sum(message.role is Role.USER for message in prompt.messages)
     return (
@@ -254,7 +254,7 @@ def _fits(when: When, prompt: Prompt, *, turn: int, result: str) -> bool:
 
 
 def _faults(script: Script) -> Iterator[tuple[str, str]]:
-    """Say what the types can not: each fault with its place."""
+    """Yield the problems that the types cannot express, each with its position."""
     yield from _turn_faults("$.default", script.default)
     for number, rule in enumerate(script.rules):
         place = f"$.rules[{number}]"
@@ -273,9 +273,9 @@ def _turn_faults(place: str, actions: tuple[Action, ...]) -> Iterator[tuple[str,
     seen: set[str] = set()
     for number, action in enumerate(actions):
         here = f"{place}[{number}]"
-        if isinstance(action, Fail | Endless | Stop) and number < len(actions) - 1:
+        if isinstance(action, ScriptFailure | ScriptEndless | ScriptStop) and number < len(actions) - 1:
             yield here, "nothing can come after this action"
-        if isinstance(action, Call):
+        if isinstance(action, ScriptCall):
             if action.raw is not None and action.arguments:
                 yield here, "a call has either `arguments` or `raw`"
             if action.call_id in seen:
@@ -284,7 +284,7 @@ def _turn_faults(place: str, actions: tuple[Action, ...]) -> Iterator[tuple[str,
                 seen.add(action.call_id)
 
 
-def _propose(call: Call, prompt: Prompt, *, index: int) -> CallProposed:
+def _propose(call: ScriptCall, prompt: Prompt, *, index: int) -> CallProposed:
     arguments, malformed = (_fill_all(call.arguments, prompt), "") if call.raw is None else read_arguments(call.raw)
     return CallProposed(
         call_id=call.call_id or call_id(prompt, index), tool=call.tool, arguments=arguments, malformed=malformed
@@ -303,7 +303,7 @@ def _fill_all(value: Any, prompt: Prompt) -> Any:
             return value
 
 
-def _usage(stop: Stop, prompt: Prompt, spoken: str) -> Usage:
+def _usage(stop: ScriptStop, prompt: Prompt, spoken: str) -> Usage:
     if stop.input_tokens is not None and stop.output_tokens is not None:
         return Usage(input_tokens=stop.input_tokens, output_tokens=stop.output_tokens)
     guess = estimate(prompt, spoken)
@@ -314,7 +314,7 @@ def _usage(stop: Stop, prompt: Prompt, spoken: str) -> Usage:
 
 
 def _fill(text: str, prompt: Prompt) -> str:
-    # In one pass, so that a message which itself holds `{result}` is shown as it is.
+    # In one pass, so that a message which itself contains `{result}` is shown as it is.
     words = {"{input}": Role.USER, "{result}": Role.TOOL}
     return re.sub(r"\{(?:input|result)\}", lambda found: _last(prompt.messages, words[found[0]]), text)
 

@@ -1,1 +1,1 @@
-"""The run loop: intake, worker, steps, and the doors through which others write to a run."""
+"""The run loop: intake, worker, steps, and the services through which others write to a run."""

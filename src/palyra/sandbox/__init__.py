@@ -1,1 +1,1 @@
-"""Where untrusted input meets the machine: confined paths, and work that can be killed."""
+"""Isolates untrusted work from the machine: confined paths, and processes that can be killed."""

@@ -1,4 +1,4 @@
-"""What a sandbox is asked to run, and what it says came of it."""
+"""The interface of a sandbox: the job to run, and its outcome."""
 
 import math
 from collections.abc import Mapping
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Protocol
 
 from palyra.core.errors import Denied, Invalid, Unavailable
-from palyra.sandbox.root import Root
+from palyra.sandbox.files.root import WorkspaceRoot
 
 MIB = 1024 * 1024
 
 
 class Tier(StrEnum):
-    """How much a program is kept from."""
+    """How strongly a program is isolated."""
 
     STRICT = "strict"
     """Namespaces: it sees the system read-only and its workspace, no network, and none of the other processes."""
@@ -25,19 +25,19 @@ class Tier(StrEnum):
     """Limits only: it may do what Palyra's user may do."""
 
 
-class TierUnavailable(Unavailable):
+class SandboxUnavailable(Unavailable):
     """The sandbox that is set does not work on this machine. `palyra sandbox check` says why and what to install."""
 
 
-class NoSandbox(Unavailable):
+class SandboxMissing(Unavailable):
     """There is no sandbox here to run a program in."""
 
 
-class RootRefused(Denied):
+class RootNotAllowed(Denied):
     """A program can not be given this folder. Use one that holds neither the system nor Palyra's own files."""
 
 
-class ProgramRefused(Invalid):
+class CommandInvalid(Invalid):
     """The command can not be run: it is empty, too long, or holds a NUL."""
 
 
@@ -46,8 +46,8 @@ class SandboxFailed(Unavailable):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """How much a program may take. Processes and memory count for it and all that it starts, taken together."""
+class ResourceLimits:
+    """How much a program may use. Processes and memory are counted for it and all that it starts, together."""
 
     wall: timedelta = timedelta(seconds=60)
     memory_bytes: int = 4096 * MIB
@@ -56,19 +56,19 @@ class Bounds:
     """The largest file that it may write."""
     open_files: int = 1024
     temporary_bytes: int = 128 * MIB
-    """What fits into /tmp, which is in memory."""
+    """The size of /tmp, which is in memory."""
     head_bytes: int = 256 * 1024
-    """How much is kept of the beginning of each output."""
+    """How much is kept of the start of each output."""
     tail_bytes: int = 64 * 1024
     """How much is kept of its end."""
 
     @property
     def cpu_seconds(self) -> int:
-        """Processor time of each process: on one core it can not use more than the wall clock gives."""
+        """Processor time of each process: on one core it cannot use more than the wall clock allows."""
         return math.ceil(self.wall.total_seconds()) + 1
 
     def enforced(self, tier: Tier) -> dict[str, int]:
-        """Return by name what a program of a tier could not take more of."""
+        """Return by name the limits that a program of a tier could not exceed."""
         limits = {
             "wall_ms": self.wall // timedelta(milliseconds=1),
             "cpu_seconds": self.cpu_seconds,
@@ -77,37 +77,37 @@ class Bounds:
             "file_bytes": self.file_bytes,
             "open_files": self.open_files,
         }
-        # Only there is /tmp a place of its own.
+        # Only there is /tmp separate.
         return limits | {"temporary_bytes": self.temporary_bytes} if tier is Tier.STRICT else limits
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SandboxJob:
     """A program to run: its arguments, the folders it works in, and the one it starts in."""
 
     argv: tuple[str, ...]
-    roots: tuple[Root, ...]
+    roots: tuple[WorkspaceRoot, ...]
     folder: Path
-    """A root, or below one, by its real path."""
+    """A root or a folder below one, by its real path."""
     read_only: bool = False
-    """The folders are there to be read only. `Sandbox.enforces_read` tells whether the program is kept to that."""
-    bounds: Bounds = Bounds()
+    """The folders are for reading only. `Sandbox.enforces_read` tells whether that is enforced."""
+    bounds: ResourceLimits = ResourceLimits()
     environment: Mapping[str, str] = field(default_factory=dict)
-    """What it is given besides the few variables that every program needs. Nothing of Palyra's own is passed on."""
+    """Its variables besides the few that every program needs. Nothing of Palyra's own is passed on."""
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
-    """What came out of one stream: all of it, or its head and tail."""
+class CapturedOutput:
+    """The output of one stream: all of it, or its head and tail."""
 
     head: bytes = b""
     tail: bytes = b""
     left_out: int = 0
-    """Bytes between head and tail that were not kept."""
+    """The number of bytes between head and tail that were not kept."""
 
     @property
     def text(self) -> str:
-        """What was kept, with a word on what was not."""
+        """What was kept, with a note on what was not."""
         gap = f"\n[… {self.left_out} bytes left out …]\n" if self.left_out else ""
         if not gap:
             return (self.head + self.tail).decode(errors="replace")
@@ -115,18 +115,18 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProgramOutcome:
     """How a program ended."""
 
     tier: Tier
     exit_code: int
-    """As shells count: 128 and the number of the signal, if one ended it."""
-    stdout: Output
-    stderr: Output
+    """As shells count: 128 plus the number of the signal, if one ended it."""
+    stdout: CapturedOutput
+    stderr: CapturedOutput
     took: timedelta
     timed_out: bool = False
     stopped: str = ""
-    """Why the sandbox ended it before its time, if it did."""
+    """Why the sandbox ended it early, if it did."""
 
     @property
     def signal(self) -> int | None:
@@ -135,11 +135,11 @@ class Outcome:
 
 
 class Sandbox(Protocol):
-    """Runs programs that nobody trusts."""
+    """Runs untrusted programs."""
 
     @property
     def tier(self) -> Tier:
-        """The tier that it runs every program in."""
+        """The tier in which it runs every program."""
         ...
 
     @property
@@ -148,33 +148,33 @@ class Sandbox(Protocol):
         ...
 
     @property
-    def bounds(self) -> Bounds:
-        """How much a program may take, unless the caller has reasons for something else."""
+    def bounds(self) -> ResourceLimits:
+        """How much a program may use, unless the caller sets other limits."""
         ...
 
-    async def check_ready(self, job: Job) -> None:
-        """Raise what would keep `run` from starting the program, as far as that is known without starting it."""
+    async def check_ready(self, job: SandboxJob) -> None:
+        """Raise the error that would keep `run` from starting the program, as far as known without starting it."""
         ...
 
-    async def run(self, job: Job) -> Outcome:
+    async def run(self, job: SandboxJob) -> ProgramOutcome:
         """Run a program to its end, and leave none of its processes behind, also when cancelled.
 
-        Raises `TierUnavailable` if the tier is not to be had here; a weaker one is never used instead.
+        Raises `SandboxUnavailable` if the tier is not available here; a weaker one is never used instead.
         """
         ...
 
 
-class Nowhere:
-    """The sandbox of a place that has none: it refuses."""
+class MissingSandbox:
+    """For contexts without a sandbox: it refuses every job."""
 
     tier = Tier.STRICT
     enforces_read = False
-    bounds = Bounds()
+    bounds = ResourceLimits()
 
-    async def check_ready(self, job: Job) -> None:
+    async def check_ready(self, job: SandboxJob) -> None:
         """Refuse."""
-        raise NoSandbox
+        raise SandboxMissing
 
-    async def run(self, job: Job) -> Outcome:
+    async def run(self, job: SandboxJob) -> ProgramOutcome:
         """Refuse."""
-        raise NoSandbox
+        raise SandboxMissing

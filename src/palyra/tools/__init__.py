@@ -1,1 +1,1 @@
-"""What the agent can do: the catalog, the check of arguments, the execution, one file per family of tools."""
+"""The agent's tools: the catalog, the check of arguments, the execution, one file per family of tools."""

@@ -1,4 +1,4 @@
-"""Whether a call fits the tool that it names, told so that a model can mend it."""
+"""Checks whether a call fits the tool that it names, and explains errors so that a model can fix them."""
 
 import difflib
 from dataclasses import dataclass
@@ -7,44 +7,44 @@ import msgspec
 
 from palyra.core.tool import ToolCall
 from palyra.tools.base import Tool
-from palyra.tools.catalog import Catalog
-from palyra.tools.schema import Schema
+from palyra.tools.catalog import ToolCatalog
+from palyra.tools.json_schema import ArgumentSchema
 
 NEAREST = 3
 ARGUMENTS_RULE = "arguments"
 
 
 @dataclass(frozen=True, slots=True)
-class BadCall:
-    """Why a call can not be made."""
+class CallProblem:
+    """Why a call cannot be made."""
 
     reason: str
     rule: str = ARGUMENTS_RULE
-    """What refuses it, as the tape names it."""
+    """The name of the check that refuses it, for the tape."""
 
 
-def check(catalog: Catalog, call: ToolCall) -> msgspec.Struct | BadCall:
+def check(catalog: ToolCatalog, call: ToolCall) -> msgspec.Struct | CallProblem:
     """Return the arguments as the tool's own struct, or what is wrong with the call.
 
-    Numbers and truth values written as text are taken for what they mean: models do that, and nothing is lost.
+    Numbers and booleans written as text are converted: models write them so, and nothing is lost.
     """
     tool = catalog.get(call.tool)
     if tool is None:
-        return BadCall(_unknown(catalog, call.tool))
+        return CallProblem(_unknown(catalog, call.tool))
     if call.malformed:
-        return BadCall(f"{call.tool} was not called: {call.malformed}. {_usage(tool)}")
+        return CallProblem(f"{call.tool} was not called: {call.malformed}. {_usage(tool)}")
     try:
-        if isinstance(tool.arguments, Schema):
+        if isinstance(tool.arguments, ArgumentSchema):
             return tool.arguments.read(call.arguments)
         return msgspec.convert(call.arguments, type=tool.arguments, strict=False)
     except msgspec.ValidationError as error:
-        return BadCall(f"{call.tool} was not called: {error}. {_usage(tool)}")
+        return CallProblem(f"{call.tool} was not called: {error}. {_usage(tool)}")
     except UnicodeError:
-        # Half a surrogate where a number or a truth value is due: no text that could be read as one.
-        return BadCall(f"{call.tool} was not called: an argument is not valid text. {_usage(tool)}")
+        # Half a surrogate instead of a number or a boolean: not a text that could be parsed as one.
+        return CallProblem(f"{call.tool} was not called: an argument is not valid text. {_usage(tool)}")
 
 
-def _unknown(catalog: Catalog, name: str) -> str:
+def _unknown(catalog: ToolCatalog, name: str) -> str:
     shown = name if len(name) <= 60 else name[:60] + "…"
     if name in catalog.hidden:
         return f"{shown} was not called: it is not among your tools yet. Find it with tools.search, then call it."

@@ -1,4 +1,4 @@
-"""What a tool is: a typed async function, and all that is read off its signature."""
+"""What a tool is: a typed async function, and everything derived from its signature."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -7,84 +7,84 @@ from typing import Any, Concatenate, ParamSpec, get_type_hints
 
 import msgspec
 
-from palyra.core import labels
 from palyra.core.clock import Clock
-from palyra.core.display import quote
-from palyra.core.effect import Effect
 from palyra.core.errors import Conflict
 from palyra.core.ids import PrincipalId
-from palyra.core.manifest import Manifest
-from palyra.core.tool import JsonObject, Markers, Risk, Runtime, ToolSpec
-from palyra.sandbox.base import Nowhere, Sandbox
-from palyra.sandbox.egress import Egress
-from palyra.sandbox.wasm import ModuleRunner, Modules
-from palyra.sandbox.workspace import Workspace
+from palyra.core.policy import labels
+from palyra.core.policy.effect import Effect
+from palyra.core.policy.manifest import CapabilityManifest
+from palyra.core.text.escaping import quote
+from palyra.core.tool import CallRuntime, JsonObject, MarkerHandling, Risk, ToolSpec
+from palyra.sandbox.base import MissingSandbox, Sandbox
+from palyra.sandbox.files.workspace import Workspace
+from palyra.sandbox.network.egress import Egress
+from palyra.sandbox.wasm.runner import ModuleRunner, WasmRunner
+from palyra.tools.call_slots import CallPool, CallSlots
+from palyra.tools.call_storage import NO_STORAGE, CallStorage
 from palyra.tools.credentials import NO_CREDENTIALS, Credentials
-from palyra.tools.keeping import NOWHERE, Keeping
-from palyra.tools.schema import Schema
-from palyra.tools.sealed import NOTHING_SEALED, Sealed
-from palyra.tools.shares import Pool, Shares
-from palyra.tools.witness import Witness
+from palyra.tools.execution_record import ExecutionRecorder
+from palyra.tools.json_schema import ArgumentSchema
+from palyra.tools.sealed_values import NO_SEALED_VALUES, SealedValues
 
 P = ParamSpec("P")
 
-NO_SANDBOX: Sandbox = Nowhere()
+NO_SANDBOX: Sandbox = MissingSandbox()
 PUBLIC = Egress()
 
 
-class OutcomeUnknown(Conflict):
+class CallOutcomeUnknown(Conflict):
     """The call was interrupted, and whether it took effect is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a tool may reach besides its arguments."""
+    """What a tool can use besides its arguments."""
 
     workspace: Workspace
     clock: Clock
-    keeping: Keeping = NOWHERE
-    """Keeps what the call leaves behind."""
+    keeping: CallStorage = NO_STORAGE
+    """Stores what the call leaves behind."""
     sandbox: Sandbox = NO_SANDBOX
     """Runs programs."""
     searches: Sandbox = NO_SANDBOX
-    """Runs what finds out which files a search need not open. No witness: nothing that it says is part of a result."""
-    modules: ModuleRunner = field(default_factory=Modules)
+    """Runs the prefilter that finds files a search need not open. Not recorded: no result contains its output."""
+    modules: ModuleRunner = field(default_factory=WasmRunner)
     """Runs WebAssembly modules."""
     egress: Egress = PUBLIC
-    """Reaches the network."""
+    """Sends requests to the network."""
     credentials: Credentials = NO_CREDENTIALS
-    """Proves at a host who asks."""
-    witness: Witness = field(default_factory=Witness)
-    """Sees what the call runs."""
+    """Authenticates requests to a host."""
+    witness: ExecutionRecorder = field(default_factory=ExecutionRecorder)
+    """Records what the call runs."""
     principal: PrincipalId | None = None
     """Whose run it is."""
-    sealed: Sealed = NOTHING_SEALED
+    sealed: SealedValues = NO_SEALED_VALUES
     """Puts sealed secrets back into the files that they came from."""
-    shares: Shares = field(default_factory=Shares)
-    """Bounds what the principal has under way at once."""
+    shares: CallSlots = field(default_factory=CallSlots)
+    """Limits the principal's calls that run at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """A result that is yet to come: the run that called hands this text to a run of its own."""
+    """A result that comes later: the calling run passes this text to a child run."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A result that brings further tools: from now on the run may call them."""
+class DiscoveredTools:
+    """A result with discovered tools: from now on the run may call them."""
 
     text: str
     tools: tuple[str, ...] = ()
 
 
-Result = str | Delegation | Found
+Result = str | Delegation | DiscoveredTools
 
 Preview = Callable[[ToolContext, Any], Awaitable[Effect]]
-"""Takes the context and an instance of the tool's arguments. It may read, and changes nothing."""
+"""Takes the context and an instance of the tool's arguments. It may read, but changes nothing."""
 Ready = Callable[[ToolContext, Any], Awaitable[object]]
-"""Takes the same, and raises what would keep the call from being carried out now."""
+"""Takes the same, and raises the error that would keep the call from being executed now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,33 +92,33 @@ class Tool:
     """A tool that can be run."""
 
     spec: ToolSpec
-    arguments: type[msgspec.Struct] | Schema
-    """What its arguments must be; a schema if they are known at run time only. Those are handed on as `Given`."""
+    arguments: type[msgspec.Struct] | ArgumentSchema
+    """The type of its arguments; a schema if they are known at run time only. Those are passed as `ValidArguments`."""
     run: Callable[[ToolContext, msgspec.Struct], Awaitable[Result]]
-    """Takes an instance of `arguments`, `Given` for a schema."""
+    """Takes an instance of `arguments`, `ValidArguments` for a schema."""
     timeout_ms: int | None = None
-    """How long a call may take; None for what the run allows."""
+    """How long a call may take; None for the limit of the run."""
     preview: Preview | None = None
-    """Works out what a call would do, without doing it; None for a tool whose risk never depends on its arguments."""
+    """Works out the effect of a call, without executing it; None if the tool's risk never depends on its arguments."""
     ready: Ready | None = None
-    """Looks before anybody is asked whether a call can be carried out: a yes to one that cannot be is of no use."""
+    """Checks before an approval request whether a call can be executed: approving one that cannot is of no use."""
     label: str = labels.TOOL
-    """Where its results come from."""
+    """The label of its results."""
     described_by: str = labels.OWNER
-    """Where its name, description and schema come from: they are text in every prompt that offers it."""
-    runtime: Runtime = Runtime.INTERNAL
-    """What carries it out."""
-    markers: Markers = Markers.REFUSED
-    """What it makes of markers of sealed values in its arguments."""
-    manifest: Callable[[ToolContext], Manifest] | None = None
-    """Returns what its calls in a run are bounded by; None for a tool that is no plugin's. Blocks."""
-    pool: Pool | None = None
-    """What its calls have in common with others, so that a principal may have only some under way."""
+    """The label of its name, description and schema: they are text in every prompt that offers it."""
+    runtime: CallRuntime = CallRuntime.INTERNAL
+    """What executes it."""
+    markers: MarkerHandling = MarkerHandling.REFUSED
+    """How it handles markers of sealed values in its arguments."""
+    manifest: Callable[[ToolContext], CapabilityManifest] | None = None
+    """Returns the bounds of its calls in a run; None for a tool that is not a plugin's. Blocks."""
+    pool: CallPool | None = None
+    """The pool that its calls share with others; it limits how many a principal may run at once."""
     is_for: Callable[[PrincipalId | None], bool] | None = None
-    """Tells whether a principal may know of it and use it; None for a tool that is for everybody."""
+    """Tells whether a principal may see and use it; None for a tool that every principal may use."""
 
     async def effect(self, context: ToolContext, given: msgspec.Struct) -> Effect:
-        """Return what the call would do."""
+        """Return the effect of the call."""
         if self.preview is None:
             shown = msgspec.json.format(msgspec.json.encode(given), indent=2).decode()
             return Effect(risk=self.spec.risk, summary=self.spec.name, detail=quote(shown))
@@ -135,9 +135,9 @@ def tool(
     preview: Preview | None = None,
     ready: Ready | None = None,
     label: str = labels.TOOL,
-    runtime: Runtime = Runtime.INTERNAL,
-    markers: Markers = Markers.REFUSED,
-    pool: Pool | None = None,
+    runtime: CallRuntime = CallRuntime.INTERNAL,
+    markers: MarkerHandling = MarkerHandling.REFUSED,
+    pool: CallPool | None = None,
 ) -> Callable[[Callable[Concatenate[ToolContext, P], Awaitable[Result]]], Tool]:
     """Make a tool of `async def f(context, *, …)`.
 
@@ -149,7 +149,7 @@ def tool(
         arguments = _arguments_of(function, name)
 
         async def run(context: ToolContext, given: msgspec.Struct) -> Result:
-            # The struct was made from this very signature, which no type checker can know.
+            # The struct was made from this exact signature, which no type checker can know.
             return await function(context, **msgspec.structs.asdict(given))  # type: ignore[call-arg]
 
         spec = ToolSpec(
@@ -191,7 +191,7 @@ def _arguments_of(function: Callable[Concatenate[ToolContext, P], object], name:
 
 
 def _schema_of(arguments: type[msgspec.Struct]) -> JsonObject:
-    """Return the schema without what only costs tokens."""
+    """Return the schema without the parts that only cost tokens."""
     _, definitions = msgspec.json.schema_components([arguments])
     schema: JsonObject = definitions.pop(arguments.__name__)
     del schema["title"]

@@ -4,7 +4,7 @@ import pkgutil
 from collections.abc import Iterable
 from importlib import import_module
 
-from palyra.core import labels
+from palyra.core.policy import labels
 from palyra.core.tool import ToolSpec
 from palyra.tools import builtin
 from palyra.tools.base import Tool
@@ -20,11 +20,11 @@ def _scan() -> tuple[Tool, ...]:
 BUILTIN = _scan()
 
 
-class Catalog:
+class ToolCatalog:
     """Tools by name, in a stable order, so that prompt caches hit.
 
-    Those that were `found` stand behind the others, in the order in which they were: what stood before stays as it was.
-    Those that are `hidden` exist, and can be called once they were found.
+    Discovered tools (`found`) come after the others, in the order of discovery: what came before stays unchanged.
+    Tools that are `hidden` exist, and can be called once they are discovered.
     """
 
     def __init__(self, tools: Iterable[Tool], *, found: Iterable[Tool] = (), hidden: Iterable[str] = ()) -> None:
@@ -36,16 +36,16 @@ class Catalog:
         self._hidden = frozenset(hidden)
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Return what a model is told."""
+        """Return the tools as a model sees them."""
         return self._specs
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of what a model is told."""
+        """Return the names of the tools that a model sees."""
         return tuple(self._tools)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Where what a model is told comes from, besides Palyra itself."""
+        """The labels of the tools' descriptions, apart from Palyra's own."""
         return self._labels
 
     @property

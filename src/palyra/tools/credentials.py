@@ -1,4 +1,4 @@
-"""What a request may prove its sender with: secrets of the person whose run it is, which no tool keeps or shows."""
+"""How a request authenticates: with secrets of the run's principal, which no tool keeps or shows."""
 
 from typing import Protocol
 
@@ -11,16 +11,16 @@ class Credentials(Protocol):
         ...
 
     async def headers(self, host: str, *, tool: str) -> dict[str, str]:
-        """Return the headers that prove who asks at a host; they go there over TLS, and nowhere else."""
+        """Return the headers that authenticate to a host; they go there over TLS, and nowhere else."""
         ...
 
     def only(self, names: tuple[str, ...]) -> "Credentials":
-        """Return these with no headers but those of secrets of these names: the ones that a call was judged with."""
+        """Return these credentials, limited to the secrets of these names: those with which a call was judged."""
         ...
 
 
 class NoCredentials:
-    """A place without a vault."""
+    """For contexts without a vault."""
 
     async def names(self, host: str, *, tool: str) -> tuple[str, ...]:
         return ()

@@ -1,21 +1,21 @@
-"""Differences between texts as unified diffs, exact to the last newline."""
+"""Makes unified diffs of texts, exact to the last newline."""
 
 from collections.abc import Iterator
 from difflib import SequenceMatcher
 
 CONTEXT = 3
-MOST_COMPARED = 1_000_000
-"""Lines times lines up to which a small difference is looked for; beyond it, the whole is shown as one piece."""
+MAX_COMPARED = 1_000_000
+"""Lines times lines up to which a small diff is searched for; beyond that, everything is shown as one hunk."""
 FEW, MOST_COMPARED_TO_FEW = 200, 200_000
-"""Of a text that is shorter, also lines that come again and again are compared, which takes longer."""
+"""In a shorter text, lines that repeat often are also compared, which takes longer."""
 NO_NEWLINE = "\\ No newline at end of file"
 
 Span = tuple[int, int, int, int]
-"""Lines from and to in the one text, and from and to in the other, which take their place."""
+"""Start and end line in the old text, and start and end line of their replacement in the new one."""
 
 
 def unified(before: str | None, after: str | None, *, name: str) -> str:
-    """Return the difference as a diff of a file of that name; None stands for no file. Nothing if there is none."""
+    """Return the diff of a file of that name, empty if there is no difference; None stands for no file."""
     if before == after:
         return ""
     old, new = lines_of(before or ""), lines_of(after or "")
@@ -27,7 +27,7 @@ def unified(before: str | None, after: str | None, *, name: str) -> str:
 
 
 def counted(before: str | None, after: str | None) -> tuple[int, int]:
-    """Return how many lines come and how many go."""
+    """Return how many lines are added and how many are removed."""
     spans = _spans(lines_of(before or ""), lines_of(after or ""))
     return sum(span[3] - span[2] for span in spans), sum(span[1] - span[0] for span in spans)
 
@@ -49,15 +49,15 @@ def _spans(old: list[str], new: list[str]) -> list[Span]:
     left, right = old[start : len(old) - end], new[start : len(new) - end]
     if not left and not right:
         return []
-    if len(left) * len(right) > (MOST_COMPARED_TO_FEW if len(right) < FEW else MOST_COMPARED):
+    if len(left) * len(right) > (MOST_COMPARED_TO_FEW if len(right) < FEW else MAX_COMPARED):
         return [(start, start + len(left), start, start + len(right))]
-    # It may pass over lines that come too often. Without that, a thousand lines take a minute.
+    # It may skip lines that repeat too often. Without that, a thousand lines take a minute.
     codes = SequenceMatcher(None, left, right).get_opcodes()
     return [(start + a, start + b, start + c, start + d) for kind, a, b, c, d in codes if kind != "equal"]
 
 
 def _groups(spans: list[Span]) -> Iterator[list[Span]]:
-    """Yield the spans that are so near to one another that they share a hunk."""
+    """Yield groups of spans that are near enough to share a hunk."""
     group: list[Span] = []
     for span in spans:
         if group and span[0] - group[-1][1] > 2 * CONTEXT:
@@ -84,7 +84,7 @@ def _hunk(group: list[Span], old: list[str], new: list[str]) -> Iterator[str]:
 
 def _range(start: int, end: int) -> str:
     length = end - start
-    # Of nothing, the line before it is named.
+    # An empty range names the line before it.
     return f"{start + 1 if length else start},{length}"
 
 

@@ -1,38 +1,38 @@
-"""Every tool that there is at the moment: the built-in ones, and those that were added."""
+"""All tools that exist at the moment: the built-in ones, and those that were added."""
 
 from collections.abc import Callable, Iterable
 
 from palyra.core.ids import PrincipalId
-from palyra.tools import catalog, search
+from palyra.tools import catalog, tool_search
 from palyra.tools.base import Tool
-from palyra.tools.catalog import Catalog
+from palyra.tools.catalog import ToolCatalog
 
 ADDED_TOKENS = 600
-"""As long as the added tools take no more in a prompt, all of them are offered; else they are found by search."""
+"""If the added tools take at most this many tokens in a prompt, all are offered; else they are found by search."""
 FOUND_TOKENS = 4_000
-"""What the tools that searches have brought may take in a prompt; the latest stay."""
+"""The maximum number of tokens that discovered tools take in a prompt; the latest stay."""
 
 LISTS_KNOWN = 64
 
 Source = Callable[[], Iterable[Tool]]
-"""Returns the tools that it has now; it is asked for each step, and must not wait for anything."""
+"""Returns the tools that it has now; it is called for each step, and must not block."""
 
 
 class Toolbox:
-    """Finds the tools of a run. A built-in tool can not be replaced by one that bears its name."""
+    """Finds the tools of a run. A built-in tool cannot be replaced by one of the same name."""
 
     def __init__(self, *sources: Source) -> None:
         self._sources = sources
-        self._plain: dict[tuple[str, ...] | None, tuple[tuple[Tool, ...], Catalog]] = {}
-        """What was offered last where nothing is added, for each list of tools, and what it was chosen from."""
+        self._plain: dict[tuple[str, ...] | None, tuple[tuple[Tool, ...], ToolCatalog]] = {}
+        """The last offer where nothing is added, for each list of tools, and what it was chosen from."""
 
-    def catalog(self, allowed: tuple[str, ...] | None, *, who: PrincipalId | None = None) -> Catalog:
-        """Return the tools of these names, all for None. A name that is not there now is passed over.
+    def catalog(self, allowed: tuple[str, ...] | None, *, who: PrincipalId | None = None) -> ToolCatalog:
+        """Return the tools of these names, all for None. Names that do not exist now are skipped.
 
-        `who` is the principal they are shown to: without one, only those that are for everybody.
+        `who` is the principal they are shown to: without one, only those that every principal may use.
         """
         every = (*self._added(who), *catalog.BUILTIN)
-        return Catalog(tool for tool in every if allowed is None or tool.spec.name in allowed)
+        return ToolCatalog(tool for tool in every if allowed is None or tool.spec.name in allowed)
 
     def _added(self, who: PrincipalId | None) -> list[Tool]:
         every = (tool for source in self._sources for tool in source())
@@ -40,37 +40,37 @@ class Toolbox:
 
     def offer(
         self, allowed: tuple[str, ...] | None, found: tuple[str, ...] = (), *, who: PrincipalId | None = None
-    ) -> Catalog:
-        """Return the tools of a run as its model sees them; `found` are those that searches have brought so far.
+    ) -> ToolCatalog:
+        """Return the tools of a run as its model sees them; `found` are those discovered so far.
 
-        The built-in ones are always there. The others are as long as they are few. If they are many, there is a tool to
-        find them with instead, also for an agent whose list does not name it.
+        The built-in ones are always offered. The others are offered while they are few. If they are many, a search tool
+        is offered instead, also for an agent whose list does not name it.
         """
         every = self._added(who)
         if not every:
             return self._offer_builtin(allowed)
         builtin = [tool for tool in catalog.BUILTIN if allowed is None or tool.spec.name in allowed]
-        taken = {tool.spec.name for tool in catalog.BUILTIN} | {search.NAME}
+        taken = {tool.spec.name for tool in catalog.BUILTIN} | {tool_search.NAME}
         added = {
             tool.spec.name: tool
             for tool in every
             if tool.spec.name not in taken and (allowed is None or tool.spec.name in allowed)
         }
         if _are_few(added.values()):
-            return Catalog((*builtin, *added.values()))
+            return ToolCatalog((*builtin, *added.values()))
         brought = _latest([added[name] for name in found if name in added])
         shown = {tool.spec.name for tool in brought}
-        finder = search.search_tool([added[name] for name in sorted(added)])
-        return Catalog((*builtin, finder), found=brought, hidden=(name for name in added if name not in shown))
+        finder = tool_search.search_tool([added[name] for name in sorted(added)])
+        return ToolCatalog((*builtin, finder), found=brought, hidden=(name for name in added if name not in shown))
 
-    def _offer_builtin(self, allowed: tuple[str, ...] | None) -> Catalog:
-        """Return the built-in tools: the same value as before, so that what follows from it need not be made again."""
+    def _offer_builtin(self, allowed: tuple[str, ...] | None) -> ToolCatalog:
+        """Return the built-in tools: the same object as before, so that nothing derived from it is made again."""
         known = self._plain.get(allowed)
         if known is not None and known[0] is catalog.BUILTIN:
             return known[1]
         if len(self._plain) >= LISTS_KNOWN:
             self._plain.clear()
-        chosen = Catalog(tool for tool in catalog.BUILTIN if allowed is None or tool.spec.name in allowed)
+        chosen = ToolCatalog(tool for tool in catalog.BUILTIN if allowed is None or tool.spec.name in allowed)
         self._plain[allowed] = catalog.BUILTIN, chosen
         return chosen
 
@@ -82,7 +82,7 @@ class Toolbox:
 def _are_few(tools: Iterable[Tool]) -> bool:
     room = ADDED_TOKENS
     for tool in tools:
-        room -= search.tokens_of(tool.spec)
+        room -= tool_search.tokens_of(tool.spec)
         if room < 0:
             return False
     return True
@@ -93,7 +93,7 @@ def _latest(tools: list[Tool]) -> list[Tool]:
     kept: list[Tool] = []
     room = FOUND_TOKENS
     for tool in reversed(tools):
-        room -= search.tokens_of(tool.spec)
+        room -= tool_search.tokens_of(tool.spec)
         if room < 0 and kept:
             break
         kept.append(tool)

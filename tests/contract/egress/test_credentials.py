@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from palyra.sandbox.egress import ConnectionFailed, CredentialsRefused, Egress, HeaderRefused, Reach, Request
+from palyra.sandbox.network.egress import (
+    ConnectionFailed,
+    CredentialsNeedTls,
+    Egress,
+    EgressLimits,
+    EgressRequest,
+    HeaderNotAllowed,
+)
 from tests.support.needs import OPENSSL, needs
 from tests.support.site import HELLO, Names, Site, certificate, served
 
@@ -25,7 +32,7 @@ def names() -> Names:
 
 @pytest.fixture
 def egress(names: Names) -> Egress:
-    return Egress(resolve=names, judge=lambda place, port: "", reach=Reach(seconds=5))
+    return Egress(resolve=names, judge=lambda place, port: "", reach=EgressLimits(seconds=5))
 
 
 @pytest.fixture
@@ -38,8 +45,8 @@ async def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         yield one, other
 
 
-def request(site: Site, path: str = "/", **more: dict[str, str]) -> Request:
-    return Request(f"https://site.example:{site.port}{path}", credentials=CREDENTIALS, **more)  # type: ignore[arg-type]
+def request(site: Site, path: str = "/", **more: dict[str, str]) -> EgressRequest:
+    return EgressRequest(f"https://site.example:{site.port}{path}", credentials=CREDENTIALS, **more)  # type: ignore[arg-type]
 
 
 def carried(head: bytes) -> bool:
@@ -107,14 +114,14 @@ async def test_a_host_that_can_not_prove_its_name_does_not_get_them(
 
 
 async def test_nothing_is_sent_without_tls(names: Names, egress: Egress) -> None:
-    with pytest.raises(CredentialsRefused):
-        await egress.send(Request("http://site.example/", credentials=CREDENTIALS))
+    with pytest.raises(CredentialsNeedTls):
+        await egress.send(EgressRequest("http://site.example/", credentials=CREDENTIALS))
     assert names.asked == []
 
 
 async def test_they_can_not_change_the_request_itself(pair: tuple[Site, Site], egress: Egress) -> None:
     site, _ = pair
     for name, value in (("Host", "inside"), ("X-Key", "a\r\nHost: inside"), ("Proxy-Authorization", "x")):
-        with pytest.raises(HeaderRefused):
-            await egress.send(Request(f"https://site.example:{site.port}/", credentials={name: value}))
+        with pytest.raises(HeaderNotAllowed):
+            await egress.send(EgressRequest(f"https://site.example:{site.port}/", credentials={name: value}))
     assert site.asked == []

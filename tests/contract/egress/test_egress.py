@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from palyra.sandbox import address
-from palyra.sandbox.egress import (
-    AddressRefused,
+from palyra.sandbox.network import address
+from palyra.sandbox.network.egress import (
+    AddressNotAllowed,
     ConnectionFailed,
     Egress,
-    FetchTooSlow,
-    HeaderRefused,
+    EgressLimits,
+    EgressRequest,
+    FetchTimeout,
+    HeaderNotAllowed,
     HostNotAllowed,
-    HostUnknown,
-    Reach,
-    Request,
-    TooManyRedirects,
-    fault_of,
+    HostNotFound,
+    RedirectLimitReached,
+    address_problem,
 )
-from palyra.sandbox.response import ResponseMalformed
-from palyra.sandbox.url import HostInside, UrlRefused, parse
+from palyra.sandbox.network.http_response import HttpResponseInvalid
+from palyra.sandbox.network.url import HostNotPublic, UrlInvalid, parse
 from tests.support.needs import OPENSSL, needs
 from tests.support.site import HELLO, Names, Site, certificate
 
@@ -51,13 +51,13 @@ def egress(site: Site, names: Names) -> Egress:
     """A guard that takes the server of the test, and nothing else of this machine, for public."""
 
     def judge(place: address.Address, port: int) -> str:
-        return "" if (str(place), port) == ("127.0.0.1", site.port) else address.fault(place, port)
+        return "" if (str(place), port) == ("127.0.0.1", site.port) else address.address_problem(place, port)
 
-    return Egress(resolve=names, judge=judge, reach=Reach(seconds=5, body_bytes=1000))
+    return Egress(resolve=names, judge=judge, reach=EgressLimits(seconds=5, body_bytes=1000))
 
 
-def at(site: Site, path: str = "/", *, host: str = "site.example") -> Request:
-    return Request(f"http://{host}:{site.port}{path}")
+def at(site: Site, path: str = "/", *, host: str = "site.example") -> EgressRequest:
+    return EgressRequest(f"http://{host}:{site.port}{path}")
 
 
 async def test_the_checked_address_is_asked_under_the_hosts_name(site: Site, names: Names, egress: Egress) -> None:
@@ -88,20 +88,20 @@ async def test_the_checked_address_is_asked_under_the_hosts_name(site: Site, nam
 )
 async def test_one_bad_answer_of_several_is_enough(names: Names, egress: Egress, answers: list[str]) -> None:
     names.answers["mixed.example"] = [answers]
-    with pytest.raises(AddressRefused):
-        await egress.send(Request("http://mixed.example/"))
+    with pytest.raises(AddressNotAllowed):
+        await egress.send(EgressRequest("http://mixed.example/"))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "10.1.2.3", "[::ffff:127.0.0.1]", "169.254.169.254", "0.0.0.0"])
 async def test_a_literal_address_is_judged_and_never_looked_up(names: Names, egress: Egress, host: str) -> None:
-    with pytest.raises(AddressRefused):
-        await egress.send(Request(f"http://{host}/"))
+    with pytest.raises(AddressNotAllowed):
+        await egress.send(EgressRequest(f"http://{host}/"))
     assert names.asked == []
 
 
 async def test_the_server_of_this_machine_is_refused_by_the_real_judge(site: Site, names: Names) -> None:
     site.replies["/"] = HELLO
-    with pytest.raises(AddressRefused):
+    with pytest.raises(AddressNotAllowed):
         await Egress(resolve=names).send(at(site))
     assert site.asked == []
 
@@ -111,12 +111,12 @@ async def test_an_address_of_this_machine_is_not_reached_even_if_it_is_public(
     monkeypatch: pytest.MonkeyPatch, place: str, *, is_own: bool
 ) -> None:
     """Here every address counts as public: the loopback stands for one that the machine has in the internet."""
-    monkeypatch.setattr(address, "fault", lambda place, port: "")
-    assert fault_of(address.read(place), 80) == ("an address of this machine" if is_own else "")
+    monkeypatch.setattr(address, "address_problem", lambda place, port: "")
+    assert address_problem(address.parse_address(place), 80) == ("an address of this machine" if is_own else "")
     if is_own:
         target = f"http://[{place}]/" if ":" in place else f"http://{place}/"
-        with pytest.raises(AddressRefused, match="of this machine"):
-            await Egress().send(Request(target))
+        with pytest.raises(AddressNotAllowed, match="of this machine"):
+            await Egress().send(EgressRequest(target))
 
 
 async def test_a_name_is_asked_for_once_so_that_it_can_not_change(site: Site, names: Names, egress: Egress) -> None:
@@ -138,12 +138,12 @@ async def test_a_redirect_is_followed(site: Site, egress: Egress, status: int) -
 @pytest.mark.parametrize(
     ("location", "error"),
     [
-        ("http://localhost/", HostInside),
-        ("http://2130706433/", UrlRefused),
-        ("http://0x7f.1/", UrlRefused),
-        ("//user@site.example/", UrlRefused),
-        ("file:///etc/passwd", UrlRefused),
-        ("gopher://site.example/", UrlRefused),
+        ("http://localhost/", HostNotPublic),
+        ("http://2130706433/", UrlInvalid),
+        ("http://0x7f.1/", UrlInvalid),
+        ("//user@site.example/", UrlInvalid),
+        ("file:///etc/passwd", UrlInvalid),
+        ("gopher://site.example/", UrlInvalid),
     ],
 )
 async def test_a_redirect_is_checked_from_the_start(
@@ -158,7 +158,7 @@ async def test_a_redirect_is_checked_from_the_start(
 async def test_a_name_that_turns_inside_between_two_hops_is_caught(site: Site, names: Names, egress: Egress) -> None:
     names.answers["rebind.example"] = [["127.0.0.1"], ["10.0.0.1"]]
     site.redirect("/", "/again")
-    with pytest.raises(AddressRefused):
+    with pytest.raises(AddressNotAllowed):
         await egress.send(at(site, host="rebind.example"))
 
 
@@ -194,7 +194,7 @@ async def test_a_redirect_to_another_origin_is_told_and_not_followed(
         there = location.format(port=site.port, other=server.sockets[0].getsockname()[1])
         site.redirect("/", there, status=status)
         for allowed in (None, frozenset({"site.example"})):
-            request = Request(at(site).url, "POST", {"Authorization": "Bearer abc"}, b"payload")
+            request = EgressRequest(at(site).url, "POST", {"Authorization": "Bearer abc"}, b"payload")
             answer = await egress.send(request, allowed=allowed)
             assert answer.leads_to == (f"http:{there}" if there.startswith("//") else there)
             assert answer.response.status == status
@@ -207,14 +207,14 @@ async def test_what_was_sent_is_not_sent_again_unless_the_redirect_says_so(site:
     site.replies["/next"] = HELLO
     for status, expected in ((302, b"GET /next"), (303, b"GET /next"), (307, b"POST /next"), (308, b"POST /next")):
         site.redirect("/", "/next", status=status)
-        await egress.send(Request(at(site).url, "POST", body=b"payload"))
+        await egress.send(EgressRequest(at(site).url, "POST", body=b"payload"))
         assert site.asked[-1].startswith(expected)
         assert site.asked[-1].endswith(b"payload") == (expected == b"POST /next")
 
 
 async def test_redirects_come_to_an_end(site: Site, egress: Egress) -> None:
     site.redirect("/", "/")
-    with pytest.raises(TooManyRedirects):
+    with pytest.raises(RedirectLimitReached):
         await egress.send(at(site))
     assert len(site.asked) == 6
 
@@ -235,8 +235,8 @@ async def test_redirects_come_to_an_end(site: Site, egress: Egress) -> None:
     ],
 )
 async def test_no_header_changes_the_request_itself(site: Site, egress: Egress, headers: dict[str, str]) -> None:
-    with pytest.raises(HeaderRefused):
-        await egress.send(Request(at(site).url, headers=headers))
+    with pytest.raises(HeaderNotAllowed):
+        await egress.send(EgressRequest(at(site).url, headers=headers))
     assert site.asked == []
 
 
@@ -295,14 +295,14 @@ async def test_what_is_no_body_does_not_go_on_for_ever(
             await writer.drain()
 
     site.replies["/"] = endless
-    with pytest.raises(ResponseMalformed, match="too long"):
+    with pytest.raises(HttpResponseInvalid, match="too long"):
         await egress.send(at(site))
 
 
 @pytest.mark.parametrize("location", ["http://[::1", "//[x", "http://[v1.x]/", "http://a]b/"])
 async def test_a_redirect_to_what_is_no_address_is_refused(site: Site, egress: Egress, location: str) -> None:
     site.replies["/"] = f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
-    with pytest.raises(UrlRefused):
+    with pytest.raises(UrlInvalid):
         await egress.send(at(site))
 
 
@@ -320,8 +320,8 @@ async def test_a_host_that_says_nothing_is_given_up(site: Site, names: Names, eg
         await reader.read()
 
     site.replies["/"] = silent
-    hasty = Egress(resolve=names, judge=lambda place, port: "", reach=Reach(seconds=0.2))
-    with pytest.raises(FetchTooSlow):
+    hasty = Egress(resolve=names, judge=lambda place, port: "", reach=EgressLimits(seconds=0.2))
+    with pytest.raises(FetchTimeout):
         await hasty.send(at(site))
 
 
@@ -338,7 +338,7 @@ async def test_a_host_that_says_nothing_is_given_up(site: Site, names: Names, eg
 )
 async def test_nonsense_is_refused(site: Site, egress: Egress, reply: bytes) -> None:
     site.replies["/"] = reply
-    with pytest.raises((ResponseMalformed, ConnectionFailed)):
+    with pytest.raises((HttpResponseInvalid, ConnectionFailed)):
         await egress.send(at(site))
 
 
@@ -350,11 +350,11 @@ async def test_names_that_nobody_answers_for_hold_up_nothing_else(monkeypatch: p
         return []
 
     monkeypatch.setattr(socket, "getaddrinfo", silent)
-    hasty = Egress(reach=Reach(seconds=0.2))
+    hasty = Egress(reach=EgressLimits(seconds=0.2))
     try:
-        fetching = [hasty.send(Request(f"http://n{number}.example/")) for number in range(50)]
+        fetching = [hasty.send(EgressRequest(f"http://n{number}.example/")) for number in range(50)]
         found = await asyncio.gather(*fetching, return_exceptions=True)
-        assert {type(one) for one in found} == {FetchTooSlow}
+        assert {type(one) for one in found} == {FetchTimeout}
         async with asyncio.timeout(60):
             assert await asyncio.to_thread(lambda: "done") == "done"
     finally:
@@ -362,8 +362,8 @@ async def test_names_that_nobody_answers_for_hold_up_nothing_else(monkeypatch: p
 
 
 async def test_a_host_without_an_address_is_unknown(names: Names, egress: Egress) -> None:
-    with pytest.raises(HostUnknown):
-        await egress.send(Request("http://nobody.example/"))
+    with pytest.raises(HostNotFound):
+        await egress.send(EgressRequest("http://nobody.example/"))
 
 
 @needs(OPENSSL)
@@ -384,14 +384,14 @@ async def test_a_host_must_prove_its_name(
     site.replies["/"] = HELLO
     server = await asyncio.start_server(site.serve, "127.0.0.1", 0, ssl=context)
     port = server.sockets[0].getsockname()[1]
-    egress = Egress(resolve=names, judge=lambda place, port: "", reach=Reach(seconds=5))
+    egress = Egress(resolve=names, judge=lambda place, port: "", reach=EgressLimits(seconds=5))
     async with server:
         if trusted and name == "site.example":
-            answer = await egress.send(Request(f"https://site.example:{port}/"))
+            answer = await egress.send(EgressRequest(f"https://site.example:{port}/"))
             assert answer.response.body == b"hello"
         else:
             with pytest.raises(ConnectionFailed, match="can not prove who it is"):
-                await egress.send(Request(f"https://site.example:{port}/"))
+                await egress.send(EgressRequest(f"https://site.example:{port}/"))
             assert site.asked == []
     assert wanted == ["site.example"]
 

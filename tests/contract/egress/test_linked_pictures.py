@@ -10,16 +10,16 @@ from palyra.core.clock import Clock
 from palyra.core.errors import Unavailable
 from palyra.core.ids import PrincipalId
 from palyra.core.message import Inbound
-from palyra.core.prompt import Image, Message, Role
-from palyra.daemon.system import SystemClock
-from palyra.gateway.http.openai.errors import ParameterRefused
-from palyra.gateway.http.openai.linked import Linked
-from palyra.gateway.http.openai.pictures import LINK, MOST_BYTES, Pictures
+from palyra.core.model.prompt import Image, Message, Role
+from palyra.daemon.system_clock import SystemClock
+from palyra.gateway.http.openai.errors import ParameterUnsupported
+from palyra.gateway.http.openai.image_fetch import ImageFetcher
+from palyra.gateway.http.openai.images import LINK, MAX_BYTES, RequestImages
+from palyra.policy.cedar_source import split
 from palyra.policy.gate import Gate
-from palyra.policy.load import combine
-from palyra.policy.source import split
-from palyra.sandbox import address
-from palyra.sandbox.egress import Egress, Reach
+from palyra.policy.loader import combine
+from palyra.sandbox.network import address
+from palyra.sandbox.network.egress import Egress, EgressLimits
 from tests.support.builders import ANA
 from tests.support.site import Names, Site
 
@@ -41,18 +41,18 @@ async def site() -> AsyncIterator[Site]:
 
 
 @pytest.fixture
-def linked(site: Site) -> Linked:
+def linked(site: Site) -> ImageFetcher:
     """What fetches; of this machine, it may reach the server of the test alone."""
     names = Names()
     for name in ("site.example", "other.example", "evil.example"):
         names.answers[name] = [["127.0.0.1"]]
 
     def judge(place: address.Address, port: int) -> str:
-        return "" if (str(place), port) == ("127.0.0.1", site.port) else address.fault(place, port)
+        return "" if (str(place), port) == ("127.0.0.1", site.port) else address.address_problem(place, port)
 
-    egress = Egress(resolve=names, judge=judge, reach=Reach(seconds=5, body_bytes=MOST_BYTES + 1))
+    egress = Egress(resolve=names, judge=judge, reach=EgressLimits(seconds=5, body_bytes=MAX_BYTES + 1))
     gate = Gate(combine(split(NO_EVIL, "own.cedar")))
-    return Linked(lambda: gate, check=lambda principal: None, clock=CLOCK, egress=egress)
+    return ImageFetcher(lambda: gate, check=lambda principal: None, clock=CLOCK, egress=egress)
 
 
 def whole(body: bytes, *, status: str = "200 OK", kind: str = "text/plain") -> bytes:
@@ -61,7 +61,7 @@ def whole(body: bytes, *, status: str = "200 OK", kind: str = "text/plain") -> b
 
 
 def named(*urls: str, given: tuple[Message, ...] = ()) -> tuple[Inbound, dict[str, str]]:
-    pictures = Pictures()
+    pictures = RequestImages()
     images = tuple(pictures.read(url, param=f"messages[{place}]") for place, url in enumerate(urls))
     return Inbound(principal=ANA, text="What?", images=images, given=given), pictures.links
 
@@ -70,14 +70,14 @@ def at(site: Site, path: str, host: str = "site.example") -> str:
     return f"http://{host}:{site.port}{path}"
 
 
-async def refused(linked: Linked, url: str) -> ParameterRefused:
-    with pytest.raises(ParameterRefused) as caught:
+async def refused(linked: ImageFetcher, url: str) -> ParameterUnsupported:
+    with pytest.raises(ParameterUnsupported) as caught:
         await linked.fetched(*named(url))
     assert caught.value.param == "messages[0]"
     return caught.value
 
 
-async def test_a_picture_is_fetched_and_kept_by_its_content(linked: Linked, site: Site) -> None:
+async def test_a_picture_is_fetched_and_kept_by_its_content(linked: ImageFetcher, site: Site) -> None:
     got = await linked.fetched(*named(at(site, "/a.png")))
     digest = hashlib.sha256(PNG).hexdigest()
     assert got.images == (Image(digest=digest, media_type="image/png", size=len(PNG)),)
@@ -85,7 +85,7 @@ async def test_a_picture_is_fetched_and_kept_by_its_content(linked: Linked, site
 
 
 async def test_one_that_is_named_twice_is_fetched_once_and_also_for_earlier_messages(
-    linked: Linked, site: Site
+    linked: ImageFetcher, site: Site
 ) -> None:
     url = at(site, "/a.png")
     earlier = Message(role=Role.USER, text="Look.", images=(Image(digest=url, media_type=LINK, size=0),))
@@ -94,13 +94,13 @@ async def test_one_that_is_named_twice_is_fetched_once_and_also_for_earlier_mess
     assert {image.media_type for image in (*got.images, *got.given[0].images)} == {"image/png"}
 
 
-async def test_a_message_without_addresses_is_left_as_it_is(linked: Linked, site: Site) -> None:
+async def test_a_message_without_addresses_is_left_as_it_is(linked: ImageFetcher, site: Site) -> None:
     inbound = Inbound(principal=ANA, text="Hi.")
     assert await linked.fetched(inbound, {}) is inbound
     assert not site.asked
 
 
-async def test_where_it_leads_on_it_is_followed_and_judged_there(linked: Linked, site: Site) -> None:
+async def test_where_it_leads_on_it_is_followed_and_judged_there(linked: ImageFetcher, site: Site) -> None:
     site.redirect("/near", at(site, "/a.png"))
     site.redirect("/far", at(site, "/a.png", "other.example"))
     site.redirect("/evil", at(site, "/a.png", "evil.example"))
@@ -111,7 +111,7 @@ async def test_where_it_leads_on_it_is_followed_and_judged_there(linked: Linked,
     assert "10.0.0.1" in (await refused(linked, at(site, "/in"))).detail
 
 
-async def test_what_a_policy_denies_to_tools_is_not_asked(linked: Linked, site: Site) -> None:
+async def test_what_a_policy_denies_to_tools_is_not_asked(linked: ImageFetcher, site: Site) -> None:
     assert "Evil is not asked." in (await refused(linked, at(site, "/a.png", "evil.example"))).detail
     assert not site.asked
 
@@ -127,7 +127,7 @@ async def test_what_a_policy_denies_to_tools_is_not_asked(linked: Linked, site: 
         ("http://", "can not be had"),
     ],
 )
-async def test_what_no_tool_may_reach_is_not_reached(linked: Linked, site: Site, url: str, why: str) -> None:
+async def test_what_no_tool_may_reach_is_not_reached(linked: ImageFetcher, site: Site, url: str, why: str) -> None:
     told = await refused(linked, url)
     assert why in told.detail
     assert "Send it in the request itself" in told.detail
@@ -140,18 +140,18 @@ async def test_what_no_tool_may_reach_is_not_reached(linked: Linked, site: Site,
         (whole(b"", status="404 Not Found"), "The server says 404."),
         (whole(b"<html>Sign in</html>", kind="image/png"), "none that models understand"),
         (whole(b"<svg/>", kind="image/svg+xml"), "none that models understand"),
-        (whole(GIF + bytes(MOST_BYTES)), "more than 5 MiB"),
+        (whole(GIF + bytes(MAX_BYTES)), "more than 5 MiB"),
         (whole(GIF)[:-5], "broke off"),
         (b"nonsense\r\n\r\n", "can not be had"),
     ],
     ids=["missing", "a page", "svg", "too large", "broken off", "nonsense"],
 )
-async def test_what_is_no_picture_is_told(linked: Linked, site: Site, reply: bytes, why: str) -> None:
+async def test_what_is_no_picture_is_told(linked: ImageFetcher, site: Site, reply: bytes, why: str) -> None:
     site.replies["/b"] = reply
     assert why in (await refused(linked, at(site, "/b"))).detail
 
 
-async def test_nothing_is_fetched_for_who_is_stopped(linked: Linked, site: Site) -> None:
+async def test_nothing_is_fetched_for_who_is_stopped(linked: ImageFetcher, site: Site) -> None:
     def stopped(principal: PrincipalId) -> None:
         raise Unavailable("All work is stopped.")
 

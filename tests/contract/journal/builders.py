@@ -8,14 +8,15 @@ from datetime import datetime, timedelta
 
 from palyra.core.events import Entry, ModelText, SessionRenamed, TapeEvent
 from palyra.core.ids import PrincipalId, RunId, SessionId, ulid
-from palyra.core.run import RunStatus
+from palyra.core.run.state import RunStatus
 from palyra.core.session import Session, new_session
-from palyra.core.usage import Usage
-from palyra.journal import runs, sessions, tape
-from palyra.journal.engine import Connection, Engine
-from palyra.journal.postgres import WRITERS
-from palyra.journal.runs import Run
-from palyra.journal.sqlite import SqliteEngine
+from palyra.core.spending.usage import Usage
+from palyra.journal import tape
+from palyra.journal.engines.base import Connection, Engine
+from palyra.journal.engines.postgres import WRITERS
+from palyra.journal.engines.sqlite import SqliteEngine
+from palyra.journal.stores import runs, sessions
+from palyra.journal.stores.runs import RunRecord
 from tests.support.builders import AGENT, ANA, AT
 
 BEN = PrincipalId("user:ben")
@@ -61,9 +62,11 @@ def a_session(
     )
 
 
-def a_run_row(place: int = 1, session_id: SessionId | None = None, *, at: datetime = AT, text: str = "Hello.") -> Run:
+def a_run_row(
+    place: int = 1, session_id: SessionId | None = None, *, at: datetime = AT, text: str = "Hello."
+) -> RunRecord:
     """Return a run as it is when it was just accepted."""
-    return Run(
+    return RunRecord(
         run_id=a_run_id(place),
         session_id=session_id or a_session_id(),
         agent_id=AGENT,
@@ -112,7 +115,7 @@ def write_down(conn: Connection, session_id: SessionId, *events: TapeEvent) -> l
     """Append events of the session itself."""
     head = tape.lock(conn, session_id)
     assert head is not None
-    return tape.append(conn, session_id, head=head, fresh=[tape.Fresh(None, 0, event) for event in events])
+    return tape.append(conn, session_id, head=head, fresh=[tape.NewEntry(None, 0, event) for event in events])
 
 
 def write_down_of(conn: Connection, session_id: SessionId, run_id: RunId, *events: TapeEvent) -> list[Entry]:
@@ -121,11 +124,13 @@ def write_down_of(conn: Connection, session_id: SessionId, run_id: RunId, *event
     assert head is not None
     row = conn.fetch_one("SELECT COALESCE(MAX(run_seq), 0) FROM tape WHERE run_id = :run_id", {"run_id": run_id})
     assert row is not None
-    fresh = [tape.Fresh(run_id, row[0] + place, event) for place, event in enumerate(events, start=1)]
+    fresh = [tape.NewEntry(run_id, row[0] + place, event) for place, event in enumerate(events, start=1)]
     return tape.append(conn, session_id, head=head, fresh=fresh)
 
 
-def accept(conn: Connection, run: Run, *, principal: PrincipalId = ANA, place: int = 1, ready: bool = True) -> None:
+def accept(
+    conn: Connection, run: RunRecord, *, principal: PrincipalId = ANA, place: int = 1, ready: bool = True
+) -> None:
     """Write a run's row as its acceptance does."""
     runs.insert(conn, run, principal=principal, run_seq=1, place=place, ready=ready)
 

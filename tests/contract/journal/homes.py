@@ -11,15 +11,18 @@ import psycopg
 from palyra.core.events import RunEvent, SessionArchived, SessionReset
 from palyra.core.ids import RunId, SessionId
 from palyra.home import Home
-from palyra.journal import anchors, leases, meta, migrate, sessions, sqlite
-from palyra.journal.anchors import Anchor
-from palyra.journal.engine import Connection, Row, Unit
-from palyra.journal.offline import Writer, writer
-from palyra.journal.signing import KeySigner, load_or_create, public_key
-from palyra.journal.verify import Report, opened, verify
-from palyra.runs.book import Book
-from palyra.runs.record import record
-from palyra.runs.replay import replay
+from palyra.journal import migrate
+from palyra.journal.engines import sqlite
+from palyra.journal.engines.base import Connection, Row, Unit
+from palyra.journal.offline import OfflineWriter, open_writer
+from palyra.journal.proof import anchors
+from palyra.journal.proof.anchors import Anchor
+from palyra.journal.proof.signing_key import KeySigner, load_or_create, public_key
+from palyra.journal.proof.tape_proof import ProofReport, open_snapshot, verify
+from palyra.journal.stores import leases, meta, sessions
+from palyra.runs.recording.replay import replay
+from palyra.runs.recording.run_writer import write_run
+from palyra.runs.recording.session_writer import SessionWriter
 from palyra.settings import JournalSettings, Settings
 from tests.contract.journal.builders import CountedIds, a_run_id, a_session, a_session_id, a_title
 from tests.support.builders import (
@@ -49,7 +52,7 @@ class KeptHome:
         self.settings = Settings(journal=JournalSettings(database_url=database_url))
         self.ids = CountedIds()
         self._open = ExitStack()
-        self._units: Writer | None = None
+        self._units: OfflineWriter | None = None
 
     def begin(self, *, schema: int | None = None) -> "KeptHome":
         """Make the home and an empty journal of a schema, the newest if none is named."""
@@ -67,7 +70,7 @@ class KeptHome:
 
     def write(self, unit: Unit[T]) -> T:
         if self._units is None:
-            self._units = self._open.enter_context(writer(self.home, self.settings))
+            self._units = self._open.enter_context(open_writer(self.home, self.settings))
         return self._units.write(unit)
 
     def let_go(self) -> None:
@@ -77,10 +80,10 @@ class KeptHome:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        with opened(self.home, self.settings) as conn:
+        with open_snapshot(self.home, self.settings) as conn:
             yield conn
 
-    def verify(self, saved: Anchor | None = None) -> Report:
+    def verify(self, saved: Anchor | None = None) -> ProofReport:
         with self.reading() as conn:
             return verify(conn, saved=saved, key=public_key(self.home.key))
 
@@ -102,7 +105,7 @@ class KeptHome:
 
     def session(self, place: int, *, parent: SessionId | None = None) -> SessionId:
         def unit(conn: Connection) -> None:
-            book = Book.create(conn, a_session(place, parent=parent), parent=None, ids=self.ids)
+            book = SessionWriter.create(conn, a_session(place, parent=parent), parent=None, ids=self.ids)
             assert book is not None
             book.note(a_title())
             book.close()
@@ -115,7 +118,7 @@ class KeptHome:
         run_id = a_run_id(place)
 
         def accept(conn: Connection) -> None:
-            book = Book.open(conn, session_id, ids=self.ids)
+            book = SessionWriter.open(conn, session_id, ids=self.ids)
             book.accept(run_id, an_accepted())
             book.close()
 
@@ -131,7 +134,7 @@ class KeptHome:
             ]
             state = replay(conn, run_id)
             for events in steps:
-                state = record(conn, state, events, lease=lease, ids=self.ids)
+                state = write_run(conn, state, events, lease=lease, ids=self.ids)
             leases.release_all(conn, leases.RUNS, owner="home:one")
 
         self.write(carry)
@@ -139,7 +142,7 @@ class KeptHome:
 
     def reset(self, session_id: SessionId) -> None:
         def unit(conn: Connection) -> None:
-            book = Book.open(conn, session_id, ids=self.ids)
+            book = SessionWriter.open(conn, session_id, ids=self.ids)
             book.note(SessionReset(at=AT))
             sessions.set_reset(conn, session_id, at=AT, seq=book.seq)
             book.close()
@@ -148,7 +151,7 @@ class KeptHome:
 
     def archive(self, session_id: SessionId) -> None:
         def unit(conn: Connection) -> None:
-            book = Book.open(conn, session_id, ids=self.ids)
+            book = SessionWriter.open(conn, session_id, ids=self.ids)
             book.note(SessionArchived(at=AT))
             sessions.set_archived(conn, session_id, at=AT, archived=True, free_key=False)
             book.close()
@@ -160,7 +163,9 @@ class KeptHome:
 
         def unit(conn: Connection) -> Anchor:
             journal_id = meta.journal_ids(conn)[-1]
-            return anchors.drop(conn, anchors.moved(conn), journal_id=journal_id, now_ms=1_000, signer=self.signer)
+            return anchors.write_anchor(
+                conn, anchors.moved_tapes(conn), journal_id=journal_id, now_ms=1_000, signer=self.signer
+            )
 
         return self.write(unit)
 

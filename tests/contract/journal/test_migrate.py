@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from palyra.journal import migrate
-from palyra.journal.engine import Connection, Engine, JournalFault
-from palyra.journal.migrate import Migration, SchemaNewer
-from palyra.journal.postgres import DIALECT as POSTGRES
-from palyra.journal.sqlite import DIALECT as SQLITE
+from palyra.journal.engines.base import Connection, Engine, JournalError
+from palyra.journal.engines.postgres import DIALECT as POSTGRES
+from palyra.journal.engines.sqlite import DIALECT as SQLITE
+from palyra.journal.migrate import Migration, SchemaVersionUnsupported
 from tests.contract.database import NOW_MS, Database, PostgresDatabase, SqliteDatabase
 
 STEPS = {dialect.name: migrate.steps(dialect.name) for dialect in (SQLITE, POSTGRES)}
@@ -23,10 +23,10 @@ from palyra.journal import migrate
 
 async def main(kind, place):
     if kind == "sqlite":
-        from palyra.journal.sqlite import SqliteEngine
+        from palyra.journal.engines.sqlite import SqliteEngine
         begin = lambda: SqliteEngine(Path(place))
     else:
-        from palyra.journal.postgres import PostgresEngine
+        from palyra.journal.engines.postgres import PostgresEngine
         begin = lambda: PostgresEngine(place)
     print("here", flush=True)
     sys.stdin.readline()
@@ -170,7 +170,7 @@ async def test_a_step_that_fails_leaves_the_database_as_it_was(
     (folder / f"{last + 1:04}_fine.sql").write_text("CREATE TABLE fine (name TEXT);")
     (folder / f"{last + 2:04}_broken.sql").write_text("CREATE TABLE half (name TEXT); CREATE NONSENSE;")
 
-    with pytest.raises(JournalFault):
+    with pytest.raises(JournalError):
         await engine.write(up)
 
     assert database.dump() == before
@@ -182,7 +182,7 @@ async def test_a_first_migration_that_fails_leaves_an_empty_database(database: D
     broken = folder / f"{STEPS[database.name][-1].number + 1:04}_broken.sql"
     broken.write_text("CREATE NONSENSE;")
 
-    with pytest.raises(JournalFault):
+    with pytest.raises(JournalError):
         await engine.write(up)
 
     assert database.dump() == before
@@ -198,7 +198,7 @@ async def test_a_database_of_a_newer_version_is_refused_and_not_touched(engine: 
     database.change(f"INSERT INTO migrations (number, name, applied_ms) VALUES ({last + 1}, 'newer', 1)")
     before = database.dump()
 
-    with pytest.raises(SchemaNewer, match=f"schema {last + 1}.*up to {last}"):
+    with pytest.raises(SchemaVersionUnsupported, match=f"schema {last + 1}.*up to {last}"):
         await engine.write(up)
 
     assert database.dump() == before

@@ -11,14 +11,16 @@ from pathlib import Path
 import pytest
 
 from palyra.home import Home
-from palyra.journal import backup, integrity, signing, verify
-from palyra.journal.signing import KeySigner
-from palyra.journal.sqlite import JournalLogUnreadable
-from palyra.journal.verify import Report
+from palyra.journal.archive import backup
+from palyra.journal.engines.sqlite import JournalLogUnreadable
+from palyra.journal.projection import replay_check
+from palyra.journal.proof import signing_key, tape_proof
+from palyra.journal.proof.signing_key import KeySigner
+from palyra.journal.proof.tape_proof import ProofReport
 from palyra.settings import Settings
 from tests.contract.database import SqliteDatabase, migrated
 from tests.contract.journal.builders import a_session_id, a_title, write_down
-from tests.contract.journal.test_verify import write_journal
+from tests.contract.journal.proof.test_tape_proof import write_journal
 from tests.support.builders import AT
 
 ENTRIES = 4
@@ -29,7 +31,7 @@ async def written(file: SqliteDatabase, tmp_path: Path) -> Home:
     """A home with a journal that was closed in order, and the files that a kill would have left."""
     home = Home(tmp_path / "home #1?")
     home.path.mkdir(mode=0o700)
-    signer: KeySigner = await asyncio.to_thread(signing.load_or_create, home.key)
+    signer: KeySigner = await asyncio.to_thread(signing_key.load_or_create, home.key)
     file.path = home.journal
     engine = await migrated(file)
     await engine.write(lambda conn: write_journal(conn, signer))
@@ -76,8 +78,8 @@ def listed(home: Home) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in home.path.iterdir()}
 
 
-def proved(home: Home) -> Report:
-    return integrity.verify_with_archive(home, Settings())
+def proved(home: Home) -> ProofReport:
+    return replay_check.verify_with_archive(home, Settings())
 
 
 def test_a_journal_without_a_log_is_verified(written: Home) -> None:
@@ -131,4 +133,4 @@ def test_a_backup_can_be_made_from_there_and_verified_there(written: Home, tmp_p
 
 def test_its_last_anchor_can_be_printed_there(written: Home) -> None:
     with unwritable(written.path):
-        assert verify.latest_anchor(written, Settings()) is not None
+        assert tape_proof.latest_anchor(written, Settings()) is not None

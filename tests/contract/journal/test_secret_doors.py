@@ -6,15 +6,23 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from palyra.core.agent import Agent
+from palyra.core.agent import Agent, AgentNotFound
 from palyra.core.errors import PalyraError
 from palyra.core.ids import AgentId, PrincipalId
 from palyra.core.secret import SecretNameInvalid, SecretScope, SecretValueInvalid
-from palyra.journal import agents, secrets
-from palyra.journal.engine import Engine
-from palyra.journal.sealing import KeyPlace, SecretDamaged, VaultKeyMissing, VaultKeyOther
-from palyra.runs.agents import AgentNotFound
-from palyra.runs.secrets import MAX_SECRETS, AgentCredentials, HeaderTaken, SecretNotFound, Secrets, SecretsFull, Used
+from palyra.journal.engines.base import Engine
+from palyra.journal.stores import agents
+from palyra.journal.vault import secrets
+from palyra.journal.vault.vault_key import SecretDamaged, VaultKeyMismatch, VaultKeyMissing, VaultKeySource
+from palyra.runs.services.secrets import (
+    MAX_SECRETS,
+    AgentCredentials,
+    HeaderInUse,
+    SecretLimitReached,
+    SecretNotFound,
+    SecretService,
+    UsedSecrets,
+)
 from tests.contract.database import Database, SqliteDatabase
 from tests.contract.journal.builders import BEN, an_id
 from tests.support.builders import ANA
@@ -35,7 +43,7 @@ class KeyFile:
     """The vault's key, which may be lost, exchanged and put back."""
 
     def __init__(self, path: Path) -> None:
-        self.place = KeyPlace(path)
+        self.place = VaultKeySource(path)
         self._path = path
 
     @property
@@ -59,13 +67,13 @@ def key_file(tmp_path: Path) -> KeyFile:
 
 
 @pytest.fixture
-def used() -> Used:
-    return Used()
+def used() -> UsedSecrets:
+    return UsedSecrets()
 
 
 @pytest.fixture
-def doors(engine: Engine, key_file: KeyFile, clock: FakeClock, used: Used) -> Secrets:
-    return Secrets(engine, key_file.place, clock=clock, used=used)
+def doors(engine: Engine, key_file: KeyFile, clock: FakeClock, used: UsedSecrets) -> SecretService:
+    return SecretService(engine, key_file.place, clock=clock, used=used)
 
 
 async def an_agent(engine: Engine, agent_id: AgentId, principal: PrincipalId = ANA) -> None:
@@ -76,7 +84,7 @@ async def an_agent(engine: Engine, agent_id: AgentId, principal: PrincipalId = A
 # -- in and out
 
 
-async def test_a_secret_is_kept_listed_and_used(doors: Secrets) -> None:
+async def test_a_secret_is_kept_listed_and_used(doors: SecretService) -> None:
     made = await doors.set(ANA, "github", VALUE, SENT)
 
     assert (made.name, made.version, made.scope.hosts) == ("github", 1, (HOST,))
@@ -85,13 +93,13 @@ async def test_a_secret_is_kept_listed_and_used(doors: Secrets) -> None:
     assert await doors.credentials_for(ANA, ONE, HOST) == {"Authorization": f"Bearer {VALUE.decode()}"}
 
 
-async def test_any_bytes_come_out_as_they_went_in(doors: Secrets) -> None:
+async def test_any_bytes_come_out_as_they_went_in(doors: SecretService) -> None:
     for value in (b"\0", b"\xff\xfe\0\n", b"x" * 65_536):
         await doors.set(ANA, "raw", value)
         assert (await doors.value_of(ANA, "raw")).reveal() == value
 
 
-async def test_setting_it_again_makes_another_version(doors: Secrets, clock: FakeClock) -> None:
+async def test_setting_it_again_makes_another_version(doors: SecretService, clock: FakeClock) -> None:
     first = await doors.set(ANA, "github", VALUE)
     clock.advance(timedelta(seconds=5))
     second = await doors.set(ANA, "github", b"another value")
@@ -101,7 +109,7 @@ async def test_setting_it_again_makes_another_version(doors: Secrets, clock: Fak
     assert (await doors.value_of(ANA, "github")).reveal() == b"another value"
 
 
-async def test_what_is_deleted_is_gone(doors: Secrets) -> None:
+async def test_what_is_deleted_is_gone(doors: SecretService) -> None:
     await doors.set(ANA, "github", VALUE, SENT)
     await doors.delete(ANA, "github")
 
@@ -112,7 +120,7 @@ async def test_what_is_deleted_is_gone(doors: Secrets) -> None:
             await attempt
 
 
-async def test_nobody_has_anything_of_another(doors: Secrets) -> None:
+async def test_nobody_has_anything_of_another(doors: SecretService) -> None:
     await doors.set(ANA, "github", VALUE, SENT)
 
     assert await doors.list(BEN) == []
@@ -123,7 +131,9 @@ async def test_nobody_has_anything_of_another(doors: Secrets) -> None:
     assert (await doors.value_of(ANA, "github")).reveal() == VALUE
 
 
-async def test_the_value_is_nowhere_in_the_database(doors: Secrets, database: Database, key_file: KeyFile) -> None:
+async def test_the_value_is_nowhere_in_the_database(
+    doors: SecretService, database: Database, key_file: KeyFile
+) -> None:
     await doors.set(ANA, "github", VALUE, SENT)
     await doors.value_of(ANA, "github")
 
@@ -148,23 +158,23 @@ async def test_the_value_is_nowhere_in_the_database(doors: Secrets, database: Da
     ],
 )
 async def test_what_can_not_be_kept_is_refused(
-    doors: Secrets, name: str, value: bytes, scope: SecretScope, error: type[PalyraError]
+    doors: SecretService, name: str, value: bytes, scope: SecretScope, error: type[PalyraError]
 ) -> None:
     with pytest.raises(error):
         await doors.set(ANA, name, value, scope)
     assert await doors.list(ANA) == []
 
 
-async def test_there_is_an_end_to_secrets(doors: Secrets, engine: Engine) -> None:
+async def test_there_is_an_end_to_secrets(doors: SecretService, engine: Engine) -> None:
     made = await doors.set(ANA, "first", VALUE)
     row = await engine.read(lambda conn: secrets.get(conn, ANA, "first"))
     assert row is not None
     for number in range(MAX_SECRETS - 1):
         record = msgspec.structs.replace(made, name=f"s{number}")
-        more = secrets.Sealed(record, row.scope, row.key_id, row.sealed)
+        more = secrets.StoredSecret(record, row.scope, row.key_id, row.sealed)
         await engine.write(lambda conn, more=more: secrets.put(conn, more))  # type: ignore[misc]
 
-    with pytest.raises(SecretsFull):
+    with pytest.raises(SecretLimitReached):
         await doors.set(ANA, "one-more", VALUE)
     await doors.set(ANA, "first", b"may still change")
     await doors.set(BEN, "first", VALUE)
@@ -173,7 +183,7 @@ async def test_there_is_an_end_to_secrets(doors: Secrets, engine: Engine) -> Non
 # -- what it may be used for
 
 
-async def test_a_host_gets_what_is_meant_for_it_and_nothing_else(doors: Secrets) -> None:
+async def test_a_host_gets_what_is_meant_for_it_and_nothing_else(doors: SecretService) -> None:
     await doors.set(ANA, "github", VALUE, SENT)
     await doors.set(ANA, "extra", b"12345678", SecretScope(hosts=(HOST, "b.org"), header="X-Key", format="{}"))
     await doors.set(ANA, "unsent", b"for the configuration")
@@ -188,7 +198,7 @@ async def test_a_host_gets_what_is_meant_for_it_and_nothing_else(doors: Secrets)
         assert await doors.names_for(ANA, ONE, host) == ()
 
 
-async def test_what_is_not_named_is_neither_sent_nor_used(doors: Secrets) -> None:
+async def test_what_is_not_named_is_neither_sent_nor_used(doors: SecretService) -> None:
     await doors.set(ANA, "github", VALUE, SENT)
     await doors.set(ANA, "extra", b"12345678", SecretScope(hosts=(HOST,), header="X-Key", format="{}"))
     sent = AgentCredentials(doors, ANA, ONE).only(("extra", "gone"))
@@ -198,7 +208,7 @@ async def test_what_is_not_named_is_neither_sent_nor_used(doors: Secrets) -> Non
     assert {record.name for record in await doors.list(ANA) if record.last_used_at is not None} == {"extra"}
 
 
-async def test_the_names_are_told_without_a_use(doors: Secrets, key_file: KeyFile) -> None:
+async def test_the_names_are_told_without_a_use(doors: SecretService, key_file: KeyFile) -> None:
     await doors.set(ANA, "github", VALUE, SENT)
     await doors.set(ANA, "extra", b"12345678", SecretScope(hosts=(HOST,), header="X-Key", format="{}"))
     key_file.lose()
@@ -207,13 +217,13 @@ async def test_the_names_are_told_without_a_use(doors: Secrets, key_file: KeyFil
     assert [record.last_used_at for record in await doors.list(ANA)] == [None, None]
 
 
-async def test_a_short_value_is_hidden_where_its_header_stands(doors: Secrets, used: Used) -> None:
+async def test_a_short_value_is_hidden_where_its_header_stands(doors: SecretService, used: UsedSecrets) -> None:
     await doors.set(ANA, "door", b"4711", SENT)
     await doors.credentials_for(ANA, ONE, HOST)
     assert used.hide_for(ANA, "4711 said Bearer 4711") == "4711 said [secret door]"
 
 
-async def test_an_agent_and_a_tool_get_what_is_meant_for_them(doors: Secrets, engine: Engine) -> None:
+async def test_an_agent_and_a_tool_get_what_is_meant_for_them(doors: SecretService, engine: Engine) -> None:
     for agent_id in (ONE, OTHER):
         await an_agent(engine, agent_id)
     await doors.set(ANA, "one", b"for-one", SecretScope(hosts=(HOST,), agents=(ONE,)))
@@ -224,16 +234,16 @@ async def test_an_agent_and_a_tool_get_what_is_meant_for_them(doors: Secrets, en
     assert await doors.credentials_for(ANA, OTHER, HOST, tool="mcp.call") == {"Authorization": "Bearer for-other"}
 
 
-async def test_two_secrets_can_not_claim_one_header(doors: Secrets) -> None:
+async def test_two_secrets_can_not_claim_one_header(doors: SecretService) -> None:
     await doors.set(ANA, "github", VALUE, SENT)
 
-    with pytest.raises(HeaderTaken, match="github"):
+    with pytest.raises(HeaderInUse, match="github"):
         await doors.set(ANA, "second", VALUE, SecretScope(hosts=("c.org", HOST), header="authorization"))
     await doors.set(ANA, "github", b"its own place", SENT)
     await doors.set(BEN, "second", VALUE, SENT)
 
 
-async def test_a_use_is_noted_at_most_once_a_minute(doors: Secrets, clock: FakeClock) -> None:
+async def test_a_use_is_noted_at_most_once_a_minute(doors: SecretService, clock: FakeClock) -> None:
     await doors.set(ANA, "github", VALUE, SENT)
     seen = []
     for seconds in (0, 30, 30):
@@ -250,7 +260,7 @@ async def test_a_use_is_noted_at_most_once_a_minute(doors: Secrets, clock: FakeC
 # -- the key
 
 
-async def test_a_key_is_made_for_the_first_secret_and_not_before(doors: Secrets, key_file: KeyFile) -> None:
+async def test_a_key_is_made_for_the_first_secret_and_not_before(doors: SecretService, key_file: KeyFile) -> None:
     await doors.list(ANA)
     await doors.credentials_for(ANA, ONE, HOST)
     assert key_file.text is None
@@ -258,7 +268,7 @@ async def test_a_key_is_made_for_the_first_secret_and_not_before(doors: Secrets,
     assert key_file.mode == 0o600
 
 
-async def test_a_lost_key_is_said_so_and_no_other_is_made_in_its_place(doors: Secrets, key_file: KeyFile) -> None:
+async def test_a_lost_key_is_said_so_and_no_other_is_made_in_its_place(doors: SecretService, key_file: KeyFile) -> None:
     await doors.set(ANA, "github", VALUE, SENT)
     key = key_file.text
     key_file.lose()
@@ -279,17 +289,19 @@ async def test_a_lost_key_is_said_so_and_no_other_is_made_in_its_place(doors: Se
     assert (await doors.value_of(ANA, "github")).reveal() == VALUE
 
 
-async def test_an_exchanged_key_is_said_so_and_the_secret_can_be_set_anew(doors: Secrets, key_file: KeyFile) -> None:
+async def test_an_exchanged_key_is_said_so_and_the_secret_can_be_set_anew(
+    doors: SecretService, key_file: KeyFile
+) -> None:
     await doors.set(ANA, "github", VALUE, SENT)
     key_file.put("ab" * 32)
 
-    with pytest.raises(VaultKeyOther, match="palyra secrets set github"):
+    with pytest.raises(VaultKeyMismatch, match="palyra secrets set github"):
         await doors.credentials_for(ANA, ONE, HOST)
     await doors.set(ANA, "github", VALUE, SENT)
     assert (await doors.value_of(ANA, "github")).reveal() == VALUE
 
 
-async def test_a_vault_without_its_key_can_be_emptied_and_begins_anew(doors: Secrets, key_file: KeyFile) -> None:
+async def test_a_vault_without_its_key_can_be_emptied_and_begins_anew(doors: SecretService, key_file: KeyFile) -> None:
     await doors.set(ANA, "github", VALUE)
     key_file.lose()
     await doors.delete(ANA, "github")
@@ -311,7 +323,7 @@ async def test_a_vault_without_its_key_can_be_emptied_and_begins_anew(doors: Sec
         "UPDATE secrets SET sealed = (SELECT sealed FROM secrets WHERE principal = :ben) WHERE principal = :ana",
     ],
 )
-async def test_a_row_that_was_changed_does_not_open(doors: Secrets, engine: Engine, change: str) -> None:
+async def test_a_row_that_was_changed_does_not_open(doors: SecretService, engine: Engine, change: str) -> None:
     await doors.set(ANA, "github", VALUE, SENT)
     await doors.set(BEN, "github", b"of somebody else", SENT)
     params = {name: f"user:{name}" for name in ("ana", "ben", "mallory") if f":{name}" in change}
@@ -328,7 +340,7 @@ async def test_a_row_that_was_changed_does_not_open(doors: Secrets, engine: Engi
 # -- what was used is hidden
 
 
-async def test_what_was_set_or_used_is_hidden_in_texts(doors: Secrets, engine: Engine, used: Used) -> None:
+async def test_what_was_set_or_used_is_hidden_in_texts(doors: SecretService, engine: Engine, used: UsedSecrets) -> None:
     await doors.set(ANA, "github", VALUE, SENT)
     text = f"it said {VALUE.decode()}"
     assert used.hide(text) == "it said [secret github]"
@@ -338,11 +350,11 @@ async def test_what_was_set_or_used_is_hidden_in_texts(doors: Secrets, engine: E
 
 
 async def test_a_secret_of_an_earlier_process_is_hidden_once_it_is_used(
-    doors: Secrets, engine: Engine, key_file: KeyFile, clock: FakeClock
+    doors: SecretService, engine: Engine, key_file: KeyFile, clock: FakeClock
 ) -> None:
     await doors.set(ANA, "github", VALUE, SENT)
-    used = Used()
-    later = Secrets(engine, key_file.place, clock=clock, used=used)
+    used = UsedSecrets()
+    later = SecretService(engine, key_file.place, clock=clock, used=used)
     assert used.hide(VALUE.decode()) == VALUE.decode()
     await later.credentials_for(ANA, ONE, HOST)
     assert used.hide(VALUE.decode()) == "[secret github]"

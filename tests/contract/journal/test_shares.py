@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from palyra.core.ids import PrincipalId, RunId
-from palyra.journal import leases, runs
-from palyra.journal.engine import Connection
-from palyra.journal.leases import LENGTH_MS, RUNS
+from palyra.journal.engines.base import Connection
+from palyra.journal.stores import leases, runs
+from palyra.journal.stores.leases import LENGTH_MS, RUNS
 from tests.contract.journal.builders import a_run_id, a_run_row, a_session_id, accept, later
 from tests.support.builders import AGENT
 

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from palyra.journal import meta, sqlite
-from palyra.journal.engine import Connection, JournalReplaced
-from palyra.journal.sqlite import SqliteEngine
+from palyra.journal.engines import sqlite
+from palyra.journal.engines.base import Connection, JournalReplaced
+from palyra.journal.engines.sqlite import SqliteEngine
+from palyra.journal.stores import meta
 from tests.contract.database import SqliteDatabase, migrated
 
 Harm = Callable[[Path], None]
@@ -228,7 +229,7 @@ async def test_a_log_that_sqlite_cuts_to_its_limit_is_no_loss(
 ) -> None:
     limit = 200_000
     monkeypatch.setattr(sqlite, "LOG_LIMIT_BYTES", limit)
-    monkeypatch.setattr("palyra.journal.sqlite_files.LOG_LIMIT_BYTES", limit)
+    monkeypatch.setattr("palyra.journal.engines.sqlite_files.LOG_LIMIT_BYTES", limit)
     engine = await migrated(file)
     sizes = []
     for number in range(30):

@@ -10,8 +10,17 @@ import pytest
 from palyra.core.events import Entry, TapeEvent
 from palyra.core.ids import RunId, SessionId
 from palyra.journal import tail as tails
-from palyra.journal.engine import Engine, EngineClosed, FailureListener, Listener, StorageUnavailable, T, Unit, Woken
-from palyra.journal.tail import KEPT, REMEMBERED_BYTES, Follower, Tail
+from palyra.journal.engines.base import (
+    Engine,
+    FailureListener,
+    JournalClosed,
+    Listener,
+    StorageUnavailable,
+    T,
+    Unit,
+    WorkAvailable,
+)
+from palyra.journal.tail import RECENT_ENTRIES, REMEMBERED_BYTES, Tail, TapeReader
 from tests.contract.database import Database
 from tests.contract.journal.builders import (
     a_piece,
@@ -82,7 +91,7 @@ async def append_of(engine: Engine, run_id: RunId, *events: TapeEvent) -> list[E
     return await engine.write(lambda conn: write_down_of(conn, SESSION, run_id, *events))
 
 
-async def collect(follower: Follower, *, until: int) -> list[int]:
+async def collect(follower: TapeReader, *, until: int) -> list[int]:
     """Follow up to a position, and return the sequence numbers that came."""
     seqs: list[int] = []
     while not seqs or seqs[-1] < until:
@@ -92,7 +101,7 @@ async def collect(follower: Follower, *, until: int) -> list[int]:
     return seqs
 
 
-async def is_silent(follower: Follower) -> bool:
+async def is_silent(follower: TapeReader) -> bool:
     return await follower.next(seconds=0.02) == []
 
 
@@ -175,9 +184,9 @@ async def test_a_follower_that_sleeps_while_more_comes_than_is_kept_misses_nothi
     await collect(follower, until=1)
 
     for _ in range(3):
-        await append(engine, *[a_title()] * (KEPT - 50))
+        await append(engine, *[a_title()] * (RECENT_ENTRIES - 50))
 
-    assert await collect(follower, until=3 * (KEPT - 50) + 1) == list(range(2, 3 * (KEPT - 50) + 2))
+    assert await collect(follower, until=3 * (RECENT_ENTRIES - 50) + 1) == list(range(2, 3 * (RECENT_ENTRIES - 50) + 2))
 
 
 @pytest.mark.usefixtures("session")
@@ -185,7 +194,7 @@ async def test_hints_that_are_no_entries_wake_nobody(engine: Engine) -> None:
     follower = Tail(engine).follow(SESSION, after_seq=0)
     assert await is_silent(follower)
 
-    await engine.write(lambda conn: conn.publish(Woken("runs")))
+    await engine.write(lambda conn: conn.publish(WorkAvailable("runs")))
 
     assert await is_silent(follower)
 
@@ -304,7 +313,7 @@ async def looking(tail: Tail) -> AsyncIterator[None]:
 async def test_what_another_replica_wrote_is_found_without_a_hint(
     engine: Engine, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tails, "LOOK_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(tails, "RECHECK_SECONDS", 0.01)
     tail, other = Tail(engine), database.engine()
     follower = tail.follow(SESSION, after_seq=0)
     assert await is_silent(follower)
@@ -322,7 +331,7 @@ async def test_what_another_replica_wrote_is_found_without_a_hint(
 async def test_looking_again_survives_a_journal_that_can_not_be_read(
     relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tails, "LOOK_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(tails, "RECHECK_SECONDS", 0.01)
     tail = Tail(relay)
     follower = tail.follow(SESSION, after_seq=0)
     assert await is_silent(follower)
@@ -336,8 +345,8 @@ async def test_looking_again_survives_a_journal_that_can_not_be_read(
 async def test_looking_again_finds_the_ends_of_many_tapes(
     relay: Relay, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tails, "LOOK_AGAIN_SECONDS", 0.01)
-    monkeypatch.setattr(tails, "KEPT", 3)
+    monkeypatch.setattr(tails, "RECHECK_SECONDS", 0.01)
+    monkeypatch.setattr(tails, "RECENT_ENTRIES", 3)
     session_ids = await relay.write(lambda conn: [begin(conn, place) for place in range(10, 18)])
     tail = Tail(relay)
     followers = [tail.follow(session_id, after_seq=0) for session_id in session_ids]
@@ -405,9 +414,11 @@ async def test_who_comes_after_a_long_entry_gets_it_at_once(relay: Relay, place:
 
 async def test_who_comes_from_further_back_than_is_kept_misses_nothing(relay: Relay) -> None:
     tail = Tail(relay)
-    relay.tell(*await append(relay, *[a_title()] * (2 * KEPT)))
+    relay.tell(*await append(relay, *[a_title()] * (2 * RECENT_ENTRIES)))
 
-    assert await collect(tail.follow(SESSION, after_seq=10), until=2 * KEPT) == list(range(11, 2 * KEPT + 1))
+    assert await collect(tail.follow(SESSION, after_seq=10), until=2 * RECENT_ENTRIES) == list(
+        range(11, 2 * RECENT_ENTRIES + 1)
+    )
 
 
 @pytest.mark.usefixtures("session")
@@ -507,5 +518,5 @@ async def test_following_a_closed_journal_is_told_so(engine: Engine) -> None:
     follower = Tail(engine).follow(SESSION, after_seq=0)
     await engine.close()
 
-    with pytest.raises(EngineClosed):
+    with pytest.raises(JournalClosed):
         await follower.next(seconds=1)

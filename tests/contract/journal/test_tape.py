@@ -6,14 +6,15 @@ import pytest
 from msgspec.structs import replace
 
 from palyra.core.clock import to_ms
+from palyra.core.errors import OffsetBeyondEnd
 from palyra.core.events import Entry, encode
 from palyra.core.ids import RunId, SessionId
 from palyra.journal import tape
-from palyra.journal.engine import Connection
-from palyra.journal.head import Head
-from palyra.journal.postgres import PostgresConnection
-from palyra.journal.sqlite import SqliteConnection
-from palyra.journal.tape import GENESIS, PAGE_BYTES, PAGE_ENTRIES, BeyondTheEnd, Fresh, entry_hash
+from palyra.journal.engines.base import Connection
+from palyra.journal.engines.postgres import PostgresConnection
+from palyra.journal.engines.sqlite import SqliteConnection
+from palyra.journal.engines.tape_head import TapeHead
+from palyra.journal.tape import GENESIS, PAGE_BYTES, PAGE_ENTRIES, NewEntry, entry_hash
 from tests.contract.journal.builders import (
     a_piece,
     a_run_id,
@@ -39,9 +40,9 @@ def test_a_new_tape_is_empty(conn: Connection) -> None:
     assert tape.lock(conn, SESSION) is None
     assert tape.end(conn, SESSION) == 0
 
-    assert tape.begin(conn, SESSION) == Head(0, GENESIS)
+    assert tape.begin(conn, SESSION) == TapeHead(0, GENESIS)
 
-    assert tape.lock(conn, SESSION) == Head(0, GENESIS)
+    assert tape.lock(conn, SESSION) == TapeHead(0, GENESIS)
     assert tape.page(conn, SESSION, after_seq=0) == []
 
 
@@ -65,7 +66,7 @@ def test_the_head_is_the_last_entry(conn: Connection) -> None:
     write_down(conn, SESSION, a_title(), a_title())
 
     stored = conn.fetch("SELECT tape_seq, hash FROM tape ORDER BY tape_seq DESC LIMIT 1")[0]
-    assert tape.lock(conn, SESSION) == Head(*stored)
+    assert tape.lock(conn, SESSION) == TapeHead(*stored)
     assert stored[0] == 2
 
 
@@ -102,7 +103,7 @@ def test_an_entry_is_written_once(conn: Connection) -> None:
 
     def write_again() -> list[Entry]:
         """Append with a head that is no longer the end, and look: what was put off is written before."""
-        tape.append(conn, SESSION, head=Head(0, GENESIS), fresh=[Fresh(None, 0, a_title())])
+        tape.append(conn, SESSION, head=TapeHead(0, GENESIS), fresh=[NewEntry(None, 0, a_title())])
         return tape.page(conn, SESSION, after_seq=0)
 
     with pytest.raises(Exception, match=r"tape"):
@@ -266,5 +267,5 @@ def test_a_position_on_the_tape_is_fine(after_seq: int, end: int) -> None:
 
 @pytest.mark.parametrize(("after_seq", "end"), [(1, 0), (6, 5), (-1, 5), (2**63, 5)])
 def test_a_position_beyond_the_tape_is_refused_by_name(after_seq: int, end: int) -> None:
-    with pytest.raises(BeyondTheEnd, match=str(after_seq)):
+    with pytest.raises(OffsetBeyondEnd, match=str(after_seq)):
         tape.check_position(after_seq, end)

@@ -7,33 +7,33 @@ import pytest
 from palyra.core.clock import to_ms
 from palyra.core.errors import PalyraError
 from palyra.core.ids import PrincipalId, TokenId
-from palyra.core.message import TextUnclean
+from palyra.core.message import TextInvalid
 from palyra.gateway.auth import REMEMBERED_SECONDS, Auth
-from palyra.gateway.rate import Rate, TooManyRequests
-from palyra.gateway.status import Unauthenticated
-from palyra.journal import agents, tokens
-from palyra.journal.engine import Connection, Engine
-from palyra.journal.tokens import ALL, Holder, Scope, TokenRecord
-from palyra.runs.tokens import (
+from palyra.gateway.error_status import Unauthenticated
+from palyra.gateway.rate_limit import RateLimiter, RequestRateExceeded
+from palyra.journal.engines.base import Connection, Engine
+from palyra.journal.stores import agents, tokens
+from palyra.journal.stores.tokens import ALL, TokenHolder, TokenRecord, TokenScope
+from palyra.runs.services.tokens import (
     MAX_TOKENS,
-    ScopeMissing,
-    TokenExceeds,
-    TokenInvalid,
+    TokenLimitReached,
     TokenNotFound,
-    Tokens,
-    TokensFull,
+    TokenRequestInvalid,
+    TokenScopeExceeded,
+    TokenScopeMissing,
+    TokenService,
 )
 from tests.contract.database import Database
 from tests.contract.journal.builders import BEN, CountedIds, an_id
 from tests.support.builders import ANA
 from tests.support.clock import FakeClock
 
-READ, WRITE, ADMIN = Scope.READ, Scope.WRITE, Scope.ADMIN
+READ, WRITE, ADMIN = TokenScope.READ, TokenScope.WRITE, TokenScope.ADMIN
 OPERATOR = PrincipalId("user:owner")
 
 
-def holder(principal: PrincipalId, *scopes: Scope, expires_ms: int | None = None) -> Holder:
-    return Holder(principal, frozenset(scopes), TokenId(an_id(999)), expires_ms)
+def holder(principal: PrincipalId, *scopes: TokenScope, expires_ms: int | None = None) -> TokenHolder:
+    return TokenHolder(principal, frozenset(scopes), TokenId(an_id(999)), expires_ms)
 
 
 ROOT = holder(OPERATOR, *ALL)
@@ -45,8 +45,8 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def doors(engine: Engine, clock: FakeClock) -> Tokens:
-    return Tokens(engine, clock=clock, ids=CountedIds())
+def doors(engine: Engine, clock: FakeClock) -> TokenService:
+    return TokenService(engine, clock=clock, ids=CountedIds())
 
 
 @pytest.fixture
@@ -63,13 +63,13 @@ def a_token(place: int = 1, **changes: object) -> TokenRecord:
 
 
 @pytest.mark.parametrize("scopes", [{READ}, {WRITE}, {READ, WRITE}, ALL])
-def test_a_token_keeps_its_scopes_and_its_end(conn: Connection, scopes: set[Scope]) -> None:
+def test_a_token_keeps_its_scopes_and_its_end(conn: Connection, scopes: set[TokenScope]) -> None:
     record = a_token(scopes=frozenset(scopes), expires_ms=5_000)
     tokens.insert(conn, record, "secret")
 
     assert tokens.get(conn, record.token_id) == record
     found = tokens.principal_of(conn, tokens.digest("secret"))
-    assert found == Holder(ANA, frozenset(scopes), record.token_id, 5_000, record.created_ms)
+    assert found == TokenHolder(ANA, frozenset(scopes), record.token_id, 5_000, record.created_ms)
 
 
 def test_a_token_from_before_there_were_scopes_may_do_everything(conn: Connection) -> None:
@@ -120,7 +120,7 @@ def test_what_was_revoked_stays_revoked_since_then(conn: Connection) -> None:
 # -- making
 
 
-async def test_a_new_token_proves_its_principal(doors: Tokens, auth: Auth) -> None:
+async def test_a_new_token_proves_its_principal(doors: TokenService, auth: Auth) -> None:
     record, secret = await doors.create(ROOT, BEN, name="phone")
 
     assert (await auth.admit(f"Bearer {secret}")).principal == BEN
@@ -128,18 +128,18 @@ async def test_a_new_token_proves_its_principal(doors: Tokens, auth: Auth) -> No
     assert record.scopes == {READ, WRITE}
 
 
-async def test_two_tokens_are_never_alike(doors: Tokens) -> None:
+async def test_two_tokens_are_never_alike(doors: TokenService) -> None:
     secrets = {(await doors.create(ROOT, name="x"))[1] for _ in range(20)}
     assert len(secrets) == 20
     assert all(len(secret) >= 50 for secret in secrets)
 
 
-async def test_the_secret_is_nowhere_in_the_database(doors: Tokens, database: Database) -> None:
+async def test_the_secret_is_nowhere_in_the_database(doors: TokenService, database: Database) -> None:
     _, secret = await doors.create(ROOT, BEN, name="phone")
     assert secret not in repr(database.dump())
 
 
-async def test_a_new_principal_has_an_agent_at_once_and_keeps_it(doors: Tokens, engine: Engine) -> None:
+async def test_a_new_principal_has_an_agent_at_once_and_keeps_it(doors: TokenService, engine: Engine) -> None:
     await doors.create(ROOT, BEN, name="phone")
     agent = await engine.read(lambda conn: agents.default(conn, BEN))
     await doors.create(ROOT, BEN, name="laptop")
@@ -148,7 +148,7 @@ async def test_a_new_principal_has_an_agent_at_once_and_keeps_it(doors: Tokens, 
     assert await engine.read(lambda conn: agents.of(conn, BEN)) == [agent]
 
 
-async def test_who_may_administer_may_do_everything(doors: Tokens) -> None:
+async def test_who_may_administer_may_do_everything(doors: TokenService) -> None:
     record, _ = await doors.create(ROOT, BEN, name="x", scopes={ADMIN})
     assert record.scopes == ALL
 
@@ -160,8 +160,8 @@ async def test_who_may_administer_may_do_everything(doors: Tokens) -> None:
         (text, "is no principal") for text in ("user:", "user:a b", "user:a\n", "USER:a", "user:é", "user:" + "x" * 101)
     ],
 )
-async def test_a_token_is_for_a_person_or_a_service(doors: Tokens, principal: str, why: str) -> None:
-    with pytest.raises(TokenInvalid, match=why):
+async def test_a_token_is_for_a_person_or_a_service(doors: TokenService, principal: str, why: str) -> None:
+    with pytest.raises(TokenRequestInvalid, match=why):
         await doors.create(ROOT, principal, name="x")
 
 
@@ -175,23 +175,25 @@ async def test_a_token_is_for_a_person_or_a_service(doors: Tokens, principal: st
         ({"ttl": timedelta(days=4000)}, "to ten years"),
     ],
 )
-async def test_a_token_that_makes_no_sense_is_refused(doors: Tokens, wrong: dict[str, object], why: str) -> None:
-    with pytest.raises(TokenInvalid, match=why):
+async def test_a_token_that_makes_no_sense_is_refused(doors: TokenService, wrong: dict[str, object], why: str) -> None:
+    with pytest.raises(TokenRequestInvalid, match=why):
         await doors.create(ROOT, **{"name": "x", **wrong})  # type: ignore[arg-type]
 
 
-async def test_a_name_that_no_database_holds_is_refused(doors: Tokens) -> None:
-    with pytest.raises(TextUnclean):
+async def test_a_name_that_no_database_holds_is_refused(doors: TokenService) -> None:
+    with pytest.raises(TextInvalid):
         await doors.create(ROOT, name="a\0b")
 
 
-async def test_one_principal_has_so_many_tokens_and_no_more(doors: Tokens, engine: Engine, clock: FakeClock) -> None:
+async def test_one_principal_has_so_many_tokens_and_no_more(
+    doors: TokenService, engine: Engine, clock: FakeClock
+) -> None:
     def unit(conn: Connection) -> None:
         for place in range(MAX_TOKENS):
             tokens.insert(conn, a_token(place, expires_ms=None if place else to_ms(clock.now()) + 1), str(place))
 
     await engine.write(unit)
-    with pytest.raises(TokensFull):
+    with pytest.raises(TokenLimitReached):
         await doors.create(ROOT, ANA, name="one more")
 
     await doors.create(ROOT, BEN, name="another's")
@@ -202,50 +204,50 @@ async def test_one_principal_has_so_many_tokens_and_no_more(doors: Tokens, engin
 # -- without admin
 
 
-async def test_without_admin_one_makes_tokens_for_oneself_only(doors: Tokens) -> None:
+async def test_without_admin_one_makes_tokens_for_oneself_only(doors: TokenService) -> None:
     ana = holder(ANA, READ, WRITE)
 
     record, _ = await doors.create(ana, name="phone")
 
     assert record.principal == ANA
-    with pytest.raises(ScopeMissing, match="'admin'"):
+    with pytest.raises(TokenScopeMissing, match="'admin'"):
         await doors.create(ana, BEN, name="phone")
 
 
 @pytest.mark.parametrize("asked", [{ADMIN}, {READ, WRITE}, {WRITE}])
-async def test_without_admin_one_gives_no_more_than_one_has(doors: Tokens, asked: set[Scope]) -> None:
-    with pytest.raises(TokenExceeds):
+async def test_without_admin_one_gives_no_more_than_one_has(doors: TokenService, asked: set[TokenScope]) -> None:
+    with pytest.raises(TokenScopeExceeded):
         await doors.create(holder(ANA, READ), name="x", scopes=asked)
 
 
 @pytest.mark.parametrize("scopes", [(READ, WRITE), tuple(ALL)])
 async def test_a_token_that_ends_makes_none_that_outlives_it(
-    doors: Tokens, clock: FakeClock, scopes: tuple[Scope, ...]
+    doors: TokenService, clock: FakeClock, scopes: tuple[TokenScope, ...]
 ) -> None:
     guest = holder(ANA, *scopes, expires_ms=to_ms(clock.now()) + 60_000)
 
     await doors.create(guest, name="shorter", ttl=timedelta(seconds=60))
     for ttl in (None, timedelta(seconds=61)):
-        with pytest.raises(TokenExceeds):
+        with pytest.raises(TokenScopeExceeded):
             await doors.create(guest, name="longer", ttl=ttl)
 
 
-async def test_an_admin_sees_all_tokens_and_others_their_own(doors: Tokens) -> None:
+async def test_an_admin_sees_all_tokens_and_others_their_own(doors: TokenService) -> None:
     for principal in (ANA, BEN):
         await doors.create(ROOT, principal, name="x")
 
-    async def seen(actor: Holder, principal: str | None = None) -> set[str]:
+    async def seen(actor: TokenHolder, principal: str | None = None) -> set[str]:
         return {token.principal for token in await doors.list(actor, principal)}
 
     assert await seen(ROOT) == {ANA, BEN}
     assert await seen(ROOT, BEN) == {BEN}
     assert await seen(holder(ANA, READ)) == {ANA}
     assert await seen(holder(ANA, READ), ANA) == {ANA}
-    with pytest.raises(ScopeMissing):
+    with pytest.raises(TokenScopeMissing):
         await seen(holder(ANA, READ, WRITE), BEN)
 
 
-async def test_without_admin_the_token_of_another_is_as_if_it_were_not_there(doors: Tokens, auth: Auth) -> None:
+async def test_without_admin_the_token_of_another_is_as_if_it_were_not_there(doors: TokenService, auth: Auth) -> None:
     record, secret = await doors.create(ROOT, BEN, name="x")
 
     refusals = []
@@ -261,7 +263,7 @@ async def test_without_admin_the_token_of_another_is_as_if_it_were_not_there(doo
 # -- what a token is good for
 
 
-async def test_a_revoked_token_is_good_for_nothing(doors: Tokens, auth: Auth, clock: FakeClock) -> None:
+async def test_a_revoked_token_is_good_for_nothing(doors: TokenService, auth: Auth, clock: FakeClock) -> None:
     record, secret = await doors.create(ROOT, BEN, name="x")
     await auth.admit(f"Bearer {secret}")
 
@@ -273,7 +275,7 @@ async def test_a_revoked_token_is_good_for_nothing(doors: Tokens, auth: Auth, cl
         await auth.admit(f"Bearer {secret}")
 
 
-async def test_what_was_forgotten_is_looked_up_at_once(doors: Tokens, auth: Auth) -> None:
+async def test_what_was_forgotten_is_looked_up_at_once(doors: TokenService, auth: Auth) -> None:
     record, secret = await doors.create(ROOT, BEN, name="x")
     await auth.admit(f"Bearer {secret}")
     await doors.revoke(ROOT, record.token_id)
@@ -284,7 +286,9 @@ async def test_what_was_forgotten_is_looked_up_at_once(doors: Tokens, auth: Auth
         await auth.admit(f"Bearer {secret}")
 
 
-async def test_a_token_ends_on_time_even_if_it_was_just_looked_up(doors: Tokens, auth: Auth, clock: FakeClock) -> None:
+async def test_a_token_ends_on_time_even_if_it_was_just_looked_up(
+    doors: TokenService, auth: Auth, clock: FakeClock
+) -> None:
     _, secret = await doors.create(ROOT, BEN, name="x", ttl=timedelta(seconds=1))
     assert (await auth.admit(f"Bearer {secret}")).principal == BEN
 
@@ -295,13 +299,13 @@ async def test_a_token_ends_on_time_even_if_it_was_just_looked_up(doors: Tokens,
 
 
 @pytest.mark.parametrize("scopes", [{READ}, {WRITE}, {READ, WRITE}, {ADMIN}])
-async def test_a_token_is_good_for_its_scopes_only(doors: Tokens, auth: Auth, scopes: set[Scope]) -> None:
+async def test_a_token_is_good_for_its_scopes_only(doors: TokenService, auth: Auth, scopes: set[TokenScope]) -> None:
     record, secret = await doors.create(ROOT, BEN, name="x", scopes=scopes)
 
     for need in record.scopes:
         assert (await auth.admit(f"Bearer {secret}", need=need)).principal == BEN
     for need in ALL - record.scopes:
-        with pytest.raises(ScopeMissing, match=f"lacks the scope '{need}'"):
+        with pytest.raises(TokenScopeMissing, match=f"lacks the scope '{need}'"):
             await auth.admit(f"Bearer {secret}", need=need)
 
 
@@ -311,16 +315,16 @@ async def test_what_is_no_token_is_good_for_nothing(auth: Auth, header: str | No
         await auth.admit(header)
 
 
-async def test_requests_are_counted_for_each_principal(engine: Engine, doors: Tokens, clock: FakeClock) -> None:
-    auth = Auth(engine, clock=clock, rate=Rate(clock, lambda: (1, 2)))
+async def test_requests_are_counted_for_each_principal(engine: Engine, doors: TokenService, clock: FakeClock) -> None:
+    auth = Auth(engine, clock=clock, rate=RateLimiter(clock, lambda: (1, 2)))
     ana, also_ana, ben = [(await doors.create(ROOT, whose, name="x"))[1] for whose in (ANA, ANA, BEN)]
     await auth.admit(f"Bearer {ana}")
     # What is refused for want of a scope was a request too.
-    with pytest.raises(ScopeMissing):
+    with pytest.raises(TokenScopeMissing):
         await auth.admit(f"Bearer {also_ana}", need="admin")
 
     for secret in (ana, also_ana):
-        with pytest.raises(TooManyRequests) as refused:
+        with pytest.raises(RequestRateExceeded) as refused:
             await auth.admit(f"Bearer {secret}")
         assert isinstance(refused.value, PalyraError)
     assert (await auth.admit(f"Bearer {ben}")).principal == BEN

@@ -15,22 +15,22 @@ from typing import Any
 import pytest
 
 from palyra.core.ids import CallId, PrincipalId
-from palyra.core.mcp import McpServer, McpStanding, McpTool, ServerState, ToolState
+from palyra.core.mcp import McpServer, McpServerState, McpServerStatus, McpTool, McpToolState
 from palyra.core.tool import JsonObject, ToolCall
-from palyra.daemon.system import SystemClock
+from palyra.daemon.system_clock import SystemClock
 from palyra.home import Home
-from palyra.journal.engine import Engine
-from palyra.journal.sealing import KeyPlace
-from palyra.runs.mcp import Mcp, Orders
-from palyra.runs.references import Referred
-from palyra.runs.secrets import Secrets, Used
-from palyra.sandbox.base import MIB, Bounds
-from palyra.sandbox.resident import Cover
-from palyra.sandbox.workspace import Workspace
+from palyra.journal.engines.base import Engine
+from palyra.journal.vault.vault_key import VaultKeySource
+from palyra.runs.services.mcp import McpLaunchOrders, McpService
+from palyra.runs.services.secrets import SecretService, UsedSecrets
+from palyra.runs.services.settings_secrets import SettingsSecrets
+from palyra.sandbox.base import MIB, ResourceLimits
+from palyra.sandbox.files.workspace import Workspace
+from palyra.sandbox.processes.resident import HiddenPaths
 from palyra.tools.base import ToolContext
-from palyra.tools.execute import Finished, execute
-from palyra.tools.mcp.server import Surroundings
-from palyra.tools.mcp.servers import Servers
+from palyra.tools.execution import ToolResult, execute
+from palyra.tools.mcp.server import ServerEnvironment
+from palyra.tools.mcp.servers import McpServers
 from palyra.tools.toolbox import Toolbox
 from tests.support.eventually import eventually
 
@@ -54,35 +54,35 @@ def hostile(how: str, *more: str, **settings: Any) -> McpServer:
 class Keeping:
     """Servers that are kept, and the way to use them."""
 
-    servers: Servers
-    mcp: Mcp
+    servers: McpServers
+    mcp: McpService
     home: Home
-    used: Used
-    secrets: Secrets
+    used: UsedSecrets
+    secrets: SecretService
     context: ToolContext
 
-    def standing(self, name: str = "s") -> McpStanding:
+    def standing(self, name: str = "s") -> McpServerStatus:
         found = [one for one in self.servers.standing() if one.name == name]
         assert found, f"there is no server {name}"
         return found[0]
 
-    async def reaches(self, state: ServerState, name: str = "s", *, seconds: float = 60.0) -> McpStanding:
+    async def reaches(self, state: McpServerState, name: str = "s", *, seconds: float = 60.0) -> McpServerStatus:
         """Wait until a server stands like that."""
 
-        def there() -> McpStanding:
+        def there() -> McpServerStatus:
             found = self.standing(name)
             assert found.state is state, f"{found.state}: {found.reason}"
             return found
 
         return await eventually(there, timeout=seconds)
 
-    async def accepts(self, *tools: str, name: str = "s") -> McpStanding:
+    async def accepts(self, *tools: str, name: str = "s") -> McpServerStatus:
         """Wait for a server and accept tools of it, all if none is named."""
-        found = await self.reaches(ServerState.READY, name)
+        found = await self.reaches(McpServerState.READY, name)
         digests = {
             tool.tool: tool.digest
             for tool in found.tools
-            if tool.tool in tools or (not tools and tool.state in (ToolState.NEW, ToolState.CHANGED))
+            if tool.tool in tools or (not tools and tool.state in (McpToolState.NEW, McpToolState.CHANGED))
         }
         return await self.mcp.decide(OWNER, name, digests, accept=True)
 
@@ -94,12 +94,12 @@ class Keeping:
         every = Toolbox(self.servers.tools).catalog(None, who=who).names()
         return [name for name in every if name.startswith("mcp.")]
 
-    async def call(self, tool: str, arguments: JsonObject | None = None, **context: Any) -> Finished:
+    async def call(self, tool: str, arguments: JsonObject | None = None, **context: Any) -> ToolResult:
         """Call a tool as a run does."""
         catalog = Toolbox(self.servers.tools).catalog(None, who=context.pop("who", OWNER))
         call = ToolCall(call_id=CallId("c1"), tool=tool, arguments=arguments or {})
         done = await execute(call, catalog=catalog, context=context.get("context", self.context), timeout_ms=10_000)
-        assert isinstance(done, Finished)
+        assert isinstance(done, ToolResult)
         return done
 
 
@@ -111,23 +111,23 @@ async def keeping(folder: Path, engine: Engine, **wanted: McpServer) -> AsyncIte
     """Keep servers for as long as the context lasts."""
     home = Home(folder / "home")
     await asyncio.to_thread(lambda: home.path.mkdir(exist_ok=True))
-    clock, used = SystemClock(), Used()
-    secrets = Secrets(engine, KeyPlace(home.vault_key, reference=None), clock=clock, used=used)
-    referred = Referred(home, owner=OWNER, secrets=secrets, used=used)
-    orders = Orders(referred, folder=folder, caches=home.path / "mcp", own_ports=lambda: (PALYRAS_PORT,))
-    around = Surroundings(
+    clock, used = SystemClock(), UsedSecrets()
+    secrets = SecretService(engine, VaultKeySource(home.vault_key, reference=None), clock=clock, used=used)
+    referred = SettingsSecrets(home, owner=OWNER, secrets=secrets, used=used)
+    orders = McpLaunchOrders(referred, folder=folder, caches=home.path / "mcp", own_ports=lambda: (PALYRAS_PORT,))
+    around = ServerEnvironment(
         order=orders,
         hide=referred.hide,
-        cover=lambda: Cover(folders=(home.path,)),
-        bounds=Bounds(memory_bytes=700 * MIB, processes=64),
+        cover=lambda: HiddenPaths(folders=(home.path,)),
+        bounds=ResourceLimits(memory_bytes=700 * MIB, processes=64),
         clock=clock,
     )
-    servers = Servers(engine, wanted, around=around, owner=OWNER)
+    servers = McpServers(engine, wanted, around=around, owner=OWNER)
     context = ToolContext(workspace=Workspace((folder,)), clock=clock, principal=OWNER)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(servers.run())
         await eventually(lambda: len(servers.standing()) == len(wanted))
-        yield Keeping(servers, Mcp(engine, servers, clock=clock), home, used, secrets, context)
+        yield Keeping(servers, McpService(engine, servers, clock=clock), home, used, secrets, context)
         running.cancel()
 
 

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from palyra.core.mcp import McpServer, ServerState
-from palyra.core.tool import Outcome
-from palyra.journal.sqlite import SqliteEngine
+from palyra.core.mcp import McpServer, McpServerState
+from palyra.core.tool import CallOutcome
+from palyra.journal.engines.sqlite import SqliteEngine
 from tests.contract.mcp.conftest import PALYRAS_PORT, HttpServer, Keep
 
 
@@ -41,14 +41,14 @@ async def test_a_server_over_http_is_used_like_any_other(
         await kept.accepts("note")
         done = await kept.call("mcp.s.note", {"text": "milk"})
         assert kept.standing().transport == "http"
-    assert (done.outcome, done.text) == (Outcome.OK, "noted 'milk' 1x")
+    assert (done.outcome, done.text) == (CallOutcome.OK, "noted 'milk' 1x")
 
 
 async def test_this_machine_is_reached_only_if_the_owner_says_so(
     sqlite: SqliteEngine, keep: Keep, http_server: HttpServer
 ) -> None:
     async with keep(sqlite, s=McpServer(url=http_server.url)) as kept:
-        found = await kept.reaches(ServerState.FAILED)
+        found = await kept.reaches(McpServerState.FAILED)
     assert "which is this machine" in found.reason
     assert "allow_private" in found.reason
 
@@ -57,7 +57,7 @@ async def test_this_machine_is_reached_only_if_the_owner_says_so(
 async def test_palyra_itself_is_never_reached(sqlite: SqliteEngine, keep: Keep, host: str) -> None:
     url = f"http://{host}:{PALYRAS_PORT}/mcp"
     async with keep(sqlite, s=McpServer(url=url, allow_private=True)) as kept:
-        found = await kept.reaches(ServerState.FAILED)
+        found = await kept.reaches(McpServerState.FAILED)
     assert "Palyra itself" in found.reason or "has no address" in found.reason
 
 
@@ -73,7 +73,7 @@ async def test_a_redirect_to_another_place_is_not_followed(sqlite: SqliteEngine,
         async with answering(lambda head: moved.encode()) as port:
             server = McpServer(url=f"http://127.0.0.1:{port}/mcp", allow_private=True, headers={"X-Key": "abc"})
             async with keep(sqlite, s=server) as kept:
-                await kept.reaches(ServerState.FAILED)
+                await kept.reaches(McpServerState.FAILED)
     assert asked == []
 
 
@@ -94,7 +94,7 @@ async def test_an_answer_that_is_none_is_the_reason(
 ) -> None:
     async with answering(lambda head: answer) as port:
         async with keep(sqlite, s=McpServer(url=f"http://127.0.0.1:{port}/mcp", allow_private=True)) as kept:
-            found = await kept.reaches(ServerState.FAILED, seconds=60)
+            found = await kept.reaches(McpServerState.FAILED, seconds=60)
     assert found.reason
     assert reason in found.reason
 
@@ -103,7 +103,7 @@ async def test_nobody_there_is_the_reason(sqlite: SqliteEngine, keep: Keep) -> N
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     async with keep(sqlite, s=McpServer(url=f"http://127.0.0.1:{port}/mcp", allow_private=True)) as kept:
-        found = await kept.reaches(ServerState.FAILED)
+        found = await kept.reaches(McpServerState.FAILED)
     assert "can not be reached" in found.reason
 
 
@@ -113,11 +113,11 @@ async def test_a_server_that_goes_away_is_found_again(
     async with keep(sqlite, s=McpServer(url=http_server.url, allow_private=True, timeout_seconds=15)) as kept:
         await kept.accepts("note", "end")
         crashed = await kept.call("mcp.s.end")
-        assert crashed.outcome is Outcome.ERROR
+        assert crashed.outcome is CallOutcome.ERROR
         lost = await kept.call("mcp.s.note", {"text": "a"})
-        assert lost.outcome is Outcome.ERROR
-        await kept.reaches(ServerState.FAILED)
+        assert lost.outcome is CallOutcome.ERROR
+        await kept.reaches(McpServerState.FAILED)
         await asyncio.to_thread(http_server.start)
-        await kept.reaches(ServerState.READY)
+        await kept.reaches(McpServerState.READY)
         found = await kept.call("mcp.s.note", {"text": "a"})
     assert found.text == "noted 'a' 1x"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from palyra.core.mcp import McpServer, ServerState
-from palyra.core.tool import Outcome
-from palyra.journal.sqlite import SqliteEngine
+from palyra.core.mcp import McpServer, McpServerState
+from palyra.core.tool import CallOutcome
+from palyra.journal.engines.sqlite import SqliteEngine
 from tests.contract.mcp.conftest import OWNER, Keep
 from tests.support.eventually import eventually
 
@@ -105,7 +105,7 @@ async def test_a_call_that_is_not_answered_ends_with_the_reason(
         await kept.mcp.restart("s")
         await kept.accepts()
         done = await kept.call("mcp.s.echo")
-    assert done.outcome is Outcome.ERROR
+    assert done.outcome is CallOutcome.ERROR
     assert reason in done.text
     assert "cancelled" not in done.text
 
@@ -114,7 +114,7 @@ async def test_what_a_server_calls_itself_shows_no_secret_that_it_was_sent(sqlit
     async with speaking(lambda number: answer("500 No")) as server, keep(sqlite, s=server) as kept:
         await kept.secrets.set(OWNER, "key", KEY.encode())
         await kept.mcp.restart("s")
-        found = await kept.reaches(ServerState.READY)
+        found = await kept.reaches(McpServerState.READY)
     assert found.says == "echo for [secret key] 1"
 
 
@@ -144,7 +144,7 @@ async def test_a_connection_that_leads_nowhere_is_the_reason(
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp"
     async with keep(sqlite, s=McpServer(url=url, allow_private=True, timeout_seconds=1)) as kept:
-        found = await kept.reaches(ServerState.FAILED)
+        found = await kept.reaches(McpServerState.FAILED)
     listening.close()
     assert found.reason.startswith(reason)
     assert not found.reason.endswith(": ")

@@ -2,9 +2,9 @@
 
 import json
 
-from palyra.core.model import Dialect
-from palyra.core.prompt import StopReason
-from palyra.core.usage import Usage
+from palyra.core.model.catalog import DialectName
+from palyra.core.model.prompt import StopReason
+from palyra.core.spending.usage import Usage
 from palyra.providers.base import FailureKind
 from tests.contract.providers.wire import Heard, Refusal, Wire
 
@@ -24,7 +24,7 @@ def _error(type_: str, message: str) -> object:
 
 
 WIRE = Wire(
-    dialect=Dialect.ANTHROPIC,
+    dialect=DialectName.ANTHROPIC,
     model=MODEL,
     path="/v1/messages",
     key_header="x-api-key",

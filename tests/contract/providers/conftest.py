@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from palyra.core.model import ModelProvider
-from palyra.core.prompt import Message, ModelEvent, Prompt, Role
+from palyra.core.model.catalog import ModelProvider
+from palyra.core.model.prompt import Message, ModelEvent, Prompt, Role
 from palyra.core.tool import ToolSpec
 from palyra.providers.base import ProviderFailed
-from palyra.providers.http import Http
-from palyra.providers.registry import dialect
-from palyra.providers.remote import Remote, whole_card
-from palyra.references import ReferenceUnresolved
+from palyra.providers.registry import load_dialect
+from palyra.providers.transport.http import ProviderHttpClient
+from palyra.providers.transport.remote_provider import RemoteProvider, full_model_card
+from palyra.secret_references import SecretReferenceNotFound
 from tests.contract.providers.wire import Wire, wires
 from tests.support.model_server import ModelServer, model_server
 
@@ -26,7 +26,7 @@ PROMPT = Prompt(
     messages=(Message(role=Role.USER, text="hello"),),
 )
 
-Asking = Callable[..., Remote]
+Asking = Callable[..., RemoteProvider]
 
 
 @pytest.fixture(params=wires(), ids=lambda wire: wire.name)
@@ -43,25 +43,25 @@ async def server() -> AsyncIterator[ModelServer]:
 
 
 @pytest.fixture
-async def http() -> AsyncIterator[Http]:
-    made = Http()
+async def http() -> AsyncIterator[ProviderHttpClient]:
+    made = ProviderHttpClient()
     yield made
     await made.close()
 
 
 @pytest.fixture
-def asking(wire: Wire, server: ModelServer, http: Http) -> Asking:
+def asking(wire: Wire, server: ModelServer, http: ProviderHttpClient) -> Asking:
     """Make the model of the dialect that answers at the server, or elsewhere, with settings of its own."""
 
-    def make(**settings: Any) -> Remote:
+    def make(**settings: Any) -> RemoteProvider:
         table = ModelProvider(**{"dialect": wire.dialect, "base_url": server.url, "key": "env:KEY", **settings})
-        speaks = dialect(wire.dialect)
-        return Remote(
+        speaks = load_dialect(wire.dialect)
+        return RemoteProvider(
             "acme",
             wire.model,
             speaks=speaks,
             settings=table,
-            card=whole_card(table, speaks, wire.model),
+            card=full_model_card(table, speaks, wire.model),
             key=resolved,
             http=http,
         )
@@ -72,16 +72,16 @@ def asking(wire: Wire, server: ModelServer, http: Http) -> Asking:
 async def resolved(reference: str) -> str:
     """Return the key at a reference."""
     if reference not in KEYS:
-        raise ReferenceUnresolved(f"there is nothing at {reference}.")
+        raise SecretReferenceNotFound(f"there is nothing at {reference}.")
     return KEYS[reference]
 
 
-async def said(model: Remote, prompt: Prompt = PROMPT) -> list[ModelEvent]:
+async def said(model: RemoteProvider, prompt: Prompt = PROMPT) -> list[ModelEvent]:
     """Return all that a model says in a turn."""
     return [event async for event in model.stream(prompt)]
 
 
-async def failing(model: Remote, prompt: Prompt = PROMPT) -> ProviderFailed:
+async def failing(model: RemoteProvider, prompt: Prompt = PROMPT) -> ProviderFailed:
     """Return how a turn fails. Whatever it is, it names provider and model in one line, and no key."""
     with pytest.raises(ProviderFailed) as caught:
         await said(model, prompt)

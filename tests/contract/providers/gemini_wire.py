@@ -2,9 +2,9 @@
 
 import json
 
-from palyra.core.model import Dialect
-from palyra.core.prompt import StopReason
-from palyra.core.usage import Usage
+from palyra.core.model.catalog import DialectName
+from palyra.core.model.prompt import StopReason
+from palyra.core.spending.usage import Usage
 from palyra.providers.base import FailureKind
 from tests.contract.providers.wire import Heard, Refusal, Wire
 
@@ -28,7 +28,7 @@ def _quota(name: str) -> object:
 
 
 WIRE = Wire(
-    dialect=Dialect.GEMINI,
+    dialect=DialectName.GEMINI,
     model=MODEL,
     path=f"/v1/models/{MODEL}:streamGenerateContent",
     key_header="x-goog-api-key",

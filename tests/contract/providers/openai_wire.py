@@ -2,9 +2,9 @@
 
 import json
 
-from palyra.core.model import Dialect
-from palyra.core.prompt import StopReason
-from palyra.core.usage import Usage
+from palyra.core.model.catalog import DialectName
+from palyra.core.model.prompt import StopReason
+from palyra.core.spending.usage import Usage
 from palyra.providers.base import FailureKind
 from tests.contract.providers.wire import Heard, Refusal, Wire
 
@@ -22,7 +22,7 @@ def _error(message: str, type_: str, code: str | None) -> object:
 
 
 WIRE = Wire(
-    dialect=Dialect.OPENAI,
+    dialect=DialectName.OPENAI,
     model="gpt-4o",
     path="/v1/chat/completions",
     key_header="authorization",

@@ -2,9 +2,9 @@
 
 import json
 
-from palyra.core.model import Dialect
-from palyra.core.prompt import StopReason
-from palyra.core.usage import Usage
+from palyra.core.model.catalog import DialectName
+from palyra.core.model.prompt import StopReason
+from palyra.core.spending.usage import Usage
 from tests.contract.providers import openai_wire
 from tests.contract.providers.openai_wire import CALLS
 from tests.contract.providers.wire import Heard, Wire
@@ -23,7 +23,7 @@ def _failed(words: str) -> bytes:
 
 
 WIRE = Wire(
-    dialect=Dialect.RESPONSES,
+    dialect=DialectName.RESPONSES,
     model="gpt-5",
     path="/v1/responses",
     key_header="authorization",

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from palyra.core.prompt import TextDelta
-from palyra.providers import http as over_http
+from palyra.core.model.prompt import TextDelta
 from palyra.providers.base import FailureKind, ProviderFailed
-from palyra.providers.http import Http
-from palyra.providers.remote import Remote
+from palyra.providers.transport import http as over_http
+from palyra.providers.transport.http import ProviderHttpClient
+from palyra.providers.transport.remote_provider import RemoteProvider
 from tests.contract.providers.conftest import KEYS, PROMPT, Asking, failing, said
 from tests.contract.providers.wire import Wire, heard
 from tests.support.eventually import eventually
@@ -37,10 +37,10 @@ from tests.support.site import HELLO, Site, certificate, served
 
 ASK = """
 import asyncio, sys
-from palyra.providers.http import Http
+from palyra.providers.transport.http import ProviderHttpClient
 
 async def ask():
-    http = Http()
+    http = ProviderHttpClient()
     async with await http.get(sys.argv[1], headers={}, seconds=10) as answer:
         print(answer.status, (await answer.body(seconds=10)).decode())
     await http.close()
@@ -217,7 +217,7 @@ async def test_an_error_that_comes_in_pieces_does_not_show_the_key(
     assert KEYS["env:KEY"][:12] not in failed.detail
 
 
-async def heard_of(model: Remote) -> str:
+async def heard_of(model: RemoteProvider) -> str:
     text = ""
     with suppress(ProviderFailed):
         async for event in model.stream(PROMPT):
@@ -457,7 +457,7 @@ async def test_an_event_without_end_is_cut_off(wire: Wire, server: ModelServer, 
 async def test_a_stream_of_nothing_is_cut_off(
     wire: Wire, server: ModelServer, asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(over_http, "MOST_STREAM_BYTES", 1024 * 1024)
+    monkeypatch.setattr(over_http, "MAX_STREAM_BYTES", 1024 * 1024)
     server.play(endless(b": still here\n\n"))
 
     failed = await failing(asking())
@@ -613,7 +613,9 @@ async def test_many_may_be_asked_at_once(wire: Wire, server: ModelServer, asking
     assert {heard(turn).text for turn in turns} == {wire.turns["text"].text}
 
 
-async def test_a_client_that_is_closed_asks_nobody(wire: Wire, server: ModelServer, asking: Asking, http: Http) -> None:
+async def test_a_client_that_is_closed_asks_nobody(
+    wire: Wire, server: ModelServer, asking: Asking, http: ProviderHttpClient
+) -> None:
     server.play(stream(wire.recording("text")))
     model = asking()
     await said(model)
@@ -660,7 +662,7 @@ async def test_a_proxy_learns_who_asks_it_and_nothing_else(
     assert wire.key_header not in asked.headers
 
 
-async def _listen(model: Remote, spoke: asyncio.Event) -> None:
+async def _listen(model: RemoteProvider, spoke: asyncio.Event) -> None:
     async for event in model.stream(PROMPT):
         if isinstance(event, TextDelta) and event.text:
             spoke.set()

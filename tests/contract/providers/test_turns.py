@@ -2,7 +2,7 @@
 
 from msgspec import structs
 
-from palyra.core.prompt import CallProposed, Message, Role, TurnDone
+from palyra.core.model.prompt import CallProposed, Message, Role, TurnDone
 from tests.contract.providers.conftest import PROMPT, Asking, said
 from tests.contract.providers.wire import Wire, heard
 from tests.support.model_server import ModelServer, answer, stalls, stream

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 
-from palyra.core.model import Dialect
-from palyra.core.prompt import CallProposed, ModelEvent, ReasoningDelta, StopReason, TextDelta, TurnDone
+from palyra.core.model.catalog import DialectName
+from palyra.core.model.prompt import CallProposed, ModelEvent, ReasoningDelta, StopReason, TextDelta, TurnDone
+from palyra.core.spending.usage import Usage
 from palyra.core.tool import JsonObject
-from palyra.core.usage import Usage
 from palyra.providers.base import FailureKind
 
 RECORDINGS = Path(__file__).parent / "recordings"
@@ -44,7 +44,7 @@ class Refusal:
 class Wire:
     """A dialect."""
 
-    dialect: Dialect
+    dialect: DialectName
     model: str
     path: str
     """Where it is asked, with the `/v1` of the server's base URL."""

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from palyra.sandbox.base import Bounds, Job, Outcome, Tier
-from palyra.sandbox.places import Private
-from palyra.sandbox.process import ProcessSandbox
-from palyra.sandbox.root import Root
+from palyra.sandbox.base import ProgramOutcome, ResourceLimits, SandboxJob, Tier
+from palyra.sandbox.files.root import WorkspaceRoot
+from palyra.sandbox.processes.mounts import HiddenFolders
+from palyra.sandbox.processes.process import ProcessSandbox
 from tests.support.needs import TIERS, needs
 
 SECRET = "keep-this-secret"
@@ -41,14 +41,14 @@ class Ground:
         return self.folder / "outside"
 
     def sandbox(self, tier: Tier) -> ProcessSandbox:
-        return ProcessSandbox(tier, private=Private((self.home,), open=(self.workspace,)))
+        return ProcessSandbox(tier, private=HiddenFolders((self.home,), open=(self.workspace,)))
 
-    async def run(self, tier: Tier, command: str, *, bounds: Bounds | None = None) -> Outcome:
-        job = Job(
+    async def run(self, tier: Tier, command: str, *, bounds: ResourceLimits | None = None) -> ProgramOutcome:
+        job = SandboxJob(
             argv=("/bin/bash", "-c", command),
-            roots=(Root(self.workspace),),
+            roots=(WorkspaceRoot(self.workspace),),
             folder=self.workspace,
-            bounds=bounds or Bounds(wall=timedelta(seconds=10)),
+            bounds=bounds or ResourceLimits(wall=timedelta(seconds=10)),
         )
         return await self.sandbox(tier).run(job)
 

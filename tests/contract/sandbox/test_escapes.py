@@ -10,10 +10,10 @@ import pytest
 
 import palyra
 from palyra.home import Home
-from palyra.sandbox.base import Job, RootRefused, Tier
-from palyra.sandbox.places import Private
-from palyra.sandbox.process import ProcessSandbox, private_to
-from palyra.sandbox.root import Root
+from palyra.sandbox.base import RootNotAllowed, SandboxJob, Tier
+from palyra.sandbox.files.root import WorkspaceRoot
+from palyra.sandbox.processes.mounts import HiddenFolders
+from palyra.sandbox.processes.process import ProcessSandbox, private_to
 from tests.contract.sandbox.conftest import SECRET, Ground
 from tests.contract.sandbox.tricks import KERNEL, TRICKS
 from tests.support.needs import BUBBLEWRAP, ROOT, needs
@@ -88,10 +88,10 @@ async def test_the_trick_is_one(
 
 @needs(BUBBLEWRAP)
 async def test_the_home_is_covered_when_it_lies_in_the_workspace(ground: Ground, tmp_path: Path) -> None:
-    sandbox = ProcessSandbox(Tier.STRICT, private=Private((ground.home,), open=(ground.workspace,)))
+    sandbox = ProcessSandbox(Tier.STRICT, private=HiddenFolders((ground.home,), open=(ground.workspace,)))
     command = f"ls -A {ground.home}; cat {ground.home}/token {ground.outside}/diary.txt; touch {ground.home}/x"
-    roots = (Root(ground.folder), Root(ground.workspace))
-    outcome = await sandbox.run(Job(argv=("/bin/bash", "-c", command), roots=roots, folder=ground.folder))
+    roots = (WorkspaceRoot(ground.folder), WorkspaceRoot(ground.workspace))
+    outcome = await sandbox.run(SandboxJob(argv=("/bin/bash", "-c", command), roots=roots, folder=ground.folder))
     assert outcome.stdout.text == f"workspace\n{SECRET}", "only what is not Palyra's is seen"
     assert not (ground.home / "x").exists()
 
@@ -102,12 +102,14 @@ async def test_the_way_to_the_home_can_not_be_exchanged(tmp_path: Path) -> None:
     root, home = tmp_path / "u", tmp_path / "u/share/data/palyra"
     (home / "workspace").mkdir(parents=True)
     (home / "token").write_text(SECRET)
-    sandbox = ProcessSandbox(Tier.STRICT, private=Private((home,), open=(home / "workspace",)))
+    sandbox = ProcessSandbox(Tier.STRICT, private=HiddenFolders((home,), open=(home / "workspace",)))
     for command in (
         "mv share other; mv share/data share/other; mv share/data/palyra share/data/other; rmdir share/data/palyra",
         "mkdir -p share/data/palyra; echo x > share/data/palyra/token; echo y > share/new; find -name token",
     ):
-        outcome = await sandbox.run(Job(argv=("/bin/bash", "-c", command), roots=(Root(root),), folder=root))
+        outcome = await sandbox.run(
+            SandboxJob(argv=("/bin/bash", "-c", command), roots=(WorkspaceRoot(root),), folder=root)
+        )
         assert "token" not in outcome.stdout.text
     assert (home / "token").read_text() == SECRET
     assert (root / "share/new").read_text() == "y\n", "around it, programs work"
@@ -125,10 +127,10 @@ async def test_the_homes_of_other_profiles_are_covered_too(tmp_path: Path) -> No
     (root / "palyra-notes/token").write_text("of the person's own\n")
     sandbox = ProcessSandbox(Tier.STRICT, private=await asyncio.to_thread(private_to, homes[1]))
     command = ("/bin/bash", "-c", "cat */token; echo x > palyra/token; mv palyra other")
-    outcome = await sandbox.run(Job(argv=command, roots=(Root(root),), folder=root))
+    outcome = await sandbox.run(SandboxJob(argv=command, roots=(WorkspaceRoot(root),), folder=root))
     assert outcome.stdout.text == "of the person's own\n"
     assert [home.token.read_text() for home in homes] == [SECRET] * 2
-    shared = Job(argv=("/bin/true",), roots=(Root(homes[0].workspace),), folder=homes[0].workspace)
+    shared = SandboxJob(argv=("/bin/true",), roots=(WorkspaceRoot(homes[0].workspace),), folder=homes[0].workspace)
     assert (await sandbox.run(shared)).exit_code == 0, "two profiles may work in one folder"
 
 
@@ -139,10 +141,10 @@ async def test_a_link_to_the_home_may_not_lie_in_the_workspace(tier: Tier, tmp_p
     (root / link).parent.mkdir(parents=True)
     (root / link).symlink_to(real if link == ".palyra" else real.parent)
     home = root / link if link == ".palyra" else root / link / "palyra"
-    sandbox = ProcessSandbox(tier, private=Private((home,), open=(home / "workspace",)))
-    with pytest.raises(RootRefused, match="put another in its place"):
-        await sandbox.run(Job(argv=("/bin/true",), roots=(Root(root),), folder=root))
-    inside = Job(argv=("/bin/true",), roots=(Root(home / "workspace"),), folder=real / "workspace")
+    sandbox = ProcessSandbox(tier, private=HiddenFolders((home,), open=(home / "workspace",)))
+    with pytest.raises(RootNotAllowed, match="put another in its place"):
+        await sandbox.run(SandboxJob(argv=("/bin/true",), roots=(WorkspaceRoot(root),), folder=root))
+    inside = SandboxJob(argv=("/bin/true",), roots=(WorkspaceRoot(home / "workspace"),), folder=real / "workspace")
     assert (await sandbox.run(inside)).exit_code == 0
 
 
@@ -153,14 +155,14 @@ async def test_what_palyra_runs_from_is_only_read_in_a_workspace(tier: Tier, tmp
     fixed = root / place
     fixed.mkdir(parents=True, exist_ok=True)
     (fixed / "module.py").write_text("as it was\n")
-    sandbox = ProcessSandbox(tier, private=Private(fixed=(fixed,)))
+    sandbox = ProcessSandbox(tier, private=HiddenFolders(fixed=(fixed,)))
     command = (
         f"cat {fixed}/module.py; cd {fixed}; echo x >> module.py; echo x > sitecustomize.py; mkdir __pycache__;"
         f" cd {root}; mv tools other; mv {fixed} other; rm -r {fixed}; echo y > {root}/work; true"
     )
-    job = Job(argv=("/bin/bash", "-c", command), roots=(Root(root),), folder=root)
+    job = SandboxJob(argv=("/bin/bash", "-c", command), roots=(WorkspaceRoot(root),), folder=root)
     if tier is Tier.GUARDED:
-        with pytest.raises(RootRefused, match="runs from"):
+        with pytest.raises(RootNotAllowed, match="runs from"):
             await sandbox.run(job)
         return
     outcome = await sandbox.run(job)

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from palyra.sandbox import groups
-from palyra.sandbox.base import MIB, Bounds, Job, Outcome, Tier
-from palyra.sandbox.places import Private
-from palyra.sandbox.process import ProcessSandbox
-from palyra.sandbox.root import Root
+from palyra.sandbox.base import MIB, ProgramOutcome, ResourceLimits, SandboxJob, Tier
+from palyra.sandbox.files.root import WorkspaceRoot
+from palyra.sandbox.processes import cgroups
+from palyra.sandbox.processes.mounts import HiddenFolders
+from palyra.sandbox.processes.process import ProcessSandbox
 from tests.contract.sandbox.conftest import Ground
 from tests.support.needs import BUBBLEWRAP, LANDLOCK, needs
 
-LIMIT = Bounds(wall=timedelta(seconds=15), memory_bytes=150 * MIB)
+LIMIT = ResourceLimits(wall=timedelta(seconds=15), memory_bytes=150 * MIB)
 FILL = """
 def fill(socket):
     socket.setblocking(False)
@@ -67,23 +67,27 @@ APART = {
 }
 
 
-async def run(tier: Tier, folder: Path, code: str, *, base: Path | None = None, bounds: Bounds = LIMIT) -> Outcome:
+async def run(
+    tier: Tier, folder: Path, code: str, *, base: Path | None = None, bounds: ResourceLimits = LIMIT
+) -> ProgramOutcome:
     """Run Python code, which then stays for as long as it may."""
     program = (
         f"import mmap, time\nfrom socket import *\nkept = []\n{code}\nprint('taken', flush=True)\ntime.sleep(60)\n"
     )
-    job = Job(argv=("/usr/bin/python3", "-c", program), roots=(Root(folder),), folder=folder, bounds=bounds)
-    return await ProcessSandbox(tier, private=Private(), base=base).run(job)
+    job = SandboxJob(
+        argv=("/usr/bin/python3", "-c", program), roots=(WorkspaceRoot(folder),), folder=folder, bounds=bounds
+    )
+    return await ProcessSandbox(tier, private=HiddenFolders(), base=base).run(job)
 
 
 def left_in(base: Path) -> list[Path]:
-    return list(base.glob(f"{groups.PREFIX}*"))
+    return list(base.glob(f"{cgroups.PREFIX}*"))
 
 
 @pytest.fixture
 def base() -> Iterator[Path]:
     """A control group that those of programs can be made in."""
-    found = groups.take()
+    found = cgroups.take()
     if found.base is None:
         pytest.skip(f"there is no control group to use: {found.reason}")
     yield found.base
@@ -119,11 +123,11 @@ async def test_the_kernel_counts_processes_too(base: Path, tmp_path: Path, any_t
 
 
 async def test_a_control_group_ends_with_its_program(base: Path, tmp_path: Path, any_tier: Tier) -> None:
-    bounds = Bounds(wall=timedelta(seconds=10))
+    bounds = ResourceLimits(wall=timedelta(seconds=10))
     outcome = await run(any_tier, tmp_path, "raise SystemExit(3)", base=base, bounds=bounds)
     assert (outcome.exit_code, outcome.stopped) == (3, "")
     assert not await asyncio.to_thread(left_in, base)
-    outcome = await run(any_tier, tmp_path, "", base=base, bounds=Bounds(wall=timedelta(seconds=0.5)))
+    outcome = await run(any_tier, tmp_path, "", base=base, bounds=ResourceLimits(wall=timedelta(seconds=0.5)))
     assert outcome.timed_out
     assert not await asyncio.to_thread(left_in, base)
 
@@ -176,7 +180,7 @@ async def test_programs_with_a_few_sockets_pipes_and_shared_mappings_are_left_al
         "m = mmap.mmap(-1, 40 << 20); m.write(bytes(40 << 20))\ntime.sleep(1); raise SystemExit(0)"
     )
     # Others on the machine take shared memory meanwhile, some of which may be taken for the program's.
-    bounds = Bounds(wall=timedelta(seconds=15), memory_bytes=400 * MIB)
+    bounds = ResourceLimits(wall=timedelta(seconds=15), memory_bytes=400 * MIB)
     outcome = await run(tier, tmp_path, code, bounds=bounds)
     assert (outcome.exit_code, outcome.stopped) == (0, ""), outcome.stderr.text
 
@@ -199,11 +203,11 @@ def test_the_group_of_a_terminal_is_left_alone() -> None:
     """The tests are not alone in theirs, whatever the machine has."""
     child = os.posix_spawn(sys.executable, [sys.executable, "-c", "input()"], {}, file_actions=[])
     try:
-        found = groups.find()
+        found = cgroups.find()
         if found.base is not None:
             pytest.skip("the tests have a control group to themselves")
         assert found.reason
-        assert groups.take() == found
+        assert cgroups.take() == found
     finally:
         os.kill(child, 9)
         os.waitpid(child, 0)

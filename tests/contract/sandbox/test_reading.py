@@ -12,24 +12,26 @@ from pathlib import Path
 
 import pytest
 
-from palyra.sandbox.base import Bounds, Job, Outcome, Tier
-from palyra.sandbox.places import Private
-from palyra.sandbox.process import ProcessSandbox
-from palyra.sandbox.root import Root
-from palyra.sandbox.tiers import find, landlock_version
+from palyra.sandbox.base import ProgramOutcome, ResourceLimits, SandboxJob, Tier
+from palyra.sandbox.files.root import WorkspaceRoot
+from palyra.sandbox.processes.mounts import HiddenFolders
+from palyra.sandbox.processes.process import ProcessSandbox
+from palyra.sandbox.processes.tiers import find, landlock_version
 from tests.contract.sandbox.conftest import SECRET, Ground
 from tests.support.needs import BUBBLEWRAP, GIT, needs
 
-BOUNDS = Bounds(wall=timedelta(seconds=20))
+BOUNDS = ResourceLimits(wall=timedelta(seconds=20))
 
 
 pytestmark = needs(BUBBLEWRAP)
 
 
-async def read(folder: Path, command: str, *, sandbox: ProcessSandbox | None = None) -> Outcome:
-    sandbox = sandbox or ProcessSandbox(Tier.STRICT, private=Private(()))
+async def read(folder: Path, command: str, *, sandbox: ProcessSandbox | None = None) -> ProgramOutcome:
+    sandbox = sandbox or ProcessSandbox(Tier.STRICT, private=HiddenFolders(()))
     argv = ("/bin/bash", "-c", command)
-    return await sandbox.run(Job(argv=argv, roots=(Root(folder),), folder=folder, read_only=True, bounds=BOUNDS))
+    return await sandbox.run(
+        SandboxJob(argv=argv, roots=(WorkspaceRoot(folder),), folder=folder, read_only=True, bounds=BOUNDS)
+    )
 
 
 async def python(folder: Path, program: str) -> str:
@@ -42,12 +44,12 @@ async def python(folder: Path, program: str) -> str:
 
 @pytest.mark.parametrize(("tier", "enforces"), [(Tier.STRICT, True), (Tier.GUARDED, False), (Tier.OFF, False)])
 def test_only_strict_enforces_it(tier: Tier, enforces: bool) -> None:
-    assert ProcessSandbox(tier, private=Private(())).enforces_read is enforces
+    assert ProcessSandbox(tier, private=HiddenFolders(())).enforces_read is enforces
 
 
 def test_without_bubblewrap_nothing_enforces_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palyra.sandbox.tiers.SEARCHED", "/nowhere")
-    assert not ProcessSandbox(Tier.STRICT, private=Private(())).enforces_read
+    monkeypatch.setattr("palyra.sandbox.processes.tiers.SEARCHED", "/nowhere")
+    assert not ProcessSandbox(Tier.STRICT, private=HiddenFolders(())).enforces_read
 
 
 @pytest.mark.parametrize(

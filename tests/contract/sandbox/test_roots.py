@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from palyra.core.errors import PalyraError
-from palyra.sandbox import launch, process
-from palyra.sandbox.base import Job, Outcome, RootRefused, Tier
-from palyra.sandbox.launch import Launch
-from palyra.sandbox.places import Private
-from palyra.sandbox.root import MAX_ROOTS, Root, RootIsLink, RootOutside
+from palyra.sandbox.base import ProgramOutcome, RootNotAllowed, SandboxJob, Tier
+from palyra.sandbox.files.root import MAX_ROOTS, RootOutsideWorkspace, RootSymlinked, WorkspaceRoot
+from palyra.sandbox.processes import launch, process
+from palyra.sandbox.processes.launch import LaunchPlan
+from palyra.sandbox.processes.mounts import HiddenFolders
 from tests.contract.sandbox.conftest import SECRET, Ground
 from tests.support.needs import BUBBLEWRAP, require
 
@@ -43,10 +43,10 @@ def strict() -> Tier:
 
 async def run(
     ground: Ground, tier: Tier, command: str, *below: Path, folder: Path | None = None, read_only: bool = False
-) -> Outcome:
-    job = Job(
+) -> ProgramOutcome:
+    job = SandboxJob(
         argv=("/bin/sh", "-c", command),
-        roots=tuple(Root(ground.workspace, path) for path in below),
+        roots=tuple(WorkspaceRoot(ground.workspace, path) for path in below),
         folder=folder or below[0],
         read_only=read_only,
     )
@@ -69,14 +69,14 @@ async def test_a_program_works_in_a_root_below_the_workspace(ground: Ground, any
 async def test_a_root_that_became_a_link_is_refused(ground: Ground, any_tier: Tier, sub: Path) -> None:
     replace_by_link(sub, ground.outside)
     for below in (sub, sub / "deep"):
-        with pytest.raises(RootIsLink):
+        with pytest.raises(RootSymlinked):
             await run(ground, any_tier, "touch ran", below)
     assert [path.name for path in ground.outside.iterdir()] == ["diary.txt"]
 
 
 async def test_a_root_outside_of_the_workspace_is_refused(ground: Ground, any_tier: Tier) -> None:
     for below in (ground.outside, ground.workspace / ".." / "token", ground.workspace / ".."):
-        with pytest.raises(RootOutside):
+        with pytest.raises(RootOutsideWorkspace):
             await run(ground, any_tier, "touch ran", below)
 
 
@@ -115,21 +115,21 @@ async def test_a_folder_that_is_gone_before_the_start_runs_nothing(
         root.symlink_to(ground.outside)
 
     _before_the_start(monkeypatch, swap)
-    with pytest.raises(RootRefused, match="was replaced"):
+    with pytest.raises(RootNotAllowed, match="was replaced"):
         await run(ground, strict, "touch made", root)
     assert not (ground.outside / "made").exists()
 
 
 async def test_the_start_folder_is_reached_through_no_link(ground: Ground, any_tier: Tier, sub: Path) -> None:
     replace_by_link(sub / "deep", ground.outside)
-    with pytest.raises(RootIsLink):
+    with pytest.raises(RootSymlinked):
         await run(ground, any_tier, "cat diary.txt", sub, folder=sub / "deep")
 
 
 async def test_no_program_starts_outside_of_its_roots(ground: Ground, any_tier: Tier, sub: Path) -> None:
-    with pytest.raises(RootRefused, match="lies in no folder"):
+    with pytest.raises(RootNotAllowed, match="lies in no folder"):
         await run(ground, any_tier, "pwd", sub, folder=ground.outside)
-    with pytest.raises(RootOutside):
+    with pytest.raises(RootOutsideWorkspace):
         await run(ground, any_tier, "pwd", sub, folder=sub / ".." / "..")
 
 
@@ -145,7 +145,7 @@ async def test_a_root_inside_another_is_not_mounted_there(ground: Ground, tier: 
 
 
 async def test_there_are_not_more_roots_than_a_program_can_be_given(ground: Ground, tier: Tier, sub: Path) -> None:
-    with pytest.raises(RootRefused, match="at most"):
+    with pytest.raises(RootNotAllowed, match="at most"):
         await run(ground, tier, "true", *[sub] * (MAX_ROOTS + 1))
 
 
@@ -153,7 +153,7 @@ async def test_without_mounts_by_descriptor_a_root_below_the_workspace_is_refuse
     ground: Ground, strict: Tier, sub: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch, "binds_by_descriptor", lambda bwrap: False)
-    with pytest.raises(RootRefused, match="bubblewrap cannot mount it by its descriptor"):
+    with pytest.raises(RootNotAllowed, match="bubblewrap cannot mount it by its descriptor"):
         await run(ground, strict, "touch ran", sub)
     outcome = await ground.run(strict, "cat sub/diary.txt")
     assert outcome.stdout.text == "mine\n"
@@ -173,7 +173,7 @@ async def test_a_root_that_is_swapped_all_the_time_never_shows_what_is_outside(
 
 
 def _before_the_start(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
-    def prepare(tier: Tier, job: Job, private: Private, *, base: Path | None) -> Launch:
+    def prepare(tier: Tier, job: SandboxJob, private: HiddenFolders, *, base: Path | None) -> LaunchPlan:
         ready = launch.prepare(tier, job, private, base=base)
         act()
         return ready

@@ -2,7 +2,7 @@
 
 from palyra.background.metrics import Metrics, exposition
 from palyra.core.events import Entry
-from palyra.journal.engine import FailureListener, Listener, Unit, Woken
+from palyra.journal.engines.base import FailureListener, Listener, Unit, WorkAvailable
 from tests.support.builders import RUN, SESSION
 from tests.support.world import T
 
@@ -35,7 +35,7 @@ def test_entries_are_counted_by_kind_and_wake_ups_are_not() -> None:
     (tell,) = engine.listeners
     accepted = Entry(SESSION, 1, RUN, 1, "run_accepted", 0, "{}")
     started = Entry(SESSION, 2, RUN, 2, "run_started", 0, "{}")
-    tell([accepted, started, Woken("tasks")])
+    tell([accepted, started, WorkAvailable("tasks")])
     tell([accepted])
     assert metrics.counters == {"run_accepted": 2, "run_started": 1}
 

@@ -7,8 +7,8 @@ import pytest
 
 from palyra.cli import app
 from palyra.cli.app import palyra
-from palyra.gateway.client import Client
-from palyra.gateway.target import find_target
+from palyra.gateway.client.client import Client
+from palyra.gateway.client.target import find_target
 from palyra.home import Home
 from tests.unit.cli.door import Cli, Door, Result, lived_in, open_door
 

@@ -101,7 +101,7 @@ def test_a_profile_is_a_home_beside_the_home(cli: Cli, home: Path, args: tuple[s
 
 def test_a_command_that_needs_the_daemon_says_how_to_start_it(cli: Cli) -> None:
     assert cli("runs") == Result(
-        3, "", "palyra: No daemon runs for this home. Start it with `palyra up`. [not_running]\n"
+        3, "", "palyra: No daemon runs for this home. Start it with `palyra up`. [daemon_not_running]\n"
     )
 
 
@@ -132,7 +132,7 @@ def test_bad_input_to_the_daemon_is_bad_input(cli: Cli, inhabited: Home, door: D
 @pytest.mark.parametrize("args", [("why", "\udcff"), ("approvals", "deny", "X", "--reason", "\udcff")])
 def test_an_argument_that_is_no_text_is_bad_input(cli: Cli, inhabited: Home, door: Door, args: tuple[str, ...]) -> None:
     result = cli(*args)
-    assert (result.code, "[argument_unclean]" in result.err) == (2, True)
+    assert (result.code, "[argument_invalid]" in result.err) == (2, True)
 
 
 @pytest.mark.parametrize("typed", ["ä", "a b"])

@@ -6,22 +6,22 @@ import grpc
 import pytest
 
 from palyra.core.agent import Agent
-from palyra.core.events import Mode
+from palyra.core.events import InputMode
 from palyra.core.ids import AgentId, PrincipalId
 from palyra.core.limits import Limits
-from palyra.core.message import TextUnclean
+from palyra.core.message import TextInvalid
 from palyra.core.session import SessionNameInvalid, SessionRef
-from palyra.gateway.client import Client
+from palyra.gateway.client.client import Client
+from palyra.gateway.client.errors import DaemonResponseInvalid, DaemonUnreachable, RemoteError
+from palyra.gateway.client.target import DaemonTarget, find_target
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
-from palyra.gateway.remote import AnswerUnreadable, DaemonUnreachable, RemoteError
-from palyra.gateway.target import Target, find_target
 from palyra.home import Home
 from tests.support.builders import AGENT, ANA, RUN, SESSION
 from tests.unit.cli.door import CUT, TOKEN, Answer, Door, Refusal, open_grpc, problem
 from tests.unit.cli.wire import a_run, a_session, accepted, an_agent, health, resolved, the_run, the_session
 
-SHUT = Target(address="http://127.0.0.1:1", grpc="127.0.0.1:1", token=TOKEN)
-STOPPING = Refusal(grpc.StatusCode.UNAVAILABLE, "Stopping.", code="engine_closed", retry_after_ms=100)
+SHUT = DaemonTarget(address="http://127.0.0.1:1", grpc="127.0.0.1:1", token=TOKEN)
+STOPPING = Refusal(grpc.StatusCode.UNAVAILABLE, "Stopping.", code="journal_closed", retry_after_ms=100)
 
 
 def test_requests_carry_the_token(client: Client, door: Door) -> None:
@@ -47,8 +47,8 @@ def test_an_empty_name_makes_no_session(client: Client, door: Door, ref: Session
 
 
 def test_a_name_that_is_no_text_is_not_sent(client: Client, door: Door) -> None:
-    with pytest.raises(TextUnclean):
-        client.send("Hi", SessionRef(key="\udcff"), mode=Mode.QUEUE)
+    with pytest.raises(TextInvalid):
+        client.send("Hi", SessionRef(key="\udcff"), mode=InputMode.QUEUE)
     assert door.seen == []
 
 
@@ -131,9 +131,9 @@ def test_every_kind_of_refusal_has_its_number(
 
 
 def test_a_refusal_may_say_when_to_come_again(client: Client, door: Door) -> None:
-    door.tells("RouteMessage", Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "Full.", "queue_full", 2000))
+    door.tells("RouteMessage", Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "Full.", "run_queue_full", 2000))
     door.says("GET", "/runs", problem("storage_full", "Full.", status=503, retry_after=2.0))
-    for ask in (lambda: client.send("Hi", SessionRef(), mode=Mode.QUEUE), client.runs):
+    for ask in (lambda: client.send("Hi", SessionRef(), mode=InputMode.QUEUE), client.runs):
         with pytest.raises(RemoteError) as caught:
             ask()
         assert caught.value.retry_after == 2.0
@@ -154,25 +154,25 @@ def test_a_refusal_without_a_code_is_still_an_error(client: Client, door: Door) 
 def test_what_is_too_large_for_grpc_is_bad_input(client: Client, door: Door) -> None:
     door.tells("RouteMessage", Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "larger than max"))
     with pytest.raises(RemoteError, match="larger than max") as caught:
-        client.send("Hi", SessionRef(), mode=Mode.QUEUE)
+        client.send("Hi", SessionRef(), mode=InputMode.QUEUE)
     assert caught.value.status == 413
 
 
 def test_an_answer_that_makes_no_sense_is_told(client: Client, door: Door) -> None:
     door.says("GET", f"/runs/{RUN}", {"run": {"surprise": 1}})
-    with pytest.raises(AnswerUnreadable):
+    with pytest.raises(DaemonResponseInvalid):
         client.run(RUN)
 
 
 def test_a_message_that_makes_no_sense_is_told(client: Client, door: Door) -> None:
     door.tells("GetHealth", b"\xff")
-    with pytest.raises(AnswerUnreadable):
+    with pytest.raises(DaemonResponseInvalid):
         client.status()
 
 
 def test_a_daemon_that_lacks_the_method_is_of_another_version(client: Client, door: Door) -> None:
     door.tells("ListAgents", Refusal(grpc.StatusCode.UNIMPLEMENTED, "Method not found!"))
-    with pytest.raises(AnswerUnreadable, match="another version"):
+    with pytest.raises(DaemonResponseInvalid, match="another version"):
         client.agents.all()
 
 
@@ -186,7 +186,7 @@ def test_a_door_that_is_shut_is_unreachable() -> None:
 def test_a_daemon_that_hangs_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         at = f"127.0.0.1:{silent.getsockname()[1]}"
-        client = Client(lambda: Target(address=f"http://{at}", grpc=at, token=TOKEN), answer_seconds=0.2)
+        client = Client(lambda: DaemonTarget(address=f"http://{at}", grpc=at, token=TOKEN), answer_seconds=0.2)
         for ask in (client.status, client.runs):
             with pytest.raises(DaemonUnreachable, match="no answer in time"):
                 ask()
@@ -201,7 +201,7 @@ def test_a_proxy_of_the_environment_is_passed_by(client: Client, door: Door, mon
 
 def test_a_message_whose_answer_is_lost_is_sent_again_under_one_key(client: Client, door: Door) -> None:
     door.tells("RouteMessage", CUT, accepted())
-    taken = client.send("Hi", SessionRef(key="cli"), mode=Mode.STEER)
+    taken = client.send("Hi", SessionRef(key="cli"), mode=InputMode.STEER)
     assert taken.run_id == RUN
     first, second = door.called("RouteMessage")
     assert first == second
@@ -212,12 +212,12 @@ def test_a_message_whose_answer_is_lost_is_sent_again_under_one_key(client: Clie
 def test_patience_has_an_end() -> None:
     client = Client(lambda: SHUT, answer_seconds=1)
     with pytest.raises(DaemonUnreachable):
-        client.send("Hi", SessionRef(), mode=Mode.QUEUE, patience=0.1)
+        client.send("Hi", SessionRef(), mode=InputMode.QUEUE, patience=0.1)
 
 
 def test_a_patient_client_waits_for_the_daemon(inhabited: Home, door: Door) -> None:
     door.tells("GetHealth", CUT, STOPPING, health(version="1"))
-    door.says("GET", "/runs", Answer(b"{", cut=True), problem("engine_closed", "Stopping.", status=503), {"runs": []})
+    door.says("GET", "/runs", Answer(b"{", cut=True), problem("journal_closed", "Stopping.", status=503), {"runs": []})
     patient = Client(lambda: find_target(inhabited), answer_seconds=5, patience=5)
     assert patient.status().version == "1"
     assert patient.runs().runs == ()
@@ -228,10 +228,10 @@ def test_a_daemon_that_comes_back_elsewhere_is_found_there(door: Door) -> None:
     door.tells("GetHealth", CUT, health(version="1"))
     looked: list[str] = []
 
-    def find() -> Target:
+    def find() -> DaemonTarget:
         # The first place is left before the second attempt.
         looked.append(door.grpc if looked else SHUT.grpc)
-        return Target(address=door.address, grpc=looked[-1], token=TOKEN)
+        return DaemonTarget(address=door.address, grpc=looked[-1], token=TOKEN)
 
     with open_grpc(door):
         assert Client(find, patience=5).status().version == "1"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from palyra.gateway.client import Client
-from palyra.gateway.follow import follow_run
-from palyra.gateway.remote import DaemonUnreachable
-from palyra.gateway.target import Target, find_target
+from palyra.gateway.client.client import Client
+from palyra.gateway.client.errors import DaemonUnreachable
+from palyra.gateway.client.tape_stream import follow_run
+from palyra.gateway.client.target import DaemonTarget, find_target
 from tests.support import builders as b
 from tests.support.builders import RUN
 from tests.support.needs import OPENSSL, needs
@@ -84,7 +84,9 @@ def door(shown: tuple[Path, Path]) -> Iterator[Door]:
 
 
 def client_of(door: Door, made: Path | str | None) -> Client:
-    target = Target(address=door.address, grpc=door.grpc, token=TOKEN, certificate=None if made is None else str(made))
+    target = DaemonTarget(
+        address=door.address, grpc=door.grpc, token=TOKEN, certificate=None if made is None else str(made)
+    )
     return Client(lambda: target, answer_seconds=5)
 
 
@@ -97,7 +99,7 @@ def test_the_certificate_that_the_home_names_is_trusted_by_any_name(
         target = find_target(home)
 
     certificate, token_file = str(shown[0]), str(home.token)
-    assert target == Target(
+    assert target == DaemonTarget(
         address=door.address, grpc=door.grpc, token=TOKEN, token_file=token_file, certificate=certificate
     )
     client = Client(lambda: target, answer_seconds=5)

@@ -12,12 +12,12 @@ import grpc
 import pytest
 
 from palyra.core.events import TapeEvent
-from palyra.gateway.client import Client
-from palyra.gateway.follow import Stream, follow_run, follow_session, read_line, read_tape
-from palyra.gateway.grpc.calls import GrpcCalls
+from palyra.gateway.client.client import Client
+from palyra.gateway.client.errors import DaemonResponseInvalid, DaemonUnreachable, RemoteError
+from palyra.gateway.client.grpc_calls import GrpcCalls
+from palyra.gateway.client.tape_stream import TapeStream, follow_run, follow_session, read_entry, read_tape
+from palyra.gateway.client.target import DaemonTarget
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
-from palyra.gateway.remote import AnswerUnreadable, DaemonUnreachable, RemoteError
-from palyra.gateway.target import Target
 from tests.support import builders as b
 from tests.support.builders import RUN, SESSION
 from tests.unit.cli import door as doors
@@ -49,8 +49,8 @@ def test_a_lost_connection_leaves_no_gap_and_repeats_nothing(client: Client, doo
 def test_a_daemon_that_is_started_again_elsewhere_is_followed_there(door: Door) -> None:
     places: list[str] = []
 
-    def find() -> Target:
-        return Target(address=door.address, grpc=door.grpc, token=TOKEN)
+    def find() -> DaemonTarget:
+        return DaemonTarget(address=door.address, grpc=door.grpc, token=TOKEN)
 
     def restarting() -> Iterator[int]:
         """Follow over two lives of a server, the first of which ends in the middle of a stream."""
@@ -75,7 +75,9 @@ def test_a_run_of_which_everything_was_seen_gives_nothing(client: Client, door: 
     assert list(follow_run(client, RUN, after_seq=6)) == []
 
 
-@pytest.mark.parametrize("end", [STOPPING, Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "Many.", "too_many_streams")])
+@pytest.mark.parametrize(
+    "end", [STOPPING, Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "Many.", "stream_limit_reached")]
+)
 def test_a_daemon_that_says_later_is_waited_for(client: Client, door: Door, end: Refusal) -> None:
     door.tells("AttachRun", end, doors.Stream(ENTRIES[:2], end), doors.Stream(ENTRIES[2:]))
     assert len(list(follow_run(client, RUN))) == 6
@@ -90,7 +92,7 @@ def test_a_refusal_ends_the_stream(client: Client, door: Door) -> None:
 
 def test_a_daemon_that_stays_away_is_given_up(client: Client, door: Door) -> None:
     door.streams("AttachRun", ENTRIES[:2], cut=True)
-    stream = Stream(lambda seq: client.attach_run(RUN, after_seq=seq), run_id=RUN, patience=0.3)
+    stream = TapeStream(lambda seq: client.attach_run(RUN, after_seq=seq), run_id=RUN, patience=0.3)
     with pytest.raises(DaemonUnreachable):
         list(stream)
     assert stream.after_seq == 2
@@ -98,7 +100,7 @@ def test_a_daemon_that_stays_away_is_given_up(client: Client, door: Door) -> Non
 
 def test_an_entry_that_makes_no_sense_ends_the_stream(client: Client, door: Door) -> None:
     door.tells("AttachRun", doors.Stream([pb.TapeEntry(session_id=SESSION, tape_seq=1, event=b"\xff")]))
-    with pytest.raises(AnswerUnreadable):
+    with pytest.raises(DaemonResponseInvalid):
         list(follow_run(client, RUN))
 
 
@@ -153,11 +155,11 @@ def test_a_signal_may_close_the_stream_that_it_interrupts(client: Client, door: 
 
 
 def test_a_daemon_that_never_speaks_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palyra.gateway.grpc.channel.CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr("palyra.gateway.client.grpc_channel.CONNECT_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         at = f"127.0.0.1:{silent.getsockname()[1]}"
-        client = Client(lambda: Target(address=f"http://{at}", grpc=at, token=TOKEN))
-        stream = Stream(lambda seq: client.attach_run(RUN, after_seq=seq), run_id=RUN, patience=0)
+        client = Client(lambda: DaemonTarget(address=f"http://{at}", grpc=at, token=TOKEN))
+        stream = TapeStream(lambda seq: client.attach_run(RUN, after_seq=seq), run_id=RUN, patience=0)
         with pytest.raises(DaemonUnreachable, match="does not answer"):
             list(stream)
 
@@ -180,7 +182,7 @@ def test_a_daemon_that_freezes_is_noticed() -> None:
     child = subprocess.Popen([sys.executable, "-c", FROZEN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert child.stdout is not None
-        target = Target(address="http://127.0.0.1:1", grpc=child.stdout.readline().strip(), token=TOKEN)
+        target = DaemonTarget(address="http://127.0.0.1:1", grpc=child.stdout.readline().strip(), token=TOKEN)
         entries = iter(GrpcCalls(lambda: target, seconds=5, patience=0).attach_run(RUN, after_seq=0, keepalive=0.5))
         assert next(entries)
         child.send_signal(signal.SIGSTOP)
@@ -201,18 +203,18 @@ def test_a_tape_is_read_page_by_page(client: Client, door: Door) -> None:
 
 def test_an_entry_is_kept_byte_for_byte() -> None:
     text = entry(4, b.a_text(text="Grüße \u2028 \x85"))
-    assert read_line(text.encode()).text == text
+    assert read_entry(text.encode()).text == text
 
 
 def test_a_kind_of_a_newer_daemon_is_no_error() -> None:
     raw = (
         b'{"session_id":"s","run_id":null,"tape_seq":1,"run_seq":0,"event":{"kind":"new","at":"2026-01-02T03:04:05Z"}}'
     )
-    line = read_line(raw)
+    line = read_entry(raw)
     assert (line.kind, line.event) == ("new", None)
 
 
 @pytest.mark.parametrize("raw", [b"", b"{}", b'{"event":{}}', b"\xff"])
 def test_what_is_no_entry_is_told(raw: bytes) -> None:
-    with pytest.raises(AnswerUnreadable):
-        read_line(raw)
+    with pytest.raises(DaemonResponseInvalid):
+        read_entry(raw)

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from palyra.gateway.target import is_held
-from palyra.home import Home, HomeForeign, foreign
+from palyra.gateway.client.target import is_held
+from palyra.home import Home, HomeOwnerMismatch, foreign_file_message
 from tests.support.ordinary import ordinary_user
 from tests.unit.cli.door import Cli
 
@@ -24,7 +24,7 @@ def test_it_is_said_whose_it_is_and_what_to_do(
     names = {home.path.stat().st_uid: owner, 424242: "me"}
     monkeypatch.setattr(os, "geteuid", lambda: 424242)
     monkeypatch.setattr(pwd, "getpwuid", lambda user: SimpleNamespace(pw_name=names[user]))
-    said = foreign(home, home.path).detail
+    said = foreign_file_message(home, home.path).detail
     assert f"it belongs to {owner}, and you are me" in said
     assert way_out.format(home=home.path) in said
 
@@ -61,7 +61,7 @@ def test_a_home_that_can_not_be_entered_is_told_by_every_command(cli: Cli, home:
     home.chmod(0o700)
     # What proves a journal ends with 2 if it could not look at it.
     assert (result.code, result.out) == (2 if command == "journal verify" else 1, "")
-    assert f"`chmod -R u+rwX {home}` gives it back to you. [home_foreign]" in result.err
+    assert f"`chmod -R u+rwX {home}` gives it back to you. [home_owner_mismatch]" in result.err
 
 
 @ordinary_user
@@ -71,7 +71,7 @@ def test_a_home_below_what_can_not_be_entered_is_told(cli: Cli, home: Path, tmp_
     result = cli("status", "--home", str(tmp_path / "closed" / "home"))
     (tmp_path / "closed").chmod(0o700)
     assert (result.code, result.out) == (1, "")
-    assert "nor even looked at. Name another home with --home. [home_foreign]" in result.err
+    assert "nor even looked at. Name another home with --home. [home_owner_mismatch]" in result.err
 
 
 @ordinary_user
@@ -100,5 +100,5 @@ def test_the_doctor_tells_that_a_home_can_not_be_made(cli: Cli, home: Path) -> N
 def test_whether_a_daemon_runs_is_not_guessed(home: Path) -> None:
     home.mkdir()
     Home(home).lock.touch(0)
-    with pytest.raises(HomeForeign, match=r"daemon\.lock is yours, but you may not use it"):
+    with pytest.raises(HomeOwnerMismatch, match=r"daemon\.lock is yours, but you may not use it"):
         is_held(Home(home))

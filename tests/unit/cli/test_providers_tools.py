@@ -2,12 +2,12 @@
 
 import pytest
 
-from palyra.cli.config_file import edited
-from palyra.cli.providers_table import put_tools
-from palyra.cli.providers_tools import ToolChoice, choice_line, choose, seconds_for
-from palyra.cli.providers_trial import TOO_SLOW, Trial
-from palyra.core.model import ToolMode
-from palyra.core.provider import PROBE_CITY, ToolProbe
+from palyra.cli.config.editor import edited
+from palyra.cli.providers.settings import put_tools
+from palyra.cli.providers.tool_probe import ToolChoice, choice_line, choose, seconds_for
+from palyra.cli.providers.trial import TOO_SLOW, ProviderTestResult
+from palyra.core.model.catalog import ToolMode
+from palyra.core.model.provider_status import PROBE_CITY, ToolProbe
 
 TABLE = """\
 # Mine.
@@ -20,25 +20,25 @@ inbox = true
 """
 
 
-def answered(**calls: str) -> Trial:
-    return Trial(ok=True, model="mine/tiny", run_id="r", calls=(dict(calls),) if calls else ())
+def answered(**calls: str) -> ProviderTestResult:
+    return ProviderTestResult(ok=True, model="mine/tiny", run_id="r", calls=(dict(calls),) if calls else ())
 
 
-def failed(code: str) -> Trial:
-    return Trial(ok=False, model="mine/tiny", run_id="r", code=code, reason="It failed.")
+def failed(code: str) -> ProviderTestResult:
+    return ProviderTestResult(ok=False, model="mine/tiny", run_id="r", code=code, reason="It failed.")
 
 
 CALLED = answered(city=PROBE_CITY)
 HELLO = answered()
 
 
-def chosen(**trials: tuple[Trial, ...]) -> tuple[ToolChoice, list[ToolMode | None], list[ToolProbe]]:
+def chosen(**trials: tuple[ProviderTestResult, ...]) -> tuple[ToolChoice, list[ToolMode | None], list[ToolProbe]]:
     """Choose with these trials for each way; return what was chosen, what was set, and what was asked."""
     written: list[ToolMode | None] = []
     asked: list[ToolProbe] = []
     left = {way: list(said) for way, said in trials.items()}
 
-    def ask(probe: ToolProbe) -> Trial:
+    def ask(probe: ToolProbe) -> ProviderTestResult:
         asked.append(probe)
         return left[str(written[-1])].pop(0)
 
@@ -65,7 +65,7 @@ def test_the_first_way_that_works_is_taken() -> None:
         (CALLED, failed("model_timeout")),
     ],
 )
-def test_a_way_that_does_not_work_gives_way_to_the_next(native: tuple[Trial, ...]) -> None:
+def test_a_way_that_does_not_work_gives_way_to_the_next(native: tuple[ProviderTestResult, ...]) -> None:
     choice, written, _ = chosen(native=native, schema=(CALLED, HELLO))
     assert (choice.mode, written) == ("schema", ["native", "schema"])
     choice, written, _ = chosen(native=native, schema=(HELLO,))

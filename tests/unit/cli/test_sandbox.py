@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from palyra.cli.app import palyra, run
-from palyra.cli.checks import OK, WARN, check_sandbox, check_search
+from palyra.cli.doctor.checks import OK, WARN, check_sandbox, check_search
 from palyra.home import Home
-from palyra.sandbox import groups, seccomp, tiers
-from palyra.sandbox.base import Job, Tier, TierUnavailable
-from palyra.sandbox.places import Private
-from palyra.sandbox.process import ProcessSandbox
-from palyra.sandbox.root import Root
+from palyra.sandbox.base import SandboxJob, SandboxUnavailable, Tier
+from palyra.sandbox.files.root import WorkspaceRoot
+from palyra.sandbox.processes import cgroups, seccomp, tiers
+from palyra.sandbox.processes.mounts import HiddenFolders
+from palyra.sandbox.processes.process import ProcessSandbox
 from palyra.settings import SandboxSettings, Settings, WorkspaceSettings
 from tests.support.needs import BUBBLEWRAP, needs
 
@@ -40,7 +40,9 @@ def test_every_tier_is_tried(home: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_it_is_said_how_memory_is_counted(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, base: Path | None
 ) -> None:
-    monkeypatch.setattr(groups, "find", lambda pid: groups.Found(base, "" if base else "other programs run there"))
+    monkeypatch.setattr(
+        cgroups, "find", lambda pid: cgroups.CgroupSupport(base, "" if base else "other programs run there")
+    )
     check("--json")
     told = json.loads(capsys.readouterr().out)["memory"]
     assert told["by_group"] is (base is not None)
@@ -138,7 +140,7 @@ def test_the_tier_that_is_set_decides(
 
 def test_an_old_kernel_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "landlock_version", lambda: 4)
-    missing = tiers.lack(Tier.GUARDED)
+    missing = tiers.tier_problem(Tier.GUARDED)
     assert missing is not None
     assert "version 4" in missing.reason
     assert "6.12" in missing.remedy
@@ -148,9 +150,11 @@ def test_a_tier_that_is_not_there_is_refused_and_no_other_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_bubblewrap(monkeypatch)
-    sandbox = ProcessSandbox(Tier.STRICT, private=Private())
-    with pytest.raises(TierUnavailable, match="apt install bubblewrap"):
-        asyncio.run(sandbox.run(Job(argv=("/bin/touch", "made"), roots=(Root(tmp_path),), folder=tmp_path)))
+    sandbox = ProcessSandbox(Tier.STRICT, private=HiddenFolders())
+    with pytest.raises(SandboxUnavailable, match="apt install bubblewrap"):
+        asyncio.run(
+            sandbox.run(SandboxJob(argv=("/bin/touch", "made"), roots=(WorkspaceRoot(tmp_path),), folder=tmp_path))
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -165,9 +169,9 @@ def test_bubblewrap_that_can_not_do_its_work_is_told(tmp_path: Path, monkeypatch
     monkeypatch.setattr(tiers, "SEARCHED", str(tools))
     root = tmp_path / "root"
     root.mkdir()
-    sandbox = ProcessSandbox(Tier.STRICT, private=Private())
-    with pytest.raises(TierUnavailable, match="unprivileged_userns_clone"):
-        asyncio.run(sandbox.run(Job(argv=("/bin/touch", "made"), roots=(Root(root),), folder=root)))
+    sandbox = ProcessSandbox(Tier.STRICT, private=HiddenFolders())
+    with pytest.raises(SandboxUnavailable, match="unprivileged_userns_clone"):
+        asyncio.run(sandbox.run(SandboxJob(argv=("/bin/touch", "made"), roots=(WorkspaceRoot(root),), folder=root)))
     assert list(root.iterdir()) == []
 
 

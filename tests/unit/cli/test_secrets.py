@@ -81,7 +81,7 @@ def test_a_value_on_the_command_line_is_refused_with_the_reason(
 ) -> None:
     result = cli("secrets", "set", *args)
     assert (result.code, result.out) == (2, "")
-    assert "is seen by every program of this machine" in result.err
+    assert "Other programs can see a value on the command line" in result.err
     assert "[secret_in_arguments]" in result.err
     assert VALUE not in result.err
     assert door.called("SetSecret") == []

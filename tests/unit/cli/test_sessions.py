@@ -93,7 +93,7 @@ def test_a_session_is_renamed(cli: Cli, door: Door) -> None:
 def test_no_session_at_all_is_told(cli: Cli, door: Door) -> None:
     door.tells("ListSessions", listed())
     result = cli("sessions", "show")
-    assert (result.code, "[no_session]" in result.err) == (1, True)
+    assert (result.code, "[session_missing]" in result.err) == (1, True)
 
 
 def test_a_search_shows_where(cli: Cli, door: Door) -> None:

@@ -5,16 +5,16 @@ import os
 from pathlib import Path
 from typing import Any
 
-from palyra.cli.conversation import Conversation
-from palyra.cli.slash import Slash
+from palyra.cli.chat.conversation import ChatSession
+from palyra.cli.chat.slash_commands import SlashCommand
 from palyra.core.session import SessionRef
-from palyra.gateway.client import Client
+from palyra.gateway.client.client import Client
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
 from palyra.home import Home
 from tests.unit.cli.door import Answer, Cli, Door, problem
 from tests.unit.cli.wire import health, resolved
 
-NO_ADMIN = problem("scope_missing", "Your token lacks the scope 'admin'.", status=403)
+NO_ADMIN = problem("token_scope_missing", "Your token lacks the scope 'admin'.", status=403)
 
 
 def a_stop(**changes: object) -> dict[str, Any]:
@@ -42,13 +42,13 @@ def test_with_a_token_that_is_no_administrators_its_own_work_is_stopped(cli: Cli
 def test_with_such_a_token_nobody_else_is_stopped(cli: Cli, inhabited: Home, door: Door) -> None:
     door.says("POST", "/admin/v1/stop", NO_ADMIN)
     result = cli("stop", "--principal", "user:ben")
-    assert (result.code, "[scope_missing]" in result.err) == (1, True)
+    assert (result.code, "[token_scope_missing]" in result.err) == (1, True)
     assert not door.asked("POST", "/stop")
 
 
 def test_all_and_one_contradict_one_another(cli: Cli, home: Path) -> None:
     result = cli("stop", "--all", "--principal", "user:ana")
-    assert (result.code, "[stop_twice]" in result.err) == (2, True)
+    assert (result.code, "[stop_target_conflict]" in result.err) == (2, True)
     assert not (home / "STOP").exists()
 
 
@@ -58,7 +58,7 @@ def test_without_a_daemon_a_file_is_left_for_the_next_one(cli: Cli, home: Path) 
     assert json.loads(cli("stop", "--json").out) == {"file": str(home / "STOP"), "database": False}
     assert (home / "STOP").read_text().startswith("smoke\n")
     refused = cli("stop", "--principal", "user:ana")
-    assert (refused.code, "[stop_needs_daemon]" in refused.err) == (1, True)
+    assert (refused.code, "[daemon_required]" in refused.err) == (1, True)
 
 
 def test_a_daemon_that_does_not_answer_is_stopped_by_the_file(cli: Cli, inhabited: Home, door: Door) -> None:
@@ -83,7 +83,7 @@ def test_a_file_that_can_not_be_written_is_told_with_what_to_do(cli: Cli, home: 
     home.parent.mkdir(parents=True, exist_ok=True)
     home.write_text("no folder")
     result = cli("stop")
-    assert (result.code, "[stop_file_unwritable]" in result.err) == (1, True)
+    assert (result.code, "[stop_file_not_writable]" in result.err) == (1, True)
 
 
 def test_work_goes_on_and_what_still_stands_is_told(cli: Cli, inhabited: Home, door: Door) -> None:
@@ -109,12 +109,12 @@ def test_the_status_says_what_is_stopped(cli: Cli, inhabited: Home, door: Door) 
 
 def test_the_chat_stops_the_run_or_all_of_ones_work(client: Client, door: Door) -> None:
     door.tells("ResolveSession", resolved(key="cli"))
-    conversation = Conversation(client, SessionRef(key="cli"))
+    conversation = ChatSession(client, SessionRef(key="cli"))
     door.says("POST", "/stop", {"stop": a_stop(principal="user:ana", by="user:ana"), "runs": 1})
     door.says("POST", "/resume", {"lifted": [], "stops": []})
 
     def do(name: str, argument: str = "") -> str:
-        return " ".join(conversation.do(Slash(name, argument), active=None, typing_along=True).lines)
+        return " ".join(conversation.do(SlashCommand(name, argument), active=None, typing_along=True).lines)
 
     assert do("/stop") == "Nothing is running."
     assert "/stop all" in do("/stop", "everything")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from palyra.gateway.client import Client
-from palyra.gateway.remote import GrpcDoorUnknown, NotRunning, TokenUnusable
-from palyra.gateway.target import Target, find_daemon, find_target, is_held
+from palyra.gateway.client.client import Client
+from palyra.gateway.client.errors import DaemonNotRunning, GrpcEndpointUnknown, TokenUnusable
+from palyra.gateway.client.target import DaemonTarget, find_daemon, find_target, is_held
 from palyra.home import Home
 from tests.support.builders import RUN
 from tests.unit.cli.door import TOKEN, Door, lived_in
@@ -20,13 +20,13 @@ from tests.unit.cli.door import TOKEN, Door, lived_in
 def test_a_home_without_a_daemon_is_not_held(tmp_path: Path) -> None:
     assert not is_held(Home(tmp_path))
     assert find_daemon(Home(tmp_path)) is None
-    with pytest.raises(NotRunning):
+    with pytest.raises(DaemonNotRunning):
         find_target(Home(tmp_path))
 
 
 def test_a_living_daemon_is_found(inhabited: Home, door: Door) -> None:
     assert is_held(inhabited)
-    assert find_target(inhabited) == Target(
+    assert find_target(inhabited) == DaemonTarget(
         address=door.address, grpc=door.grpc, token=TOKEN, token_file=str(inhabited.token)
     )
 
@@ -78,5 +78,5 @@ def test_a_daemon_that_does_not_say_where_its_grpc_door_is_is_told_with_a_remedy
     assert find_daemon(inhabited) is not None
     client = Client(lambda: find_target(inhabited))
     for ask in (client.status, lambda: client.attach_run(RUN, after_seq=0)):
-        with pytest.raises(GrpcDoorUnknown, match="palyra restart"):
+        with pytest.raises(GrpcEndpointUnknown, match="palyra restart"):
             ask()

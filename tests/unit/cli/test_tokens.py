@@ -104,7 +104,7 @@ def test_what_is_no_id_is_not_sent(cli: Cli, inhabited: Home, door: Door, wrong:
 
 
 def test_a_refusal_of_the_daemon_is_told(cli: Cli, inhabited: Home, door: Door) -> None:
-    door.says("POST", AT, problem("scope_missing", "Your token lacks the scope 'admin'.", status=403))
+    door.says("POST", AT, problem("token_scope_missing", "Your token lacks the scope 'admin'.", status=403))
     result = cli("tokens", "create", "x", "--principal", "user:ben")
     assert (result.code, result.out) == (1, "")
-    assert result.err == "palyra: Your token lacks the scope 'admin'. [scope_missing]\n"
+    assert result.err == "palyra: Your token lacks the scope 'admin'. [token_scope_missing]\n"

@@ -9,10 +9,10 @@ from palyra.core.agent import Agent
 from palyra.core.events import TapeEvent
 from palyra.core.session import Session
 from palyra.core.version import VERSION
-from palyra.gateway.follow import Line, read_line
+from palyra.gateway.client.tape_stream import ReceivedEntry, read_entry
 from palyra.gateway.grpc import convert
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
-from palyra.journal.runs import Run
+from palyra.journal.stores.runs import RunRecord
 from tests.support.builders import AGENT, ANA, RUN, SESSION
 
 
@@ -35,9 +35,9 @@ def tape_entry(seq: int, event: TapeEvent) -> pb.TapeEntry:
     )
 
 
-def line(event: TapeEvent, *, seq: int = 1, run_id: str | None = RUN) -> Line:
+def line(event: TapeEvent, *, seq: int = 1, run_id: str | None = RUN) -> ReceivedEntry:
     """Return an entry as the client reads it."""
-    return read_line(entry(seq, event, run_id=run_id).encode())
+    return read_entry(entry(seq, event, run_id=run_id).encode())
 
 
 def a_session(**changes: object) -> dict[str, object]:
@@ -76,7 +76,7 @@ def listed(*sessions: pb.Session, next_cursor: str = "") -> pb.ListSessionsRespo
 
 def the_run(**changes: object) -> pb.Run:
     """Return a run as gRPC carries it."""
-    return convert.from_run(msgspec.convert(a_run(**changes), Run))
+    return convert.from_run(msgspec.convert(a_run(**changes), RunRecord))
 
 
 def accepted(**changes: Any) -> pb.RouteMessageResponse:

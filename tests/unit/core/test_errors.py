@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from palyra.core.errors import Broken, Conflict, Denied, Invalid, NotFound, PalyraError, Unavailable
+from palyra.core.errors import Conflict, Denied, Internal, Invalid, NotFound, PalyraError, Unavailable
 
 FAMILIES = {
     "invalid": Invalid,
@@ -12,7 +12,7 @@ FAMILIES = {
     "conflict": Conflict,
     "denied": Denied,
     "unavailable": Unavailable,
-    "broken": Broken,
+    "internal": Internal,
 }
 
 
@@ -21,7 +21,7 @@ class TeapotTooSmall(Invalid):
     is too small."""
 
 
-class Unexplained(Broken):
+class Unexplained(Internal):
     pass
 
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palyra.core.approval import Scope
-from palyra.core.brief import Brief
 from palyra.core.events import Entry, RunEvent, SessionEvent, TapeEvent, decode, encode, kind_of
+from palyra.core.model.request_options import RequestOptions
+from palyra.core.policy.approval import ApprovalScope
+from palyra.core.spending.usage import Usage
 from palyra.core.tool import JsonObject
-from palyra.core.usage import Usage
 from tests.support.builders import AT, RUN, SESSION, a_text
 
 KINDS: tuple[type[msgspec.Struct], ...] = get_args(TapeEvent)
@@ -25,7 +25,7 @@ TAGS = {
     "BudgetWarned": "budget_warned",
     "CallHandedOver": "call_handed_over",
     "CancelRequested": "cancel_requested",
-    "CheckpointRestored": "checkpoint_restored",
+    "FileCheckpointRestored": "checkpoint_restored",
     "GrantRevoked": "grant_revoked",
     "ChildEnded": "child_ended",
     "ChildStarted": "child_started",
@@ -34,12 +34,12 @@ TAGS = {
     "EmbeddingsStarted": "embeddings_started",
     "InputSteered": "input_steered",
     "LimitReached": "limit_reached",
-    "MessageGiven": "message_given",
+    "HistoryAttached": "message_given",
     "ModelReasoning": "model_reasoning",
     "ModelText": "model_text",
     "ModelTurnEnded": "model_turn_ended",
     "ModelTurnStarted": "model_turn_started",
-    "ModelTurnVoided": "model_turn_voided",
+    "ModelTurnDiscarded": "model_turn_voided",
     "PolicyDecided": "policy_decided",
     "RunAccepted": "run_accepted",
     "RunCancelled": "run_cancelled",
@@ -68,12 +68,12 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "parent": None,
         "reissue": None,
         "images": (),
-        "brief": Brief(),
+        "brief": RequestOptions(),
         "channels": (),
         "sealed": 0,
         "removed": 0,
     },
-    "MessageGiven": {"text": "", "calls": (), "call_id": None, "images": (), "signals": ()},
+    "HistoryAttached": {"text": "", "calls": (), "call_id": None, "images": (), "signals": ()},
     "RunResumed": {"reason": "restart"},
     "InputSteered": {"idempotency_key": None, "origin": "unknown", "sealed": 0, "removed": 0},
     "ContextAssembled": {"narrowed": ""},
@@ -87,7 +87,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
     },
     "ModelReasoning": {"text": "", "dialect": "", "data": {}},
     "ModelTurnEnded": {"micros": None},
-    "ModelTurnVoided": {"failure": "", "retry_ms": 0, "refused": False, "usage": Usage(), "micros": None},
+    "ModelTurnDiscarded": {"failure": "", "retry_ms": 0, "refused": False, "usage": Usage(), "micros": None},
     "ToolProposed": {"malformed": ""},
     "PolicyDecided": {
         "policies": (),
@@ -109,7 +109,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
     },
     "ApprovalResolved": {
         "reason": "",
-        "scope": Scope.ONCE,
+        "scope": ApprovalScope.ONCE,
         "arguments": None,
         "grant_id": None,
         "until": None,
@@ -122,7 +122,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "SessionAgentBound": {"agent_id": None},
     "SessionCreated": {"agent_id": None, "key": None, "label": None, "parent": None},
     "SessionArchived": {"freed_key": None},
-    "CheckpointRestored": {"digest": None},
+    "FileCheckpointRestored": {"digest": None},
     "EmbeddingsStarted": {"warned": (), "settings_hash": ""},
     "EmbeddingsEnded": {"micros": None, "vectors": 0, "reason": "", "failure": ""},
     "ToolFinished": {"artifact": None, "attestation": None, "found": (), "signals": (), "sealed": 0, "removed": 0},

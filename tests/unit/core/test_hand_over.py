@@ -2,13 +2,22 @@
 
 import pytest
 
-from palyra.core.events import Decision, RunEvent
+from palyra.core.events import ApprovalDecision, RunEvent
 from palyra.core.ids import CallId
 from palyra.core.limits import LimitKind
-from palyra.core.machine import evolve
-from palyra.core.prompt import StopReason
-from palyra.core.run import IllegalTransition, RunState, RunStatus, Stage
-from palyra.core.step import AskApproval, CheckPolicy, ExecuteTools, Finish, HandOver, RefuseCalls, Suspend, next_step
+from palyra.core.model.prompt import StopReason
+from palyra.core.run.machine import evolve
+from palyra.core.run.state import CallStage, RunEventInvalid, RunState, RunStatus
+from palyra.core.run.steps import (
+    AskApproval,
+    CheckPolicy,
+    ExecuteTools,
+    Finish,
+    HandOver,
+    RefuseCalls,
+    Suspend,
+    next_step,
+)
 from palyra.core.tool import Verdict
 from tests.support import builders as b
 
@@ -29,7 +38,7 @@ def a_run(*events: RunEvent) -> RunState:
 
 
 def refuse(state: RunState, event: RunEvent, because: str) -> None:
-    with pytest.raises(IllegalTransition, match=because):
+    with pytest.raises(RunEventInvalid, match=because):
         evolve(state, event)
 
 
@@ -51,7 +60,7 @@ def test_theirs_wait_until_ours_are_settled() -> None:
     waiting = evolve(asked, b.a_question(OURS))
     assert waiting.status is RunStatus.WAITING, "else somebody would look at it again and again"
     assert next_step(waiting) == Suspend()
-    step = next_step(evolve(waiting, b.an_answer(OURS, Decision.DENIED)))
+    step = next_step(evolve(waiting, b.an_answer(OURS, ApprovalDecision.DENIED)))
     assert isinstance(step, HandOver)
     assert calls_of(step) == [THEIRS, ALSO]
 
@@ -61,7 +70,7 @@ def test_the_run_ends_with_what_was_handed_over() -> None:
     one = evolve(settled, b.a_hand_over(THEIRS))
     assert calls_of(next_step(one)) == [ALSO]
     both = evolve(one, b.a_hand_over(ALSO))
-    assert both.call(THEIRS).stage is Stage.HANDED_OVER
+    assert both.call(THEIRS).stage is CallStage.HANDED_OVER
     assert next_step(both) == Finish(RunStatus.DONE)
     refuse(both, b.a_context(), "can not be asked now")
     refuse(both, b.a_steer(), "takes no further input")

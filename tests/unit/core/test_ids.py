@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.core.ids import ALPHABET, MalformedId, parse_ulid, time_of, ulid
+from palyra.core.ids import ALPHABET, IdInvalid, parse_ulid, time_of, ulid
 
 EXAMPLE = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 LATEST_MS = 2**48 - 1
@@ -58,13 +58,13 @@ def test_lower_case_is_read_as_upper_case() -> None:
     ids=lambda text: repr(text[:30]),
 )
 def test_garbage_is_no_id(text: str) -> None:
-    with pytest.raises(MalformedId):
+    with pytest.raises(IdInvalid):
         parse_ulid(text)
 
 
 @pytest.mark.parametrize("text", ["0\u00df" + "0" * 23, "0\u017f" + "0" * 24])
 def test_letters_that_only_look_like_an_id_in_upper_case_are_no_id(text: str) -> None:
-    with pytest.raises(MalformedId):
+    with pytest.raises(IdInvalid):
         parse_ulid(text)
 
 
@@ -72,14 +72,14 @@ def test_letters_that_only_look_like_an_id_in_upper_case_are_no_id(text: str) ->
 def test_whatever_is_read_is_canonical_or_refused(text: str) -> None:
     try:
         read = parse_ulid(text)
-    except MalformedId:
+    except IdInvalid:
         return
     assert len(read) == 26
     assert set(read) <= set(ALPHABET)
 
 
 def test_the_message_says_what_was_given_what_it_was_for_and_what_an_id_looks_like() -> None:
-    with pytest.raises(MalformedId) as refused:
+    with pytest.raises(IdInvalid) as refused:
         parse_ulid("nonsense", "run id")
     assert refused.value.detail == (
         "'nonsense' is no valid run id: an id has 26 characters, like 01ARZ3NDEKTSV4RRFFQ69G5FAV."
@@ -87,11 +87,11 @@ def test_the_message_says_what_was_given_what_it_was_for_and_what_an_id_looks_li
 
 
 def test_the_message_is_short_even_if_the_text_is_not() -> None:
-    with pytest.raises(MalformedId, match=r"'x{40}…' is no valid id") as refused:
+    with pytest.raises(IdInvalid, match=r"'x{40}…' is no valid id") as refused:
         parse_ulid("x" * 1_000_000)
     assert len(refused.value.detail) < 200
 
 
 def test_the_message_shows_control_characters_escaped() -> None:
-    with pytest.raises(MalformedId, match=r"^'\\x1b\[2J' is no valid id"):
+    with pytest.raises(IdInvalid, match=r"^'\\x1b\[2J' is no valid id"):
         parse_ulid("\x1b[2J")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.core.message import MessageEmpty, MessageTooLong, TextUnclean, clean_text, mend_text
+from palyra.core.message import MessageEmpty, MessageTooLarge, TextInvalid, clean_text, repair_text
 
 any_text = st.text(st.characters(exclude_categories=()))
 """Text with everything that Python allows in one: NULs and half surrogates too."""
@@ -13,23 +13,23 @@ any_text = st.text(st.characters(exclude_categories=()))
 @pytest.mark.parametrize("text", ["", "plain", "Grüße 🙂", "lines\r\n\tand tabs", "\x1b[0m", "\ufeffmark"])
 def test_clean_text_is_returned_unchanged(text: str) -> None:
     assert clean_text(text) == text
-    assert mend_text(text) == text
+    assert repair_text(text) == text
 
 
 @pytest.mark.parametrize(("text", "place"), [("\0", 0), ("ab\0", 2), ("ü\0", 1)])
 def test_a_nul_is_refused_with_its_place(text: str, place: int) -> None:
-    with pytest.raises(TextUnclean, match=rf"The title holds a NUL character at position {place}\."):
+    with pytest.raises(TextInvalid, match=rf"The title holds a NUL character at position {place}\."):
         clean_text(text, what="title")
 
 
 @pytest.mark.parametrize(("text", "place"), [("\ud800", 0), ("ab\udfff", 2), ("\ud83d\ude00", 0)])
 def test_half_of_a_surrogate_pair_is_refused_with_its_place(text: str, place: int) -> None:
-    with pytest.raises(TextUnclean, match=rf"The text is no valid Unicode at position {place} .*UTF-8"):
+    with pytest.raises(TextInvalid, match=rf"The text is no valid Unicode at position {place} .*UTF-8"):
         clean_text(text)
 
 
 def test_the_cause_of_a_refusal_is_not_shown_twice() -> None:
-    with pytest.raises(TextUnclean) as refused:
+    with pytest.raises(TextInvalid) as refused:
         clean_text("\ud800")
     assert refused.value.__suppress_context__
 
@@ -38,7 +38,7 @@ def test_the_cause_of_a_refusal_is_not_shown_twice() -> None:
 def test_text_is_either_clean_or_refused(text: str) -> None:
     try:
         kept = clean_text(text)
-    except TextUnclean:
+    except TextInvalid:
         assert "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text)
     else:
         assert kept == text
@@ -48,7 +48,7 @@ def test_text_is_either_clean_or_refused(text: str) -> None:
 
 @given(any_text)
 def test_mended_text_is_clean_and_as_long_as_before(text: str) -> None:
-    mended = mend_text(text)
+    mended = repair_text(text)
     assert clean_text(mended) == mended
     assert len(mended) == len(text)
 
@@ -57,9 +57,9 @@ def test_mended_text_is_clean_and_as_long_as_before(text: str) -> None:
     ("text", "mended"), [("a\0b", "a\ufffdb"), ("ü\0", "ü\ufffd"), ("ü\ud800.", "ü?."), ("\0\ud800", "\ufffd?")]
 )
 def test_what_is_bad_is_replaced_and_the_rest_kept(text: str, mended: str) -> None:
-    assert mend_text(text) == mended
+    assert repair_text(text) == mended
 
 
 def test_refusals_say_what_to_do() -> None:
     assert MessageEmpty().detail == "The message is empty. Say something."
-    assert "Put long material into a file" in MessageTooLong().detail
+    assert "Put long material into a file" in MessageTooLarge().detail

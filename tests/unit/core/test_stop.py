@@ -1,14 +1,14 @@
 """A stop says what it stops, since when, by whom and why."""
 
 from palyra.core.ids import PrincipalId
-from palyra.core.stop import Stop
+from palyra.core.stop import EmergencyStop
 from tests.support.builders import ANA, AT
 
 BEN = PrincipalId("user:ben")
 
 
 def test_a_stop_of_everybody_covers_everybody() -> None:
-    stop = Stop(stop_id="s1", principal=None, by=BEN, at=AT, reason="smoke.")
+    stop = EmergencyStop(stop_id="s1", principal=None, by=BEN, at=AT, reason="smoke.")
     assert stop.covers(ANA)
     assert stop.covers(BEN)
     assert stop.told == "Everything is stopped since 2026-01-02 03:04:05 UTC by user:ben: smoke."
@@ -16,7 +16,7 @@ def test_a_stop_of_everybody_covers_everybody() -> None:
 
 
 def test_a_stop_of_one_covers_nobody_else() -> None:
-    stop = Stop(stop_id="s1", principal=ANA, by=BEN, at=AT)
+    stop = EmergencyStop(stop_id="s1", principal=ANA, by=BEN, at=AT)
     assert stop.covers(ANA)
     assert not stop.covers(BEN)
     assert stop.told == "All work of user:ana is stopped since 2026-01-02 03:04:05 UTC by user:ben."

@@ -11,8 +11,8 @@ import pytest
 
 from palyra.core.events import RunAccepted, SessionEvent, decode, encode
 from palyra.core.ids import RunId, SessionId
-from palyra.core.machine import begin, evolve
-from palyra.core.run import RunState, RunStatus
+from palyra.core.run.machine import begin, evolve
+from palyra.core.run.state import RunState, RunStatus
 from tests.unit.core.test_events import TAGS
 
 FOLDER = Path(__file__).parents[2] / "tapes"

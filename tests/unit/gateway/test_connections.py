@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from palyra.core.ids import PrincipalId
-from palyra.gateway.connections import Connections, Limits, Slot
+from palyra.gateway.connections import ConnectionBudget, ConnectionLimits, ConnectionSlot
 from tests.support.clock import FakeClock
 from tests.support.connections import Peer, a_budget
 
@@ -13,20 +13,20 @@ ANA, BEN = PrincipalId("user:ana"), PrincipalId("user:ben")
 HERE, THERE = "127.0.0.1", "192.0.2.7"
 
 
-def admitted(budget: Connections, number: int, host: str = HERE) -> list[tuple[Peer, Slot]]:
+def admitted(budget: ConnectionBudget, number: int, host: str = HERE) -> list[tuple[Peer, ConnectionSlot]]:
     """Have so many come in."""
     made = [Peer() for _ in range(number)]
     return [(peer, budget.admit(host, peer)) for peer in made]
 
 
-def aborted(connections: list[tuple[Peer, Slot]]) -> list[bool]:
+def aborted(connections: list[tuple[Peer, ConnectionSlot]]) -> list[bool]:
     return [peer.aborted for peer, _ in connections]
 
 
 def test_limits_are_shares_of_the_whole() -> None:
-    limits = Limits(4096, 10)
+    limits = ConnectionLimits(4096, 10)
     assert (limits.new, limits.new_per_address, limits.authenticated) == (1024, 512, 3072)
-    assert [Limits(number, 10).accepted_at_once for number in (16, 256, 4096)] == [1, 4, 32]
+    assert [ConnectionLimits(number, 10).accepted_at_once for number in (16, 256, 4096)] == [1, 4, 32]
 
 
 def test_the_oldest_new_connection_of_an_address_makes_room() -> None:
@@ -153,7 +153,7 @@ def test_an_ipv6_address_counts_for_its_network(one: str, other: str, same: bool
 def test_new_limits_hold_for_who_comes_next() -> None:
     budget = a_budget(64)
     before = admitted(budget, 8)
-    budget.adopt(Limits(16, 10))
+    budget.adopt(ConnectionLimits(16, 10))
     assert not any(aborted(before))
     admitted(budget, 1)
     assert sum(aborted(before)) == 1

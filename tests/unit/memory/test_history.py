@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from palyra.core import labels
 from palyra.core.ids import CallId, RunId, SessionId
-from palyra.core.prompt import Message, Role
+from palyra.core.model.prompt import Message, Role
+from palyra.core.policy import labels
 from palyra.core.tool import ToolCall
-from palyra.journal.messages import Kept
+from palyra.journal.stores.messages import StoredMessage
 from palyra.memory import history
-from palyra.memory.history import NOT_RUN, Fresh, History, Window
+from palyra.memory.history import NOT_RUN, HistoryCache, HistoryWindow, NewMessages
 from tests.support.builders import SESSION
 
 
@@ -19,7 +19,7 @@ class Talk:
     """A conversation to be built message by message."""
 
     def __init__(self) -> None:
-        self.kept: list[Kept] = []
+        self.kept: list[StoredMessage] = []
         self._run = 0
 
     def user(self, text: str = "question", *, tokens: int = 10, steer: bool = False) -> "Talk":
@@ -46,18 +46,18 @@ class Talk:
         return self
 
     def _add(self, message: Message, tokens: int, marks: tuple[str, ...]) -> "Talk":
-        self.kept.append(Kept(len(self.kept) + 1, RunId(f"run {self._run}"), message, tokens, marks, 0))
+        self.kept.append(StoredMessage(len(self.kept) + 1, RunId(f"run {self._run}"), message, tokens, marks, 0))
         return self
 
-    def fresh(self, start: int = 0, *, whole: bool = True) -> Fresh:
-        return Fresh(0, len(self.kept), self.kept[start:], whole=whole)
+    def fresh(self, start: int = 0, *, whole: bool = True) -> NewMessages:
+        return NewMessages(0, len(self.kept), self.kept[start:], whole=whole)
 
 
-def window(talk: Talk, *, tokens: int = 1_000) -> Window:
-    return History().take_in(SESSION, talk.fresh(), most=tokens).window(tokens=tokens)
+def window(talk: Talk, *, tokens: int = 1_000) -> HistoryWindow:
+    return HistoryCache().take_in(SESSION, talk.fresh(), most=tokens).window(tokens=tokens)
 
 
-def texts(shown: Window) -> list[str]:
+def texts(shown: HistoryWindow) -> list[str]:
     return [message.text for message in shown.messages]
 
 
@@ -123,9 +123,9 @@ def test_results_that_come_with_the_next_run_stand_behind_their_calls() -> None:
     assert texts(window(talk)) == ["one", "look", "of a", "of b", "two"]
     talk.user("three")
     assert texts(window(talk, tokens=59)) == ["three"], "and both runs are dropped together"
-    known = History()
-    known.take_in(SESSION, Fresh(0, 3, talk.kept[:3], whole=True), most=1_000)
-    later = known.take_in(SESSION, Fresh(0, 6, talk.kept[3:], whole=False), most=1_000)
+    known = HistoryCache()
+    known.take_in(SESSION, NewMessages(0, 3, talk.kept[:3], whole=True), most=1_000)
+    later = known.take_in(SESSION, NewMessages(0, 6, talk.kept[3:], whole=False), most=1_000)
     assert texts(later.window(tokens=1_000)) == ["one", "look", "of a", "of b", "two", "three"]
 
 
@@ -151,7 +151,7 @@ def test_results_that_end_a_past_are_shown_however_long_they_are() -> None:
 
 def test_what_is_new_joins_what_is_known() -> None:
     talk = Talk().user("one").model("look", "a")
-    known = History()
+    known = HistoryCache()
     assert texts(known.take_in(SESSION, talk.fresh(), most=1_000).window(tokens=1_000)) == ["one", "look", NOT_RUN]
     assert known.position(SESSION, most=100) == (0, 2)
     talk.tool("a", "of a").model("two").user("three")
@@ -166,15 +166,15 @@ def test_what_is_new_joins_what_is_known() -> None:
 
 
 def test_what_was_read_whole_replaces_what_is_known() -> None:
-    known = History()
+    known = HistoryCache()
     known.take_in(SESSION, Talk().user("before").fresh(), most=1_000).window(tokens=1_000)
     after = Talk().user("after").fresh()
     assert texts(known.take_in(SESSION, after, most=1_000).window(tokens=1_000)) == ["after"]
 
 
 def test_only_so_many_conversations_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "MOST_SESSIONS", 2)
-    known = History()
+    monkeypatch.setattr(history, "MAX_SESSIONS", 2)
+    known = HistoryCache()
     first, second, third = SessionId("1"), SessionId("2"), SessionId("3")
     for session_id in (first, second, first, third):
         known.take_in(session_id, Talk().user().fresh(), most=100).window(tokens=100)
@@ -201,12 +201,12 @@ def a_talk(dice: random.Random) -> Talk:
     return talk
 
 
-def shown_of(talk: Talk, dice: random.Random, *, tokens: int) -> Window:
+def shown_of(talk: Talk, dice: random.Random, *, tokens: int) -> HistoryWindow:
     """Return the last window on a conversation that was read in pieces, with a look at the window after each."""
-    known, start = History(), 0
+    known, start = HistoryCache(), 0
     while True:
         end = min(len(talk.kept), start + dice.randint(1, 6))
-        shown = known.take_in(SESSION, Fresh(0, end, talk.kept[start:end], whole=start == 0), most=tokens).window(
+        shown = known.take_in(SESSION, NewMessages(0, end, talk.kept[start:end], whole=start == 0), most=tokens).window(
             tokens=tokens
         )
         if end == len(talk.kept):
@@ -231,7 +231,7 @@ def test_of_any_conversation_the_window_shows_a_sensible_end() -> None:
         _assert_paired(shown)
 
 
-def _assert_paired(shown: Window) -> None:
+def _assert_paired(shown: HistoryWindow) -> None:
     expected: list[str | None] = []
     for message in shown.messages:
         if message.role is Role.TOOL:
@@ -244,7 +244,7 @@ def _assert_paired(shown: Window) -> None:
 
 def test_a_model_with_a_small_window_does_not_make_a_wide_one_forget() -> None:
     talk = Talk().user("one", tokens=40).user("two", tokens=40).user("three", tokens=40)
-    known = History().take_in(SESSION, talk.fresh(), most=1_000)
+    known = HistoryCache().take_in(SESSION, talk.fresh(), most=1_000)
     assert texts(known.window(tokens=50)) == ["three"]
     assert known.window(tokens=50).dropped == 2
     assert texts(known.window(tokens=1_000)) == ["one", "two", "three"]
@@ -252,7 +252,7 @@ def test_a_model_with_a_small_window_does_not_make_a_wide_one_forget() -> None:
 
 def test_what_was_forgotten_for_a_window_is_read_again_for_a_wider_one() -> None:
     talk = Talk().user("one", tokens=40).user("two", tokens=40)
-    known = History()
+    known = HistoryCache()
     known.take_in(SESSION, talk.fresh(), most=50)
     assert known.position(SESSION, most=50) == (0, 2)
     assert known.position(SESSION, most=100) is None

@@ -3,15 +3,15 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from palyra.core.approval import Grant, Scope
-from palyra.core.effect import Effect
 from palyra.core.ids import AgentId, PrincipalId, SessionId
-from palyra.core.manifest import Manifest
+from palyra.core.policy.approval import ApprovalScope, Grant
+from palyra.core.policy.effect import Effect
+from palyra.core.policy.manifest import CapabilityManifest
 from palyra.core.tool import Risk, ToolSpec
 from palyra.home import Home
-from palyra.policy.gate import Gate, Question
-from palyra.policy.load import combine
-from palyra.policy.source import split
+from palyra.policy.cedar_source import split
+from palyra.policy.gate import Gate, PolicyQuery
+from palyra.policy.loader import combine
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 OWNER = PrincipalId("owner")
@@ -35,17 +35,17 @@ def a_question(
     agent_id: AgentId = AGENT,
     session_id: SessionId = SESSION,
     now: datetime = NOW,
-    manifest: Manifest | None = None,
-) -> Question:
+    manifest: CapabilityManifest | None = None,
+) -> PolicyQuery:
     spec = ToolSpec(name=tool, description="", parameters={}, read_only=read_only)
     effect = Effect(risk=risk, summary=tool, paths=paths, hosts=hosts, command=command, kind=kind)
-    return Question(principal, agent_id, session_id, spec, effect, labels, channels, has_channel, now, manifest)
+    return PolicyQuery(principal, agent_id, session_id, spec, effect, labels, channels, has_channel, now, manifest)
 
 
 def a_grant(
     *,
     policy_hash: str,
-    scope: Scope = Scope.ALWAYS,
+    scope: ApprovalScope = ApprovalScope.ALWAYS,
     label: str = "owner",
     tool: str = "files.write",
     kind: str = "folder:/home/ana/notes",

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.core.effect import Effect
+from palyra.core.policy.effect import Effect
 from palyra.core.tool import Risk, ToolSpec
 from palyra.policy import cedar
-from palyra.policy.entities import domains_above, folders_above, request
+from palyra.policy.entities import cedar_request, domains_above, folders_above
 
 SCHEMA = cedarpy.Schema.from_str(cedar.schema_text())
 NOTHING = cedarpy.PolicySet.from_str("")
@@ -40,7 +40,7 @@ def test_every_request_fits_the_schema(
     tool: ToolSpec, effect: Effect, names: tuple[str, str, str, str], flags: tuple[bool, bool], signals: tuple[str, ...]
 ) -> None:
     principal, agent_id, label, channel = names
-    asked = request(
+    asked = cedar_request(
         principal=principal,
         agent_id=agent_id,
         tool=tool,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.core import labels
-from palyra.core.approval import Scope
 from palyra.core.ids import AgentId, PrincipalId, SessionId
-from palyra.core.manifest import Manifest
-from palyra.core.tool import Access, Risk, Verdict
+from palyra.core.policy import labels
+from palyra.core.policy.approval import ApprovalScope
+from palyra.core.policy.manifest import CapabilityManifest
+from palyra.core.tool import FolderAccess, Risk, Verdict
 from palyra.policy.gate import Gate, covers
 from tests.unit.policy.asking import NOW, SESSION, a_gate, a_grant, a_question
 
@@ -107,12 +107,12 @@ def test_policies_can_speak_of_the_access() -> None:
         ' when { context.access == "read" };'
     )
 
-    def verdict(access: Access) -> Verdict:
+    def verdict(access: FolderAccess) -> Verdict:
         question = a_question(Risk.LOW, tool="shell.run", command="ls")
         return gate.judge(replace(question, effect=msgspec.structs.replace(question.effect, access=access)), ()).verdict
 
-    assert verdict(Access.READ) is Verdict.ASK
-    assert verdict(Access.WRITE) is Verdict.ALLOW
+    assert verdict(FolderAccess.READ) is Verdict.ASK
+    assert verdict(FolderAccess.WRITE) is Verdict.ALLOW
 
 
 def test_a_folder_is_forbidden_with_all_that_is_in_it() -> None:
@@ -297,7 +297,7 @@ def test_names_that_look_like_policy_are_only_names() -> None:
 # -- manifests
 
 
-MANIFEST = Manifest(
+MANIFEST = CapabilityManifest(
     name="weather",
     digest="0" * 16,
     tools=frozenset({"http.fetch"}),
@@ -337,8 +337,8 @@ def test_the_policies_still_count_within_the_manifest() -> None:
 
 def test_who_accepts_text_of_the_web_for_a_session_is_not_asked_about_each_class_that_he_allowed_in_it() -> None:
     web = a_question(labels=(labels.OWNER, labels.WEB), kind="folder:/a")
-    mine = a_grant(policy_hash=SHIPPED.policy_hash, scope=Scope.SESSION, label=labels.OWNER, kind="folder:/a")
-    accepted = a_grant(policy_hash=SHIPPED.policy_hash, scope=Scope.SESSION, label=labels.WEB, kind="folder:/b")
+    mine = a_grant(policy_hash=SHIPPED.policy_hash, scope=ApprovalScope.SESSION, label=labels.OWNER, kind="folder:/a")
+    accepted = a_grant(policy_hash=SHIPPED.policy_hash, scope=ApprovalScope.SESSION, label=labels.WEB, kind="folder:/b")
     assert SHIPPED.judge(web, [mine]).verdict is Verdict.ASK
     assert SHIPPED.judge(web, [mine, accepted]).verdict is Verdict.ALLOW
     assert SHIPPED.judge(a_question(labels=(labels.WEB,), kind="folder:/c"), [mine, accepted]).verdict is Verdict.ASK
@@ -347,24 +347,26 @@ def test_who_accepts_text_of_the_web_for_a_session_is_not_asked_about_each_class
 @pytest.mark.parametrize(
     "accepted",
     [
-        {"scope": Scope.ALWAYS, "label": labels.WEB},
-        {"scope": Scope.SESSION, "label": labels.WEB, "session_id": SessionId("another")},
-        {"scope": Scope.SESSION, "label": labels.WEB, "revoked_at": NOW},
-        {"scope": Scope.SESSION, "label": labels.WEB, "expires_at": NOW},
-        {"scope": Scope.SESSION, "label": labels.OTHER},
-        {"scope": Scope.SESSION, "label": "a-label-of-a-later-version"},
-        {"scope": Scope.SESSION, "label": labels.WEB, "agent_id": AgentId("another")},
-        {"scope": Scope.SESSION, "label": labels.WEB, "policy_hash": "another"},
+        {"scope": ApprovalScope.ALWAYS, "label": labels.WEB},
+        {"scope": ApprovalScope.SESSION, "label": labels.WEB, "session_id": SessionId("another")},
+        {"scope": ApprovalScope.SESSION, "label": labels.WEB, "revoked_at": NOW},
+        {"scope": ApprovalScope.SESSION, "label": labels.WEB, "expires_at": NOW},
+        {"scope": ApprovalScope.SESSION, "label": labels.OTHER},
+        {"scope": ApprovalScope.SESSION, "label": "a-label-of-a-later-version"},
+        {"scope": ApprovalScope.SESSION, "label": labels.WEB, "agent_id": AgentId("another")},
+        {"scope": ApprovalScope.SESSION, "label": labels.WEB, "policy_hash": "another"},
     ],
     ids=lambda given: " ".join(f"{name}={value}" for name, value in given.items())[:40],
 )
 def test_nothing_else_lifts_what_was_allowed_for_trusted_text(accepted: dict[str, Any]) -> None:
     web = a_question(labels=(labels.OWNER, labels.WEB), kind="folder:/a")
-    mine = a_grant(policy_hash=SHIPPED.policy_hash, scope=Scope.SESSION, label=labels.OWNER, kind="folder:/a")
+    mine = a_grant(policy_hash=SHIPPED.policy_hash, scope=ApprovalScope.SESSION, label=labels.OWNER, kind="folder:/a")
     other = a_grant(**{"policy_hash": SHIPPED.policy_hash, "kind": "folder:/b", **accepted})
     assert SHIPPED.judge(web, [mine, other]).verdict is Verdict.ASK
-    standing = a_grant(policy_hash=SHIPPED.policy_hash, scope=Scope.ALWAYS, label=labels.OWNER, kind="folder:/a")
-    here = a_grant(policy_hash=SHIPPED.policy_hash, scope=Scope.SESSION, label=labels.WEB, kind="folder:/b")
+    standing = a_grant(
+        policy_hash=SHIPPED.policy_hash, scope=ApprovalScope.ALWAYS, label=labels.OWNER, kind="folder:/a"
+    )
+    here = a_grant(policy_hash=SHIPPED.policy_hash, scope=ApprovalScope.SESSION, label=labels.WEB, kind="folder:/b")
     assert SHIPPED.judge(web, [standing, here]).verdict is Verdict.ASK
 
 
@@ -375,7 +377,7 @@ def test_nothing_else_lifts_what_was_allowed_for_trusted_text(accepted: dict[str
     kind=st.sampled_from(["same", "other", "empty"]),
     policy=st.booleans(),
     session=st.booleans(),
-    scope=st.sampled_from(Scope),
+    scope=st.sampled_from(ApprovalScope),
     expires=st.sampled_from([None, timedelta(seconds=-1), timedelta(0), timedelta(seconds=1)]),
     revoked=st.booleans(),
     of_grant=st.sampled_from(LABELS),
@@ -389,7 +391,7 @@ def test_an_answer_covers_exactly_what_it_was_given_for(
     kind: str,
     policy: bool,
     session: bool,
-    scope: Scope,
+    scope: ApprovalScope,
     expires: timedelta | None,
     revoked: bool,
     of_grant: str,
@@ -416,10 +418,10 @@ def test_an_answer_covers_exactly_what_it_was_given_for(
         and (expires is None or expires > timedelta(0))
         and LABELS.index(least) <= max(LABELS.index(of_grant), LABELS.index(labels.TOOL))
         and {
-            Scope.ONCE: False,
-            Scope.SESSION: session,
-            Scope.TIMEBOXED: expires is not None,
-            Scope.ALWAYS: True,
+            ApprovalScope.ONCE: False,
+            ApprovalScope.SESSION: session,
+            ApprovalScope.TIMEBOXED: expires is not None,
+            ApprovalScope.ALWAYS: True,
         }[scope]
     )
     assert covers(grant, question, policy_hash=SHIPPED.policy_hash) is expected

@@ -1,7 +1,7 @@
 """Builders for prompts, and a reader for what a provider says."""
 
 from palyra.core.ids import CallId
-from palyra.core.prompt import CallProposed, Message, ModelEvent, Prompt, Role, TextDelta, TurnDone
+from palyra.core.model.prompt import CallProposed, Message, ModelEvent, Prompt, Role, TextDelta, TurnDone
 from palyra.core.tool import JsonObject, ToolCall, ToolSpec
 from palyra.providers.base import Provider
 from palyra.tools.toolbox import BUILTIN_ONLY

@@ -4,13 +4,15 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from palyra.core.model import ModelCard
-from palyra.core.prompt import CallProposed, ModelEvent, Prompt, Reasoning, ReasoningDelta, TextDelta, TurnDone
+from palyra.core.model.catalog import ModelCard
+from palyra.core.model.prompt import CallProposed, ModelEvent, Prompt, Reasoning, ReasoningDelta, TextDelta, TurnDone
 from palyra.core.tool import JsonObject
-from palyra.providers.dialect import Speaks, Target
+from palyra.providers.dialect import Dialect, ModelTarget
 
 
-def target_of(speaks: Speaks, model: str, *, reasoning: bool | None = None, max_output_tokens: int = 8192) -> Target:
+def target_of(
+    speaks: Dialect, model: str, *, reasoning: bool | None = None, max_output_tokens: int = 8192
+) -> ModelTarget:
     known = speaks.known(model)
     card = ModelCard(
         window_tokens=known.window_tokens,
@@ -19,17 +21,17 @@ def target_of(speaks: Speaks, model: str, *, reasoning: bool | None = None, max_
         vision=known.vision,
         reasoning=known.reasoning if reasoning is None else reasoning,
     )
-    return Target(provider="maker", model=model, card=card, max_output_tokens=max_output_tokens)
+    return ModelTarget(provider="maker", model=model, card=card, max_output_tokens=max_output_tokens)
 
 
-def read(speaks: Speaks, prompt: Prompt, target: Target, events: Iterable[JsonObject]) -> list[ModelEvent]:
+def read(speaks: Dialect, prompt: Prompt, target: ModelTarget, events: Iterable[JsonObject]) -> list[ModelEvent]:
     """Read a whole answer."""
     reader = speaks.reader(prompt, target)
     said = [event for data in events for event in reader.feed("", json.dumps(data).encode())]
     return [*said, *reader.end()]
 
 
-def sent(speaks: Speaks, prompt: Prompt, target: Target) -> Any:
+def sent(speaks: Dialect, prompt: Prompt, target: ModelTarget) -> Any:
     """Return the body of the request for a prompt."""
     return json.loads(speaks.request(prompt, target).body)
 

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from palyra.core.prompt import Options, StopReason
+from palyra.core.model.prompt import GenerationOptions, StopReason
+from palyra.core.spending.usage import Usage
 from palyra.core.tool import JsonObject
-from palyra.core.usage import Usage
-from palyra.providers.anthropic import DIALECT as ANTHROPIC
 from palyra.providers.base import FailureKind, ProviderFailed
-from palyra.providers.gemini import DIALECT as GEMINI
-from palyra.providers.openai import DIALECT as OPENAI
-from palyra.providers.responses import DIALECT as RESPONSES
+from palyra.providers.dialects.anthropic import DIALECT as ANTHROPIC
+from palyra.providers.dialects.gemini import DIALECT as GEMINI
+from palyra.providers.dialects.openai import DIALECT as OPENAI
+from palyra.providers.dialects.responses import DIALECT as RESPONSES
 from tests.unit.providers.conversation import a_prompt
 from tests.unit.providers.reading import calls_of, end_of, read, sent, target_of, text_of, thought_of
 
@@ -156,7 +156,7 @@ def test_thoughts_that_are_counted_beside_the_answer_are_paid_for(
 
 def test_deepseek_is_asked_for_json_in_words() -> None:
     schema: JsonObject = {"type": "object", "properties": {"a": {"type": "string"}}}
-    prompt = structs.replace(PROMPT, system="Be brief.", options=Options(schema=schema))
+    prompt = structs.replace(PROMPT, system="Be brief.", options=GenerationOptions(schema=schema))
 
     there = sent(OPENAI, prompt, replace(GPT, base_url="https://api.deepseek.com/v1"))
     elsewhere = sent(OPENAI, prompt, replace(GPT, base_url="https://notdeepseek.com/v1"))

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from palyra.core.model import Dialect, ModelProvider
-from palyra.core.price import FREE
+from palyra.core.model.catalog import DialectName, ModelProvider
+from palyra.core.spending.price import FREE
 from palyra.home import Home
-from palyra.providers.prices import Prices, PricesInvalid, load, parse, shipped
+from palyra.providers.prices import CurrentPrices, PricesInvalid, load, parse, shipped
 from palyra.settings import ModelSettings, Settings, SpendingSettings
 
 
@@ -17,10 +17,10 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
 
 
-def prices(home: Home, text: str = "", settings: Settings | None = None) -> Prices:
+def prices(home: Home, text: str = "", settings: Settings | None = None) -> CurrentPrices:
     if text:
         home.prices.write_text(text)
-    return Prices(home, lambda: settings or Settings())
+    return CurrentPrices(home, lambda: settings or Settings())
 
 
 def entry(name: str, amount: int) -> str:
@@ -73,7 +73,7 @@ def test_a_model_that_nobody_names_has_no_price(home: Home) -> None:
 
 
 def test_what_runs_on_this_machine_is_free_unless_somebody_sets_a_price(home: Home) -> None:
-    local = ModelProvider(dialect=Dialect.LOCAL, path="/models/small.gguf")
+    local = ModelProvider(dialect=DialectName.LOCAL, path="/models/small.gguf")
     settings = Settings(model=ModelSettings(providers={"here": local}))
     known = prices(home, settings=settings)
     for name in ("embedded/embedded", "scripted/scripted", "here/small"):

@@ -4,48 +4,48 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.core.model import Capabilities, Complexity, TaskClass
-from palyra.core.routing import Plan, RoutingMode
-from palyra.core.run import Failure
+from palyra.core.model.catalog import Capabilities, Complexity, TaskClass
+from palyra.core.model.routing_plan import RoutingMode, RoutingPlan
+from palyra.core.run.state import FailedAttempt
 from palyra.providers.base import FailureKind
 from palyra.providers.routing import (
     FINAL,
     NARROWINGS,
-    Need,
-    Option,
-    Preference,
-    Turn,
+    RoutingOption,
+    RoutingPreference,
+    RoutingRequest,
+    TurnNeeds,
     complexity_of,
     narrowings,
     pause_seconds,
     plan,
 )
 
-SMALL = Option("a/small", Capabilities(window_tokens=8_000, max_output_tokens=1_000))
-LARGE = Option("b/large", Capabilities(window_tokens=200_000, max_output_tokens=8_000, vision=True))
-MUTE = Option("c/mute", Capabilities(window_tokens=8_000, max_output_tokens=1_000, tools=False))
+SMALL = RoutingOption("a/small", Capabilities(window_tokens=8_000, max_output_tokens=1_000))
+LARGE = RoutingOption("b/large", Capabilities(window_tokens=200_000, max_output_tokens=8_000, vision=True))
+MUTE = RoutingOption("c/mute", Capabilities(window_tokens=8_000, max_output_tokens=1_000, tools=False))
 OPTIONS = {option.name: option for option in (SMALL, LARGE, MUTE)}
 
 
 def choose(
     *names: str,
-    need: Need | None = None,
-    failures: tuple[Failure, ...] = (),
+    need: TurnNeeds | None = None,
+    failures: tuple[FailedAttempt, ...] = (),
     refused: dict[str, str] | None = None,
     rules: tuple[str, ...] = (),
     mode: RoutingMode = RoutingMode.SUGGEST,
-    options: dict[str, Option] = OPTIONS,
-) -> Plan:
-    turn = Turn(need or Need(), TaskClass.INTERACTIVE, Complexity.NORMAL, failures, refused)
-    by_rules = Preference(rules, "rule 1") if rules else None
-    return plan(turn, options, ordered=Preference(names, "the default"), by_rules=by_rules, mode=mode)
+    options: dict[str, RoutingOption] = OPTIONS,
+) -> RoutingPlan:
+    turn = RoutingRequest(need or TurnNeeds(), TaskClass.INTERACTIVE, Complexity.NORMAL, failures, refused)
+    by_rules = RoutingPreference(rules, "rule 1") if rules else None
+    return plan(turn, options, ordered=RoutingPreference(names, "the default"), by_rules=by_rules, mode=mode)
 
 
-def failed(name: str, kind: FailureKind, times: int = 1, *, retry_ms: int = 0) -> tuple[Failure, ...]:
-    return (Failure(name, kind.value, retry_ms),) * times
+def failed(name: str, kind: FailureKind, times: int = 1, *, retry_ms: int = 0) -> tuple[FailedAttempt, ...]:
+    return (FailedAttempt(name, kind.value, retry_ms),) * times
 
 
-def passed(made: Plan) -> dict[str, str]:
+def passed(made: RoutingPlan) -> dict[str, str]:
     return {candidate.model: candidate.passed_over for candidate in made.candidates if candidate.passed_over}
 
 
@@ -55,7 +55,7 @@ def test_the_first_that_nothing_speaks_against_is_asked() -> None:
 
 
 def test_pictures_go_to_who_understands_them() -> None:
-    made = choose("a/small", "b/large", need=Need(vision=True))
+    made = choose("a/small", "b/large", need=TurnNeeds(vision=True))
     assert made.choice == "b/large"
     assert passed(made) == {"a/small": "it does not understand pictures"}
     assert "a/small: it does not understand pictures" in made.reason
@@ -63,19 +63,19 @@ def test_pictures_go_to_who_understands_them() -> None:
 
 
 def test_pictures_are_not_given_to_the_blind() -> None:
-    made = choose("a/small", need=Need(vision=True))
+    made = choose("a/small", need=TurnNeeds(vision=True))
     assert made.choice == ""
     assert made.reason == "no model can be asked: a/small: it does not understand pictures"
 
 
 def test_tools_go_to_who_calls_them_and_are_done_without_if_nobody_does() -> None:
-    assert choose("c/mute", "a/small", need=Need(tools=True)).choice == "a/small"
-    assert choose("c/mute", need=Need(tools=True)).choice == "c/mute"
+    assert choose("c/mute", "a/small", need=TurnNeeds(tools=True)).choice == "a/small"
+    assert choose("c/mute", need=TurnNeeds(tools=True)).choice == "c/mute"
 
 
 def test_a_long_prompt_goes_to_who_has_the_room_for_it() -> None:
-    assert choose("a/small", "b/large", need=Need(context_tokens=9_000)).choice == "b/large"
-    assert choose("a/small", need=Need(context_tokens=9_000)).choice == "a/small"
+    assert choose("a/small", "b/large", need=TurnNeeds(context_tokens=9_000)).choice == "b/large"
+    assert choose("a/small", need=TurnNeeds(context_tokens=9_000)).choice == "a/small"
 
 
 @pytest.mark.parametrize("kind", sorted(FINAL))
@@ -103,7 +103,7 @@ def test_what_may_pass_is_tried_again_at_the_same_place_and_then_at_the_next(kin
 
 
 def test_a_request_that_is_turned_down_as_it_stands_is_not_sent_again() -> None:
-    turned_down = (Failure("a/small", FailureKind.MALFORMED.value, refused=True),)
+    turned_down = (FailedAttempt("a/small", FailureKind.MALFORMED.value, refused=True),)
     made = choose("a/small", "b/large", failures=turned_down)
     assert (made.choice, passed(made)) == ("b/large", {"a/small": "it will not take the request as it stands"})
 
@@ -140,14 +140,14 @@ def test_pauses_grow_and_are_never_shorter_than_what_is_asked_for() -> None:
 
 
 def test_who_has_failed_others_too_often_is_left_alone() -> None:
-    resting = OPTIONS | {"a/small": Option("a/small", SMALL.capabilities, rests_seconds=12.0)}
+    resting = OPTIONS | {"a/small": RoutingOption("a/small", SMALL.capabilities, rests_seconds=12.0)}
     made = choose("a/small", "b/large", options=resting)
     assert made.choice == "b/large"
     assert "left alone for 12 s" in passed(made)["a/small"]
 
 
 def test_who_is_left_alone_is_asked_once_if_nobody_else_is_there() -> None:
-    resting = {"a/small": Option("a/small", SMALL.capabilities, rests_seconds=12.0)}
+    resting = {"a/small": RoutingOption("a/small", SMALL.capabilities, rests_seconds=12.0)}
     assert choose("a/small", options=resting).choice == "a/small"
     made = choose("a/small", options=resting, failures=failed("a/small", FailureKind.NETWORK))
     assert (made.choice, passed(made)) == ("", {"a/small": "it could not be reached (1 try)"})
@@ -181,18 +181,21 @@ def test_complexity_is_guessed_from_what_was_said_and_how_long_it_goes_on() -> N
 
 NAMES = sorted(OPTIONS)
 FAILURES = st.builds(
-    Failure, st.sampled_from(NAMES), st.sampled_from([kind.value for kind in FailureKind]), st.integers(0, 700_000)
+    FailedAttempt,
+    st.sampled_from(NAMES),
+    st.sampled_from([kind.value for kind in FailureKind]),
+    st.integers(0, 700_000),
 )
 
 
 @given(st.permutations(NAMES), st.lists(FAILURES, max_size=20), st.booleans(), st.booleans())
-def test_every_turn_comes_to_its_end(names: list[str], before: list[Failure], tools: bool, vision: bool) -> None:
+def test_every_turn_comes_to_its_end(names: list[str], before: list[FailedAttempt], tools: bool, vision: bool) -> None:
     """However a turn fails, it is tried a bounded number of times."""
     failures = tuple(before)
     for _ in range(40):
-        made = choose(*names, need=Need(tools=tools, vision=vision), failures=failures)
+        made = choose(*names, need=TurnNeeds(tools=tools, vision=vision), failures=failures)
         if not made.choice:
             return
         assert not passed(made).get(made.choice)
-        failures = (*failures, Failure(made.choice, FailureKind.NETWORK.value))
+        failures = (*failures, FailedAttempt(made.choice, FailureKind.NETWORK.value))
     raise AssertionError("the turn would be tried for ever")

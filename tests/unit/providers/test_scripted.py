@@ -11,11 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.core.prompt import ModelEvent, Prompt, StopReason, TextDelta
-from palyra.core.usage import Usage
+from palyra.core.model.prompt import ModelEvent, Prompt, StopReason, TextDelta
+from palyra.core.spending.usage import Usage
 from palyra.providers import scripted
 from palyra.providers.base import FailureKind, ProviderFailed
-from palyra.providers.scripted import Rule, Script, Scripted, ScriptInvalid, Text, When, parse
+from palyra.providers.scripted import (
+    Script,
+    ScriptCondition,
+    ScriptedProvider,
+    ScriptInvalid,
+    ScriptRule,
+    ScriptText,
+    parse,
+)
 from tests.unit.providers.conversation import a_call, a_prompt, assistant, calls_of, end_of, heard, result, text_of
 
 LOOK_THEN_TELL = {
@@ -35,12 +43,12 @@ LOOK_THEN_TELL = {
 }
 
 
-def load(script: object, *, source: str = "script.json") -> Scripted:
+def load(script: object, *, source: str = "script.json") -> ScriptedProvider:
     text = script if isinstance(script, str) else json.dumps(script)
-    return Scripted(parse(text.encode(), source=source))
+    return ScriptedProvider(parse(text.encode(), source=source))
 
 
-def speaking(*actions: dict[str, object]) -> Scripted:
+def speaking(*actions: dict[str, object]) -> ScriptedProvider:
     return load({"default": actions})
 
 
@@ -193,7 +201,9 @@ async def test_a_restart_changes_nothing() -> None:
     words=st.lists(st.text(max_size=8), min_size=1, max_size=6),
     rules=st.lists(
         st.builds(
-            lambda part, turn, said: Rule(when=When(contains=part, turn=turn), actions=(Text(text=said, chunk=2),)),
+            lambda part, turn, said: ScriptRule(
+                when=ScriptCondition(contains=part, turn=turn), actions=(ScriptText(text=said, chunk=2),)
+            ),
             st.text(max_size=2),
             st.none() | st.integers(0, 2),
             st.text(max_size=20),
@@ -201,11 +211,11 @@ async def test_a_restart_changes_nothing() -> None:
         max_size=4,
     ),
 )
-def test_the_same_conversation_always_gives_the_same_turn(words: list[str], rules: list[Rule]) -> None:
+def test_the_same_conversation_always_gives_the_same_turn(words: list[str], rules: list[ScriptRule]) -> None:
     script = Script(rules=tuple(rules))
     prompt = a_prompt(*(word if number % 2 == 0 else assistant(word) for number, word in enumerate(words)))
-    once = asyncio.run(heard(Scripted(script), prompt))
-    assert asyncio.run(heard(Scripted(script), prompt)) == once
+    once = asyncio.run(heard(ScriptedProvider(script), prompt))
+    assert asyncio.run(heard(ScriptedProvider(script), prompt)) == once
 
 
 async def test_a_script_may_be_toml() -> None:
@@ -253,12 +263,12 @@ def test_a_bad_toml_script_names_the_line() -> None:
 
 def test_a_script_is_read_from_its_file(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text('{"model": "toy"}')
-    assert Scripted.load(tmp_path / "s.json").model == "toy"
+    assert ScriptedProvider.load(tmp_path / "s.json").model == "toy"
 
 
 def test_a_missing_script_is_named(tmp_path: Path) -> None:
     with pytest.raises(ScriptInvalid, match=r"gone\.json.*No such file"):
-        Scripted.load(tmp_path / "gone.json")
+        ScriptedProvider.load(tmp_path / "gone.json")
 
 
 def test_the_example_in_the_documentation_works() -> None:

@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncIterator, Iterable
 
-from palyra.core.model import Capabilities
-from palyra.core.prompt import ModelEvent, Prompt, StopReason, TextDelta, TurnDone
-from palyra.core.usage import Usage
+from palyra.core.model.catalog import Capabilities
+from palyra.core.model.prompt import ModelEvent, Prompt, StopReason, TextDelta, TurnDone
+from palyra.core.spending.usage import Usage
 
 USAGE = Usage(input_tokens=7, output_tokens=3)
 

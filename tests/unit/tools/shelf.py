@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from palyra.core.attestation import Whole
-from palyra.journal.artifacts import ArtifactNotFound
-from palyra.journal.blobs import digest_of
-from palyra.sandbox.writing import Change
-from palyra.tools.keeping import Earlier, Slice
+from palyra.core.attestation import FullResult
+from palyra.journal.content.artifacts import ArtifactNotFound
+from palyra.journal.content.blobs import digest_of
+from palyra.sandbox.files.file_changes import FileChange
+from palyra.tools.call_storage import ContentSlice, EarlierAttempt
 
 KEPT_ID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
@@ -17,24 +17,24 @@ class Shelf:
     """A `Keeping` that a test can look into."""
 
     spilt: list[bytes] = field(default_factory=list)
-    checkpoints: list[Earlier] = field(default_factory=list)
+    checkpoints: list[EarlierAttempt] = field(default_factory=list)
     is_repeated: bool = False
     """The call was interrupted before: what it kept then is told."""
 
-    async def spill(self, data: bytes) -> Whole:
+    async def spill(self, data: bytes) -> FullResult:
         self.spilt.append(data)
-        return Whole(artifact_id=KEPT_ID, digest=digest_of(data), size=len(data))
+        return FullResult(artifact_id=KEPT_ID, digest=digest_of(data), size=len(data))
 
-    async def read(self, artifact_id: str, *, start: int, length: int) -> Slice:
+    async def read(self, artifact_id: str, *, start: int, length: int) -> ContentSlice:
         if artifact_id != KEPT_ID or not self.spilt:
             raise ArtifactNotFound
-        return Slice(self.spilt[-1][start : start + length], len(self.spilt[-1]))
+        return ContentSlice(self.spilt[-1][start : start + length], len(self.spilt[-1]))
 
-    async def checkpoint(self, changes: Sequence[Change]) -> None:
+    async def checkpoint(self, changes: Sequence[FileChange]) -> None:
         for change in changes:
             content = change.found.content
             self.checkpoints.append(
-                Earlier(
+                EarlierAttempt(
                     path=change.found.path,
                     before=content.data if content is not None else None,
                     mode=content.mode if content is not None else None,
@@ -43,5 +43,5 @@ class Shelf:
                 )
             )
 
-    async def earlier(self) -> tuple[Earlier, ...]:
+    async def earlier(self) -> tuple[EarlierAttempt, ...]:
         return tuple(self.checkpoints) if self.is_repeated else ()

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from palyra.core.ids import CallId
 from palyra.core.tool import JsonObject, ToolCall
-from palyra.sandbox.workspace import Workspace
+from palyra.sandbox.files.workspace import Workspace
 from palyra.tools.base import Delegation, Tool, ToolContext
-from palyra.tools.catalog import Catalog
-from palyra.tools.execute import Finished, execute
+from palyra.tools.catalog import ToolCatalog
+from palyra.tools.execution import ToolResult, execute
 from palyra.tools.toolbox import BUILTIN_ONLY
 
 
@@ -32,14 +32,14 @@ def a_call(tool: str, arguments: JsonObject | None = None, *, malformed: str = "
 
 async def run(
     call: ToolCall, *, root: Path = Path("/nonexistent"), tools: tuple[Tool, ...] | None = None, timeout_ms: int = 5000
-) -> Finished | Delegation:
-    catalog = BUILTIN_ONLY.catalog(None) if tools is None else Catalog(tools)
+) -> ToolResult | Delegation:
+    catalog = BUILTIN_ONLY.catalog(None) if tools is None else ToolCatalog(tools)
     return await execute(call, catalog=catalog, context=a_context(root), timeout_ms=timeout_ms)
 
 
 async def outcome(
     call: ToolCall, *, root: Path = Path("/nonexistent"), tools: tuple[Tool, ...] | None = None, timeout_ms: int = 5000
-) -> Finished:
+) -> ToolResult:
     finished = await run(call, root=root, tools=tools, timeout_ms=timeout_ms)
-    assert isinstance(finished, Finished)
+    assert isinstance(finished, ToolResult)
     return finished

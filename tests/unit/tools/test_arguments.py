@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palyra.core.tool import JsonObject
-from palyra.tools.arguments import BadCall, check
-from palyra.tools.catalog import Catalog
+from palyra.tools.arguments import CallProblem, check
+from palyra.tools.catalog import ToolCatalog
 from palyra.tools.toolbox import BUILTIN_ONLY
 from tests.unit.tools.surroundings import a_call
 
@@ -16,7 +16,7 @@ CATALOG = BUILTIN_ONLY.catalog(None)
 
 def reason(tool: str, arguments: JsonObject | None = None, *, malformed: str = "") -> str:
     bad = check(CATALOG, a_call(tool, arguments, malformed=malformed))
-    assert isinstance(bad, BadCall)
+    assert isinstance(bad, CallProblem)
     return bad.reason
 
 
@@ -27,7 +27,7 @@ def test_a_good_call_gives_the_tools_own_arguments() -> None:
 
 
 def test_a_number_written_as_text_is_taken_for_a_number() -> None:
-    assert not isinstance(check(CATALOG, a_call("files.read", {"path": "a", "line": "3"})), BadCall)
+    assert not isinstance(check(CATALOG, a_call("files.read", {"path": "a", "line": "3"})), CallProblem)
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_a_name_like_no_other_is_answered_with_all() -> None:
 
 
 def test_without_any_tools_the_model_is_told_to_answer() -> None:
-    bad = check(Catalog(()), a_call("files.read"))
-    assert isinstance(bad, BadCall)
+    bad = check(ToolCatalog(()), a_call("files.read"))
+    assert isinstance(bad, CallProblem)
     assert "Answer without one" in bad.reason
 
 

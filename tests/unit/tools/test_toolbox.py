@@ -2,13 +2,13 @@
 
 import pytest
 
-from palyra.core.tool import Outcome
+from palyra.core.tool import CallOutcome
 from palyra.tools import catalog
-from palyra.tools.arguments import BadCall, check
+from palyra.tools.arguments import CallProblem, check
 from palyra.tools.base import Tool
-from palyra.tools.execute import Finished, execute
-from palyra.tools.search import FOUND_TOKENS as OF_ONE_SEARCH
-from palyra.tools.search import MOST_RESULTS, tokens_of
+from palyra.tools.execution import ToolResult, execute
+from palyra.tools.tool_search import FOUND_TOKENS as OF_ONE_SEARCH
+from palyra.tools.tool_search import MAX_RESULTS, tokens_of
 from palyra.tools.toolbox import ADDED_TOKENS, FOUND_TOKENS, Toolbox
 from tests.support.crowd import a_tool, crowd
 from tests.unit.tools.surroundings import a_call, a_context
@@ -18,11 +18,11 @@ MANY = crowd()
 LARGE = "x" * 4 * 1500
 
 
-async def search(toolbox: Toolbox, query: str) -> Finished:
+async def search(toolbox: Toolbox, query: str) -> ToolResult:
     call = a_call("tools.search", {"query": query})
     finished = await execute(call, catalog=toolbox.offer(None), context=a_context(), timeout_ms=5000)
-    assert isinstance(finished, Finished)
-    assert finished.outcome is Outcome.OK
+    assert isinstance(finished, ToolResult)
+    assert finished.outcome is CallOutcome.OK
     return finished
 
 
@@ -93,7 +93,7 @@ def test_no_source_can_put_a_tool_of_its_own_in_the_place_of_a_built_in_one(name
 async def test_a_search_lists_the_best_with_their_arguments() -> None:
     finished = await search(Toolbox(lambda: MANY), "create issue tracker")
     assert finished.found[0] == "mcp.tracker.create_issue"
-    assert len(finished.found) <= MOST_RESULTS
+    assert len(finished.found) <= MAX_RESULTS
     assert "mcp.tracker.create_issue: Create a issue of the tracker, with its title" in finished.text
     assert "arguments: id (string), title (string, optional), text (string, optional)" in finished.text
     assert [name for name in finished.found if f"{name}: " not in finished.text] == []
@@ -118,9 +118,9 @@ async def test_a_search_that_finds_nothing_says_what_there_is() -> None:
 def test_a_call_of_what_was_not_found_yet_is_told_how_to_find_it() -> None:
     offered = Toolbox(lambda: MANY).offer(None)
     bad = check(offered, a_call("mcp.shop.create_issue", {"id": "1"}))
-    assert isinstance(bad, BadCall)
+    assert isinstance(bad, CallProblem)
     assert "Find it with tools.search, then call it" in bad.reason
     unknown = check(offered, a_call("mcp.nowhere.frobnicate"))
-    assert isinstance(unknown, BadCall)
+    assert isinstance(unknown, CallProblem)
     assert "There is no tool" in unknown.reason
     assert "tools.search" in unknown.reason

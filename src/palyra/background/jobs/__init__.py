@@ -1,1 +1,1 @@
-"""One file for each kind of task."""
+"""The jobs of the task queue: one file per kind of task."""

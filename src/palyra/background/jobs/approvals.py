@@ -1,13 +1,14 @@
-"""Questions that nobody answered in time."""
+"""Approval requests that expired without an answer."""
 
 from palyra.background.queue import JobContext
 from palyra.core.ids import CallId, RunId
 from palyra.core.tool import JsonObject
-from palyra.runs import approvals, book
+from palyra.runs.recording import session_writer
+from palyra.runs.services import approvals
 
 
 async def expire(payload: JsonObject, context: JobContext) -> None:
-    """Deny the call, and let its run go on."""
+    """Deny the call, and let its run continue."""
     run_id, call_id = RunId(payload["run_id"]), CallId(payload["call_id"])
     await context.engine.write(
         lambda conn: approvals.expire(
@@ -16,4 +17,4 @@ async def expire(payload: JsonObject, context: JobContext) -> None:
     )
 
 
-JOBS = {book.APPROVAL_EXPIRE: expire}
+JOBS = {session_writer.APPROVAL_EXPIRE: expire}

@@ -1,4 +1,4 @@
-"""Give a session a title after its first exchange: the first thing that was said, cut short."""
+"""Gives a session a title after its first exchange: the first message of the user, shortened."""
 
 import re
 
@@ -6,9 +6,9 @@ from palyra.background.queue import JobContext
 from palyra.core.events import SessionRenamed
 from palyra.core.ids import SessionId
 from palyra.core.tool import JsonObject
-from palyra.journal import messages, sessions
-from palyra.journal.engine import Connection
-from palyra.runs.book import SESSION_TITLE, Book
+from palyra.journal.engines.base import Connection
+from palyra.journal.stores import messages, sessions
+from palyra.runs.recording.session_writer import SESSION_TITLE, SessionWriter
 
 TITLE_CHARS = 60
 
@@ -17,7 +17,7 @@ _END = re.compile(r"(?<=[.!?])\s")
 
 
 def title_of(text: str) -> str:
-    """Return the first sentence of a message, in one line, cut at a word."""
+    """Return the first sentence of a message, on one line, cut at a word."""
     line = _END.split(_SPACE.sub(" ", text).strip(), maxsplit=1)[0]
     if len(line) <= TITLE_CHARS:
         return line
@@ -26,12 +26,12 @@ def title_of(text: str) -> str:
 
 
 async def run(payload: JsonObject, context: JobContext) -> None:
-    """Title the session, unless it has a title by now."""
+    """Set the session's title, unless it has one by now."""
     session_id = SessionId(payload["session_id"])
     at = context.clock.now()
 
     def unit(conn: Connection) -> None:
-        book = Book.open(conn, session_id, ids=context.ids)
+        book = SessionWriter.open(conn, session_id, ids=context.ids)
         text = messages.first_input(conn, session_id)
         if text is None or sessions.titled(conn, session_id):
             return

@@ -1,1 +1,1 @@
-"""The gRPC door: decode, one call, encode."""
+"""The gRPC API: decode, one call, encode."""

@@ -2,15 +2,15 @@
 
 from palyra.core.ids import PrincipalId
 from palyra.gateway.grpc import convert
+from palyra.gateway.grpc.methods import Handler, Methods
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
-from palyra.gateway.grpc.serving import Handler, Methods
-from palyra.runs.agents import Agents
+from palyra.runs.services.agents import AgentService
 
 
 class AgentMethods:
     """The methods that concern agents."""
 
-    def __init__(self, doors: Agents) -> None:
+    def __init__(self, doors: AgentService) -> None:
         self._doors = doors
 
     def handlers(self, methods: Methods) -> dict[str, Handler]:

@@ -1,4 +1,4 @@
-"""Approvals over gRPC: what is asked, the answer, and what answers allow for longer."""
+"""Approvals over gRPC: approval requests, answers, and grants."""
 
 from collections.abc import Callable
 from contextlib import aclosing
@@ -6,22 +6,22 @@ from datetime import timedelta
 
 import msgspec
 
-from palyra.core.approval import Approval, Grant, Scope
-from palyra.core.effect import Effect
 from palyra.core.ids import PrincipalId
+from palyra.core.policy.approval import Approval, ApprovalScope, Grant
+from palyra.core.policy.effect import Effect
 from palyra.core.tool import JsonObject
+from palyra.gateway.approval_export import chained
 from palyra.gateway.cursor import from_approval, to_position
-from palyra.gateway.export import chained
-from palyra.gateway.grpc.call import Call
+from palyra.gateway.error_status import RequestInvalid
+from palyra.gateway.grpc.methods import Handler, Methods, send
 from palyra.gateway.grpc.pb import approvals_pb2 as pb
-from palyra.gateway.grpc.serving import Handler, Methods, send
-from palyra.gateway.status import RequestMalformed
-from palyra.runs.approvals import Approvals
-from palyra.runs.intake import Intake
-from palyra.runs.watch import Watch
+from palyra.gateway.grpc.server_call import ServerCall
+from palyra.runs.services.approval_watch import ApprovalWatch
+from palyra.runs.services.approvals import ApprovalService
+from palyra.runs.services.intake import MessageIntake
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ApprovalsService"].full_name
-USUAL_LIMIT = 50
+DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
 LINES_BYTES = 256 * 1024
 _encode = msgspec.json.Encoder()
@@ -31,8 +31,10 @@ _arguments = msgspec.json.Decoder(JsonObject)
 class ApprovalMethods:
     """The methods that concern approvals and grants."""
 
-    def __init__(self, doors: Approvals, watch: Watch, *, intake: Intake, patience: Callable[[], float]) -> None:
-        """`patience` says for how many seconds a message may wait for its reader; it is asked each time."""
+    def __init__(
+        self, doors: ApprovalService, watch: ApprovalWatch, *, intake: MessageIntake, patience: Callable[[], float]
+    ) -> None:
+        """`patience` returns how many seconds a message may wait for its reader; it is called each time."""
         self._doors = doors
         self._intake = intake
         self._watch = watch
@@ -94,14 +96,16 @@ class ApprovalMethods:
             repeated=accepted.repeated,
         )
 
-    async def watch_approvals(self, asked: pb.WatchApprovalsRequest, call: Call, principal: PrincipalId) -> None:
+    async def watch_approvals(self, asked: pb.WatchApprovalsRequest, call: ServerCall, principal: PrincipalId) -> None:
         async with aclosing(self._watch.follow(principal)) as news:
             async for some in news:
                 if some:
                     answer = pb.WatchApprovalsResponse(approvals=map(_approval, some))
                     await send(call, answer, seconds=self._patience())
 
-    async def export_approvals(self, asked: pb.ExportApprovalsRequest, call: Call, principal: PrincipalId) -> None:
+    async def export_approvals(
+        self, asked: pb.ExportApprovalsRequest, call: ServerCall, principal: PrincipalId
+    ) -> None:
         waiting = b""
         async with aclosing(chained(self._doors, principal)) as lines:
             async for line in lines:
@@ -121,20 +125,20 @@ class ApprovalMethods:
 
 def _limit(asked: int) -> int:
     if not 0 <= asked <= MAX_LIMIT:
-        raise RequestMalformed(f"limit is between 1 and {MAX_LIMIT}; 0 stands for {USUAL_LIMIT}.")
-    return asked or USUAL_LIMIT
+        raise RequestInvalid(f"limit is between 1 and {MAX_LIMIT}; 0 stands for {DEFAULT_LIMIT}.")
+    return asked or DEFAULT_LIMIT
 
 
-def _scope(text: str) -> Scope:
+def _scope(text: str) -> ApprovalScope:
     try:
-        return Scope(text or Scope.ONCE)
+        return ApprovalScope(text or ApprovalScope.ONCE)
     except ValueError:
-        raise RequestMalformed("scope is once, session, timeboxed or always.") from None
+        raise RequestInvalid("scope is once, session, timeboxed or always.") from None
 
 
 def _ttl(seconds: int) -> timedelta | None:
     if not 0 <= seconds <= 10**9:
-        raise RequestMalformed("ttl_seconds is a number of seconds.")
+        raise RequestInvalid("ttl_seconds is a number of seconds.")
     return timedelta(seconds=seconds) if seconds else None
 
 
@@ -142,7 +146,7 @@ def _object(raw: bytes) -> JsonObject:
     try:
         return _arguments.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise RequestMalformed("arguments is a JSON object.") from None
+        raise RequestInvalid("arguments is a JSON object.") from None
 
 
 def _effect(effect: Effect) -> pb.Effect:

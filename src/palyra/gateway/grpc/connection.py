@@ -1,8 +1,8 @@
-"""One caller's line: HTTP/2 on the one side, calls on the other.
+"""One client connection: HTTP/2 on one side, calls on the other.
 
-The `h2` package knows the protocol; here is what a server must decide for itself: how much it takes in, how long it
-waits, and when it hangs up. A caller that does not read what it is sent is not read from either, so that nothing piles
-up; one that answers no ping is gone, whatever TCP believes.
+The `h2` package implements the protocol; this module decides what a server must decide itself: how much it reads, how
+long it waits, and when it closes. A client that does not read what it is sent is not read from either, so that nothing
+piles up; one that does not answer a ping is gone, whatever TCP reports.
 """
 
 import asyncio
@@ -27,27 +27,27 @@ from h2.events import (
 from h2.exceptions import ProtocolError
 from hyperframe.frame import GoAwayFrame
 
-from palyra.gateway.connections import Slot
-from palyra.gateway.grpc.call import Call, Headers
+from palyra.gateway.connections import ConnectionSlot
 from palyra.gateway.grpc.http2 import Http2
+from palyra.gateway.grpc.server_call import Headers, ServerCall
 
 WINDOW_BYTES = 1024 * 1024
 FRAME_BYTES = 16 * 1024
-"""The largest frame that is sent, which every caller takes."""
+"""The largest frame that is sent, which every client accepts."""
 FLUSH_BYTES = 64 * 1024
 TURN_BYTES = 4 * 1024
-"""So much of what came is taken in before others have their turn: it may be hundreds of frames."""
+"""How much input is processed before other tasks have a turn: it may be hundreds of frames."""
 PING_SECONDS = 60.0
-ANSWER_SECONDS = 20.0
-"""So long a caller has for its first words, for a ping, and to take what was sent before we hung up."""
+PING_TIMEOUT_SECONDS = 20.0
+"""The client's timeout for its first bytes, for a ping, and to read what was sent before we closed."""
 IDLE_SECONDS = 300.0
-"""How long a caller with a valid token may stay without a call. The goodbye tells it to connect again for the next."""
-MOST_RESETS = 1_000
-"""So many calls a caller may take back between two pings. Opening and taking back is cheap for it, and dear for us."""
-MOST_IDLE = 10_000
-"""So many frames that ask for nothing a caller may send between two pings, or between two things that it is sent."""
+"""How long a client with a valid token may stay without a call. GOAWAY makes it reconnect for the next one."""
+MAX_RESETS = 1_000
+"""How many calls a client may reset between two pings. Opening and resetting is cheap for it, and costly for us."""
+MAX_IDLE = 10_000
+"""How many frames that request nothing a client may send between two pings, or between two frames sent to it."""
 SETTINGS_COST = 100
-"""For how many of these settings count: each of them changes every call."""
+"""How many of these a SETTINGS frame counts for: each of them changes every call."""
 
 _PING = b"palyra.."
 _GRPC = re.compile(r"application/grpc(?:[+;].*)?")
@@ -57,22 +57,22 @@ _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 log = logging.getLogger(__name__)
 
 
-class Connection(asyncio.Protocol):
-    """See the module. `accept` begins a call; `made` and `lost` are told when the line is up and when it is down."""
+class GrpcConnection(asyncio.Protocol):
+    """See the module. `accept` begins a call; `made` and `lost` are called when the connection opens and closes."""
 
     def __init__(
         self,
-        accept: Callable[[Call], None],
+        accept: Callable[[ServerCall], None],
         *,
-        slot: Slot,
-        made: Callable[["Connection"], None],
-        lost: Callable[["Connection"], None],
+        slot: ConnectionSlot,
+        made: Callable[["GrpcConnection"], None],
+        lost: Callable[["GrpcConnection"], None],
     ) -> None:
         self.slot = slot
         self._accept = accept
         self._made = made
         self._lost = lost
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, ServerCall] = {}
         self._unread = bytearray()
         self._turn: asyncio.Handle | None = None
         self._reading = True
@@ -85,20 +85,20 @@ class Connection(asyncio.Protocol):
         self._flushing: asyncio.Handle | None = None
         self._ready = 0
         self._room = False
-        """The caller has made room, which nobody has used yet."""
+        """The client has made room that was not used yet."""
         self._answered = False
         self._idle_since: tuple[float, int] | None = None
-        """Since when no call is under way, and the last one before that."""
+        """Since when no call is in progress, and the last one before that."""
         self._leaving = False
-        """One of the two begins no further calls here."""
+        """One of the two sides begins no further calls here."""
         self._over = False
-        """We have hung up."""
+        """We have closed the connection."""
 
-    # -- what the event loop says
+    # -- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._timer = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._pinged)
+        self._timer = asyncio.get_running_loop().call_later(PING_TIMEOUT_SECONDS, self._pinged)
         self._http2 = Http2()
         self._http2.initiate_connection()
         self._http2.increment_flow_control_window(WINDOW_BYTES)
@@ -108,7 +108,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._over:
-            # It may not have heard yet that we hung up; if it goes on and on, it does not want to.
+            # The client may not know yet that we closed; if it keeps sending, it ignores that.
             self._late += len(data)
             if self._late > WINDOW_BYTES:
                 self.abort()
@@ -137,7 +137,7 @@ class Connection(asyncio.Protocol):
         self.slot.release()
         self._lost(self)
 
-    # -- what a call says; if the caller has taken it back or hung up, the word of that is on its way to the call
+    # -- called by a call; if the client has cancelled it or disconnected, the call is about to be notified
 
     def send_headers(self, stream_id: int, headers: Headers, *, end: bool) -> None:
         with suppress(ProtocolError):
@@ -169,29 +169,29 @@ class Connection(asyncio.Protocol):
     def ended(self, stream_id: int) -> None:
         call = self._calls.pop(stream_id, None)
         if call is not None and not call.complete:
-            # It may have more to send, which nobody will read.
+            # The client may have more to send, which will not be read.
             self._reset(stream_id, ErrorCodes.NO_ERROR)
         self._leave_if_done()
 
-    # -- what the server says
+    # -- called by the server
 
     @property
     def busy(self) -> bool:
         return bool(self._calls)
 
     def overdue(self, now: float, seconds: float) -> bool:
-        """Whether no call was under way for long."""
+        """Whether the connection has been idle for too long."""
         if self._calls or self._idle_since is None or self._idle_since[1] != self._last_id:
             self._idle_since = (now, self._last_id)
         return now - self._idle_since[0] > IDLE_SECONDS
 
     def abort(self) -> None:
-        """Hang up at once."""
+        """Close the connection at once."""
         self._over = True
         self._transport.abort()
 
     def go_away(self) -> None:
-        """Ask the caller to begin no further calls here; those under way go on."""
+        """Ask the client to begin no further calls here; those in progress continue."""
         if not self._over:
             self._leaving = True
             self._flush()
@@ -201,17 +201,17 @@ class Connection(asyncio.Protocol):
     leave = go_away
 
     def hang_up(self) -> None:
-        """Say nothing more; who does not take in time what was said so far goes without."""
+        """Close after sending what is pending; a client that does not read it in time loses it."""
         if not self._over:
             self._flush()
             self._over = True
             self._timer.cancel()
-            self._timer = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._transport.abort)
+            self._timer = asyncio.get_running_loop().call_later(PING_TIMEOUT_SECONDS, self._transport.abort)
             self._unread.clear()
             if self._transport.is_closing() or not self._transport.can_write_eof():
                 self._transport.close()
                 return
-            # To close with something unread would take from the caller what it was sent last.
+            # Closing with unread input would discard what was sent last to the client.
             try:
                 self._transport.write_eof()
             except OSError:
@@ -220,10 +220,10 @@ class Connection(asyncio.Protocol):
                 if not self._reading:
                     self._transport.resume_reading()
 
-    # -- inside
+    # -- internal
 
     def _go_on(self) -> None:
-        """Take in more if there is more, and if the caller reads; from the line only what is not here already."""
+        """Process more input if there is any and if the client reads; read the socket only when the buffer is empty."""
         if self._over:
             return
         if self._unread and not self._paused and self._turn is None:
@@ -252,7 +252,7 @@ class Connection(asyncio.Protocol):
                     return
             self._flush()
         except ProtocolError as error:
-            # What the package says of it may hold what was sent, a token too. The caller gets the code of the error.
+            # The package's message may contain what was sent, even a token. The client gets the error code.
             log.info("a caller was hung up on: %s", type(error).__name__)
             self.hang_up()
         except Exception:
@@ -304,11 +304,13 @@ class Connection(asyncio.Protocol):
             self._decline(event, "415")
         else:
             seconds = _seconds(headers.get("grpc-timeout"))
-            call = self._calls[stream_id] = Call(self, stream_id, headers.get(":path", ""), headers, seconds=seconds)
+            call = self._calls[stream_id] = ServerCall(
+                self, stream_id, headers.get(":path", ""), headers, seconds=seconds
+            )
             self._accept(call)
 
     def _decline(self, event: RequestReceived, status: str) -> None:
-        """Answer what is no call."""
+        """Respond to a request that is not a call."""
         stream_id = event.stream_id or 0
         self.send_headers(stream_id, ((":status", status),), end=True)
         if event.stream_ended is None:
@@ -316,7 +318,7 @@ class Connection(asyncio.Protocol):
 
     def _feed(self, event: DataReceived) -> None:
         size = event.flow_controlled_length or 0
-        # Of the line as a whole nothing is held back: a call that is not read must not hold up the others.
+        # There is no flow control for the connection as a whole: a call that is not read must not delay the others.
         self._owed += size
         if self._owed >= WINDOW_BYTES // 2:
             self._http2.increment_flow_control_window(self._owed)
@@ -331,14 +333,14 @@ class Connection(asyncio.Protocol):
             return
         call.drop()
         self._resets += 1
-        if self._resets > MOST_RESETS:
+        if self._resets > MAX_RESETS:
             self._calm("it took back too many calls")
         self._leave_if_done()
 
     def _count(self, cost: int) -> None:
-        """Bear with what asks for nothing, up to a point."""
+        """Tolerate frames that request nothing, up to a limit."""
         self._idle += cost
-        if self._idle > MOST_IDLE:
+        if self._idle > MAX_IDLE:
             self._calm("it sent too much that asks for nothing")
 
     def _calm(self, reason: str) -> None:
@@ -353,7 +355,7 @@ class Connection(asyncio.Protocol):
             self._flush_soon()
 
     def _pump(self) -> None:
-        """Let all calls send what waits."""
+        """Let all calls send what is pending."""
         for call in [call for call in self._calls.values() if call.waiting]:
             call.pump()
 
@@ -362,11 +364,11 @@ class Connection(asyncio.Protocol):
         self._answered = False
         self._http2.ping(_PING)
         self._flush()
-        self._timer = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._pinged)
+        self._timer = asyncio.get_running_loop().call_later(PING_TIMEOUT_SECONDS, self._pinged)
 
     def _pinged(self) -> None:
         if self._answered:
-            self._timer = asyncio.get_running_loop().call_later(PING_SECONDS - ANSWER_SECONDS, self._ping)
+            self._timer = asyncio.get_running_loop().call_later(PING_SECONDS - PING_TIMEOUT_SECONDS, self._ping)
         else:
             log.info("a caller was hung up on: it says nothing")
             self.abort()
@@ -376,9 +378,9 @@ class Connection(asyncio.Protocol):
             self.hang_up()
 
     def _flush_soon(self, size: int = 0) -> None:
-        """Send what is ready when everybody who is at it has had a turn: one packet costs less than four.
+        """Send pending output after all ready tasks have had a turn: one packet costs less than four.
 
-        What has grown large goes at once, so that the transport can say that it is too much.
+        A large amount is sent at once, so that the transport can apply back-pressure.
         """
         self._ready += size
         if self._ready >= FLUSH_BYTES:
@@ -394,6 +396,6 @@ class Connection(asyncio.Protocol):
 
 
 def _seconds(text: str | None) -> float | None:
-    """Return how long a caller will wait; None if it does not say, or not in a way that has a meaning."""
+    """Return the client's timeout in seconds; None if there is none, or it is not valid."""
     found = _TIMEOUT.fullmatch(text or "")
     return int(found[1]) * _UNITS[found[2]] if found else None

@@ -1,6 +1,6 @@
-"""Between our records and the messages of the wire, for those who serve and those who call.
+"""Conversion between our records and gRPC messages, for server and client.
 
-Whoever calls pays for each import at every start, so nothing of the server is imported here.
+The client pays for each import at every start, so nothing of the server is imported here.
 """
 
 from collections.abc import Iterable
@@ -10,30 +10,30 @@ from typing import TYPE_CHECKING
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from palyra.core.agent import Agent
-from palyra.core.events import Entry, Mode
+from palyra.core.events import Entry, InputMode
 from palyra.core.ids import AgentId, PrincipalId, RunId, SessionId
 from palyra.core.limits import Limits
-from palyra.core.message import Accepted, clean_text
+from palyra.core.message import AcceptedMessage, clean_text
 from palyra.core.session import Session, SessionNameInvalid, SessionRef
-from palyra.core.usage import Usage
+from palyra.core.spending.usage import Usage
 from palyra.gateway import records
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
 
 if TYPE_CHECKING:
-    from palyra.journal.runs import Run
+    from palyra.journal.stores.runs import RunRecord
 
 MODES = {
-    pb.MODE_UNSPECIFIED: Mode.QUEUE,
-    pb.MODE_QUEUE: Mode.QUEUE,
-    pb.MODE_STEER: Mode.STEER,
-    pb.MODE_INTERRUPT: Mode.INTERRUPT,
+    pb.MODE_UNSPECIFIED: InputMode.QUEUE,
+    pb.MODE_QUEUE: InputMode.QUEUE,
+    pb.MODE_STEER: InputMode.STEER,
+    pb.MODE_INTERRUPT: InputMode.INTERRUPT,
 }
 
 _NUMBERS = {mode: number for number, mode in MODES.items()}
 
 
 def from_message(
-    text: str, session: SessionRef, *, mode: Mode, key: str, model: str = "", task: str = ""
+    text: str, session: SessionRef, *, mode: InputMode, key: str, model: str = "", task: str = ""
 ) -> pb.InboundMessage:
     return pb.InboundMessage(
         text=text,
@@ -46,7 +46,7 @@ def from_message(
 
 
 def to_session_ref(ref: pb.SessionRef) -> SessionRef:
-    """Read how a session is named; an empty name is no name."""
+    """Read a session reference; an empty name counts as not set."""
     return SessionRef(
         session_id=ref.session_id or None,
         key=ref.key or None,
@@ -57,7 +57,7 @@ def to_session_ref(ref: pb.SessionRef) -> SessionRef:
 
 
 def from_session_ref(ref: SessionRef) -> pb.SessionRef:
-    """Write down how a session is named. An empty name is refused here: on the wire it would be none, and make one."""
+    """Write a session reference. An empty name is refused: on the wire it would mean none, and create a session."""
     for name in ("session_id", "key", "label"):
         value = getattr(ref, name)
         if value is not None and not clean_text(value, what=name):
@@ -71,7 +71,7 @@ def from_session_ref(ref: SessionRef) -> pb.SessionRef:
     )
 
 
-def from_accepted(accepted: Accepted) -> pb.Accepted:
+def from_accepted(accepted: AcceptedMessage) -> pb.Accepted:
     return pb.Accepted(
         run_id=accepted.run_id,
         session_id=accepted.session_id,
@@ -85,8 +85,8 @@ def from_accepted(accepted: Accepted) -> pb.Accepted:
     )
 
 
-def to_accepted(accepted: pb.Accepted) -> Accepted:
-    return Accepted(
+def to_accepted(accepted: pb.Accepted) -> AcceptedMessage:
+    return AcceptedMessage(
         run_id=RunId(accepted.run_id),
         session_id=SessionId(accepted.session_id),
         after_seq=accepted.after_seq,
@@ -114,7 +114,7 @@ def from_entries(entries: Iterable[Entry]) -> list[pb.TapeEntry]:
 
 
 def to_entry_json(entry: pb.TapeEntry) -> str:
-    """Return an entry as every door shows it. Its time is in the event."""
+    """Return an entry as every API shows it. Its time is in the event."""
     return Entry(
         session_id=SessionId(entry.session_id),
         tape_seq=entry.tape_seq,
@@ -126,7 +126,7 @@ def to_entry_json(entry: pb.TapeEntry) -> str:
     ).to_json()
 
 
-def from_run(run: "Run") -> pb.Run:
+def from_run(run: "RunRecord") -> pb.Run:
     return pb.Run(
         run_id=run.run_id,
         session_id=run.session_id,
@@ -147,8 +147,8 @@ def from_run(run: "Run") -> pb.Run:
     )
 
 
-def to_run(run: pb.Run) -> records.Run:
-    return records.Run(
+def to_run(run: pb.Run) -> records.ListedRun:
+    return records.ListedRun(
         run_id=run.run_id,
         session_id=run.session_id,
         agent_id=run.agent_id,
@@ -219,7 +219,7 @@ def from_agent(agent: Agent) -> pb.Agent:
 
 
 def to_agent(agent: pb.Agent, principal: PrincipalId, *, is_default: bool = False) -> Agent:
-    """Read an agent of the principal's. A caller's word on who is the default does not count, so it is left out."""
+    """Read an agent of the principal. A client cannot set the default flag here, so it is left out."""
     limits = None
     if agent.HasField("limits"):
         limits = Limits(**{name: getattr(agent.limits, name) for name in Limits.__struct_fields__})
@@ -235,7 +235,7 @@ def to_agent(agent: pb.Agent, principal: PrincipalId, *, is_default: bool = Fals
     )
 
 
-def from_status(status: records.Status) -> pb.GetHealthResponse:
+def from_status(status: records.DaemonStatus) -> pb.GetHealthResponse:
     return pb.GetHealthResponse(
         version=status.version,
         pid=status.pid,
@@ -257,8 +257,8 @@ def from_status(status: records.Status) -> pb.GetHealthResponse:
     )
 
 
-def to_status(health: pb.GetHealthResponse) -> records.Status:
-    return records.Status(
+def to_status(health: pb.GetHealthResponse) -> records.DaemonStatus:
+    return records.DaemonStatus(
         version=health.version,
         pid=health.pid or None,
         home=health.home or None,
@@ -275,7 +275,7 @@ def to_status(health: pb.GetHealthResponse) -> records.Status:
         tasks=dict(sorted(health.tasks.items())),
         counters=dict(sorted(health.counters.items())),
         connections=dict(sorted(health.connections.items())),
-        parts=[records.Part(name=part.name, status=part.status, detail=part.detail) for part in health.parts],
+        parts=[records.DaemonPart(name=part.name, status=part.status, detail=part.detail) for part in health.parts],
     )
 
 

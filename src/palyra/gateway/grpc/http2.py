@@ -1,7 +1,7 @@
-"""HTTP/2 by the `h2` package, with bounds where it has none.
+"""HTTP/2 by the `h2` package, with limits where it has none.
 
-What is changed are private parts of the package. Where a new version of it has them otherwise, the bounds would be gone
-without a word: the tests on the wire try each of them.
+This overrides private parts of the package. If a new version changed them, the limits would silently disappear: the
+wire tests check each of them.
 """
 
 from collections.abc import Iterable
@@ -17,11 +17,11 @@ from hpack.hpack import Decoder
 from hpack.struct import HeaderTuple
 from hyperframe.frame import Frame, GoAwayFrame, SettingsFrame
 
-MOST_CALLS = 2_048
-MOST_HEADER_BYTES = 16 * 1024
-MOST_TABLE_BYTES = 4 * 1024
+MAX_CALLS = 2_048
+MAX_HEADER_BYTES = 16 * 1024
+MAX_TABLE_BYTES = 4 * 1024
 
-# Of a head only what we look for counts, and that is looked at where it is used; nothing of it is passed on.
+# Only known headers are used, and they are checked where they are used; none is passed on.
 _CONFIG = H2Configuration(
     client_side=False,
     header_encoding=None,
@@ -34,18 +34,18 @@ _KNOWN = frozenset(SettingCodes)
 
 
 class _Frames(FrameBuffer):
-    """What has arrived, without that which would be refused anyway: the package looks at it when it is all there."""
+    """Buffers frames, and rejects early what would be refused anyway: the package only checks complete frames."""
 
     def __next__(self) -> Frame:
         if len(self._data) >= 3:
             self._validate_frame_length(int.from_bytes(self._data[:3], "big"))
-        if self._headers_buffer and sum(len(part.data) for part in self._headers_buffer) > MOST_HEADER_BYTES:
+        if self._headers_buffer and sum(len(part.data) for part in self._headers_buffer) > MAX_HEADER_BYTES:
             raise DenialOfServiceError("A head is too long.")
         return super().__next__()
 
 
 class _Heads(Decoder):
-    """What reads heads; they change the size of their table twice at most, as the standard has it."""
+    """Decodes headers; they may change the table size at most twice, as the standard says."""
 
     def decode(self, data: bytes, raw: bool = False) -> Iterable[HeaderTuple]:
         self._changes = 0
@@ -62,28 +62,28 @@ class Http2(H2Connection):
     """The server's side of a connection."""
 
     MAX_CLOSED_STREAMS = 64
-    """How many ended calls are remembered, to tell a late frame from a wrong one. A line may carry many in its life."""
+    """How many ended calls are remembered, to tell a late frame from a wrong one. A connection may have many."""
 
     def __init__(self) -> None:
         super().__init__(_CONFIG)
-        self.decoder = _Heads(max_header_list_size=MOST_HEADER_BYTES)
+        self.decoder = _Heads(max_header_list_size=MAX_HEADER_BYTES)
         self.incoming_buffer = _Frames(server=True)
         self.local_settings = Settings(
             client=False,
             initial_values={
-                SettingCodes.MAX_CONCURRENT_STREAMS: MOST_CALLS,
-                SettingCodes.MAX_HEADER_LIST_SIZE: MOST_HEADER_BYTES,
+                SettingCodes.MAX_CONCURRENT_STREAMS: MAX_CALLS,
+                SettingCodes.MAX_HEADER_LIST_SIZE: MAX_HEADER_BYTES,
             },
         )
 
     def _receive_settings_frame(self, frame: SettingsFrame) -> tuple[list[Frame], list[Event]]:
-        # Those that mean nothing would be kept for good, and a larger table be filled with all that is ever sent.
+        # Unknown settings would be kept forever, and a larger table would be filled with everything that is ever sent.
         wanted = {code: value for code, value in frame.settings.items() if code in _KNOWN}
         if (table := wanted.get(SettingCodes.HEADER_TABLE_SIZE)) is not None:
-            wanted[SettingCodes.HEADER_TABLE_SIZE] = min(table, MOST_TABLE_BYTES)
+            wanted[SettingCodes.HEADER_TABLE_SIZE] = min(table, MAX_TABLE_BYTES)
         frame.settings = wanted
         return super()._receive_settings_frame(frame)
 
     def _receive_goaway_frame(self, frame: GoAwayFrame) -> tuple[list[Frame], list[Event]]:
-        # Who begins no further calls may still wait for answers; the package would not say another word.
+        # A client that begins no further calls may still wait for answers; the package would send nothing more.
         return [], [ConnectionTerminated()]

@@ -8,33 +8,33 @@ from typing import Any
 from google.protobuf.message import Message
 
 from palyra.core import channel
-from palyra.core.brief import Brief
 from palyra.core.errors import Invalid, Unavailable
-from palyra.core.events import Entry, Mode
+from palyra.core.events import Entry, InputMode
 from palyra.core.ids import PrincipalId, RunId, SessionId, parse_ulid
-from palyra.core.message import Accepted, Inbound
-from palyra.core.model import TaskClass
-from palyra.core.session import SessionRef
+from palyra.core.message import AcceptedMessage, Inbound
+from palyra.core.model.catalog import TaskClass
+from palyra.core.model.request_options import RequestOptions
+from palyra.core.session import SessionNotFound, SessionRef
+from palyra.gateway.error_status import RequestInvalid
 from palyra.gateway.grpc import convert
-from palyra.gateway.grpc.call import Call
+from palyra.gateway.grpc.methods import Handler, Methods, decode, read, send
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
-from palyra.gateway.grpc.serving import Handler, Methods, decode, read, send
-from palyra.gateway.status import RequestMalformed
-from palyra.journal import runs, sessions, tape
-from palyra.journal.engine import Engine
-from palyra.journal.tail import Follower, Tail
-from palyra.runs.control import Control, RunNotFound
-from palyra.runs.intake import Intake
-from palyra.runs.sessions import SessionNotFound
+from palyra.gateway.grpc.server_call import ServerCall
+from palyra.journal import tape
+from palyra.journal.engines.base import Engine
+from palyra.journal.stores import runs, sessions
+from palyra.journal.tail import Tail, TapeReader
+from palyra.runs.services.cancellation import CancellationService, RunNotFound
+from palyra.runs.services.intake import MessageIntake
 
 PROTOCOL_VERSION = 1
-LOOK_UP_SECONDS = 60.0
+LOOKUP_TIMEOUT_SECONDS = 60.0
 BATCH_CHARS = 128 * 1024
 RESTART = timedelta(seconds=1)
 FINAL = frozenset({"run_completed", "run_failed", "run_cancelled"})
 
 
-class ProtocolUnknown(Invalid):
+class ProtocolVersionUnsupported(Invalid):
     """The client speaks another version of the protocol. This daemon speaks version 1."""
 
 
@@ -46,9 +46,15 @@ class RunMethods:
     """The methods that concern runs."""
 
     def __init__(
-        self, engine: Engine, tail: Tail, *, intake: Intake, control: Control, patience: Callable[[], float]
+        self,
+        engine: Engine,
+        tail: Tail,
+        *,
+        intake: MessageIntake,
+        control: CancellationService,
+        patience: Callable[[], float],
     ) -> None:
-        """`patience` says for how many seconds a batch may wait for its reader; it is asked each time."""
+        """`patience` returns how many seconds a batch may wait for its reader; it is called each time."""
         self._engine = engine
         self._tail = tail
         self._patience = patience
@@ -64,14 +70,14 @@ class RunMethods:
             "RouteMessage": methods.unary(self.route_message, pb.RouteMessageRequest, need="write"),
         }
 
-    async def run_stream(self, _: Any, call: Call, principal: PrincipalId) -> None:
+    async def run_stream(self, _: Any, call: ServerCall, principal: PrincipalId) -> None:
         """Accept the first request, then forward the tape; later requests act on the run."""
         accepted = await self._start(call, principal)
         follower = self._tail.follow(accepted.session_id, after_seq=accepted.after_seq, run_id=accepted.run_id)
         try:
             async with asyncio.TaskGroup() as group:
                 listener = group.create_task(self._listen(call, accepted, principal, follower))
-                # The first entries are there already: they go with the word that the message was accepted.
+                # The first entries exist already: they are sent together with the acceptance.
                 entries = await _following(follower)
                 answers = _answers(entries) or [pb.RunStreamResponse()]
                 answers[0].accepted.CopyFrom(convert.from_accepted(accepted))
@@ -81,14 +87,14 @@ class RunMethods:
                     entries = await _following(follower)
                     answers = _answers(entries)
                 listener.cancel()
-            # The last ones, when nobody is listened to any more: the status can go right behind them.
+            # The final entries, when no more input is read: the status can follow directly.
             for answer in answers:
                 await self._send(call, answer)
         finally:
             follower.close()
 
-    async def attach_run(self, asked: pb.AttachRunRequest, call: Call, principal: PrincipalId) -> None:
-        """Forward a run's entries after a position, to its end."""
+    async def attach_run(self, asked: pb.AttachRunRequest, call: ServerCall, principal: PrincipalId) -> None:
+        """Forward a run's entries after a position, until it ends."""
         run_id = RunId(parse_ulid(asked.run_id, "run id"))
         run = await self._engine.read(lambda conn: runs.get(conn, run_id, principal))
         if run is None:
@@ -100,7 +106,7 @@ class RunMethods:
         follower = self._tail.follow(run.session_id, after_seq=asked.after_seq, run_id=run_id)
         await self._forward(call, follower, ends_with_run=True)
 
-    async def attach_session(self, asked: pb.AttachSessionRequest, call: Call, principal: PrincipalId) -> None:
+    async def attach_session(self, asked: pb.AttachSessionRequest, call: ServerCall, principal: PrincipalId) -> None:
         """Forward a session's entries after a position, for as long as the caller stays."""
         session_id = SessionId(parse_ulid(asked.session_id, "session id"))
         if await self._engine.read(lambda conn: sessions.get(conn, session_id, principal)) is None:
@@ -110,7 +116,7 @@ class RunMethods:
         await self._forward(call, follower, ends_with_run=False)
 
     async def abort_run(self, asked: pb.AbortRunRequest, principal: PrincipalId) -> pb.AbortRunResponse:
-        """Ask a run to stop."""
+        """Request cancellation of a run."""
         reason = asked.reason or "cancelled by its owner"
         return pb.AbortRunResponse(
             run=convert.from_run(await self._control.cancel(principal, asked.run_id, reason=reason))
@@ -121,15 +127,17 @@ class RunMethods:
         accepted = await self._intake.accept(_inbound(asked.message, principal))
         return pb.RouteMessageResponse(accepted=convert.from_accepted(accepted))
 
-    async def _start(self, call: Call, principal: PrincipalId) -> Accepted:
+    async def _start(self, call: ServerCall, principal: PrincipalId) -> AcceptedMessage:
         first = await read(call, pb.RunStreamRequest)
         if first.WhichOneof("request") != "start":
-            raise RequestMalformed("The first request of RunStream is `start`.")
+            raise RequestInvalid("The first request of RunStream is `start`.")
         if first.start.protocol_version != PROTOCOL_VERSION:
-            raise ProtocolUnknown
+            raise ProtocolVersionUnsupported
         return await self._intake.accept(_inbound(first.start.message, principal))
 
-    async def _listen(self, call: Call, accepted: Accepted, principal: PrincipalId, follower: Follower) -> None:
+    async def _listen(
+        self, call: ServerCall, accepted: AcceptedMessage, principal: PrincipalId, follower: TapeReader
+    ) -> None:
         """Act on further requests until the caller closes its side."""
         while (message := await call.read()) is not None:
             request = decode(pb.RunStreamRequest, message)
@@ -140,7 +148,7 @@ class RunMethods:
                             principal=principal,
                             text=request.steer.text,
                             session=SessionRef(session_id=accepted.session_id),
-                            mode=Mode.STEER,
+                            mode=InputMode.STEER,
                             idempotency_key=request.steer.idempotency_key or None,
                             origin=channel.GRPC,
                         )
@@ -151,21 +159,21 @@ class RunMethods:
                 case "detach":
                     follower.close()
                 case _:
-                    raise RequestMalformed("A request after the first is steer, cancel or detach.")
+                    raise RequestInvalid("A request after the first is steer, cancel or detach.")
 
-    async def _forward(self, call: Call, follower: Follower, *, ends_with_run: bool) -> None:
+    async def _forward(self, call: ServerCall, follower: TapeReader, *, ends_with_run: bool) -> None:
         try:
             while entries := await _following(follower):
                 for batch in _batches(entries):
                     await self._send(call, pb.TapeBatch(entries=convert.from_entries(batch)))
                 if ends_with_run and entries[-1].kind in FINAL:
                     return
-            # A stream that ended without a word here would say that there is nothing more to come of the run.
+            # A stream that ended here without an error would mean that the run has no more entries.
             raise DaemonStopping(retry_after=RESTART)
         finally:
             follower.close()
 
-    async def _send(self, call: Call, message: Message) -> None:
+    async def _send(self, call: ServerCall, message: Message) -> None:
         await send(call, message, seconds=self._patience())
 
 
@@ -187,21 +195,21 @@ def _answers(entries: list[Entry]) -> list[pb.RunStreamResponse]:
     return [pb.RunStreamResponse(entries=convert.from_entries(batch)) for batch in _batches(entries)]
 
 
-async def _following(follower: Follower) -> list[Entry]:
-    """Return the next entries, none when there will be no more."""
+async def _following(follower: TapeReader) -> list[Entry]:
+    """Return the next entries; none when there will be no more."""
     while not follower.closed:
-        if entries := await follower.next(seconds=LOOK_UP_SECONDS):
+        if entries := await follower.next(seconds=LOOKUP_TIMEOUT_SECONDS):
             return entries
     return []
 
 
 def _inbound(message: pb.InboundMessage, principal: PrincipalId) -> Inbound:
-    """Read a message of the principal's."""
+    """Read a message of the principal."""
     if message.mode not in convert.MODES:
-        raise RequestMalformed(f"There is no mode {message.mode}. Use queue, steer or interrupt.")
+        raise RequestInvalid(f"There is no mode {message.mode}. Use queue, steer or interrupt.")
     tasks = [task.value for task in TaskClass]
     if message.task and message.task not in tasks:
-        raise RequestMalformed(f"There is no task {message.task[:40]!r}. Use {', '.join(tasks)}, or none.")
+        raise RequestInvalid(f"There is no task {message.task[:40]!r}. Use {', '.join(tasks)}, or none.")
     return Inbound(
         principal=principal,
         text=message.text,
@@ -209,5 +217,5 @@ def _inbound(message: pb.InboundMessage, principal: PrincipalId) -> Inbound:
         mode=convert.MODES[message.mode],
         idempotency_key=message.idempotency_key or None,
         origin=channel.GRPC,
-        brief=Brief(model=message.model, task=TaskClass(message.task or TaskClass.INTERACTIVE)),
+        brief=RequestOptions(model=message.model, task=TaskClass(message.task or TaskClass.INTERACTIVE)),
     )

@@ -1,11 +1,11 @@
-"""The vault over gRPC. What was stored never comes out; what was sealed in a text is revealed to its owner alone."""
+"""The vault over gRPC. Stored values are never returned; values sealed in a text are revealed only to their owner."""
 
 from palyra.core.ids import AgentId, PrincipalId
 from palyra.core.secret import SealedRecord, SecretRecord, SecretScope
+from palyra.gateway.grpc.methods import Handler, Methods
 from palyra.gateway.grpc.pb import vault_pb2 as pb
-from palyra.gateway.grpc.serving import Handler, Methods
-from palyra.runs.seals import Seals
-from palyra.runs.secrets import Secrets
+from palyra.runs.services.sealing import SecretSealer
+from palyra.runs.services.secrets import SecretService
 
 LISTED, MAX_LISTED = 50, 1000
 SERVICE = pb.DESCRIPTOR.services_by_name["VaultService"].full_name
@@ -14,7 +14,7 @@ SERVICE = pb.DESCRIPTOR.services_by_name["VaultService"].full_name
 class SecretMethods:
     """The methods that concern secrets."""
 
-    def __init__(self, doors: Secrets, seals: Seals) -> None:
+    def __init__(self, doors: SecretService, seals: SecretSealer) -> None:
         self._doors = doors
         self._seals = seals
 

@@ -1,4 +1,4 @@
-"""The gRPC server: it listens, and has each call served by its method."""
+"""The gRPC server: it listens, and passes each call to its method."""
 
 import asyncio
 import logging
@@ -8,57 +8,57 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 
 from palyra.core.errors import Unavailable
-from palyra.gateway.connections import Connections, Slot
-from palyra.gateway.grpc import standard
-from palyra.gateway.grpc.call import Call
-from palyra.gateway.grpc.connection import Connection
+from palyra.gateway.allowed_hosts import AllowedHosts, RequestOrigin
+from palyra.gateway.connections import ConnectionBudget, ConnectionSlot
+from palyra.gateway.error_status import GrpcStatus
+from palyra.gateway.grpc import standard_services
+from palyra.gateway.grpc.connection import GrpcConnection
+from palyra.gateway.grpc.methods import Handler, grpc_error
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
-from palyra.gateway.grpc.serving import Handler, refusal
-from palyra.gateway.hosts import Asked, Hosts
+from palyra.gateway.grpc.server_call import ServerCall
 from palyra.gateway.listener import Listener
-from palyra.gateway.status import GrpcStatus
 
 SERVICE = pb.DESCRIPTOR.services_by_name["GatewayService"].full_name
 BACKLOG = 1_024
 LINGER_SECONDS = 0.5
-"""So long callers have to take the last word of a daemon that stops."""
+"""How long clients have to read the last output of a daemon that stops."""
 
 log = logging.getLogger(__name__)
 
 
-class GrpcPortTaken(Unavailable):
+class PortInUse(Unavailable):
     """The gRPC port is taken by another program."""
 
 
-def port_taken(host: str, port: int) -> GrpcPortTaken:
-    """Return the error for a port that cannot be had."""
-    return GrpcPortTaken(
+def port_taken(host: str, port: int) -> PortInUse:
+    """Return the error for a port that is in use."""
+    return PortInUse(
         f"Port {port} of {host} is in use. Stop the program that uses it, or set another as `port` in section [grpc] of"
         " the configuration."
     )
 
 
 class GrpcServer:
-    """Serves services on one address, with the standard health service and reflection beside them."""
+    """Serves services on one address, together with the standard health service and reflection."""
 
     def __init__(
         self,
         services: Mapping[str, dict[str, Handler]],
-        connections: Connections,
-        hosts: Hosts,
+        connections: ConnectionBudget,
+        hosts: AllowedHosts,
         *,
         ready: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """`services` has the handlers of each service, by its full name; `ready` gives the code of what is wrong."""
-        self._health = standard.Health(tuple(services), ready=ready)
+        """`services` has the handlers of each service, by its full name; `ready` returns the code of a problem."""
+        self._health = standard_services.HealthService(tuple(services), ready=ready)
         offered = {**services, **self._health.services()}
-        offered |= standard.reflection(tuple(offered))
+        offered |= standard_services.reflection_service(tuple(offered))
         self._methods = {
             f"/{service}/{name}": handler for service, handlers in offered.items() for name, handler in handlers.items()
         }
         self._budget = connections
         self._hosts = hosts
-        self._connections: set[Connection] = set()
+        self._connections: set[GrpcConnection] = set()
         self._left = asyncio.Event()
         self._stopping = False
         self._serving: set[asyncio.Task[None]] = set()
@@ -66,7 +66,7 @@ class GrpcServer:
         self._open = AsyncExitStack()
 
     async def start(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> int:
-        """Begin to serve and return the port."""
+        """Start to serve and return the port."""
         try:
             listening = socket.create_server(
                 (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=BACKLOG
@@ -82,7 +82,7 @@ class GrpcServer:
         return bound
 
     async def stop(self, *, seconds: float) -> None:
-        """Take no further calls, and give those under way so long to end."""
+        """Accept no further calls, and give those in progress this long to end."""
         self._stopping = True
         self._health.stop()
         for connection in list(self._connections):
@@ -102,26 +102,26 @@ class GrpcServer:
         for connection in list(self._connections):
             connection.abort()
 
-    def _connection(self, slot: Slot) -> Connection:
-        return Connection(self._accept, slot=slot, made=self._made, lost=self._lost)
+    def _connection(self, slot: ConnectionSlot) -> GrpcConnection:
+        return GrpcConnection(self._accept, slot=slot, made=self._made, lost=self._lost)
 
-    def _made(self, connection: Connection) -> None:
+    def _made(self, connection: GrpcConnection) -> None:
         if self._stopping:
             connection.abort()
         else:
             self._connections.add(connection)
 
-    def _lost(self, connection: Connection) -> None:
+    def _lost(self, connection: GrpcConnection) -> None:
         self._connections.discard(connection)
         self._left.set()
 
-    def _accept(self, call: Call) -> None:
+    def _accept(self, call: ServerCall) -> None:
         call.task = task = self._group.create_task(self._serve(call))
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
 
-    async def _serve(self, call: Call) -> None:
-        """Carry a call to its end, whatever that is. An error that went on from here would end the daemon."""
+    async def _serve(self, call: ServerCall) -> None:
+        """Serve a call to its end, whatever that is. An error raised from here would end the daemon."""
         serve = self._methods.get(call.path)
         try:
             async with asyncio.timeout(call.seconds):
@@ -131,16 +131,16 @@ class GrpcServer:
                 else:
                     await serve(call)
         except TimeoutError:
-            # What waits to be sent comes too late as well.
+            # Pending output is too late as well.
             call.leave(GrpcStatus.DEADLINE_EXCEEDED, "The time that you gave it is over.")
         except asyncio.CancelledError:
-            # Its caller has left, or the daemon stops; for the second case it is told, if it still takes anything.
+            # The caller has left, or the daemon stops; in the second case the caller gets a status, if it still reads.
             call.leave(GrpcStatus.UNAVAILABLE, "The daemon stops.")
         except Exception as error:
-            call.leave(*refusal(error))
+            call.leave(*grpc_error(error))
 
 
-def _asked(call: Call) -> Asked:
+def _asked(call: ServerCall) -> RequestOrigin:
     said = call.metadata
     host = said.get(":authority") or said.get("host")
-    return Asked(host, said.get("origin"), said.get("sec-fetch-site"), said.get(":scheme", ""), call.slot.local)
+    return RequestOrigin(host, said.get("origin"), said.get("sec-fetch-site"), said.get(":scheme", ""), call.slot.local)

@@ -3,19 +3,19 @@
 from palyra.core.ids import PrincipalId
 from palyra.gateway.cursor import from_session, to_position
 from palyra.gateway.grpc import convert
+from palyra.gateway.grpc.methods import Handler, Methods
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
-from palyra.gateway.grpc.serving import Handler, Methods
-from palyra.journal.engine import Engine
-from palyra.runs.sessions import Sessions
+from palyra.journal.engines.base import Engine
+from palyra.runs.services.sessions import SessionService
 
-USUAL_PAGE = 50
+DEFAULT_PAGE = 50
 MAX_PAGE = 500
 
 
 class SessionMethods:
     """The methods that concern sessions."""
 
-    def __init__(self, engine: Engine, *, doors: Sessions) -> None:
+    def __init__(self, engine: Engine, *, doors: SessionService) -> None:
         self._engine = engine
         self._doors = doors
 
@@ -28,7 +28,7 @@ class SessionMethods:
 
     async def list_sessions(self, asked: pb.ListSessionsRequest, principal: PrincipalId) -> pb.ListSessionsResponse:
         """Return a page of the principal's sessions, the latest first."""
-        limit = min(asked.limit, MAX_PAGE) if asked.limit > 0 else USUAL_PAGE
+        limit = min(asked.limit, MAX_PAGE) if asked.limit > 0 else DEFAULT_PAGE
         before = to_position(asked.cursor) if asked.cursor else None
         found = await self._doors.page(principal, archived=asked.archived, before=before, limit=limit)
         following = from_session(found[-1]) if len(found) == limit else ""
@@ -37,13 +37,13 @@ class SessionMethods:
     async def resolve_session(
         self, asked: pb.ResolveSessionRequest, principal: PrincipalId
     ) -> pb.ResolveSessionResponse:
-        """Find or make a session."""
+        """Find or create a session."""
         session, created = await self._doors.resolve(principal, convert.to_session_ref(asked.session))
         return pb.ResolveSessionResponse(session=convert.from_session(session), created=created)
 
     async def cleanup_session(
         self, asked: pb.CleanupSessionRequest, principal: PrincipalId
     ) -> pb.CleanupSessionResponse:
-        """Cancel what is active, archive the session, free its key."""
+        """Cancel the active runs, archive the session, free its key."""
         session = await self._doors.cleanup(principal, asked.session_id)
         return pb.CleanupSessionResponse(session=convert.from_session(session))

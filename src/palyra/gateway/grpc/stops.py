@@ -1,20 +1,20 @@
-"""The brake over gRPC."""
+"""Emergency stops over gRPC."""
 
 from collections.abc import Iterable
 
 from palyra.core.ids import PrincipalId
-from palyra.core.stop import Stop
+from palyra.core.stop import EmergencyStop
+from palyra.gateway.grpc.methods import Handler, Methods
 from palyra.gateway.grpc.pb import stops_pb2 as pb
-from palyra.gateway.grpc.serving import Handler, Methods
-from palyra.runs.stops import Stops
+from palyra.runs.services.emergency_stops import StopService
 
 SERVICE = pb.DESCRIPTOR.services_by_name["StopService"].full_name
 
 
 class StopMethods:
-    """The methods that stop work and let it go on."""
+    """The methods that stop work and resume it."""
 
-    def __init__(self, stops: Stops) -> None:
+    def __init__(self, stops: StopService) -> None:
         self._stops = stops
 
     def handlers(self, methods: Methods) -> dict[str, Handler]:
@@ -48,9 +48,9 @@ class StopMethods:
         return pb.ResumeResponse(lifted=_told(lifted), stops=_told(self._stops.standing))
 
 
-def _told(stops: Iterable[Stop]) -> list[pb.Stop]:
+def _told(stops: Iterable[EmergencyStop]) -> list[pb.Stop]:
     return [_stop(stop) for stop in stops]
 
 
-def _stop(stop: Stop) -> pb.Stop:
+def _stop(stop: EmergencyStop) -> pb.Stop:
     return pb.Stop(stop_id=stop.stop_id, principal=stop.principal or "", by=stop.by, at=stop.at, reason=stop.reason)

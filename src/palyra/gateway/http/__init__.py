@@ -1,1 +1,1 @@
-"""The HTTP door: decode, one call, encode."""
+"""The HTTP API: decode, one call, encode."""

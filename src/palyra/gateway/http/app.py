@@ -1,4 +1,4 @@
-"""The HTTP application: its routes, and what becomes of errors."""
+"""The HTTP application: its routes, and how errors become responses."""
 
 import asyncio
 import logging
@@ -11,19 +11,19 @@ from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palyra.core.errors import Invalid, NotFound, PalyraError
-from palyra.core.stop import Stop
+from palyra.core.stop import EmergencyStop
+from palyra.gateway.allowed_hosts import AllowedHosts
 from palyra.gateway.auth import Auth
-from palyra.gateway.hosts import Hosts
-from palyra.gateway.http.cors import asked_of, is_preflight, permit, preflight
+from palyra.gateway.error_status import InternalError, MethodNotAllowed
+from palyra.gateway.http.cors import is_preflight, permit, preflight, request_origin
+from palyra.gateway.http.messages import json_response, problem_response
 from palyra.gateway.http.openai.errors import failure
 from palyra.gateway.http.openapi import document
 from palyra.gateway.http.operation import Operation
 from palyra.gateway.http.protocol import SLOT
-from palyra.gateway.http.wire import problem, reply
-from palyra.gateway.status import InternalError, MethodNotAllowed
 
 V1 = "/v1/"
-"""Below this address, errors are what programs expect that speak to OpenAI."""
+"""Below this path, errors have the form that OpenAI clients expect."""
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
@@ -38,20 +38,20 @@ def build(
     operations: Sequence[Operation],
     *,
     auth: Auth,
-    hosts: Hosts,
+    hosts: AllowedHosts,
     ready: Callable[[], str | None],
     warning: Callable[[], str | None] = lambda: None,
-    stopped: Callable[[], Stop | None] = lambda: None,
+    stopped: Callable[[], EmergencyStop | None] = lambda: None,
 ) -> ASGIApp:
-    """Put the application together.
+    """Build the application.
 
-    `ready` gives the code of what is wrong, `warning` that of what is wrong but keeps nobody from working, `stopped`
-    what stops everything; each gives None if nothing does.
+    `ready` returns the code of a problem that blocks the daemon, `warning` that of one that does not, `stopped` the
+    stop of everything; each returns None if there is none.
     """
 
     async def openapi(request: Request) -> Response:
-        # Some types are loaded when they are first described.
-        return reply(await asyncio.to_thread(document, operations))
+        # Some types are only imported when they are first described.
+        return json_response(await asyncio.to_thread(document, operations))
 
     return Guard(
         [
@@ -63,8 +63,8 @@ def build(
     )
 
 
-def refusing(error: PalyraError, *, hosts: Hosts) -> ASGIApp:
-    """Return the application of a daemon that does not serve yet: all but its health is answered with the reason."""
+def refusing(error: PalyraError, *, hosts: AllowedHosts) -> ASGIApp:
+    """Return the application of a daemon that does not serve yet: all requests but health get the error."""
 
     async def refuse(request: Request) -> Response:
         raise error
@@ -76,17 +76,17 @@ def refusing(error: PalyraError, *, hosts: Hosts) -> ASGIApp:
 
 
 def _health(
-    ready: Callable[[], str | None], warning: Callable[[], str | None], stopped: Callable[[], Stop | None]
+    ready: Callable[[], str | None], warning: Callable[[], str | None], stopped: Callable[[], EmergencyStop | None]
 ) -> list[Route]:
-    """Return what anyone may ask. Everything else about the daemon is for those with a token."""
+    """Return the health routes, which need no token. Other facts about the daemon need one."""
 
     async def healthz(request: Request) -> Response:
-        return reply({"status": "ok" if stopped() is None else "stopped"})
+        return json_response({"status": "ok" if stopped() is None else "stopped"})
 
     async def readyz(request: Request) -> Response:
         if (code := ready()) is None:
-            return reply({"status": "ready"} | ({"warning": code} if (code := warning()) is not None else {}))
-        return reply({"status": "not_ready", "code": code}, status=503)
+            return json_response({"status": "ready"} | ({"warning": code} if (code := warning()) is not None else {}))
+        return json_response({"status": "not_ready", "code": code}, status=503)
 
     return [Route("/healthz", healthz, methods=["GET"]), Route("/readyz", readyz, methods=["GET"])]
 
@@ -102,12 +102,12 @@ def _authorised(operation: Operation, auth: Auth) -> Callable[[Request], Awaitab
 
 
 class Guard:
-    """Hands requests to their routes, and turns whatever is raised into a problem document.
+    """Passes requests to their routes, and turns exceptions into problem documents.
 
-    An answer that has begun can not be turned any more.
+    A response that has begun cannot be replaced any more.
     """
 
-    def __init__(self, routes: list[Route], hosts: Hosts) -> None:
+    def __init__(self, routes: list[Route], hosts: AllowedHosts) -> None:
         self._routes = routes
         self._hosts = hosts
         self._router = Router(routes, redirect_slashes=False)
@@ -115,7 +115,7 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        # Starlette raises instead of answering by itself when it finds an application here.
+        # Starlette raises instead of responding itself when it finds an application here.
         scope["app"] = self
         begun = False
         origin: bytes | None = None
@@ -126,7 +126,7 @@ class Guard:
             await send(message if origin is None else permit(message, origin))
 
         try:
-            asked = asked_of(scope)
+            asked = request_origin(scope)
             if self._hosts.check(asked) and asked.origin is not None:
                 origin = asked.origin.encode()
                 if is_preflight(scope):
@@ -134,14 +134,14 @@ class Guard:
                     return
             await self._router(scope, receive, watched)
         except ClientDisconnect:
-            pass  # in the middle of its request: nobody is left to be answered
+            pass  # it disconnected during its request: there is no client to respond to
         except Exception as error:
             known = self._known(error, scope)
             if isinstance(known, InternalError):
                 log.exception("%s %s failed", scope["method"], scope["path"])
             if begun:
                 raise
-            shape = failure if scope["path"].startswith(V1) else problem
+            shape = failure if scope["path"].startswith(V1) else problem_response
             await shape(known)(scope, receive, watched)
 
     def _known(self, error: Exception, scope: Scope) -> PalyraError:
@@ -158,6 +158,6 @@ class Guard:
                 return InternalError()
 
     def _methods(self, scope: Scope) -> set[str]:
-        """Return what the address takes: it may have one route for each method."""
+        """Return the methods of a path: it may have one route for each method."""
         fitting = (route.methods or set() for route in self._routes if route.matches(scope)[0] is not Match.NONE)
         return set().union(*fitting)

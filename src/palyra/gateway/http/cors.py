@@ -1,40 +1,40 @@
-"""Requests of web pages: what a browser says of them, and what it wants to hear before a page may read the answer."""
+"""Requests from web pages (CORS): the headers that a browser sends, and those that let a page read the response."""
 
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import Message, Scope
 
-from palyra.gateway.hosts import Asked
-from palyra.gateway.status import RequestMalformed
+from palyra.gateway.allowed_hosts import RequestOrigin
+from palyra.gateway.error_status import RequestInvalid
 
 PREFLIGHT_SECONDS = 600
 _EXPOSED = b"retry-after, x-palyra-run-id, x-palyra-session-id, x-request-id"
 
 
-def asked_of(scope: Scope) -> Asked:
+def request_origin(scope: Scope) -> RequestOrigin:
     """Return which host a request names, and which page sent it."""
     said: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in (b"host", b"origin", b"sec-fetch-site"):
             if name in said:
-                raise RequestMalformed(f"The request has more than one header {name.decode()!r}.")
+                raise RequestInvalid(f"The request has more than one header {name.decode()!r}.")
             said[name] = value
     host, origin, fetch_site = (
         said[name].decode("latin-1") if name in said else None for name in (b"host", b"origin", b"sec-fetch-site")
     )
     if host is None and scope.get("http_version") != "1.0":
-        raise RequestMalformed("The request has no header 'host'.")
+        raise RequestInvalid("The request has no header 'host'.")
     local = scope.get("server") or (None,)
-    return Asked(host, origin, fetch_site, scope["scheme"], local[0])
+    return RequestOrigin(host, origin, fetch_site, scope["scheme"], local[0])
 
 
 def is_preflight(scope: Scope) -> bool:
-    """Tell whether a browser asks what a page may send, before it sends it."""
+    """Return whether this is a CORS preflight request."""
     return scope["method"] == "OPTIONS" and "access-control-request-method" in HTTPConnection(scope).headers
 
 
 def preflight(scope: Scope) -> Response:
-    """Say that an allowed page may send anything: the token decides what it may do."""
+    """Answer a preflight: an allowed page may send anything; the token decides what it may do."""
     asked = HTTPConnection(scope).headers
     headers = {
         "access-control-allow-methods": asked["access-control-request-method"],
@@ -47,7 +47,7 @@ def preflight(scope: Scope) -> Response:
 
 
 def permit(message: Message, origin: bytes) -> Message:
-    """Let pages of an allowed origin read an answer."""
+    """Let pages of an allowed origin read a response."""
     if message["type"] != "http.response.start":
         return message
     more = [

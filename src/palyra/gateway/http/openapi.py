@@ -1,4 +1,4 @@
-"""The OpenAPI document, from the table of operations and the types that decode and encode."""
+"""The OpenAPI document, from the table of operations and their request and response types."""
 
 import re
 from collections.abc import Sequence
@@ -7,19 +7,19 @@ from typing import Any
 import msgspec
 
 from palyra.core.version import VERSION
-from palyra.gateway.http.operation import Later, Operation
-from palyra.gateway.http.wire import Problem
+from palyra.gateway.http.messages import ProblemDocument
+from palyra.gateway.http.operation import LazyType, Operation
 
 _PARAMETER = re.compile(r"{(\w+)}")
 _PATH = re.compile(r":path}")
-"""How a route says that a parameter may hold slashes, which the document has no word for."""
+"""How a route marks a parameter that may hold slashes, which OpenAPI cannot express."""
 
 
 def document(operations: Sequence[Operation]) -> dict[str, Any]:
     """Return the document that describes the operations."""
     spoken = ((operation.body, operation.answer, operation.failure) for operation in operations)
     kinds = {_loaded(kind) for some in spoken for kind in some if kind is not None}
-    listed = sorted({*kinds, Problem}, key=lambda kind: kind.__name__)
+    listed = sorted({*kinds, ProblemDocument}, key=lambda kind: kind.__name__)
     schemas, components = msgspec.json.schema_components(listed, ref_template="#/components/schemas/{name}")
     by_kind = dict(zip(listed, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -81,11 +81,11 @@ def _answer(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]:
 def _failure(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]:
     if operation.failure is not None:
         return {"application/json": {"schema": by_kind[_loaded(operation.failure)]}}
-    return {"application/problem+json": {"schema": by_kind[Problem]}}
+    return {"application/problem+json": {"schema": by_kind[ProblemDocument]}}
 
 
-def _loaded(kind: type | Later) -> type:
-    return kind.load() if isinstance(kind, Later) else kind
+def _loaded(kind: type | LazyType) -> type:
+    return kind.load() if isinstance(kind, LazyType) else kind
 
 
 def _names(operation: Operation) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the HTTP door offers, as data: the routes and the OpenAPI document are made from the same table."""
+"""The operations of the HTTP API as data: the routes and the OpenAPI document are made from the same table."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from palyra.core.ids import PrincipalId
 
 
 @dataclass(frozen=True, slots=True)
-class Later:
-    """A type that is loaded when somebody wants to know of it."""
+class LazyType:
+    """A type that is imported when it is first needed."""
 
     module: str
     name: str
@@ -29,8 +29,8 @@ Handler = Callable[[Request, PrincipalId], Awaitable[ASGIApp]]
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
-    """A parameter behind the question mark."""
+class QueryParameter:
+    """A query parameter."""
 
     name: str
     kind: Literal["integer", "string", "boolean"]
@@ -39,28 +39,30 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one address."""
+    """One method of one path."""
 
     method: Literal["GET", "POST", "PATCH", "PUT", "DELETE"]
     path: str
     handler: Handler
     about: str
     need: Scope = "read"
-    """What the caller's token must allow."""
-    query: tuple[Query, ...] = ()
-    body: type | Later | None = None
-    answer: type | Later | None = None
-    """What a good answer holds; None if it holds no JSON."""
+    """The scope that the caller's token must have."""
+    query: tuple[QueryParameter, ...] = ()
+    body: type | LazyType | None = None
+    answer: type | LazyType | None = None
+    """The type of a successful response; None if it is not JSON."""
     status: int = 200
     media: str = "application/json"
     empty: bool = False
-    """It may also answer 204: there is nothing."""
-    failure: type | Later | None = None
-    """What an error holds; None for a problem document."""
+    """It may also respond with 204: there is nothing."""
+    failure: type | LazyType | None = None
+    """The type of an error; None for a problem document."""
     streams: bool = False
-    """The answer may also come as server-sent events, if the body asks for it."""
+    """The response may also be server-sent events, if the body requests it."""
 
 
-LIMIT = Query("limit", "integer", "How many at the most.")
-CURSOR = Query("cursor", "string", "The `next_cursor` of the page before.")
-AFTER_SEQ = Query("after_seq", "integer", "The position of the session's tape after which to begin; 0 is its start.")
+LIMIT = QueryParameter("limit", "integer", "How many at the most.")
+CURSOR = QueryParameter("cursor", "string", "The `next_cursor` of the page before.")
+AFTER_SEQ = QueryParameter(
+    "after_seq", "integer", "The position of the session's tape after which to begin; 0 is its start."
+)

@@ -1,12 +1,12 @@
-"""One connection of the HTTP API: uvicorn's own, with bounds on what it takes in and on how long it waits.
+"""One connection of the HTTP API: uvicorn's protocol, with limits on input and waiting times.
 
-The parser would keep the head of a request, or the trailers behind a body, however long they are, before anybody has
-shown a token. Bodies are handed on as they come and need no bound here.
+The parser would buffer the head of a request, or the trailers after a body, however long they are, before the client
+has shown a token. Bodies are handed on as they come and need no limit here.
 
-A head has to come within a time in all. A body may take as long as it makes progress: somebody may be on a slow line.
+A head has a total timeout. A body may take as long as it makes progress: the client may have a slow connection.
 
-What is sent and not read fills the buffers of the kernel, then ours, and then whoever sends has to wait. A reader that
-takes next to nothing for a while is cut off. Closing would not do: it waits until everything was read.
+Output that is not read fills the buffers of the kernel, then ours, and then the sender has to wait. A reader that takes
+almost nothing for a while is disconnected. Closing would not do: it waits until everything was read.
 """
 
 import asyncio
@@ -16,17 +16,17 @@ from collections.abc import Callable
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from palyra.core.errors import PalyraError
-from palyra.gateway.connections import Slot
-from palyra.gateway.http.wire import problem
-from palyra.gateway.status import RequestTimeout, RequestTooLarge
+from palyra.gateway.connections import ConnectionSlot
+from palyra.gateway.error_status import RequestTimeout, RequestTooLarge
+from palyra.gateway.http.messages import problem_response
 
 MAX_HEAD_BYTES = 64 * 1024
 MIN_BODY_BYTES = 4 * 1024
-"""What a client has to send of a body in the time that it has for a head."""
+"""How much of a body a client has to send in the time allowed for a head."""
 SLOT = "palyra.slot"
-"""Where a request finds the slot of its connection, in the state of its scope."""
-LEAST_BYTES = 16 * 1024
-"""What a reader has to take in the time that it is given."""
+"""The key of the connection's slot in the state of a request's scope."""
+MIN_BODY_RATE_BYTES = 16 * 1024
+"""How much a reader has to take within its timeout."""
 
 
 log = logging.getLogger(__name__)
@@ -35,24 +35,24 @@ log = logging.getLogger(__name__)
 class BoundedProtocol(HttpToolsProtocol):
     """See the module."""
 
-    slot: Slot
+    slot: ConnectionSlot
     """Set before the connection is made."""
     _complete = True
-    """The last request that has begun is here to its end."""
+    """The last request that has begun was received completely."""
     _received_bytes = 0
     _awaited: tuple[float, int] | None = None
-    """Since when something of a request is awaited, and how much had come by then."""
+    """Since when input of a request is awaited, and how much had been received by then."""
     _steps = 0
-    """How often the parser had something to hand on."""
+    """How often the parser has handed on something."""
     _kept_bytes = 0
-    """How much came since then."""
+    """How much was received since then."""
     _unread_bytes = 0
-    """How much waited for the reader when we last looked."""
+    """How much was unread at the last check."""
     _look: asyncio.TimerHandle | None = None
 
     @staticmethod
     def patience() -> float:
-        """Return for how many seconds a reader may take next to nothing."""
+        """Return for how many seconds a reader may take almost nothing."""
         return 30.0
 
     @property
@@ -61,7 +61,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return bool(self.cycle) and not self.cycle.response_complete
 
     def overdue(self, now: float, seconds: float) -> bool:
-        """See `Peer`. Between requests, uvicorn's own timer runs; while we do not read, nothing can come."""
+        """See `Peer`. Between requests, uvicorn's own timer runs; while we do not read, nothing can arrive."""
         answering = self.busy and self._complete
         if answering or self.timeout_keep_alive_task is not None or self.flow.read_paused:
             self._awaited = None
@@ -141,16 +141,16 @@ class BoundedProtocol(HttpToolsProtocol):
             self._look = None
 
     def _judge_reader(self) -> None:
-        if self._unread_bytes - self.transport.get_write_buffer_size() < LEAST_BYTES:
+        if self._unread_bytes - self.transport.get_write_buffer_size() < MIN_BODY_RATE_BYTES:
             log.info("a client was cut off: it did not read what was sent to it")
             self.transport.abort()
         else:
             self._look_later()
 
     def _refuse(self, error: PalyraError) -> None:
-        # An answer that is under way must not be mixed with this one; before the first step there is none.
+        # A response in progress must not be mixed with this one; before the first step there is none.
         if not self._steps or self.cycle.response_complete:
-            answer = problem(error)
+            answer = problem_response(error)
             head = [STATUS_LINE[answer.status_code] + b"connection: close"]
             head += [name + b": " + value for name, value in answer.raw_headers]
             self.transport.write(b"\r\n".join([*head, b"", bytes(answer.body)]))
@@ -158,5 +158,5 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def bounded(patience: Callable[[], float]) -> type[BoundedProtocol]:
-    """Return the protocol of connections whose readers have so many seconds; asked each time, since it may change."""
+    """Return the protocol with this read timeout; it is called each time, since it may change."""
     return type("PatientProtocol", (BoundedProtocol,), {"patience": staticmethod(patience)})

@@ -1,1 +1,1 @@
-"""The built-in helper: a few plain requests understood by fixed rules, without key or network."""
+"""The built-in helper: answers a few plain requests by fixed rules, without key or network."""

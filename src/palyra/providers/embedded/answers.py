@@ -1,10 +1,10 @@
-"""What the built-in helper says in words of its own."""
+"""The fixed answers of the built-in helper."""
 
-from palyra.core.prompt import Message, Role
+from palyra.core.model.prompt import Message, Role
 from palyra.core.tool import ToolSpec
 from palyra.providers.embedded.arithmetic import CannotCalculate, work_out
 from palyra.providers.embedded.intents import Calculate, Meet, Recall, Say, Topic, Which
-from palyra.providers.embedded.quote import quote
+from palyra.providers.embedded.quoting import quote
 from palyra.providers.embedded.topics import name_in
 
 SHOWN_MESSAGES = 10
@@ -73,7 +73,7 @@ _FIXED = {
 
 
 def say(intent: Say, tools: tuple[ToolSpec, ...]) -> str:
-    """Answer with fixed words."""
+    """Return a fixed answer."""
     if intent.topic is not Topic.TOOLS:
         return _FIXED[intent.topic]
     if not tools:
@@ -82,12 +82,12 @@ def say(intent: Say, tools: tuple[ToolSpec, ...]) -> str:
 
 
 def meet(intent: Meet) -> str:
-    """Greet somebody by name."""
+    """Greet a person by name."""
     return f'Nice to meet you, {quote(intent.name)}. Ask "what is my name?" later and I will look it up.'
 
 
 def calculate(intent: Calculate) -> str:
-    """Give the value of a sum."""
+    """Return the value of a calculation."""
     try:
         return f"{intent.expression.replace('**', '^').strip()} = {work_out(intent.expression)}"
     except CannotCalculate as error:
@@ -95,7 +95,7 @@ def calculate(intent: Calculate) -> str:
 
 
 def recall(intent: Recall, messages: tuple[Message, ...]) -> str:
-    """Answer from what was said before the last message of the user."""
+    """Answer from the messages before the user's last one."""
     said = [message.text for message in messages if message.role is Role.USER][:-1]
     if intent.which is Which.ANSWER:
         return _last_answer(messages)

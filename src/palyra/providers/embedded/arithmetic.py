@@ -1,11 +1,11 @@
-"""Small sums, read from plain words and worked out without running anything."""
+"""Simple calculations, parsed from plain words and evaluated without running code."""
 
 import ast
 import re
 
 MAX_CHARS = 200
 MAX_BITS = 4096
-"""How large a number may grow."""
+"""The maximum size of a number."""
 
 _LEAD = re.compile(
     r"(?:(?:please|hey|hi|ok|so|and|palyra|(?:can|could|would) you|tell me)[\s,]+)*"
@@ -37,7 +37,7 @@ class CannotCalculate(Exception):
 
 
 def read_sum(text: str) -> str | None:
-    """Return the sum that the text asks for, as an expression, or None if it asks for none."""
+    """Return the calculation in the text as an expression, or None if there is none."""
     if len(text) > MAX_CHARS:
         return None
     rest = _TRAIL.sub("", _LEAD.sub("", text.strip(), count=1))
@@ -49,7 +49,7 @@ def read_sum(text: str) -> str | None:
 
 
 def work_out(expression: str) -> str:
-    """Return the value of a sum as text, or raise `CannotCalculate`."""
+    """Return the value of a calculation as text, or raise `CannotCalculate`."""
     try:
         value = _value(ast.parse(expression.strip(), mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -100,7 +100,7 @@ def _apply(operator: ast.operator, left: int | float, right: int | float) -> int
 
 
 def _power(base: int | float, exponent: int | float) -> int | float:
-    # The size is known beforehand; to find it out by trying could take for ever.
+    # The size is computed beforehand; to find out by trying could take forever.
     if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * abs(exponent) > MAX_BITS:
         raise OverflowError
     result = base**exponent

@@ -1,7 +1,7 @@
-"""Requests to write something down: what is written is exactly what the person said, character by character.
+"""Requests to write text to a file: what is written is exactly the person's text, character by character.
 
-So they are read from the message as it came: the other rules drop punctuation, articles and quotes, and read no
-message of several lines.
+So the original message is parsed: the other rules drop punctuation, articles and quotes, and do not accept messages of
+several lines.
 """
 
 import re
@@ -17,7 +17,7 @@ _FILE = (
 )
 _PUT = r"(?P<verb>write|save|store|add|append|put|jot)(?: down)?"
 _BEHIND = frozenset({"add", "append", "put", "jot"})
-"""What stands in a file already stays there, and this becomes a line behind it."""
+"""The existing content of a file stays, and the text is appended as a line."""
 _TO = r"(?:to|into|in|on|onto)"
 _THIS = r"(?:(?:this|that|the following|following)(?: (?:text|words?|code|lines?|content))? )?"
 _ASK = r"[.!?]*\s*"
@@ -48,7 +48,7 @@ _PAGE = re.compile(r"https?://|www\.", re.IGNORECASE)
 
 
 def read_dictation(message: str) -> Use | None:
-    """Return the call that writes down what the message says, if that is what it asks for."""
+    """Return the call that writes the message's text, if the message asks for that."""
     for form in _FORMS:
         if found := form.fullmatch(message.lstrip()):
             groups = found.groupdict()
@@ -56,7 +56,7 @@ def read_dictation(message: str) -> Use | None:
                 return _line(NOTES, _meant(note))
             path = next(filter(None, (groups.get(name) for name in ("named", "named2", "named3", "path"))))
             said = groups.get("text") or groups.get("text2") or ""
-            # What a page says is not in the message.
+            # The content of a page is not in the message.
             if (groups["path"] and not _LOOKS_LIKE_A_FILE.fullmatch(path)) or _PAGE.match(said):
                 return None
             if groups["verb"].lower() in _BEHIND:

@@ -1,4 +1,4 @@
-"""What a person may want of the built-in helper."""
+"""The intents that the built-in helper understands."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ from palyra.core.tool import JsonObject
 
 
 class Topic(StrEnum):
-    """What is answered with fixed words."""
+    """The topics with fixed answers."""
 
     GREETING = "greeting"
     MOOD = "mood"
@@ -28,7 +28,7 @@ class Topic(StrEnum):
 
 
 class Which(StrEnum):
-    """Which part of the conversation is asked about."""
+    """Which part of the conversation a question is about."""
 
     FIRST = "first"
     LAST = "last"
@@ -41,14 +41,14 @@ class Which(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Answer with fixed words."""
+    """Give a fixed answer."""
 
     topic: Topic
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Call a tool. `beyond` says that more was asked for than the tool and the helper can give, such as a summary."""
+    """Call a tool. `beyond` means that the request exceeds what the tool and the helper can do, such as a summary."""
 
     tool: str
     arguments: JsonObject
@@ -72,7 +72,7 @@ class Meet:
 
 @dataclass(frozen=True, slots=True)
 class Calculate:
-    """Work out a sum."""
+    """Evaluate a calculation."""
 
     expression: str
 

@@ -1,8 +1,8 @@
-"""Plain words brought into a form that short rules can match.
+"""Normalises plain language into a form that short rules can match.
 
 `Could you please show me the contents of "My notes.txt"?` becomes `show contents of @q`: lower case, without
-punctuation, articles and politeness; a quoted name is `@q`, what looks like a path `@p`, an address of the web `@u`.
-Each word remembers where it came from, so that names and search texts are taken as they were written.
+punctuation, articles and politeness; a quoted name is `@q`, what looks like a path `@p`, a URL `@u`. Each word keeps
+its original, so that names and search texts are used as they were written.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 MAX_CHARS = 500
-"""Longer messages are no plain requests, whatever they begin with."""
+"""Longer messages are not plain requests, whatever they begin with."""
 
 _TOKEN = re.compile(r"(?P<quoted>\"[^\"]+\"|'[^']+'(?!\w)|`[^`]+`)[.,;:!?…]*|[^\s\"`]+")
 _QUOTES = str.maketrans("“”„«»\u2018\u2019", '"""""\'\'')
@@ -55,8 +55,8 @@ _LAST = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
-    """A word as rules see it, and what it was."""
+class PhraseToken:
+    """A word as rules see it, and its original."""
 
     word: str
     value: str
@@ -65,11 +65,11 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
-class Phrase:
-    """Words in a row, cut out of a message."""
+class WordSequence:
+    """A sequence of words from a message."""
 
     message: str
-    tokens: tuple[Token, ...]
+    tokens: tuple[PhraseToken, ...]
 
     @property
     def text(self) -> str:
@@ -77,7 +77,7 @@ class Phrase:
         return " ".join(token.word for token in self.tokens)
 
     def value(self, found: re.Match[str], group: str) -> str:
-        """Return what was written where the group matched: a name without its quotes, other words as they stood."""
+        """Return the original text of a matched group: a name without its quotes, other words unchanged."""
         covered = self._covered(found, group)
         if not covered:
             return ""
@@ -85,7 +85,7 @@ class Phrase:
             return covered[0].value
         return self.message[covered[0].start : covered[-1].end].rstrip(_EDGE)
 
-    def _covered(self, found: re.Match[str], group: str) -> list[Token]:
+    def _covered(self, found: re.Match[str], group: str) -> list[PhraseToken]:
         begin, end = found.span(group)
         covered, place = [], 0
         for token in self.tokens:
@@ -95,35 +95,35 @@ class Phrase:
         return covered
 
 
-def readings(message: str) -> Iterator[Phrase]:
-    """Give the request in the message, with ever fewer polite words around it; nothing if it can not be plain."""
+def readings(message: str) -> Iterator[WordSequence]:
+    """Yield the request in the message, with fewer and fewer polite words around it; nothing if it is not plain."""
     message = message.translate(_QUOTES).strip()
     if len(message) > MAX_CHARS or "\n" in message:
         return
     tokens = tuple(_tokens(message))
     while tokens:
-        yield Phrase(message, tokens)
+        yield WordSequence(message, tokens)
         shorter = tokens
         while (cut := _without_last(shorter)) != shorter:
             shorter = cut
-            yield Phrase(message, shorter)
+            yield WordSequence(message, shorter)
         if (cut := _without_first(tokens)) == tokens:
             return
         tokens = cut
 
 
-def _tokens(message: str) -> Iterator[Token]:
+def _tokens(message: str) -> Iterator[PhraseToken]:
     for found in _TOKEN.finditer(message):
         if quoted := found["quoted"]:
-            yield Token("@q", quoted[1:-1].strip(), found.start(), found.end())
+            yield PhraseToken("@q", quoted[1:-1].strip(), found.start(), found.end())
             continue
         value = _trimmed(found[0])
         for word in _words(value):
-            yield Token(word, value, found.start(), found.end())
+            yield PhraseToken(word, value, found.start(), found.end())
 
 
 def _trimmed(raw: str) -> str:
-    """Return a word without the punctuation around it. The dots of `.` and `..` are no punctuation."""
+    """Return a word without the punctuation around it. The dots of `.` and `..` are not punctuation."""
     value = raw.strip(_EDGE)
     return value if not value.strip(".") else value.rstrip(".").rstrip(_EDGE)
 
@@ -147,13 +147,13 @@ def _is_path(value: str) -> bool:
     return ("/" in value and len(value) > 1) or _SUFFIX.fullmatch(value) is not None
 
 
-def _without_first(tokens: tuple[Token, ...]) -> tuple[Token, ...]:
+def _without_first(tokens: tuple[PhraseToken, ...]) -> tuple[PhraseToken, ...]:
     words = [token.word for token in tokens]
     lengths = [len(phrase) for phrase in _FIRST if words[: len(phrase)] == phrase and len(phrase) < len(words)]
     return tokens[max(lengths) :] if lengths else tokens
 
 
-def _without_last(tokens: tuple[Token, ...]) -> tuple[Token, ...]:
+def _without_last(tokens: tuple[PhraseToken, ...]) -> tuple[PhraseToken, ...]:
     words = [token.word for token in tokens]
     lengths = [len(phrase) for phrase in _LAST if words[-len(phrase) :] == phrase and len(phrase) < len(words)]
     return tokens[: -max(lengths)] if lengths else tokens

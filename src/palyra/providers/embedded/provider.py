@@ -1,29 +1,29 @@
 """The provider "embedded": answers by fixed rules, and needs neither key nor network.
 
-It exists so that the first command of a new installation answers, and is honest about what it is. It is asked and
-recorded like any model and uses the same tools. Everything it does is a function of the prompt.
+It exists so that the first command of a new installation gets an answer, and it is honest about what it is. It is
+called and recorded like any model and uses the same tools. Everything it does is a function of the prompt.
 """
 
 import re
 from collections.abc import AsyncIterator, Iterator
 
 from palyra.core.ids import CallId
-from palyra.core.model import Capabilities
-from palyra.core.prompt import CallProposed, Message, ModelEvent, Prompt, Role, StopReason, TextDelta, TurnDone
+from palyra.core.model.catalog import Capabilities
+from palyra.core.model.prompt import CallProposed, Message, ModelEvent, Prompt, Role, StopReason, TextDelta, TurnDone
 from palyra.core.tool import ToolCall
-from palyra.providers.calls import call_id
 from palyra.providers.embedded.answers import calculate, meet, recall, say
+from palyra.providers.embedded.intent_parser import recognise
 from palyra.providers.embedded.intents import Calculate, Meet, Recall, Say, Use
-from palyra.providers.embedded.recognise import recognise
-from palyra.providers.embedded.results import tell
-from palyra.providers.estimate import estimate
+from palyra.providers.embedded.tool_results import tell
+from palyra.providers.tool_calls import call_id
+from palyra.providers.usage_estimate import estimate
 
 MAX_PIECES = 8
 
 _PIECE = re.compile(r"[^\n]*?(?:[.!?](?= )\s+|\n+)|[^\n]+")
 
 
-class Embedded:
+class EmbeddedProvider:
     """The built-in helper."""
 
     name = "embedded"
@@ -31,7 +31,7 @@ class Embedded:
     capabilities = Capabilities(window_tokens=8192, max_output_tokens=2048)
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[ModelEvent]:
-        """Answer the last message, call a tool for it, or tell what the tool brought."""
+        """Answer the last message, call a tool for it, or report the tool's result."""
         reply = respond(prompt)
         if isinstance(reply, CallProposed):
             yield reply
@@ -65,7 +65,7 @@ def respond(prompt: Prompt) -> str | CallProposed:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """Give the text in a few pieces, each a sentence, a line, or several of them."""
+    """Yield the text in a few pieces, each a sentence, a line, or several of them."""
     parts = _PIECE.findall(text)
     size = -(-len(parts) // MAX_PIECES) or 1
     for start in range(0, len(parts), size):
@@ -73,7 +73,7 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def _open_question(messages: tuple[Message, ...]) -> tuple[str, tuple[Message, ...]]:
-    """Return the last message of the user, and what came after it."""
+    """Return the last message of the user, and the messages after it."""
     for place in range(len(messages) - 1, -1, -1):
         if messages[place].role is Role.USER:
             return messages[place].text, messages[place + 1 :]

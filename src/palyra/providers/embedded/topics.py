@@ -1,10 +1,10 @@
-"""The requests that are answered with fixed words, or from the conversation."""
+"""The requests with fixed answers, or with answers from the conversation."""
 
 import re
 from functools import cache
 
 from palyra.providers.embedded.intents import Intent, Recall, Say, Topic, Which
-from palyra.providers.embedded.phrase import Phrase
+from palyra.providers.embedded.phrase import WordSequence
 
 _MODEL = (
     r"(?:models?|llms?|providers?|api keys?|gpt[-\w.]*|openai|claude|anthropic|gemini|ollama|llama|mistral|chatgpt"
@@ -113,11 +113,11 @@ _NAME = re.compile(
 
 @cache
 def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    # When first needed: with another model it never is, and a daemon that only starts need not wait for it.
+    # Built when first needed: other models never need it, and it would slow down the daemon's start.
     return re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
 
 
-def read_topic(phrase: Phrase) -> Intent | None:
+def read_topic(phrase: WordSequence) -> Intent | None:
     """Return what the phrase asks for, if that needs no tool."""
     text = phrase.text
     for topic, patterns in _TOPICS.items():
@@ -132,6 +132,6 @@ def read_topic(phrase: Phrase) -> Intent | None:
 
 
 def name_in(message: str) -> str | None:
-    """Return the name that a message gives its writer, if it is about little else."""
+    """Return the name that the writer of a message states, if the message is about little else."""
     found = _NAME.search(message) if len(message) <= 200 else None
     return found["name"] if found else None

@@ -1,1 +1,1 @@
-"""The tools that come with Palyra; files here do not know one another."""
+"""The built-in tools; files here do not import one another."""

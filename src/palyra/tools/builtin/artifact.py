@@ -1,21 +1,17 @@
-"""`artifact.read`: the rest of a result that was too long to be given whole."""
+"""`artifact.read`: the rest of a result that was too long to be shown in full."""
 
 import codecs
 from typing import Annotated
 
 from msgspec import Meta
 
-from palyra.core.errors import Invalid
+from palyra.core.errors import OffsetBeyondEnd
 from palyra.core.ids import parse_ulid
 from palyra.core.tool import Risk
 from palyra.tools.base import ToolContext, tool
 
 SLICE_BYTES = 15 * 1024
-"""What fits into a result beside the line that says what it is."""
-
-
-class BeyondArtifact(Invalid):
-    """The artifact ends before that byte."""
+"""How much fits into a result after its header line."""
 
 
 @tool(name="artifact.read", risk=Risk.LOW, repeatable=True, read_only=True)
@@ -28,13 +24,13 @@ async def read(
 ) -> str:
     """Read on in a result that was cut."""
     artifact_id = parse_ulid(artifact, "artifact id")
-    # More than the databases' integers hold is beyond the end of anything.
+    # An offset above the databases' integers is beyond the end of anything.
     byte = min(byte, 2**53)
     part = await context.keeping.read(artifact_id, start=byte, length=min(length, SLICE_BYTES))
     context.witness.learned(part.labels)
     if byte >= part.size:
-        raise BeyondArtifact(f"The artifact has {part.size} bytes; there is nothing at byte {byte}.")
-    # A slice may begin or end in the middle of a character; what it cuts at its end belongs to the next one.
+        raise OffsetBeyondEnd(f"The artifact has {part.size} bytes; there is nothing at byte {byte}.")
+    # A slice may begin or end within a character; what it cuts at its end belongs to the next slice.
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = decoder.decode(part.data[_tail_of_char(part.data) :])
     end = byte + len(part.data)
@@ -46,5 +42,5 @@ async def read(
 
 
 def _tail_of_char(data: bytes) -> int:
-    """Count the bytes that end a character of which the beginning is missing."""
+    """Count the bytes at the start that continue a character whose beginning is missing."""
     return next((place for place, byte in enumerate(data[:3]) if byte & 0xC0 != 0x80), min(3, len(data)))

@@ -1,4 +1,4 @@
-"""`time.now`: what time it is, here or elsewhere."""
+"""`time.now`: the current time, here or in another time zone."""
 
 import asyncio
 import re
@@ -12,11 +12,11 @@ from palyra.core.errors import Invalid
 from palyra.core.tool import Risk
 from palyra.tools.base import ToolContext, tool
 
-# A key becomes the path of a file, so nothing but the letters of zone names gets that far.
+# A key becomes a file path, so only the letters of zone names are let through.
 _ZONE = re.compile(r"[A-Za-z0-9_+\-]{1,32}(/[A-Za-z0-9_+\-]{1,32}){0,2}")
 
 
-class UnknownZone(Invalid):
+class TimeZoneNotFound(Invalid):
     """There is no such time zone. Use a name such as Europe/Berlin, America/New_York or UTC."""
 
 
@@ -29,7 +29,7 @@ async def now(
 
 
 def _tell(moment: datetime, zone: str) -> str:
-    """Write the moment as the zone has it. Blocks: the zone's rules are read from disk."""
+    """Format the moment in the zone's time. Blocks: the zone's rules are read from disk."""
     local = moment.astimezone(_load(zone) if zone else None)
     offset = local.strftime("%z")
     name = zone or local.tzname() or "local time"
@@ -37,13 +37,13 @@ def _tell(moment: datetime, zone: str) -> str:
 
 
 def _load(zone: str) -> tzinfo:
-    # Known even where the machine has no database of zones.
+    # Available even where the machine has no time zone database.
     if zone == "UTC":
         return UTC
     try:
         if not _ZONE.fullmatch(zone):
-            raise UnknownZone
+            raise TimeZoneNotFound
         return ZoneInfo(zone)
-    # A folder of zones, or a file beside them that is none, gives one of the last two.
+    # A folder of zones, or a file among them that is not a zone, raises one of the last two.
     except (ZoneInfoNotFoundError, OSError, ValueError):
-        raise UnknownZone from None
+        raise TimeZoneNotFound from None

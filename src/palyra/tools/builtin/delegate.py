@@ -1,14 +1,14 @@
-"""`agent.delegate`: hand a task to a run of its own."""
+"""`agent.delegate`: pass a task to a child run."""
 
 from typing import Annotated
 
 from msgspec import Meta
 
-from palyra.core.tool import Markers, Risk
+from palyra.core.tool import MarkerHandling, Risk
 from palyra.tools.base import Delegation, ToolContext, tool
 
 
-@tool(name="agent.delegate", risk=Risk.LOW, repeatable=True, markers=Markers.TEXT)
+@tool(name="agent.delegate", risk=Risk.LOW, repeatable=True, markers=MarkerHandling.TEXT)
 async def delegate(
     context: ToolContext,
     *,

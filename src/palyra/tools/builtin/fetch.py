@@ -1,7 +1,7 @@
-"""`http.fetch`: ask a web address for what it has, or send something to it.
+"""`http.fetch`: send an HTTP request to a web address.
 
 A secret that is meant for the host goes with the request, over TLS only. The model neither sees it nor chooses it; the
-person who must decide is told its name.
+approver is shown its name.
 """
 
 import asyncio
@@ -11,20 +11,20 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from palyra.core import labels
-from palyra.core.display import MARGIN, escape_line, escape_start, quote
-from palyra.core.effect import Effect
+from palyra.core.policy import labels
+from palyra.core.policy.effect import Effect
+from palyra.core.text.escaping import MARGIN, escape_line, escape_start, quote
 from palyra.core.tool import Risk
 from palyra.policy.risk import highest, of_host
-from palyra.sandbox.content import SNIFFED_BYTES, binary_kind
-from palyra.sandbox.egress import Answer, Request
-from palyra.sandbox.url import PORTS, Target, parse
+from palyra.sandbox.files.content_type import SNIFFED_BYTES, binary_kind
+from palyra.sandbox.network.egress import EgressRequest, EgressResponse
+from palyra.sandbox.network.url import PORTS, UrlTarget, parse
 from palyra.tools.base import ToolContext, tool
-from palyra.tools.shares import Pool
+from palyra.tools.call_slots import CallPool
 
 NAME = "http.fetch"
-MOST_BODY_CHARS = 64 * 1024
-MOST_HEADERS = 20
+MAX_BODY_CHARS = 64 * 1024
+MAX_HEADERS = 20
 SUMMARY_CHARS = 120
 SECONDS = 40
 
@@ -37,7 +37,7 @@ _OF_PAGES = re.compile(
     r"ascii|utf-8(-sig)?|utf-(16|32)(-[bl]e)?|iso8859-\d+|cp\d+|koi8-[rtu]|mac-\w+|tis-620|gb2312|gbk|gb18030|hz"
     r"|big5(hkscs)?|euc_\w+|iso2022_\w+|shift_jis\w*|johab"
 )
-"""The encodings that pages have, as Python calls them. It knows others: some are none of texts, one takes hours."""
+"""The encodings of web pages, as Python names them. Python knows others: some are not text, one takes hours."""
 
 
 async def _preview(context: ToolContext, given: Any) -> Effect:
@@ -46,7 +46,7 @@ async def _preview(context: ToolContext, given: Any) -> Effect:
     at_least = Risk.HIGH if writing else Risk.MEDIUM
     names = await context.credentials.names(_place(target), tool=NAME) if _proves(target) else ()
     credential = f" with your credential {', '.join(names)}" if names else ""
-    # Leave to read from a host is no leave to send something to it, nor to do so in the person's name.
+    # Permission to read from a host does not allow sending data to it, nor doing so in the person's name.
     kind = f"host:{_service(target)} {given.method}" if writing else f"host:{_service(target)}"
     return Effect(
         risk=highest([of_host(target.host, writing=writing)], at_least=at_least),
@@ -59,10 +59,10 @@ async def _preview(context: ToolContext, given: Any) -> Effect:
 
 
 async def _ready(context: ToolContext, given: Any) -> None:
-    await asyncio.to_thread(context.egress.check, Request(given.url, given.method, given.headers))
+    await asyncio.to_thread(context.egress.check, EgressRequest(given.url, given.method, given.headers))
 
 
-FETCHES = Pool("fetch", 8)
+FETCHES = CallPool("fetch", 8)
 """Each holds a connection, and one whose name server does not answer holds a thread."""
 
 
@@ -80,34 +80,34 @@ async def fetch(
     *,
     url: str,
     method: Method = "GET",
-    headers: Annotated[dict[str, Value], Meta(max_length=MOST_HEADERS)] = {},  # noqa: B006
-    body: Annotated[str, Meta(max_length=MOST_BODY_CHARS)] = "",
+    headers: Annotated[dict[str, Value], Meta(max_length=MAX_HEADERS)] = {},  # noqa: B006
+    body: Annotated[str, Meta(max_length=MAX_BODY_CHARS)] = "",
 ) -> str:
     """Fetch a public web page or call a web API."""
     target = parse(url)
     credentials = await context.credentials.headers(_place(target), tool=NAME) if _proves(target) else {}
-    request = Request(target.url, method, headers, body.encode(), credentials)
+    request = EgressRequest(target.url, method, headers, body.encode(), credentials)
     answer = await context.egress.send(request, allowed=frozenset({target.host}))
     return await asyncio.to_thread(_told, answer, target)
 
 
 def _sends(given: Any) -> bool:
-    """Tell whether more goes out than a question: some hosts take a header for the method."""
+    """Tell whether the request sends more than a plain read: some hosts take a header for the method."""
     return given.method not in ("GET", "HEAD") or bool(given.body) or any(map(_OVERRIDES.fullmatch, given.headers))
 
 
-def _service(target: Target) -> str:
-    """Return what an answer is bound to: another port is another service, and without TLS anybody may be the host."""
+def _service(target: UrlTarget) -> str:
+    """Return what an approval is bound to: another port is another service; without TLS anyone can pose as the host."""
     return target.host if target.scheme == "https" and target.port == PORTS["https"] else target.origin
 
 
-def _place(target: Target) -> str:
-    """Return what a credential is bound to: the host, and its port if that is not the usual one."""
+def _place(target: UrlTarget) -> str:
+    """Return the address a credential is bound to: the host, and its port if that is not the default."""
     return target.host if target.port == PORTS["https"] else f"{target.host}:{target.port}"
 
 
-def _proves(target: Target) -> bool:
-    """Tell whether it is certain that nobody but the host itself gets what is sent."""
+def _proves(target: UrlTarget) -> bool:
+    """Tell whether it is certain that only the host itself gets what is sent."""
     return target.scheme == "https"
 
 
@@ -116,7 +116,7 @@ def _detail(line: str, headers: dict[str, str], body: str) -> str:
     return "\n".join([*told, "", quote(body)] if body else told)
 
 
-def _told(answer: Answer, asked: Target) -> str:
+def _told(answer: EgressResponse, asked: UrlTarget) -> str:
     response = answer.response
     kind = response.header("content-type")
     told = [f"status {response.status}, {escape_line(kind) or 'no content type'}, {len(response.body)} bytes"]
@@ -139,7 +139,7 @@ def _content(body: bytes, kind: str, *, url: str) -> str:
     if "html" not in kind.lower() and not text[:200].lstrip().lower().startswith(("<!doctype html", "<html")):
         return text
     # Imported here, off the event loop: it is large, and few daemons read pages.
-    from palyra.sandbox.readable import read_page
+    from palyra.sandbox.html.text import read_page
 
     title, words = read_page(text, url=url)
     return f"{title}\n\n{words}" if title else words

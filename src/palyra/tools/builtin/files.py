@@ -1,4 +1,4 @@
-"""`files.list` and `files.read`: what the workspace holds."""
+"""`files.list` and `files.read`: list and read files of the workspace."""
 
 import asyncio
 import os
@@ -7,24 +7,20 @@ from typing import Annotated, BinaryIO
 
 from msgspec import Meta
 
-from palyra.core import labels
-from palyra.core.display import escape_line
-from palyra.core.errors import Invalid
+from palyra.core.errors import OffsetBeyondEnd
+from palyra.core.policy import labels
+from palyra.core.text.escaping import escape_line
 from palyra.core.tool import Risk
-from palyra.sandbox.content import SNIFFED_BYTES, binary_kind
-from palyra.sandbox.listing import Entry, Kind
-from palyra.sandbox.workspace import Workspace
+from palyra.sandbox.files.content_type import SNIFFED_BYTES, binary_kind
+from palyra.sandbox.files.listing import EntryKind, FolderEntry
+from palyra.sandbox.files.workspace import Workspace
 from palyra.tools.base import ToolContext, tool
 
 SLICE_BYTES = 15 * 1024
-"""How much of a file is given at once: what fits into a result beside the line that says what it is."""
+"""How much of a file is returned at once: what fits into a result after its header line."""
 MAX_SKIPPED_BYTES = 256 * 1024 * 1024
 
 _BLOCK = 64 * 1024
-
-
-class BeyondEnd(Invalid):
-    """The file ends before that place."""
 
 
 @tool(name="files.list", risk=Risk.LOW, repeatable=True, read_only=True, label=labels.OWNER)
@@ -46,7 +42,7 @@ async def read(
     byte: Annotated[int, Meta(ge=0, description="start here instead, for very long lines")] = 0,
 ) -> str:
     """Read a text file of the workspace, in slices if it is long."""
-    # More lines than bytes never fit, and a number without bound is more than the system takes.
+    # More lines than bytes never fit, and the system cannot take an unbounded number.
     lines = min(lines, SLICE_BYTES)
     context.witness.read(await asyncio.to_thread(_place, context.workspace, path))
     return await asyncio.to_thread(_read, context.workspace, path, line=line, lines=lines, byte=byte)
@@ -69,20 +65,20 @@ def _list(workspace: Workspace, folder: str, *, limit: int) -> str:
     return "\n".join(told)
 
 
-def _entry(entry: Entry) -> str:
+def _entry(entry: FolderEntry) -> str:
     name = escape_line(entry.name)
     match entry.kind:
-        case Kind.FOLDER:
+        case EntryKind.FOLDER:
             return f"{name}/"
-        case Kind.FILE:
+        case EntryKind.FILE:
             return f"{name} ({entry.size} bytes)"
-        case Kind.LINK | Kind.OTHER:
+        case EntryKind.LINK | EntryKind.OTHER:
             return f"{name} ({entry.kind})"
 
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """A piece of a file: its text, where it begins, and where the next one does, if there is more."""
+    """A slice of a file: its text, its start, and the start of the next one, if there is more."""
 
     text: str
     first: str
@@ -97,7 +93,7 @@ def _read(workspace: Workspace, path: str, *, line: int, lines: int, byte: int) 
         if size == 0:
             return f"{escape_line(path)} is empty."
         if byte >= size:
-            raise BeyondEnd(f"{path!r} ends before byte {byte}.")
+            raise OffsetBeyondEnd(f"{path!r} ends before byte {byte}.")
         file.seek(0)
         part = _from_byte(file, byte) if byte else _from_line(file, line, lines=lines, path=path)
     more = f"\n[more follows: read again with {part.next}]" if part.next else ""
@@ -117,7 +113,7 @@ def _from_line(file: BinaryIO, line: int, *, lines: int, path: str) -> _Slice:
     start = _seek_line(file, line, path=path)
     raw = file.read(SLICE_BYTES)
     if not raw and line > 1:
-        raise BeyondEnd(f"{path!r} ends before line {line}.")
+        raise OffsetBeyondEnd(f"{path!r} ends before line {line}.")
     pieces = raw.split(b"\n", lines)
     first = f"line {line}"
     if len(pieces) > lines:
@@ -127,7 +123,7 @@ def _from_line(file: BinaryIO, line: int, *, lines: int, path: str) -> _Slice:
     if not _has_more(file):
         return _Slice(_text(raw), first, None)
     if len(pieces) > 1:
-        # The last line is cut, so it is left for the next slice, whole.
+        # The last line is cut, so it is left for the next slice, complete.
         return _Slice(_text(b"\n".join(pieces[:-1])), first, f"line={line + len(pieces) - 1}")
     whole = _whole_chars(raw)
     return _Slice(_text(whole), first, f"byte={start + len(whole)}")
@@ -138,14 +134,14 @@ def _text(raw: bytes) -> str:
 
 
 def _seek_line(file: BinaryIO, line: int, *, path: str) -> int:
-    """Move to the beginning of a line, and return its place. A long line is never held whole."""
+    """Move to the beginning of a line, and return its offset. A long line is never held in memory as a whole."""
     place, count = 0, line - 1
     while count > 0:
         block = file.read(_BLOCK)
         if not block:
-            raise BeyondEnd(f"{path!r} ends before line {line}.")
+            raise OffsetBeyondEnd(f"{path!r} ends before line {line}.")
         if place > MAX_SKIPPED_BYTES:
-            raise BeyondEnd(f"{path!r} is too long to count its lines. Use byte to say where to start.")
+            raise OffsetBeyondEnd(f"{path!r} is too long to count its lines. Use byte to say where to start.")
         ends = block.count(b"\n")
         if ends < count:
             count -= ends
@@ -165,14 +161,14 @@ def _has_more(file: BinaryIO) -> bool:
 
 
 def _tail_of_char(raw: bytes) -> int:
-    """Count the bytes that end a character of which the beginning is missing: a reader may have begun in its middle."""
+    """Count the bytes at the start that continue a character: a slice may begin in the middle of one."""
     count = next((place for place, byte in enumerate(raw[:4]) if not 0x80 <= byte < 0xC0), len(raw[:4]))
-    # Four in a row are no UTF-8 at all.
+    # Four in a row are not UTF-8 at all.
     return count if count < 4 else 0
 
 
 def _whole_chars(raw: bytes) -> bytes:
-    """Return the bytes without a last character that is cut in two."""
+    """Return the bytes without a last character that is incomplete."""
     for back in range(1, min(4, len(raw) + 1)):
         lead = raw[-back]
         if lead >= 0xC0:

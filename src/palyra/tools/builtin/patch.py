@@ -5,25 +5,25 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from palyra.core.display import escape_line
-from palyra.core.effect import Effect
 from palyra.core.errors import Invalid
-from palyra.core.marker import markers_in
 from palyra.core.message import clean_text
-from palyra.core.tool import Markers, Risk
-from palyra.sandbox.writing import MAX_CHANGES, Change, look
-from palyra.tools import patch as patches
+from palyra.core.policy.effect import Effect
+from palyra.core.text.escaping import escape_line
+from palyra.core.text.secret_markers import markers_in
+from palyra.core.tool import MarkerHandling, Risk
+from palyra.sandbox.files.file_changes import MAX_CHANGES, FileChange, read_existing
+from palyra.tools import unified_patch as patches
 from palyra.tools.base import ToolContext, tool
-from palyra.tools.changes import apply, effect_of, finished_before, summed_up, text_of
+from palyra.tools.file_changes import apply, effect_of, finished_before, summarize_changes, text_of
 
-MOST_BYTES = 64 * 1024 * 1024
-"""Of all files that are changed together, before and after: as much is held in memory."""
+MAX_BYTES = 64 * 1024 * 1024
+"""For all files that are changed together, before and after: this much is held in memory."""
 
 MARK = "\ufeff"
 """The byte order mark."""
 
 
-class NotText(Invalid):
+class FileNotUtf8(Invalid):
     """The file is no text in UTF-8, so it can not be patched."""
 
 
@@ -31,7 +31,7 @@ class PatchTooLarge(Invalid):
     """The files that the patch names are too much at once: 64 MiB before and after. Make several patches of it."""
 
 
-class PatchedTwice(Invalid):
+class PatchPathRepeated(Invalid):
     """Two files that the patch names are one and the same. Patch it under one name."""
 
 
@@ -43,7 +43,7 @@ async def _preview(context: ToolContext, given: Any) -> Effect:
     return Effect(risk=Risk.LOW, summary=effect.summary, detail=effect.detail, paths=effect.paths)
 
 
-@tool(name="files.patch", risk=Risk.MEDIUM, repeatable=True, preview=_preview, markers=Markers.FILE)
+@tool(name="files.patch", risk=Risk.MEDIUM, repeatable=True, preview=_preview, markers=MarkerHandling.FILE)
 async def patch(
     context: ToolContext,
     *,
@@ -56,52 +56,52 @@ async def patch(
     changes = await _planned(context, patch)
     if not dry_run:
         await apply(context, changes)
-    told = await asyncio.to_thread(summed_up, changes)
+    told = await asyncio.to_thread(summarize_changes, changes)
     return f"{'The patch fits:' if dry_run else 'Patched'} {told}."
 
 
-async def _planned(context: ToolContext, text: str) -> list[Change]:
+async def _planned(context: ToolContext, text: str) -> list[FileChange]:
     asked = await asyncio.to_thread(patches.parse, clean_text(text, what="patch"))
     if len(asked) > MAX_CHANGES:
         raise PatchTooLarge(f"The patch names {len(asked)} files; {MAX_CHANGES} are the most. Make several of it.")
-    changes: list[Change] = []
+    changes: list[FileChange] = []
     held = 0
     for one in asked:
         change = await _change(context, one)
         changes.append(change)
         held += len(change.after or b"") + (len(change.found.content.data) if change.found.content is not None else 0)
-        if held > MOST_BYTES:
+        if held > MAX_BYTES:
             raise PatchTooLarge
     if len({change.found.path for change in changes}) < len(changes):
-        raise PatchedTwice
+        raise PatchPathRepeated
     return changes
 
 
-async def _change(context: ToolContext, one: patches.FilePatch) -> Change:
-    found = await asyncio.to_thread(look, context.workspace, one.path)
+async def _change(context: ToolContext, one: patches.FilePatch) -> FileChange:
+    found = await asyncio.to_thread(read_existing, context.workspace, one.path)
     before = text_of(found.content.data) if found.content is not None else None
     if found.content is not None and before is None:
-        raise NotText(f"{escape_line(one.path)} is no text in UTF-8, so it can not be patched.")
+        raise FileNotUtf8(f"{escape_line(one.path)} is no text in UTF-8, so it can not be patched.")
     shown, has_markers = before, markers_in([line for hunk in one.hunks for line in (*hunk.old, *hunk.new)])
     if has_markers and before is not None:
-        # Whoever made the patch has seen markers, on lines that may be counted otherwise.
+        # The author of the patch has seen markers, which may change the line counts.
         shown = await context.sealed.view(before, path=found.path)
     try:
         after = await asyncio.to_thread(_applied, one, shown)
-    except patches.PatchMisfit:
-        # It quotes the file.
+    except patches.PatchConflict:
+        # The error quotes the file.
         context.witness.read(found.path)
         raise
     if has_markers and after is not None:
         after = await context.sealed.restore(after, path=found.path, there=before)
-    return Change(found, None if after is None else after.encode())
+    return FileChange(found, None if after is None else after.encode())
 
 
 def _applied(one: patches.FilePatch, before: str | None) -> str | None:
     try:
         return patches.apply(one, before)
-    except patches.PatchMisfit:
-        # Some editors put a mark before the first letter, which nobody sees who reads the file. It stays.
+    except patches.PatchConflict:
+        # Some editors put an invisible mark before the first letter. It stays.
         if before is None or not before.startswith(MARK):
             raise
         after = patches.apply(one, before.removeprefix(MARK))

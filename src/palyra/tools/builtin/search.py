@@ -1,4 +1,4 @@
-"""`files.search`: find text in files, or files by their name."""
+"""`files.search`: find text in files, or files by name."""
 
 import asyncio
 import os
@@ -7,21 +7,16 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from palyra.core import labels
-from palyra.core.display import escape_line
-from palyra.core.errors import Invalid, PalyraError
+from palyra.core.errors import PalyraError, SearchQueryEmpty
+from palyra.core.policy import labels
+from palyra.core.text.escaping import escape_line
 from palyra.core.tool import Risk
-from palyra.sandbox import search as engine
-from palyra.sandbox.ripgrep import Ripgrep
+from palyra.sandbox.search import search as engine
+from palyra.sandbox.search.ripgrep import RipgrepFilter
 from palyra.tools.base import ToolContext, tool
-from palyra.tools.shares import Pool
+from palyra.tools.call_slots import CallPool
 
-
-class NothingToFind(Invalid):
-    """Give a text to find, or a glob such as *.md to find files by name."""
-
-
-SEARCHES = Pool("search", 2)
+SEARCHES = CallPool("search", 2)
 """Each holds a thread for up to ten seconds."""
 
 
@@ -37,11 +32,11 @@ async def search(
 ) -> str:
     """Find lines with a text in workspace files, or files by name."""
     if not text and not glob:
-        raise NothingToFind
-    query = engine.Query(text=text, folder=folder or ".", glob=glob, regex=regex, limit=limit)
-    # The thread outlives a cancellation, so it is told to stop.
+        raise SearchQueryEmpty("Give a text to find, or a glob such as *.md to find files by name.")
+    query = engine.SearchQuery(text=text, folder=folder or ".", glob=glob, regex=regex, limit=limit)
+    # The thread outlives a cancellation, so it gets a stop signal.
     stop = threading.Event()
-    sieve = Ripgrep(context.searches, context.workspace, loop=asyncio.get_running_loop())
+    sieve = RipgrepFilter(context.searches, context.workspace, loop=asyncio.get_running_loop())
     try:
         found = await asyncio.to_thread(
             engine.search, context.workspace, query, clock=context.clock, stop=stop.is_set, sieve=sieve
@@ -53,8 +48,8 @@ async def search(
     return _told(query, found)
 
 
-def _note(context: ToolContext, found: engine.Found) -> None:
-    """Say which files the result quotes, or names; the names of their folders are part of it."""
+def _note(context: ToolContext, found: engine.SearchResult) -> None:
+    """Record the files that the result quotes or names; the names of their folders are part of it."""
     for path in dict.fromkeys(match.path for match in found.matches):
         try:
             with context.workspace.reach(path) as at:
@@ -63,11 +58,11 @@ def _note(context: ToolContext, found: engine.Found) -> None:
                     context.witness.read(place)
                     place = os.path.dirname(place)
         except PalyraError:
-            # It is gone by now, and what was read of it can not be looked up any more.
+            # It no longer exists, and what was read of it cannot be looked up any more.
             context.witness.learned(())
 
 
-def _told(query: engine.Query, found: engine.Found) -> str:
+def _told(query: engine.SearchQuery, found: engine.SearchResult) -> str:
     what = "match" if query.text else "file"
     plural = "" if len(found.matches) == 1 else "es" if query.text else "s"
     files = "1 file" if found.files == 1 else f"{found.files} files"
@@ -78,6 +73,6 @@ def _told(query: engine.Query, found: engine.Found) -> str:
     return "\n".join(lines)
 
 
-def _match(match: engine.Match) -> str:
+def _match(match: engine.SearchMatch) -> str:
     path = escape_line(match.path)
     return f"{path}:{match.line}: {match.text}" if match.line else path

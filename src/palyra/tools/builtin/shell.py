@@ -11,18 +11,18 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from palyra.core.display import escape_line, escape_start, quote
-from palyra.core.effect import Effect, class_of_command
 from palyra.core.errors import Unavailable
-from palyra.core.tool import Access, Risk, Runtime
+from palyra.core.policy.effect import Effect, class_of_command
+from palyra.core.text.escaping import escape_line, escape_start, quote
+from palyra.core.tool import CallRuntime, FolderAccess, Risk
 from palyra.policy.risk import highest, of_command
-from palyra.sandbox.base import Job, Outcome, Output, Sandbox, Tier
-from palyra.sandbox.workspace import NotAFolder, Workspace
+from palyra.sandbox.base import CapturedOutput, ProgramOutcome, Sandbox, SandboxJob, Tier
+from palyra.sandbox.files.workspace import PathNotFolder, Workspace
 from palyra.tools.base import ToolContext, tool
-from palyra.tools.shares import Pool
+from palyra.tools.call_slots import CallPool
 
-USUAL_SECONDS = 60
-MOST_SECONDS = 600
+DEFAULT_SECONDS = 60
+MAX_SECONDS = 600
 SUMMARY_CHARS = 80
 SHELLS = ("/bin/bash", "/bin/sh")
 NO_NETWORK = (
@@ -34,8 +34,8 @@ READ_ONLY = (
     " propose it again with access=write.]"
 )
 READ_ENVIRONMENT = {"GIT_OPTIONAL_LOCKS": "0", "PYTHONDONTWRITEBYTECODE": "1"}
-"""Has programs leave out what they write although they only read."""
-LOOKED_AT = 16 * 1024
+"""Makes programs that only read skip incidental writes."""
+MAX_INSPECTED_BYTES = 16 * 1024
 
 _WANTED_NETWORK = re.compile(
     rb"could not resolve|unable to resolve|name resolution|name or service not known|no such host"
@@ -43,9 +43,9 @@ _WANTED_NETWORK = re.compile(
     rb"|EAI_AGAIN|ENOTFOUND|ENETUNREACH",
     re.IGNORECASE,
 )
-"""How programs say that there is no network."""
+"""How programs report that there is no network."""
 _WANTED_TO_WRITE = re.compile(rb"read-?only (file ?system|database)|EROFS", re.IGNORECASE)
-"""How programs say that a file cannot be changed."""
+"""How programs report that a file cannot be changed."""
 
 
 class ShellMissing(Unavailable):
@@ -55,7 +55,7 @@ class ShellMissing(Unavailable):
 async def _preview(context: ToolContext, given: Any) -> Effect:
     folder = await asyncio.to_thread(_folder, context.workspace, given.folder)
     tier = context.sandbox.tier
-    # Off the event loop: a line that is made to hurt takes a second.
+    # Off the event loop: a malicious command line can take a second.
     access, risk = await asyncio.to_thread(_judged, given, context.sandbox)
     where = f"in {escape_line(str(folder))}, {_text_of_access(given.access, access)}, {given.seconds} s at most"
     return Effect(
@@ -65,7 +65,7 @@ async def _preview(context: ToolContext, given: Any) -> Effect:
         paths=(str(folder),),
         command=given.command,
         access=access,
-        # The same words run another program, or on other files, elsewhere. What is critical is asked about each time.
+        # Elsewhere the same text runs another program, or on other files. A critical call needs approval each time.
         kind=class_of_command(given.command, folder=str(folder), access=access) if risk is not Risk.CRITICAL else "",
     )
 
@@ -74,17 +74,17 @@ async def _ready(context: ToolContext, given: Any) -> None:
     await context.sandbox.check_ready(await _job(context, **msgspec.structs.asdict(given)))
 
 
-PROGRAMS = Pool("shell", 16)
-"""Each may take the memory and the processes that the sandbox allows."""
+PROGRAMS = CallPool("shell", 16)
+"""Each may use the memory and the processes that the sandbox allows."""
 
 
 @tool(
     name="shell.run",
     risk=Risk.MEDIUM,
-    timeout_ms=(MOST_SECONDS + 30) * 1000,
+    timeout_ms=(MAX_SECONDS + 30) * 1000,
     preview=_preview,
     ready=_ready,
-    runtime=Runtime.SHELL,
+    runtime=CallRuntime.SHELL,
     pool=PROGRAMS,
 )
 async def run(
@@ -93,33 +93,33 @@ async def run(
     command: Annotated[str, Meta(min_length=1)],
     access: Literal["read", "write"] = "read",
     folder: str = ".",
-    seconds: Annotated[int, Meta(ge=1, le=MOST_SECONDS)] = USUAL_SECONDS,
+    seconds: Annotated[int, Meta(ge=1, le=MAX_SECONDS)] = DEFAULT_SECONDS,
 ) -> str:
     """Run a shell command, offline. read writes to /tmp only; write changes files."""
     job = await _job(context, command=command, access=access, folder=folder, seconds=seconds)
     return _told(await context.sandbox.run(job), read_only=job.read_only)
 
 
-def _judged(given: Any, sandbox: Sandbox) -> tuple[Access, Risk]:
-    """Return the access that counts, and the risk: low if the kernel keeps the command to reading, whatever it runs."""
-    if given.access == Access.READ and sandbox.enforces_read:
-        return Access.READ, Risk.LOW
-    # With no sandbox at all nothing about a command is ordinary.
+def _judged(given: Any, sandbox: Sandbox) -> tuple[FolderAccess, Risk]:
+    """Return the effective access, and the risk: low if the kernel limits the command to reading, whatever it runs."""
+    if given.access == FolderAccess.READ and sandbox.enforces_read:
+        return FolderAccess.READ, Risk.LOW
+    # Without any sandbox every command is exceptional.
     lowest = Risk.HIGH if sandbox.tier is Tier.OFF else Risk.MEDIUM
-    return Access.WRITE, highest([of_command(given.command)], at_least=lowest)
+    return FolderAccess.WRITE, highest([of_command(given.command)], at_least=lowest)
 
 
 def _folder(workspace: Workspace, folder: str) -> Path:
-    """Return where a folder of the workspace really is, since that is where the sandbox shows it."""
+    """Return the real path of a folder of the workspace, since that is where the sandbox shows it."""
     with workspace.reach(folder or ".") as reached:
         if reached.name is not None:
-            raise NotAFolder(f"{folder!r} is a file. Name a folder.")
+            raise PathNotFolder(f"{folder!r} is a file. Name a folder.")
         return Path(reached.path)
 
 
-async def _job(context: ToolContext, *, command: str, access: str, folder: str, seconds: int) -> Job:
+async def _job(context: ToolContext, *, command: str, access: str, folder: str, seconds: int) -> SandboxJob:
     shell = await asyncio.to_thread(_shell)
-    return Job(
+    return SandboxJob(
         argv=(shell, "-c", command),
         roots=context.workspace.roots,
         folder=await asyncio.to_thread(_folder, context.workspace, folder),
@@ -136,7 +136,7 @@ def _shell() -> str:
     raise ShellMissing
 
 
-def _told(outcome: Outcome, *, read_only: bool) -> str:
+def _told(outcome: ProgramOutcome, *, read_only: bool) -> str:
     how = f"exit code {outcome.exit_code}"
     if outcome.stopped:
         how = f"stopped: {outcome.stopped} ({how})"
@@ -149,23 +149,23 @@ def _told(outcome: Outcome, *, read_only: bool) -> str:
     return "\n".join(parts)
 
 
-def _lacked_network(outcome: Outcome) -> bool:
-    """Tell whether it wanted a network, as far as can be seen; one that took too long may have waited for it."""
+def _lacked_network(outcome: ProgramOutcome) -> bool:
+    """Tell whether it seems to have needed a network; a command that timed out may have waited for it."""
     if outcome.tier is Tier.OFF or outcome.timed_out:
         return outcome.tier is not Tier.OFF
     looked_into = (outcome.stderr, outcome.stdout) if outcome.exit_code else (outcome.stderr,)
     return _says(_WANTED_NETWORK, *looked_into)
 
 
-def _says(wanted: re.Pattern[bytes], *outputs: Output) -> bool:
-    return any(wanted.search((output.head + output.tail)[-LOOKED_AT:]) for output in outputs)
+def _says(wanted: re.Pattern[bytes], *outputs: CapturedOutput) -> bool:
+    return any(wanted.search((output.head + output.tail)[-MAX_INSPECTED_BYTES:]) for output in outputs)
 
 
-def _shown(output: Output) -> str:
+def _shown(output: CapturedOutput) -> str:
     return output.text.rstrip("\n") or "(empty)"
 
 
-def _text_of_access(proposed: str, counted: Access) -> str:
+def _text_of_access(proposed: str, counted: FolderAccess) -> str:
     if proposed == counted:
         return f"access: {proposed}"
     return f"access: {proposed}, which this sandbox does not enforce, so that it counts as {counted}"

@@ -9,26 +9,26 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from palyra.core.display import escape_line, escape_start, quote
-from palyra.core.effect import Effect
-from palyra.core.tool import JsonObject, Risk, Runtime
-from palyra.sandbox.wasm import (
+from palyra.core.policy.effect import Effect
+from palyra.core.text.escaping import escape_line, escape_start, quote
+from palyra.core.tool import CallRuntime, JsonObject, Risk
+from palyra.sandbox.files.workspace import Workspace
+from palyra.sandbox.wasm.runner import (
     COMPILE_SECONDS,
     MAX_MODULE_BYTES,
-    ModuleBounds,
     ModuleJob,
+    ModuleLimits,
     ModuleOutcome,
     ModuleTooLarge,
 )
-from palyra.sandbox.workspace import Workspace
 from palyra.tools.base import ToolContext, tool
-from palyra.tools.shares import MODULES
+from palyra.tools.call_slots import MODULES
 
-USUAL_SECONDS = 10
-MOST_SECONDS = 300
+DEFAULT_SECONDS = 10
+MAX_SECONDS = 300
 SUMMARY_CHARS = 100
 FUEL_PER_SECOND = 2_000_000_000
-"""More than any machine burns in a second, so that the time is what ends a module."""
+"""More than any machine uses in a second, so that the time limit is what ends a module."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,10 @@ async def _ready(context: ToolContext, given: Any) -> None:
     name="wasm.run",
     risk=Risk.MEDIUM,
     repeatable=True,
-    timeout_ms=round((MOST_SECONDS + COMPILE_SECONDS + 10) * 1000),
+    timeout_ms=round((MAX_SECONDS + COMPILE_SECONDS + 10) * 1000),
     preview=_preview,
     ready=_ready,
-    runtime=Runtime.WASM,
+    runtime=CallRuntime.WASM,
     pool=MODULES,
 )
 async def run(
@@ -71,12 +71,12 @@ async def run(
     *,
     module: str,
     input: JsonObject = {},  # noqa: B006
-    seconds: Annotated[int, Meta(ge=1, le=MOST_SECONDS)] = USUAL_SECONDS,
+    seconds: Annotated[int, Meta(ge=1, le=MAX_SECONDS)] = DEFAULT_SECONDS,
 ) -> str:
     """Run a .wasm file of the workspace, a WASI command that reads the input as JSON; no files, no network."""
     read = await asyncio.to_thread(_module, context.workspace, module)
     context.witness.read(read.path)
-    bounds = ModuleBounds(fuel=seconds * FUEL_PER_SECOND, wall=timedelta(seconds=seconds))
+    bounds = ModuleLimits(fuel=seconds * FUEL_PER_SECOND, wall=timedelta(seconds=seconds))
     outcome = await context.modules.run(
         ModuleJob(module=read.module, input=msgspec.json.encode(input), argv=(module,), bounds=bounds)
     )

@@ -5,21 +5,17 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from palyra.core.display import escape_line
-from palyra.core.effect import Effect
-from palyra.core.errors import Conflict
+from palyra.core.errors import FileExists
 from palyra.core.message import clean_text
-from palyra.core.tool import Markers, Risk
-from palyra.sandbox.workspace import PathNotFound, Workspace
-from palyra.sandbox.writing import Change, look
+from palyra.core.policy.effect import Effect
+from palyra.core.text.escaping import escape_line
+from palyra.core.tool import MarkerHandling, Risk
+from palyra.sandbox.files.file_changes import FileChange, read_existing
+from palyra.sandbox.files.workspace import PathNotFound, Workspace
 from palyra.tools.base import ToolContext, tool
-from palyra.tools.changes import apply, effect_of, finished_before, text_of
+from palyra.tools.file_changes import apply, effect_of, finished_before, text_of
 
 Mode = Literal["create", "replace", "append"]
-
-
-class FileExistsAlready(Conflict):
-    """There is a file of that name already. Use mode replace or append, or another name."""
 
 
 async def _preview_write(context: ToolContext, given: Any) -> Effect:
@@ -32,7 +28,7 @@ async def _preview_delete(context: ToolContext, given: Any) -> Effect:
     return await effect_of(context, "delete", [change])
 
 
-@tool(name="files.write", risk=Risk.MEDIUM, repeatable=True, preview=_preview_write, markers=Markers.FILE)
+@tool(name="files.write", risk=Risk.MEDIUM, repeatable=True, preview=_preview_write, markers=MarkerHandling.FILE)
 async def write(
     context: ToolContext,
     *,
@@ -59,26 +55,26 @@ async def delete(context: ToolContext, *, path: str) -> str:
     return f"{escape_line(path)} is deleted."
 
 
-async def _planned(context: ToolContext, path: str, *, text: str, mode: Mode) -> Change:
+async def _planned(context: ToolContext, path: str, *, text: str, mode: Mode) -> FileChange:
     clean_text(text, what="text")
-    found = await asyncio.to_thread(look, context.workspace, path)
+    found = await asyncio.to_thread(read_existing, context.workspace, path)
     there = text_of(found.content.data) if found.content is not None else None
     data = (await context.sealed.restore(text, path=found.path, there=there)).encode()
     if found.content is None:
-        return Change(found, data)
+        return FileChange(found, data)
     if mode == "append":
-        return Change(found, found.content.data + data)
+        return FileChange(found, found.content.data + data)
     if mode == "create" and found.content.data != data:
-        raise FileExistsAlready(f"{path!r} exists already. Use mode replace or append, or another name.")
-    return Change(found, data)
+        raise FileExists(f"{path!r} exists already. Use mode replace or append, or another name.")
+    return FileChange(found, data)
 
 
-def _removal(workspace: Workspace, path: str) -> Change:
-    found = look(workspace, path)
+def _removal(workspace: Workspace, path: str) -> FileChange:
+    found = read_existing(workspace, path)
     if found.content is None:
         raise PathNotFound(f"There is no {path[:200]!r} in the workspace. List the folder to see what there is.")
-    return Change(found, None)
+    return FileChange(found, None)
 
 
-def _is_idle(change: Change) -> bool:
+def _is_idle(change: FileChange) -> bool:
     return change.found.content is not None and change.found.content.data == change.after

@@ -1,1 +1,1 @@
-"""Tools of MCP servers: how servers are kept running, what of theirs is offered, and how it is called."""
+"""Tools of MCP servers: keeps servers running, decides what is offered, and calls it."""

@@ -1,4 +1,4 @@
-"""What a server says of its tools, read as text from a stranger: bounded, cleaned, or refused with the reason."""
+"""Reads a server's tool definitions as untrusted text: bounded, cleaned, or refused with the reason."""
 
 import hashlib
 import re
@@ -9,41 +9,41 @@ from typing import Any
 import msgspec
 
 from palyra.core.errors import PalyraError
-from palyra.core.mcp import Definition
+from palyra.core.mcp import McpToolDefinition
 from palyra.core.tool import JsonObject
-from palyra.tools.schema import Schema
+from palyra.tools.json_schema import ArgumentSchema
 
-MOST_DESCRIPTION_CHARS = 2000
-MOST_TEXT_CHARS = 500
-"""Of a text within a schema, which a model is told too."""
-MOST_BYTES = 64 * 1024
-"""Of everything that is said of one tool."""
+MAX_DESCRIPTION_CHARS = 2000
+MAX_TEXT_CHARS = 500
+"""For a text within a schema, which a model sees too."""
+MAX_BYTES = 64 * 1024
+"""For the full definition of one tool."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _MARKS = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
-"""Kinds of characters that nobody sees, or that change how others are seen."""
+"""Categories of characters that are invisible, or change how others are displayed."""
 _READ = frozenset({"description", "title", "$comment", "markdownDescription"})
 """Keys of a schema whose value is for reading only."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """The tools of a server: those that can be used, and why the others can not."""
+class McpToolListing:
+    """The tools of a server: those that can be used, and why the others cannot."""
 
-    definitions: dict[str, Definition] = field(default_factory=dict)
+    definitions: dict[str, McpToolDefinition] = field(default_factory=dict)
     unusable: dict[str, str] = field(default_factory=dict)
 
 
-def read(listed: list[JsonObject]) -> Listing:
-    """Read what a server lists."""
-    listing = Listing()
+def read(listed: list[JsonObject]) -> McpToolListing:
+    """Read the listing of a server."""
+    listing = McpToolListing()
     for given in listed:
         name = given.get("name")
         shown = clean(str(name), most=64).replace("\n", " ") or "(no name)"
         if shown in listing.unusable:
             continue
         if listing.definitions.pop(shown, None) is not None:
-            # One of the two may be meant to be looked at, and the other to be called.
+            # One of the two may be meant for review, and the other for the call.
             listing.unusable[shown] = "it is listed twice"
             continue
         try:
@@ -54,28 +54,28 @@ def read(listed: list[JsonObject]) -> Listing:
 
 
 def clean(text: str, *, most: int) -> str:
-    """Return a text of at most that many characters, without those that nobody sees; lines stay lines."""
+    """Return a text of at most that many characters, without invisible ones; lines stay lines."""
     kept = (char if char == "\n" or unicodedata.category(char) not in _MARKS else " " for char in text[: most * 2])
     whole = re.sub(r" {3,}", "  ", "".join(kept)).strip()
     return whole if len(whole) <= most else whole[: most - 1] + "…"
 
 
-def _definition(given: JsonObject) -> Definition:
+def _definition(given: JsonObject) -> McpToolDefinition:
     name = given.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError("its name is not made of up to 64 letters, digits, '_', '-' and '.'")
     said = msgspec.json.encode(given, order="deterministic")
-    if len(said) > MOST_BYTES:
-        raise ValueError(f"its definition has {len(said)} bytes; {MOST_BYTES} are the most")
+    if len(said) > MAX_BYTES:
+        raise ValueError(f"its definition has {len(said)} bytes; {MAX_BYTES} are the most")
     schema = given.get("inputSchema")
     if not isinstance(schema, dict):
         raise ValueError("it has no schema of its arguments")
     parameters = _cleaned(schema)
-    Schema(parameters)
+    ArgumentSchema(parameters)
     hints = given.get("annotations")
-    return Definition(
+    return McpToolDefinition(
         name=name,
-        description=clean(str(given.get("description") or given.get("title") or ""), most=MOST_DESCRIPTION_CHARS),
+        description=clean(str(given.get("description") or given.get("title") or ""), most=MAX_DESCRIPTION_CHARS),
         parameters=parameters,
         reads_only=isinstance(hints, dict) and hints.get("readOnlyHint") is True,
         digest=hashlib.sha256(said).hexdigest(),
@@ -83,12 +83,12 @@ def _definition(given: JsonObject) -> Definition:
 
 
 def _cleaned(value: Any, key: str = "") -> Any:
-    """Return a part of a schema with the texts that are meant to be read cleaned; all others must be clean."""
+    """Return a part of a schema with its readable texts cleaned; all others must be clean."""
     match value:
         case str() if key in _READ:
-            return clean(value, most=MOST_TEXT_CHARS)
+            return clean(value, most=MAX_TEXT_CHARS)
         case str():
-            if len(value) > MOST_TEXT_CHARS or any(unicodedata.category(char) in _MARKS for char in value):
+            if len(value) > MAX_TEXT_CHARS or any(unicodedata.category(char) in _MARKS for char in value):
                 raise ValueError("its schema has a value that is too long, or has characters that nobody sees")
             return value
         case dict():

@@ -1,4 +1,4 @@
-"""One MCP server: kept running, started again when it fails, called, and held to what was accepted of it."""
+"""One MCP server: kept running, restarted when it fails, called, and held to what was accepted."""
 
 import asyncio
 import logging
@@ -10,91 +10,91 @@ from pathlib import Path
 
 import msgspec
 
-from palyra.core.attestation import Ran
+from palyra.core.attestation import ProgramRun
 from palyra.core.clock import Clock
 from palyra.core.errors import Denied, PalyraError, Unavailable
 from palyra.core.mcp import (
     McpServer,
-    McpStanding,
+    McpServerState,
+    McpServerStatus,
     McpTool,
-    Pin,
-    ServerState,
-    ToolState,
+    McpToolDecision,
+    McpToolState,
     is_same_program,
-    place_of,
+    server_address,
 )
 from palyra.core.tool import JsonObject
-from palyra.sandbox.base import Bounds, Tier
-from palyra.sandbox.resident import Cover, Staying, start
+from palyra.sandbox.base import ResourceLimits, Tier
+from palyra.sandbox.processes.resident import HiddenPaths, ResidentJob, start
+from palyra.tools.execution_record import ExecutionRecorder
 from palyra.tools.mcp import definitions
-from palyra.tools.mcp.connection import Connection, McpServerDown
-from palyra.tools.mcp.definitions import Listing
-from palyra.tools.mcp.standing import in_brief, in_full, tools_of
-from palyra.tools.mcp.wire import MOST_LINE_BYTES, MOST_TOOLS
-from palyra.tools.witness import Witness
+from palyra.tools.mcp.definitions import McpToolListing
+from palyra.tools.mcp.limits import MAX_LINE_BYTES, MAX_TOOLS
+from palyra.tools.mcp.tool_status import tools_of, tools_summary, tools_with_changes
+from palyra.tools.mcp.worker_connection import McpServerUnavailable, WorkerConnection
 
 START_SECONDS = 60.0
-"""A first start may have to fetch a program."""
+"""A first start may have to download a program."""
 READY_SECONDS = 20.0
 """How long a call waits for a server that is being started."""
 FRESH_SECONDS = 60.0
-"""After this time a server is asked again what its tools are, before one of them is called."""
+"""After this time the tools of a server are listed again before one of them is called."""
 CALM_SECONDS = 1.0
-"""Between two looks at the tools of a server that says that they have changed."""
+"""Minimum time between two listings for a server that reports changed tools."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 STEADY_SECONDS = 60.0
-"""A server that ran this long has recovered: its next failure is a first one again."""
+"""A server that ran this long has recovered: its next failure counts as the first again."""
 COVERED = "covered"
-"""How a program is held that sees all but Palyra's own files and other processes: less than in the strict tier."""
+"""The isolation of a program that sees all but Palyra's own files and other processes: less than the strict tier."""
 WORKER = ("-I", "-m", "palyra.tools.mcp.worker")
 
 log = logging.getLogger(__name__)
 
 
-class McpMissing(Unavailable):
+class McpPackageMissing(Unavailable):
     """MCP servers need a package that is not installed: `pip install 'palyra[mcp]'` installs it."""
 
 
-class McpToolWithdrawn(Denied):
+class McpToolNotAccepted(Denied):
     """The MCP server has changed this tool since it was accepted. `palyra mcp show` shows how; the owner decides."""
 
 
-class McpTooManyTools(Unavailable):
+class McpToolLimitReached(Unavailable):
     """The MCP server has more tools than can be used."""
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ServerEnvironment:
     """What a server is started with, besides its settings."""
 
     order: Callable[[McpServer], Awaitable[JsonObject]]
-    """Makes the worker's order: secrets put in their places."""
+    """Makes the worker's order, with secrets filled in."""
     hide: Callable[[str], str]
-    """Takes them out of what a server says: it may repeat what it was sent."""
-    cover: Callable[[], Cover]
-    bounds: Bounds
+    """Takes secrets out of what a server sends: it may repeat what it received."""
+    cover: Callable[[], HiddenPaths]
+    bounds: ResourceLimits
     clock: Clock
     base: Path | None = None
-    """A control group that one for each server is made in."""
+    """The control group in which each server gets its own."""
 
 
-class Server:
-    """See the module."""
+class McpServerProcess:
+    """Runs one MCP server; see the module."""
 
-    def __init__(self, name: str, settings: McpServer, around: Surroundings, *, told: Callable[[], None]) -> None:
-        """`told` is called whenever its tools may stand otherwise."""
+    def __init__(self, name: str, settings: McpServer, around: ServerEnvironment, *, told: Callable[[], None]) -> None:
+        """`told` is called whenever the status of its tools may have changed."""
         self.name = name
         self.settings = settings
         self._around = around
         self._told = told
-        self._pins: Mapping[str, Pin] = {}
-        self._listing: Listing | None = None
+        self._pins: Mapping[str, McpToolDecision] = {}
+        self._listing: McpToolListing | None = None
         self._listed_at = 0.0
-        self._connection: Connection | None = None
+        self._connection: WorkerConnection | None = None
         self._ready = asyncio.Event()
         self._again = asyncio.Event()
         self._looking = asyncio.Lock()
-        self._state = ServerState.STARTING if settings.enabled else ServerState.DISABLED
+        self._state = McpServerState.STARTING if settings.enabled else McpServerState.DISABLED
         self._reason = self._says = self._protocol = ""
         self._restarts = 0
         self._next_at: float | None = None
@@ -102,40 +102,40 @@ class Server:
         self.tools: tuple[McpTool, ...] = ()
 
     def adopt(self, settings: McpServer) -> bool:
-        """Take over other settings; tell whether that is possible without a new start."""
+        """Apply other settings; tell whether that is possible without a restart."""
         if not is_same_program(self.settings, settings):
             return False
         self.settings = settings
         self._look()
         return True
 
-    def decided(self, pins: Mapping[str, Pin]) -> None:
-        """Take over what was decided about its tools."""
+    def decided(self, pins: Mapping[str, McpToolDecision]) -> None:
+        """Apply the decisions on its tools."""
         self._pins = pins
         self._look()
 
-    def in_full(self) -> McpStanding:
-        """Say how it stands, with all that its tools say of themselves and what has changed of it. Blocks a while."""
-        return msgspec.structs.replace(self.standing(), tools=in_full(self.tools, self._pins))
+    def in_full(self) -> McpServerStatus:
+        """Return its status, with the full definitions of its tools and their changes. Blocks for a while."""
+        return msgspec.structs.replace(self.standing(), tools=tools_with_changes(self.tools, self._pins))
 
-    def standing(self) -> McpStanding:
-        """Say how it stands, in brief."""
+    def standing(self) -> McpServerStatus:
+        """Return its status, without details."""
         left = self._next_at - self._around.clock.monotonic() if self._next_at is not None else None
-        return McpStanding(
+        return McpServerStatus(
             name=self.name,
             transport="http" if self.settings.url is not None else "stdio",
-            place=place_of(self.settings),
+            place=server_address(self.settings),
             state=self._state,
             reason=self._around.hide(self._reason),
             says=self._says,
             protocol=self._protocol,
             restarts=self._restarts,
             retry_in_seconds=round(max(0.0, left), 1) if left is not None else None,
-            tools=in_brief(self.tools),
+            tools=tools_summary(self.tools),
         )
 
     def restart(self) -> None:
-        """Start it anew, at once."""
+        """Restart it, at once."""
         self._reason = ""
         self._again.set()
         if self._connection is not None:
@@ -145,7 +145,7 @@ class Server:
         """Keep it running until cancelled."""
         pause = FIRST_PAUSE
         while self.settings.enabled:
-            self._state, self._next_at = ServerState.STARTING, None
+            self._state, self._next_at = McpServerState.STARTING, None
             self._again.clear()
             began = self._around.clock.monotonic()
             try:
@@ -159,7 +159,7 @@ class Server:
             pause = FIRST_PAUSE if now - began > STEADY_SECONDS else pause
             self._restarts += 1
             if not self._again.is_set():
-                self._state, self._next_at = ServerState.FAILED, now + pause
+                self._state, self._next_at = McpServerState.FAILED, now + pause
                 log.warning("mcp server %s is down, next try in %g s: %s", self.name, pause, self._reason)
                 self._told()
             try:
@@ -169,30 +169,30 @@ class Server:
             except TimeoutError:
                 pause = min(pause * 2, LONGEST_PAUSE)
 
-    async def call(self, tool: McpTool, arguments: JsonObject, witness: Witness) -> str:
-        """Call a tool that was accepted, if it is still what it was then; the witness sees how its program is held."""
+    async def call(self, tool: McpTool, arguments: JsonObject, witness: ExecutionRecorder) -> str:
+        """Call an accepted tool, if it is unchanged since; the witness records how its program is isolated."""
         if self._around.clock.monotonic() - self._listed_at > FRESH_SECONDS:
             await self.look_again()
         connection = await self.check_ready(tool)
         if self.settings.command is not None:
             bounds = self._around.bounds
             limits = {"memory_bytes": bounds.memory_bytes, "processes": bounds.processes}
-            witness.note(Ran(tier=COVERED if self._is_covered else Tier.OFF.value, limits=limits))
+            witness.note(ProgramRun(tier=COVERED if self._is_covered else Tier.OFF.value, limits=limits))
         return await connection.call(tool.tool, arguments)
 
-    async def check_ready(self, tool: McpTool) -> Connection:
-        """Return the connection for a call of the tool; raise if the server is down, or the tool is not the same."""
+    async def check_ready(self, tool: McpTool) -> WorkerConnection:
+        """Return the connection for a call of the tool; raise if the server is down, or the tool has changed."""
         connection = await self._connected()
         now = next((one for one in self.tools if one.tool == tool.tool), None)
-        if now is None or now.state is not ToolState.ACCEPTED or now.digest != tool.digest:
-            raise McpToolWithdrawn(
+        if now is None or now.state is not McpToolState.ACCEPTED or now.digest != tool.digest:
+            raise McpToolNotAccepted(
                 f"{tool.name} is not offered any more: the MCP server has changed it, or it was refused."
                 f" The owner sees how with `palyra mcp show {self.name}`."
             )
         return connection
 
     async def look_again(self) -> None:
-        """Ask the server what its tools are now."""
+        """List the server's tools again."""
         connection = await self._connected()
         async with self._looking:
             try:
@@ -200,14 +200,14 @@ class Server:
                     listed = await connection.listing()
             except TimeoutError:
                 connection.fail(why := f"it did not say within {START_SECONDS:g} s what its tools are")
-                raise McpServerDown(f"The MCP server {self.name} is not there now: {why}.") from None
+                raise McpServerUnavailable(f"The MCP server {self.name} is not there now: {why}.") from None
             await self._adopt_listing(listed)
 
     @property
     def _is_covered(self) -> bool:
         return self.settings.command is not None and self.settings.sandbox == "strict"
 
-    def _cover(self, order: JsonObject) -> Cover:
+    def _cover(self, order: JsonObject) -> HiddenPaths:
         """Return what its program does not see, and what it may change. Blocks."""
         cover = self._around.cover()
         return replace(
@@ -217,42 +217,44 @@ class Server:
             writable=tuple(Path(path).expanduser() for path in self.settings.writable),
         )
 
-    async def _connected(self) -> Connection:
+    async def _connected(self) -> WorkerConnection:
         try:
-            async with asyncio.timeout(READY_SECONDS if self._state is ServerState.STARTING else 0.01):
+            async with asyncio.timeout(READY_SECONDS if self._state is McpServerState.STARTING else 0.01):
                 await self._ready.wait()
         except TimeoutError:
             why = self._reason or "it is still being started"
-            raise McpServerDown(f"The MCP server {self.name} is not there now: {why.removesuffix('.')}.") from None
+            raise McpServerUnavailable(
+                f"The MCP server {self.name} is not there now: {why.removesuffix('.')}."
+            ) from None
         assert self._connection is not None
         return self._connection
 
     async def _live(self) -> None:
-        """Run it once, to its failure, which is raised."""
+        """Run it once, until it fails; the failure is raised."""
         if await asyncio.to_thread(find_spec, "mcp") is None:
-            raise McpMissing
+            raise McpPackageMissing
         order = await self._around.order(self.settings)
         covered = self._is_covered
-        staying = Staying(
+        staying = ResidentJob(
             argv=(sys.executable, *WORKER),
             cover=await asyncio.to_thread(self._cover, order) if covered else None,
             bounds=self._around.bounds,
             base=self._around.base,
         )
-        resident = await start(staying, most_bytes=MOST_LINE_BYTES)
+        resident = await start(staying, most_bytes=MAX_LINE_BYTES)
         listing_changed = asyncio.Event()
-        connection = Connection(resident, changed=listing_changed.set)
+        connection = WorkerConnection(resident, changed=listing_changed.set)
         kindly = True
         try:
             try:
                 async with asyncio.timeout(START_SECONDS):
                     ready = await connection.greet(order)
             except TimeoutError:
-                raise McpServerDown(f"It did not answer within {START_SECONDS:g} s of its start.") from None
+                raise McpServerUnavailable(f"It did not answer within {START_SECONDS:g} s of its start.") from None
             await self._adopt_listing(ready.tools or [])
             self._says = definitions.clean(self._around.hide(ready.ready or ""), most=100)
             self._protocol = definitions.clean(ready.protocol, most=40)
-            self._connection, self._state, self._reason = connection, ServerState.READY, ""
+            self._connection, self._state, self._reason = connection, McpServerState.READY, ""
             self._ready.set()
             self._told()
             log.info("mcp server %s is ready: %s", self.name, self._says)
@@ -273,22 +275,22 @@ class Server:
             await connection.close(kindly=kindly)
 
     async def _follow(self, changed: asyncio.Event) -> None:
-        """Look at the tools anew when the server says that they are others."""
+        """List the tools again when the server says that they have changed."""
         while True:
             await changed.wait()
             changed.clear()
             await self.look_again()
-            # One that says so all the time is believed the first time at once, and then now and then.
+            # A server that reports changes all the time is listed at once the first time, and then from time to time.
             await asyncio.sleep(CALM_SECONDS)
 
     async def _adopt_listing(self, listed: list[JsonObject]) -> None:
-        # Off the event loop: what a server says may be long.
+        # Off the event loop: a listing may be long.
         listing = await asyncio.to_thread(definitions.read, listed)
         wanted = self.settings.tools
         usable = [name for name in listing.definitions if wanted is None or name in wanted]
-        if len(usable) > MOST_TOOLS:
-            raise McpTooManyTools(
-                f"It has {len(usable)} tools; {MOST_TOOLS} are the most. Name those that you want in `tools`."
+        if len(usable) > MAX_TOOLS:
+            raise McpToolLimitReached(
+                f"It has {len(usable)} tools; {MAX_TOOLS} are the most. Name those that you want in `tools`."
             )
         self._listing, self._listed_at = listing, self._around.clock.monotonic()
         self._look()
@@ -296,7 +298,7 @@ class Server:
     def _look(self) -> None:
         self.tools = tools_of(self.name, self.settings, self._pins, self._listing)
         for tool in self.tools:
-            if tool.state is ToolState.CHANGED and (tool.name, tool.digest) not in self._warned:
+            if tool.state is McpToolState.CHANGED and (tool.name, tool.digest) not in self._warned:
                 self._warned.add((tool.name, tool.digest))
                 log.warning(
                     "mcp server %s has changed %s, which is withdrawn until it is accepted", self.name, tool.tool

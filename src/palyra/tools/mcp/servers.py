@@ -1,4 +1,4 @@
-"""Every MCP server of the configuration: started and stopped with it, and the tools of theirs that were accepted."""
+"""All MCP servers of the configuration: starts and stops them with it, and offers their accepted tools."""
 
 import asyncio
 import logging
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from palyra.core.errors import NotFound, PalyraError
 from palyra.core.ids import PrincipalId
-from palyra.core.mcp import McpServer, McpStanding, Pin, ToolState
-from palyra.journal import mcp
-from palyra.journal.engine import Engine
+from palyra.core.mcp import McpServer, McpServerStatus, McpToolDecision, McpToolState
+from palyra.journal.engines.base import Engine
+from palyra.journal.stores import mcp_decisions
 from palyra.tools.base import Tool
-from palyra.tools.mcp.server import Server, Surroundings
-from palyra.tools.mcp.tool import make
+from palyra.tools.mcp.server import McpServerProcess, ServerEnvironment
+from palyra.tools.mcp.tool import make_tool
 
-Pins = dict[str, dict[str, Pin]]
+Pins = dict[str, dict[str, McpToolDecision]]
 
 RETRY_SECONDS = 5.0
 
@@ -24,22 +24,22 @@ class McpServerNotFound(NotFound):
     """There is no MCP server of that name in the settings. `palyra mcp list` lists them."""
 
 
-class Servers:
-    """Keeps servers as the settings want them."""
+class McpServers:
+    """Runs the servers that the settings name."""
 
     def __init__(
         self,
         engine: Engine,
         wanted: Mapping[str, McpServer],
         *,
-        around: Surroundings,
+        around: ServerEnvironment,
         owner: PrincipalId,
     ) -> None:
         self._engine = engine
         self._wanted = dict(wanted)
         self._around = around
         self._owner = owner
-        self._servers: dict[str, Server] = {}
+        self._servers: dict[str, McpServerProcess] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._pins: Pins = {}
         self._tools: tuple[Tool, ...] | None = None
@@ -47,37 +47,37 @@ class Servers:
         self._changed.set()
 
     def adopt(self, wanted: Mapping[str, McpServer]) -> None:
-        """Take over other settings."""
+        """Apply other settings."""
         if wanted != self._wanted:
             self._wanted = dict(wanted)
             self._changed.set()
 
     def tools(self) -> tuple[Tool, ...]:
-        """Return the tools that were accepted and are what they were then."""
+        """Return the tools that were accepted and have not changed since."""
         if self._tools is None:
             self._tools = tuple(
-                make(tool, server.settings, owner=self._owner, check_ready=server.check_ready, call=server.call)
+                make_tool(tool, server.settings, owner=self._owner, check_ready=server.check_ready, call=server.call)
                 for server in self._servers.values()
                 if server.settings.enabled
                 for tool in server.tools
-                if tool.state is ToolState.ACCEPTED
+                if tool.state is McpToolState.ACCEPTED
             )
         return self._tools
 
-    def standing(self) -> list[McpStanding]:
-        """Say how each server stands, by name."""
+    def standing(self) -> list[McpServerStatus]:
+        """Return the status of each server, by name."""
         return [self._servers[name].standing() for name in sorted(self._servers)]
 
-    def get(self, name: str) -> Server:
+    def get(self, name: str) -> McpServerProcess:
         """Return the server of that name."""
         if (found := self._servers.get(name)) is None:
             raise McpServerNotFound
         return found
 
     async def read_decisions(self) -> None:
-        """Take over what was decided about tools, here or elsewhere."""
+        """Apply the decisions on tools, made here or elsewhere."""
         pins: Pins = {}
-        for pin in await self._engine.read(mcp.all_pins):
+        for pin in await self._engine.read(mcp_decisions.all_pins):
             pins.setdefault(pin.server, {})[pin.definition.name] = pin
         self._pins = pins
         for name, server in self._servers.items():
@@ -94,7 +94,7 @@ class Servers:
                 try:
                     await self.read_decisions()
                 except PalyraError as error:
-                    # Without the decisions nothing could be offered; the journal will be back.
+                    # Without the decisions nothing could be offered; the journal will be available again.
                     log.warning("mcp servers wait for the journal: %s", error.detail)
                     await asyncio.sleep(RETRY_SECONDS)
                     self._changed.set()
@@ -111,7 +111,7 @@ class Servers:
                 await asyncio.wait([task])
         for name, settings in self._wanted.items():
             if name not in self._servers:
-                server = self._servers[name] = Server(name, settings, self._around, told=self._forget_tools)
+                server = self._servers[name] = McpServerProcess(name, settings, self._around, told=self._forget_tools)
                 server.decided(self._pins.get(name, {}))
                 self._tasks[name] = group.create_task(server.keep())
         self._forget_tools()

@@ -1,11 +1,11 @@
-"""The program that speaks to one MCP server, with the official SDK, in a process of its own.
+"""The program that talks to one MCP server, with the official SDK, in a process of its own.
 
 It is a process because the SDK takes 50 MB and a second to load, and because what a server sends is read, parsed and
-checked here: one that sends too much, or something that takes for ever to check, holds up nobody but itself. It is
-never trusted with anything but its own server's secrets, and it has no way to the daemon but its answers.
+checked here: a server that sends too much, or something that takes forever to check, blocks only itself. The process
+gets only its own server's secrets, and it can reach the daemon only through its answers.
 
-On its input comes one line of JSON, the order; then one line for each call, cancellation and listing. It answers with
-lines of JSON. What it can not go on after is said as `failed`, and it ends; whoever started it ends what is left.
+Its input is one line of JSON, the order; then one line for each call, cancellation and listing. It answers with
+lines of JSON. A fatal error is reported as `failed`, and it exits; the process that started it ends what is left.
 """
 
 import asyncio
@@ -36,32 +36,32 @@ from pydantic import ValidationError
 
 from palyra.core.errors import PalyraError
 from palyra.core.version import VERSION
-from palyra.tools.mcp import web
-from palyra.tools.mcp.pipe import Pipe
-from palyra.tools.mcp.wire import MOST_LINE_BYTES, MOST_LISTED, MOST_PAGES, MOST_RESULT_CHARS, Unusable, first_fault
+from palyra.tools.mcp import http_transport
+from palyra.tools.mcp.limits import MAX_LINE_BYTES, MAX_LISTED, MAX_PAGES, MAX_RESULT_CHARS, ServerUnusable, first_fault
+from palyra.tools.mcp.stdio_transport import StdioTransport
 
 SAID_CHARS = 500
 CLOSED = "Connection closed"
 ERROR_STATUS = "Server returned an error response"
-"""What the SDK makes of these."""
+"""The SDK's messages for a closed connection and for an error status."""
 SHOWN = {"name", "title", "description", "input_schema", "annotations"}
-"""What of a tool reaches a model or a person, and so must not change unseen."""
+"""The fields of a tool that reach a model or a person, and so must not change unnoticed."""
 
 
-class Worker:
-    """One server, and whoever asks it."""
+class McpWorker:
+    """Serves the requests for one server."""
 
     def __init__(self, stream: socket.socket, reader: asyncio.StreamReader) -> None:
         self._stream = stream
         self._reader = reader
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._let_go: set[int] = set()
-        """Calls that nobody waits for any more."""
+        """Calls that were cancelled."""
         self._status = 0
-        """Of the last answer over HTTP that was none; the SDK keeps it to itself."""
+        """Of the last HTTP error response; the SDK does not expose it."""
 
     async def run(self) -> None:
-        """Connect, say what there is, and answer until the input ends."""
+        """Connect, list the tools, and answer until the input ends."""
         order = json.loads(await self._reader.readline())
         try:
             async with self._client(order) as client:
@@ -97,7 +97,7 @@ class Worker:
             else:
                 self._tell(id=number, tools=await _listing(client))
         except asyncio.CancelledError:
-            # Else the connection has broken, and what is said of that is the answer to every call.
+            # Otherwise the connection has failed, and that error is the answer to every call.
             if number in self._let_go:
                 self._tell(id=number, error="it was cancelled")
             raise
@@ -115,17 +115,17 @@ class Worker:
                 self._tell(changed=True)
 
         return Client(
-            web.transport(order, refused=self._note_status, give_up=self._give_up)
+            http_transport.transport(order, refused=self._note_status, give_up=self._give_up)
             if "url" in order
-            else Pipe(order, self._give_up),
+            else StdioTransport(order, self._give_up),
             client_info=Implementation(name="palyra", version=VERSION),
             message_handler=hear,
-            # A listing must be what the server says now.
+            # A listing must be current.
             cache=None,
         )
 
     def _tell(self, **parts: object) -> None:
-        """Say something, and wait until it is said: nothing is lost when the process ends right after."""
+        """Send a message, and wait until it is sent: nothing is lost when the process ends right after."""
         left = memoryview(json.dumps(parts).encode() + b"\n")
         while left:
             select.select([], [self._stream], [])
@@ -133,7 +133,7 @@ class Worker:
                 left = left[self._stream.send(left) :]
 
     def _give_up(self, error: Exception) -> NoReturn:
-        """Say why it can not go on, and end at once: whoever watches over this process ends what it has started."""
+        """Report the fatal error, and exit at once: the process that watches this one ends what it has started."""
         with suppress(OSError):
             self._tell(failed=self._words(error))
         os._exit(1)
@@ -150,19 +150,19 @@ async def _listing(client: Client) -> list[dict[str, Any]]:
     """Return every tool that the server has, page by page."""
     found: list[Tool] = []
     cursor = None
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
         found += page.tools
-        if len(found) > MOST_LISTED:
-            raise Unusable(f"it lists more than {MOST_LISTED} tools")
+        if len(found) > MAX_LISTED:
+            raise ServerUnusable(f"it lists more than {MAX_LISTED} tools")
         cursor = page.next_cursor
         if not cursor:
             return [tool.model_dump(mode="json", by_alias=True, exclude_none=True, include=SHOWN) for tool in found]
-    raise Unusable(f"its list of tools has more than {MOST_PAGES} pages")
+    raise ServerUnusable(f"its list of tools has more than {MAX_PAGES} pages")
 
 
 def _text(result: CallToolResult) -> str:
-    """Return a result as text: what is no text is named, and structured content stands in when there is none."""
+    """Return a result as text: other content is named, and structured content is used when there is none."""
     parts: list[str] = []
     for block in result.content:
         match block:
@@ -178,16 +178,16 @@ def _text(result: CallToolResult) -> str:
                 parts.append(f"[resource {block.resource.uri}, no text, left out]")
     if not parts and result.structured_content is not None:
         parts.append(json.dumps(result.structured_content, ensure_ascii=False))
-    return "\n".join(parts)[:MOST_RESULT_CHARS]
+    return "\n".join(parts)[:MAX_RESULT_CHARS]
 
 
 def _is_lost(error: Exception) -> bool:
-    """Tell whether the connection is of no use any more."""
+    """Tell whether the connection can no longer be used."""
     if isinstance(error, MCPError):
-        # Servers use the code for whatever goes wrong in a call.
+        # Servers use the code for anything that goes wrong in a call.
         is_closed = error.error.code == CONNECTION_CLOSED and error.error.message == CLOSED
         return is_closed or "Session terminated" in error.error.message
-    return isinstance(error, OSError | Unusable)
+    return isinstance(error, OSError | ServerUnusable)
 
 
 def _status(status: int) -> str:
@@ -203,9 +203,9 @@ def _words(error: BaseException) -> str:
     if isinstance(error, PalyraError):
         text = error.detail
     elif isinstance(error, MCPError):
-        # Of a fault in an answer the SDK repeats the answer, and where to read about such faults.
+        # For a fault in a response the SDK repeats the response, and where to read about such faults.
         text = error.error.message.partition(" [type=")[0]
-    elif isinstance(error, Unusable):
+    elif isinstance(error, ServerUnusable):
         text = str(error)
     elif isinstance(error, ValidationError):
         text = f"its answer is not MCP: {first_fault(error)}"
@@ -219,13 +219,13 @@ def _words(error: BaseException) -> str:
 
 
 async def main() -> None:
-    """Serve the one who holds the other end of the standard input."""
+    """Serve the process at the other end of the standard input."""
     stream = socket.socket(fileno=os.dup(0))
-    # Whatever prints by mistake must not be taken for an answer.
+    # Accidental prints must not be taken for an answer.
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    reader, _ = await asyncio.open_connection(sock=stream, limit=MOST_LINE_BYTES)
-    await Worker(stream, reader).run()
+    reader, _ = await asyncio.open_connection(sock=stream, limit=MAX_LINE_BYTES)
+    await McpWorker(stream, reader).run()
 
 
 if __name__ == "__main__":

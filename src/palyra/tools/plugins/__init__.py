@@ -1,1 +1,1 @@
-"""Plugins: tools that are WebAssembly modules, each with a manifest that says what it may do at most."""
+"""Plugins: tools that are WebAssembly modules, each with a manifest that limits what it may do."""

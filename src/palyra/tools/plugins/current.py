@@ -1,4 +1,4 @@
-"""The plugins in force: one set at a time, exchanged as a whole."""
+"""The plugins in force: one set at a time, replaced as a whole."""
 
 import logging
 from collections.abc import Iterable
@@ -6,40 +6,40 @@ from dataclasses import dataclass
 
 from palyra.home import Home
 from palyra.tools.base import Tool
-from palyra.tools.plugins.installed import Faulty, Plugin, load_all
+from palyra.tools.plugins.installed import FaultyPlugin, Plugin, load_all
 from palyra.tools.plugins.tools import tools_of
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The plugins of a home: those that can be used, and those that can not."""
+class LoadedPlugins:
+    """The plugins of a home: those that can be used, and those that cannot."""
 
     plugins: tuple[Plugin, ...] = ()
-    faulty: tuple[Faulty, ...] = ()
+    faulty: tuple[FaultyPlugin, ...] = ()
 
 
 class CurrentPlugins:
-    """Holds the plugins of a home, and reads them again when asked. One that is not in order is left out."""
+    """Holds the plugins of a home, and reads them again on request. An invalid one is left out."""
 
     def __init__(self, home: Home) -> None:
         """Read the plugins. Blocks."""
         self._home = home
-        self.now = Found()
+        self.now = LoadedPlugins()
         self._tools: tuple[Tool, ...] = ()
         self.adopt(self.read())
 
-    def read(self) -> Found:
+    def read(self) -> LoadedPlugins:
         """Return what is installed now. Blocks."""
         found = list(load_all(self._home))
-        return Found(
+        return LoadedPlugins(
             tuple(one for one in found if isinstance(one, Plugin)),
-            tuple(one for one in found if isinstance(one, Faulty)),
+            tuple(one for one in found if isinstance(one, FaultyPlugin)),
         )
 
-    def adopt(self, found: Found) -> bool:
-        """Let these plugins be in force, and tell whether that is a change. A call under way is not changed by it."""
+    def adopt(self, found: LoadedPlugins) -> bool:
+        """Put these plugins into force, and tell whether that is a change. Running calls are not affected."""
         for faulty in found.faulty:
             log.error("plugin %s is left out: %s", faulty.name, faulty.error.detail)
         changed = {plugin.digest for plugin in found.plugins} != {plugin.digest for plugin in self.now.plugins}

@@ -1,8 +1,8 @@
-"""The plugins of a home: copied in, pinned by their content, and never used if they are not what was pinned.
+"""The plugins of a home: copied in, pinned by their content, and not used if they differ from their pin.
 
 `plugins/NAME.json` is the pin. It names the folder that holds the plugin, the digests of its two files, and the folders
-that it was given. Replacing that one file is what installs, upgrades and removes, so each happens at once or not at
-all, and a daemon that reads meanwhile sees one state or the other. Everything here blocks.
+that it may use. Installing, upgrading and removing replace that one file, so each is atomic,
+and a daemon that reads meanwhile sees one state or the other. Everything here blocks.
 """
 
 import hashlib
@@ -19,10 +19,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from palyra.core.errors import Broken, Denied, Invalid, NotFound, PalyraError
+from palyra.core.errors import Denied, Internal, Invalid, NotFound, PalyraError
 from palyra.home import Home
-from palyra.sandbox.places import links_on_the_way
-from palyra.sandbox.wasm import MAX_MODULE_BYTES
+from palyra.sandbox.processes.mounts import links_on_the_way
+from palyra.sandbox.wasm.runner import MAX_MODULE_BYTES
 from palyra.tools.plugins import manifest as manifests
 from palyra.tools.plugins.manifest import WORKSPACE, PluginManifest
 
@@ -37,7 +37,7 @@ class PluginNotFound(NotFound):
     """There is no plugin of that name. `palyra plugins list` lists them."""
 
 
-class PluginUnreadable(Invalid):
+class PluginNotReadable(Invalid):
     """The plugin can not be read. Name a folder with a plugin.toml and the module that it names."""
 
 
@@ -49,29 +49,29 @@ class PluginChanged(Denied):
     """The plugin is not what was installed, so it is not run. Install it again if the change is yours."""
 
 
-class PluginFolderNeeded(Invalid):
+class PluginFolderMissing(Invalid):
     """The plugin asks for a folder, and was not given one."""
 
 
-class PluginFolderRefused(Denied):
+class PluginFolderNotAllowed(Denied):
     """A plugin can not be given this folder."""
 
 
-class PluginsBroken(Broken):
+class PluginFolderNotWritable(Internal):
     """The folder of plugins can not be written."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A plugin as somebody offers it."""
+class PluginSource:
+    """A plugin that is offered for installation."""
 
     manifest: PluginManifest
     text: bytes
     module: bytes
 
 
-class Pin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was installed, and what it was given."""
+class PluginPin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What was installed, and the folders that it may use."""
 
     format: int = FORMAT
     name: str
@@ -81,12 +81,12 @@ class Pin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     manifest_sha256: str
     module_sha256: str
     folders: dict[str, str] = {}
-    """By the names that the manifest has for them."""
+    """By their names in the manifest."""
     installed_at: datetime
 
     @property
     def digest(self) -> str:
-        """What tells this plugin, with what it was given, from any other."""
+        """Identifies this plugin together with its folders."""
         decides = [self.name, self.manifest_sha256, self.module_sha256, sorted(self.folders.items())]
         return hashlib.sha256(msgspec.json.encode(decides)).hexdigest()
 
@@ -96,13 +96,13 @@ class Plugin:
     """An installed plugin whose manifest is the pinned one."""
 
     manifest: PluginManifest
-    pin: Pin
+    pin: PluginPin
     path: Path
     """The folder with its files."""
 
     @property
     def digest(self) -> str:
-        """See `Pin`."""
+        """See `PluginPin`."""
         return self.pin.digest
 
     def module(self) -> bytes:
@@ -112,27 +112,27 @@ class Plugin:
 
 
 @dataclass(frozen=True, slots=True)
-class Faulty:
-    """A plugin that is there and can not be used."""
+class FaultyPlugin:
+    """A plugin that exists and cannot be used."""
 
     name: str
     error: PalyraError
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class PluginCopy:
     """The files of a plugin as they were at one moment, by their names below `plugins`."""
 
     name: str
     files: dict[str, bytes]
 
 
-def offered(folder: Path) -> Source:
-    """Read a plugin that is to be installed; raise if it is not in order."""
+def read_offered_plugin(folder: Path) -> PluginSource:
+    """Read a plugin that is to be installed; raise if it is invalid."""
     try:
         text = _read(folder / manifests.FILE, limit=manifests.MAX_BYTES)
     except OSError as error:
-        raise PluginUnreadable(
+        raise PluginNotReadable(
             f"{folder / manifests.FILE} can not be read: {error.strerror}. Name a folder with a {manifests.FILE}."
         ) from error
     manifest = manifests.read(text, where=str(folder / manifests.FILE))
@@ -140,14 +140,14 @@ def offered(folder: Path) -> Source:
     try:
         module = _read(path, limit=MAX_MODULE_BYTES)
     except OSError as error:
-        raise PluginUnreadable(f"The module {path} can not be read: {error.strerror}.") from error
+        raise PluginNotReadable(f"The module {path} can not be read: {error.strerror}.") from error
     found = _digest(module)
     if found != manifest.sha256:
         raise PluginMismatch(
             f"{path} has the sha256 {found}, and the manifest says {manifest.sha256}."
             " Get the plugin anew; if you built it yourself, put the new digest into the manifest."
         )
-    return Source(manifest, text, module)
+    return PluginSource(manifest, text, module)
 
 
 def folders_for(
@@ -157,22 +157,22 @@ def folders_for(
     wanted = {folder.name for folder in manifest.folders if folder.name != WORKSPACE}
     if unknown := sorted(set(given) - wanted):
         asked = f"asks for {', '.join(sorted(wanted))}" if wanted else "asks for no folder that you could choose"
-        raise PluginFolderNeeded(f"{manifest.name} has no folder {unknown[0]!r}: it {asked}.")
+        raise PluginFolderMissing(f"{manifest.name} has no folder {unknown[0]!r}: it {asked}.")
     found: dict[str, str] = {}
     for name in sorted(wanted):
         path = given.get(name) or before.get(name)
         if path is None:
-            raise PluginFolderNeeded(
+            raise PluginFolderMissing(
                 f"{manifest.name} asks for a folder {name!r}. Say which: --folder {name}=/path/to/it."
             )
         found[name] = _free_folder(home, path)
     return found
 
 
-def install(home: Home, source: Source, folders: Mapping[str, str], *, at: datetime) -> Plugin:
-    """Put a plugin in place of the one of its name, if there is one."""
+def install(home: Home, source: PluginSource, folders: Mapping[str, str], *, at: datetime) -> Plugin:
+    """Install a plugin, replacing the one of the same name, if there is one."""
     name = source.manifest.name
-    pin = Pin(
+    pin = PluginPin(
         name=name,
         version=source.manifest.version,
         place=f"{name}@{_digest(source.text + source.module)[:16]}",
@@ -183,33 +183,35 @@ def install(home: Home, source: Source, folders: Mapping[str, str], *, at: datet
     )
     path = home.plugins / pin.place
     try:
-        # One by one: the mode is for the last folder only, not for those above it.
+        # One by one: the mode applies to the last folder only, not to those above it.
         for folder in (home.path, home.plugins, path):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(path / manifests.FILE, source.text)
         _write(path / source.manifest.module, source.module)
         _write(_pin_of(home, name), msgspec.json.format(msgspec.json.encode(pin), indent=2) + b"\n")
     except OSError as error:
-        raise PluginsBroken(f"The plugin can not be written to {home.plugins}: {error.strerror}.") from error
+        raise PluginFolderNotWritable(f"The plugin can not be written to {home.plugins}: {error.strerror}.") from error
     _sweep(home, name, spare=pin.place)
     return Plugin(source.manifest, pin, path)
 
 
 def remove(home: Home, name: str) -> None:
-    """Take a plugin away, whatever state it is in."""
+    """Remove a plugin, whatever state it is in."""
     try:
         _pin_of(home, name).unlink()
     except FileNotFoundError:
         raise PluginNotFound(f"There is no plugin {name!r}. `palyra plugins list` lists them.") from None
     except OSError as error:
-        raise PluginsBroken(f"The plugin can not be removed from {home.plugins}: {error.strerror}.") from error
+        raise PluginFolderNotWritable(
+            f"The plugin can not be removed from {home.plugins}: {error.strerror}."
+        ) from error
     _sweep(home, name, spare=None)
 
 
 def load(home: Home, name: str) -> Plugin:
     """Return a plugin; raise `PluginNotFound`, or `PluginChanged` if its manifest is not the pinned one."""
     try:
-        pin = msgspec.json.decode(_pin_text(home, name), type=Pin)
+        pin = msgspec.json.decode(_pin_text(home, name), type=PluginPin)
     except msgspec.DecodeError as error:
         raise PluginChanged(f"The pin of plugin {name} can not be read: {error}. Install the plugin again.") from error
     if pin.name != name or pin.format != FORMAT or pin.place != Path(pin.place).name:
@@ -219,27 +221,27 @@ def load(home: Home, name: str) -> Plugin:
     return Plugin(manifests.read(text, where=str(path / manifests.FILE)), pin, path)
 
 
-def load_all(home: Home) -> Iterator[Plugin | Faulty]:
-    """Return every plugin by name, and of those that can not be used why."""
+def load_all(home: Home) -> Iterator[Plugin | FaultyPlugin]:
+    """Return every plugin by name, with the reason for those that cannot be used."""
     for name in _names(home):
         try:
             yield load(home, name)
         except PalyraError as error:
-            yield Faulty(name, error)
+            yield FaultyPlugin(name, error)
 
 
-def copies(home: Home) -> Iterator[Copy | Faulty]:
-    """Return the files of every plugin by name; of those that are not what was installed, why there is no copy."""
+def copies(home: Home) -> Iterator[PluginCopy | FaultyPlugin]:
+    """Return the files of every plugin by name; for those that differ from their pin, why there is no copy."""
     for name in _names(home):
         try:
             yield _copy(home, name)
         except PluginNotFound:
             continue  # It was removed meanwhile.
         except PalyraError as error:
-            yield Faulty(name, error)
+            yield FaultyPlugin(name, error)
 
 
-def _copy(home: Home, name: str) -> Copy:
+def _copy(home: Home, name: str) -> PluginCopy:
     while True:
         pin = _pin_text(home, name)
         try:
@@ -249,13 +251,13 @@ def _copy(home: Home, name: str) -> Copy:
             )
             files = {manifests.FILE: text, plugin.manifest.module: plugin.module()}
         except PluginChanged:
-            # An upgrade puts another version in its place, and sweeps away the files of this one.
+            # An upgrade installs another version, and deletes the files of this one.
             if _pin_text(home, name) == pin:
                 raise
         else:
             if _pin_text(home, name) == pin:
                 placed = {f"{plugin.pin.place}/{file}": content for file, content in files.items()}
-                return Copy(name, {**placed, f"{name}.json": pin})
+                return PluginCopy(name, {**placed, f"{name}.json": pin})
 
 
 def _names(home: Home) -> list[str]:
@@ -269,7 +271,7 @@ def _pin_text(home: Home, name: str) -> bytes:
         return _read(_pin_of(home, name), limit=MAX_PIN_BYTES)
     except FileNotFoundError:
         raise PluginNotFound(f"There is no plugin {name!r}. `palyra plugins list` lists them.") from None
-    except (OSError, PluginUnreadable) as error:
+    except (OSError, PluginNotReadable) as error:
         raise PluginChanged(f"The pin of plugin {name} can not be read: {error}. Install the plugin again.") from error
 
 
@@ -280,28 +282,28 @@ def _pin_of(home: Home, name: str) -> Path:
 
 
 def _free_folder(home: Home, text: str) -> str:
-    """Return where a folder really is; refuse one that Palyra's own home lies in, or that lies in that."""
+    """Return the real path of a folder; refuse one that contains Palyra's own home, or is inside it."""
     path = Path(text).expanduser()
     if not path.is_absolute():
-        raise PluginFolderRefused(f"{text!r} is no absolute path. Write it in full.")
+        raise PluginFolderNotAllowed(f"{text!r} is no absolute path. Write it in full.")
     real = Path(os.path.realpath(path))
     if not real.is_dir():
-        raise PluginFolderRefused(f"{text} is no folder. Make it, or name another.")
+        raise PluginFolderNotAllowed(f"{text} is no folder. Make it, or name another.")
     own = Path(os.path.realpath(home.path))
     if own.is_relative_to(real):
-        raise PluginFolderRefused(f"{text} holds Palyra's own home, which no plugin may see. Name a smaller folder.")
+        raise PluginFolderNotAllowed(f"{text} holds Palyra's own home, which no plugin may see. Name a smaller folder.")
     if link := next((link for link in links_on_the_way(home.path) if link.is_relative_to(real)), None):
-        raise PluginFolderRefused(f"{text} holds {link}, the link to Palyra's own home. Name a smaller folder.")
+        raise PluginFolderNotAllowed(f"{text} holds {link}, the link to Palyra's own home. Name a smaller folder.")
     shared = tuple(Path(os.path.realpath(spared)) for spared in (home.workspace,))
     if real.is_relative_to(own) and not any(real.is_relative_to(spared) for spared in shared):
-        raise PluginFolderRefused(f"{text} lies in Palyra's own home, which no plugin may see. Name another folder.")
+        raise PluginFolderNotAllowed(f"{text} lies in Palyra's own home, which no plugin may see. Name another folder.")
     return str(real)
 
 
-def _pinned(path: Path, digest: str, pin: Pin, *, limit: int) -> bytes:
+def _pinned(path: Path, digest: str, pin: PluginPin, *, limit: int) -> bytes:
     try:
         content = _read(path, limit=limit)
-    except (OSError, PluginUnreadable) as error:
+    except (OSError, PluginNotReadable) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no plain file, or too large"
         raise PluginChanged(
             f"Plugin {pin.name} is not run: {path.name} can not be read ({why}). Install the plugin again."
@@ -318,15 +320,15 @@ def _read(path: Path, *, limit: int) -> bytes:
     descriptor = os.open(path, _FILE)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise PluginUnreadable(f"{path} is no plain file.")
+            raise PluginNotReadable(f"{path} is no plain file.")
         content = file.read(limit + 1)
     if len(content) > limit:
-        raise PluginUnreadable(f"{path} is larger than {limit >> 10} KiB.")
+        raise PluginNotReadable(f"{path} is larger than {limit >> 10} KiB.")
     return content
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
+    """Write a file atomically."""
     new = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -342,7 +344,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _sweep(home: Home, name: str, *, spare: str | None) -> None:
-    """Delete the files of earlier versions; what can not be deleted does no harm."""
+    """Delete the files of earlier versions; what cannot be deleted does no harm."""
     for path in home.plugins.glob(f"{name}@*"):
         if path.name != spare:
             shutil.rmtree(path, ignore_errors=True)

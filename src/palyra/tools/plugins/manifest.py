@@ -1,4 +1,4 @@
-"""`plugin.toml`: what a plugin is, which tools it has, and what it asks for. Pure: text in, a value or a fault out."""
+"""`plugin.toml`: describes a plugin, its tools, and what it requests. Pure: text in, a value or a fault out."""
 
 import difflib
 import re
@@ -11,11 +11,11 @@ import msgspec
 from msgspec import Meta, Struct
 
 from palyra.core.errors import Denied, Invalid
-from palyra.core.tool import Access, JsonObject, Risk
+from palyra.core.tool import FolderAccess, JsonObject, Risk
 from palyra.policy.risk import highest
 from palyra.sandbox.base import MIB
-from palyra.sandbox.wasm import ModuleBounds
-from palyra.tools.schema import Schema, SchemaUnusable
+from palyra.sandbox.wasm.runner import ModuleLimits
+from palyra.tools.json_schema import ArgumentSchema, ToolSchemaInvalid
 
 FILE = "plugin.toml"
 MAX_BYTES = 256 * 1024
@@ -25,7 +25,7 @@ RESERVED = frozenset(
     "agent artifact files http journal mcp memory message palyra plugin plugins policy schedule session shell skill"
     " skills time tools wasm web".split()
 )
-"""First parts of names that belong to Palyra."""
+"""First parts of names that are reserved for Palyra."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _TOOL = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
@@ -38,20 +38,20 @@ class PluginInvalid(Invalid):
     """The manifest of the plugin can not be used."""
 
 
-class PluginWantsNetwork(Denied):
+class PluginNetworkNotSupported(Denied):
     """The plugin asks for hosts, and modules have no network."""
 
 
 class PluginFolder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A folder that the plugin asks for. Which one it gets is said when it is installed."""
+    """A folder that the plugin requests. Which one it gets is decided when it is installed."""
 
     name: str
-    access: Access = Access.READ
+    access: FolderAccess = FolderAccess.READ
     purpose: str = ""
 
     @property
     def seen_as(self) -> str:
-        """The path by which the module knows it."""
+        """The path at which the module sees it."""
         return f"/{self.name}"
 
 
@@ -69,7 +69,7 @@ class PluginTool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class PluginLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much one call may take."""
+    """How much one call may use."""
 
     fuel: Annotated[int, Meta(ge=1_000, le=10**13)] = 5_000_000_000
     seconds: Annotated[int, Meta(ge=1, le=600)] = 10
@@ -77,9 +77,9 @@ class PluginLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     output_kb: Annotated[int, Meta(ge=1, le=4096)] = 256
 
     @property
-    def bounds(self) -> ModuleBounds:
-        """The same for a module."""
-        return ModuleBounds(
+    def bounds(self) -> ModuleLimits:
+        """The same limits for a module."""
+        return ModuleLimits(
             fuel=self.fuel,
             wall=timedelta(seconds=self.seconds),
             memory_bytes=self.memory_mb * MIB,
@@ -88,13 +88,13 @@ class PluginLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class PluginManifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that `plugin.toml` says."""
+    """The content of `plugin.toml`."""
 
     name: str
     version: str
     description: Annotated[str, Meta(min_length=1, max_length=2000)]
     module: str
-    """The file with the module, beside the manifest."""
+    """The file with the module, next to the manifest."""
     sha256: str
     """Of that file."""
     tools: Annotated[tuple[PluginTool, ...], Meta(min_length=1, max_length=64)]
@@ -108,15 +108,15 @@ class PluginManifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def may_write(self, tool: PluginTool) -> bool:
         """Tell whether the module can change a folder while this tool runs."""
-        return not tool.read_only and any(folder.access is Access.WRITE for folder in self.folders)
+        return not tool.read_only and any(folder.access is FolderAccess.WRITE for folder in self.folders)
 
     def risk_of(self, tool: PluginTool) -> Risk:
-        """Return how risky a call is. The author's word never lowers what its powers imply."""
+        """Return how risky a call is. The author's value never lowers what its capabilities imply."""
         return highest([tool.risk], at_least=Risk.MEDIUM if self.may_write(tool) else Risk.LOW)
 
 
 def read(content: bytes, *, where: str = FILE) -> PluginManifest:
-    """Return what a manifest says; raise if anything about it is wrong."""
+    """Return the content of a manifest; raise if anything in it is wrong."""
     if len(content) > MAX_BYTES:
         raise PluginInvalid(f"{where} is longer than {MAX_BYTES >> 10} KiB.")
     try:
@@ -132,7 +132,7 @@ def read(content: bytes, *, where: str = FILE) -> PluginManifest:
     if problem := next(_faults(manifest), None):
         raise PluginInvalid(f"{where}: {problem}")
     if manifest.hosts:
-        raise PluginWantsNetwork(
+        raise PluginNetworkNotSupported(
             f"{where} asks for hosts ({', '.join(manifest.hosts)[:200]}), and modules have no network."
             " Let the agent fetch what is needed with http.fetch, and leave `hosts` out."
         )
@@ -159,8 +159,8 @@ def _faults(manifest: PluginManifest) -> Iterator[str]:
         if not _TOOL.fullmatch(tool.name) or len(tool.name) > 40:
             yield f"the tool {tool.name[:60]!r} must be small letters, digits and single underscores, 40 at most."
         try:
-            Schema(tool.parameters)
-        except SchemaUnusable as error:
+            ArgumentSchema(tool.parameters)
+        except ToolSchemaInvalid as error:
             yield f"the parameters of {tool.name}: {error.detail}"
 
 
@@ -169,7 +169,7 @@ def _twice(what: str, names: list[str]) -> Iterator[str]:
 
 
 def _unknown_keys(table: dict[str, Any]) -> Iterator[str]:
-    """Find keys that nobody knows, with the nearest that somebody does."""
+    """Find unknown keys, each with the nearest known one."""
     yield from _unknown(table, PluginManifest, "")
     for key, kind in (("tools", PluginTool), ("folders", PluginFolder)):
         listed = table.get(key)

@@ -1,4 +1,4 @@
-"""Makes tools of a plugin: what a call would do, and the call itself.
+"""Makes tools of a plugin: the effect of a call, and the call itself.
 
 The module is started for each call with the name of the tool as its argument. It reads the arguments as JSON on its
 standard input and writes its result to its standard output.
@@ -12,32 +12,32 @@ from pathlib import Path
 
 import msgspec
 
-from palyra.core import labels
-from palyra.core.display import escape_line, escape_start, quote
-from palyra.core.effect import Effect
 from palyra.core.errors import Denied, Unavailable
-from palyra.core.manifest import Manifest
-from palyra.core.tool import Access, JsonObject, Runtime, ToolSpec
-from palyra.sandbox import installation
-from palyra.sandbox.places import links_on_the_way
-from palyra.sandbox.wasm import COMPILE_SECONDS, GivenFolder, ModuleJob, ModuleOutcome
+from palyra.core.policy import labels
+from palyra.core.policy.effect import Effect
+from palyra.core.policy.manifest import CapabilityManifest
+from palyra.core.text.escaping import escape_line, escape_start, quote
+from palyra.core.tool import CallRuntime, FolderAccess, JsonObject, ToolSpec
+from palyra.sandbox.processes import installation
+from palyra.sandbox.processes.mounts import links_on_the_way
+from palyra.sandbox.wasm.runner import COMPILE_SECONDS, ModuleFolder, ModuleJob, ModuleOutcome
 from palyra.tools.base import Ready, Tool, ToolContext
+from palyra.tools.call_slots import MODULES
+from palyra.tools.json_schema import ArgumentSchema, ValidArguments
 from palyra.tools.plugins.installed import Plugin
 from palyra.tools.plugins.manifest import WORKSPACE, PluginTool
-from palyra.tools.schema import Given, Schema
-from palyra.tools.shares import MODULES
 
-MOST_KIND_CHARS = 200
+MAX_KIND_CHARS = 200
 SUMMARY_CHARS = 100
 PATH = "path"
-"""The format of a text that names a file: it is looked up among the folders of the plugin."""
+"""The format of a text that names a file: it is looked up in the folders of the plugin."""
 
 
 class PluginFailed(Unavailable):
     """The plugin could not do what it was asked."""
 
 
-class WorkspaceTooWide(Denied):
+class WorkspaceNotAllowed(Denied):
     """No plugin may see this workspace: Palyra's own home lies in it. Set workspace.root to a smaller folder."""
 
 
@@ -63,13 +63,13 @@ def _tool(plugin: Plugin, entry: PluginTool) -> Tool:
     spec = spec_of(plugin, entry)
     return Tool(
         spec=spec,
-        arguments=Schema(entry.parameters),
+        arguments=ArgumentSchema(entry.parameters),
         run=_run(plugin, entry),
         timeout_ms=round((plugin.manifest.limits.seconds + COMPILE_SECONDS + 10) * 1000),
         preview=_preview(plugin, entry, spec),
         ready=_ready(plugin, entry),
         described_by=labels.TOOL,
-        runtime=Runtime.WASM,
+        runtime=CallRuntime.WASM,
         pool=MODULES,
         manifest=lambda context: _bounds_of(plugin, context),
     )
@@ -77,7 +77,7 @@ def _tool(plugin: Plugin, entry: PluginTool) -> Tool:
 
 def _run(plugin: Plugin, entry: PluginTool) -> Callable[[ToolContext, msgspec.Struct], Awaitable[str]]:
     async def run(context: ToolContext, given: msgspec.Struct) -> str:
-        assert isinstance(given, Given)
+        assert isinstance(given, ValidArguments)
         job = await asyncio.to_thread(_job, plugin, entry, context, given)
         outcome = await context.modules.run(job)
         return _told(plugin.manifest.full_name(entry), outcome)
@@ -89,14 +89,14 @@ def _preview(
     plugin: Plugin, entry: PluginTool, spec: ToolSpec
 ) -> Callable[[ToolContext, msgspec.Struct], Awaitable[Effect]]:
     async def preview(context: ToolContext, given: msgspec.Struct) -> Effect:
-        assert isinstance(given, Given)
+        assert isinstance(given, ValidArguments)
         folders = await asyncio.to_thread(_folders, plugin, entry, context)
         line = msgspec.json.encode(given.values).decode()
         return Effect(
             risk=spec.risk,
             summary=f"{spec.name} {escape_start(line, SUMMARY_CHARS)}",
             detail="\n".join((quote(msgspec.json.format(line, indent=2)), "", *_powers(plugin, folders))),
-            # It may touch whatever lies in its folders, whatever its arguments name.
+            # It may change anything in its folders, whatever its arguments name.
             paths=tuple(dict.fromkeys((*(str(one.path) for one in folders), *_named(entry, given.values, folders)))),
             kind=_kind(plugin, entry, given.values, folders),
         )
@@ -106,16 +106,16 @@ def _preview(
 
 def _ready(plugin: Plugin, entry: PluginTool) -> Ready:
     async def ready(context: ToolContext, given: msgspec.Struct) -> None:
-        assert isinstance(given, Given)
+        assert isinstance(given, ValidArguments)
         await context.modules.check_ready(await asyncio.to_thread(_job, plugin, entry, context, given))
 
     return ready
 
 
-def _job(plugin: Plugin, entry: PluginTool, context: ToolContext, given: Given) -> ModuleJob:
+def _job(plugin: Plugin, entry: PluginTool, context: ToolContext, given: ValidArguments) -> ModuleJob:
     folders = _folders(plugin, entry, context)
     return ModuleJob(
-        # Read and compared with its pin for each call: what is run is what was installed.
+        # Read and compared with its pin for each call: what runs is what was installed.
         module=plugin.module(),
         input=msgspec.json.encode(_placed(entry, given.values, folders)),
         argv=(plugin.manifest.name, entry.name),
@@ -124,10 +124,10 @@ def _job(plugin: Plugin, entry: PluginTool, context: ToolContext, given: Given) 
     )
 
 
-def _kind(plugin: Plugin, entry: PluginTool, values: JsonObject, folders: tuple[GivenFolder, ...]) -> str:
-    """Return the class of a call: this very plugin, and where it may change files, what the call is about.
+def _kind(plugin: Plugin, entry: PluginTool, values: JsonObject, folders: tuple[ModuleFolder, ...]) -> str:
+    """Return the class of a call: this exact plugin, and where it may change files, what the call is about.
 
-    That is the folder of the files that are named; if none is, all of the arguments, as long as they can be read.
+    That is the folder of the files that are named; if none is, all of the arguments, as long as they are readable.
     """
     kind = f"plugin:{plugin.manifest.name} {plugin.manifest.version} {plugin.digest[:16]}"
     if not any(folder.writable for folder in folders) or not values:
@@ -136,10 +136,10 @@ def _kind(plugin: Plugin, entry: PluginTool, values: JsonObject, folders: tuple[
     if len(named) == 1:
         return f"{kind} folder:{named.pop()}"
     said = msgspec.json.encode(values, order="sorted").decode()
-    return f"{kind} with {said}" if not named and len(said) <= MOST_KIND_CHARS else ""
+    return f"{kind} with {said}" if not named and len(said) <= MAX_KIND_CHARS else ""
 
 
-def _powers(plugin: Plugin, folders: tuple[GivenFolder, ...]) -> Iterator[str]:
+def _powers(plugin: Plugin, folders: tuple[ModuleFolder, ...]) -> Iterator[str]:
     manifest = plugin.manifest
     yield f"by the plugin {manifest.name} {manifest.version} ({plugin.digest[:16]}), without network"
     for folder in folders:
@@ -148,12 +148,12 @@ def _powers(plugin: Plugin, folders: tuple[GivenFolder, ...]) -> Iterator[str]:
         yield "sees no files"
 
 
-def _bounds_of(plugin: Plugin, context: ToolContext) -> Manifest:
-    """Return what calls of the plugin's tools may reach at most: in this run, if it asked for the workspace."""
+def _bounds_of(plugin: Plugin, context: ToolContext) -> CapabilityManifest:
+    """Return the bounds of calls of the plugin's tools: those of this run, if it requested the workspace."""
     paths = set(plugin.pin.folders.values())
     if any(folder.name == WORKSPACE for folder in plugin.manifest.folders):
         paths.update(str(root.real_path()) for root in context.workspace.roots)
-    return Manifest(
+    return CapabilityManifest(
         name=plugin.manifest.name,
         digest=plugin.digest,
         tools=frozenset(plugin.manifest.full_name(tool) for tool in plugin.manifest.tools),
@@ -161,18 +161,18 @@ def _bounds_of(plugin: Plugin, context: ToolContext) -> Manifest:
     )
 
 
-def _folders(plugin: Plugin, entry: PluginTool, context: ToolContext) -> tuple[GivenFolder, ...]:
-    """Return the folders that the module sees: to look into only, while a tool runs that says it changes nothing."""
-    found: list[GivenFolder] = []
+def _folders(plugin: Plugin, entry: PluginTool, context: ToolContext) -> tuple[ModuleFolder, ...]:
+    """Return the folders that the module sees: read-only, while a tool runs that declares no changes."""
+    found: list[ModuleFolder] = []
     for folder in plugin.manifest.folders:
-        writable = folder.access is Access.WRITE and not entry.read_only
+        writable = folder.access is FolderAccess.WRITE and not entry.read_only
         if folder.name != WORKSPACE:
-            found.append(GivenFolder(Path(plugin.pin.folders[folder.name]), folder.seen_as, writable))
+            found.append(ModuleFolder(Path(plugin.pin.folders[folder.name]), folder.seen_as, writable))
             continue
         for place, root in enumerate(context.workspace.places(), 1):
             if any(_holds(root, own) for own in context.workspace.forbidden.folders):
-                raise WorkspaceTooWide
-            found.append(GivenFolder(root, folder.seen_as if place == 1 else f"{folder.seen_as}-{place}", writable))
+                raise WorkspaceNotAllowed
+            found.append(ModuleFolder(root, folder.seen_as if place == 1 else f"{folder.seen_as}-{place}", writable))
     for given in found:
         if given.writable:
             installation.refuse_around(given.path.resolve())
@@ -180,18 +180,18 @@ def _folders(plugin: Plugin, entry: PluginTool, context: ToolContext) -> tuple[G
 
 
 def _holds(root: Path, own: Path) -> bool:
-    """Tell whether a folder of Palyra's, or a link on the way to it, lies in a root."""
+    """Tell whether a folder of Palyra's, or a link on the way to it, is inside a root."""
     return any(place.is_relative_to(root) for place in (Path(os.path.realpath(own)), *links_on_the_way(own)))
 
 
-def _placed(entry: PluginTool, values: JsonObject, folders: tuple[GivenFolder, ...]) -> JsonObject:
-    """Return the arguments with each path as the module knows it."""
+def _placed(entry: PluginTool, values: JsonObject, folders: tuple[ModuleFolder, ...]) -> JsonObject:
+    """Return the arguments with each path as the module sees it."""
     return {
         name: _inside(value, folders)[0] if _is_path(entry, name, value) else value for name, value in values.items()
     }
 
 
-def _named(entry: PluginTool, values: JsonObject, folders: tuple[GivenFolder, ...]) -> Iterator[str]:
+def _named(entry: PluginTool, values: JsonObject, folders: tuple[ModuleFolder, ...]) -> Iterator[str]:
     """Return the paths that the arguments name, as they are outside of the module."""
     return (_inside(value, folders)[1] for name, value in values.items() if _is_path(entry, name, value))
 
@@ -201,10 +201,10 @@ def _is_path(entry: PluginTool, name: str, value: object) -> bool:
     return isinstance(schema, dict) and schema.get("format") == PATH and isinstance(value, str)
 
 
-def _inside(text: str, folders: tuple[GivenFolder, ...]) -> tuple[str, str]:
-    """Return a path as the module knows it and as it is outside. One in no folder is the same on both sides.
+def _inside(text: str, folders: tuple[ModuleFolder, ...]) -> tuple[str, str]:
+    """Return a path as the module sees it and as it is outside. One in no folder is the same on both sides.
 
-    A relative path is meant in the first folder; one of the system is understood if it lies in a folder.
+    A relative path is in the first folder; an absolute path of the system is accepted if it is in a folder.
     """
     path = posixpath.normpath(posixpath.join(folders[0].name if folders else "/", text))
     for folder in folders:

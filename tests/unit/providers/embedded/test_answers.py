@@ -5,8 +5,8 @@ import re
 import pytest
 
 from palyra.providers.embedded.answers import calculate, meet, recall, say
+from palyra.providers.embedded.intent_parser import recognise
 from palyra.providers.embedded.intents import Calculate, Meet, Recall, Say, Topic, Use, Which
-from palyra.providers.embedded.recognise import recognise
 from tests.unit.providers.conversation import ALL_TOOLS, a_prompt, assistant
 
 EXISTING_COMMANDS = {"approvals", "chat", "run", "up", "sessions", "runs", "journal", "doctor"}

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.core.prompt import StopReason, TextDelta
+from palyra.core.model.prompt import StopReason, TextDelta
 from palyra.core.tool import Risk
 from palyra.providers.base import Provider
-from palyra.providers.embedded.provider import MAX_PIECES, Embedded, pieces, respond
+from palyra.providers.embedded.provider import MAX_PIECES, EmbeddedProvider, pieces, respond
 from tests.unit.providers.conversation import (
     a_call,
     a_prompt,
@@ -19,7 +19,7 @@ from tests.unit.providers.conversation import (
     text_of,
 )
 
-EMBEDDED: Provider = Embedded()
+EMBEDDED: Provider = EmbeddedProvider()
 
 
 async def test_an_answer_comes_in_a_few_pieces_and_ends_once() -> None:
@@ -115,7 +115,7 @@ async def test_an_empty_conversation_is_answered_too() -> None:
 
 async def test_it_is_a_function_of_the_prompt() -> None:
     prompt = a_prompt("hi", assistant("Hello."), "read notes.txt")
-    assert await heard(Embedded(), prompt) == await heard(Embedded(), prompt)
+    assert await heard(EmbeddedProvider(), prompt) == await heard(EmbeddedProvider(), prompt)
 
 
 def test_every_call_fits_the_tool_it_names() -> None:

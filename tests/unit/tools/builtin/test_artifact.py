@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palyra.core.artifact import MAX_KEPT_BYTES
-from palyra.core.attestation import Whole
-from palyra.core.errors import PalyraError
-from palyra.core.tool import MAX_RESULT_BYTES, Outcome, Risk
-from palyra.journal.engine import StorageFull
-from palyra.sandbox.workspace import Workspace
+from palyra.core.attestation import FullResult
+from palyra.core.errors import OffsetBeyondEnd, PalyraError
+from palyra.core.tool import MAX_RESULT_BYTES, CallOutcome, Risk
+from palyra.journal.engines.base import StorageFull
+from palyra.sandbox.files.workspace import Workspace
 from palyra.tools.base import ToolContext, tool
 from palyra.tools.builtin import artifact
-from palyra.tools.catalog import Catalog
-from palyra.tools.execute import Finished, execute
+from palyra.tools.catalog import ToolCatalog
+from palyra.tools.execution import ToolResult, execute
 from tests.unit.tools.shelf import KEPT_ID, Shelf
 from tests.unit.tools.surroundings import StillClock, a_call
 
@@ -27,20 +27,20 @@ async def say(context: ToolContext, *, text: str, times: int = 1) -> str:
     return text * times
 
 
-CATALOG = Catalog((say, artifact.read))
+CATALOG = ToolCatalog((say, artifact.read))
 
 
-async def act(shelf: Shelf, name: str, **arguments: object) -> Finished:
+async def act(shelf: Shelf, name: str, **arguments: object) -> ToolResult:
     context = ToolContext(workspace=Workspace((Path("/nonexistent"),)), clock=StillClock(), keeping=shelf)
     finished = await execute(a_call(name, dict(arguments)), catalog=CATALOG, context=context, timeout_ms=5000)
-    assert isinstance(finished, Finished)
+    assert isinstance(finished, ToolResult)
     return finished
 
 
 async def test_a_short_result_is_not_kept() -> None:
     shelf = Shelf()
-    assert await act(shelf, "test.say", text="ü", times=MAX_RESULT_BYTES // 2) == Finished(
-        Outcome.OK, "ü" * (MAX_RESULT_BYTES // 2)
+    assert await act(shelf, "test.say", text="ü", times=MAX_RESULT_BYTES // 2) == ToolResult(
+        CallOutcome.OK, "ü" * (MAX_RESULT_BYTES // 2)
     )
     assert not shelf.spilt
 
@@ -63,11 +63,11 @@ async def test_of_a_huge_result_the_first_part_is_kept() -> None:
 
 async def test_a_result_that_can_not_be_kept_is_given_in_part() -> None:
     class Full(Shelf):
-        async def spill(self, data: bytes) -> Whole:
+        async def spill(self, data: bytes) -> FullResult:
             raise StorageFull
 
     finished = await act(Full(), "test.say", text="x", times=50_000)
-    assert (finished.outcome, finished.artifact) == (Outcome.OK, None)
+    assert (finished.outcome, finished.artifact) == (CallOutcome.OK, None)
     assert "bytes left out …]" in finished.text
 
 
@@ -100,7 +100,7 @@ async def test_slices_put_together_are_the_whole(text: str, length: int) -> None
 )
 async def test_what_can_not_be_read_is_told(arguments: dict[str, object], said: str) -> None:
     finished = await act(Shelf(spilt=[b"abc"]), "artifact.read", **arguments)
-    assert finished.outcome is Outcome.ERROR
+    assert finished.outcome is CallOutcome.ERROR
     assert said in finished.text
 
 
@@ -112,4 +112,4 @@ async def test_a_slice_never_needs_to_be_kept_itself() -> None:
     assert found is not None
     assert int(found[1]) == artifact.SLICE_BYTES
     assert len(shelf.spilt) == 1
-    assert issubclass(artifact.BeyondArtifact, PalyraError)
+    assert issubclass(OffsetBeyondEnd, PalyraError)

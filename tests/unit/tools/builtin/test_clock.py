@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from palyra.core.tool import Outcome
+from palyra.core.tool import CallOutcome
 from tests.unit.tools.surroundings import a_call, outcome
 
 
@@ -32,7 +32,7 @@ def in_oslo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 )
 async def test_the_time_of_a_zone_is_told(zone: str, told: str) -> None:
     finished = await outcome(a_call("time.now", {"zone": zone}))
-    assert (finished.outcome, finished.text) == (Outcome.OK, told)
+    assert (finished.outcome, finished.text) == (CallOutcome.OK, told)
 
 
 @pytest.mark.usefixtures("in_oslo")
@@ -58,5 +58,5 @@ async def test_without_a_zone_it_is_that_of_the_machine() -> None:
 )
 async def test_what_is_no_zone_is_refused_with_examples(zone: str) -> None:
     finished = await outcome(a_call("time.now", {"zone": zone}))
-    assert finished.outcome is Outcome.ERROR
+    assert finished.outcome is CallOutcome.ERROR
     assert finished.text == "There is no such time zone. Use a name such as Europe/Berlin, America/New_York or UTC."

@@ -7,16 +7,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from palyra.core import labels
-from palyra.core.effect import Effect
-from palyra.core.tool import Outcome, Risk
-from palyra.sandbox.egress import Answer, Egress, Request
-from palyra.sandbox.response import Response
-from palyra.sandbox.url import HostInside, UrlRefused
-from palyra.sandbox.workspace import Workspace
+from palyra.core.policy import labels
+from palyra.core.policy.effect import Effect
+from palyra.core.tool import CallOutcome, Risk
+from palyra.sandbox.files.workspace import Workspace
+from palyra.sandbox.network.egress import Egress, EgressRequest, EgressResponse
+from palyra.sandbox.network.http_response import HttpResponse
+from palyra.sandbox.network.url import HostNotPublic, UrlInvalid
 from palyra.tools.base import ToolContext
 from palyra.tools.builtin import fetch
-from palyra.tools.execute import Finished, execute
+from palyra.tools.execution import ToolResult, execute
 from palyra.tools.toolbox import BUILTIN_ONLY
 from tests.unit.tools.surroundings import StillClock, a_call, a_context
 
@@ -28,24 +28,24 @@ class Canned(Egress):
         self, body: bytes = b"", *, kind: str = "text/plain", leads_to: str = "", is_whole: bool = True
     ) -> None:
         super().__init__()
-        self.asked: list[tuple[Request, frozenset[str] | None]] = []
-        self._answer = Response(200, [("content-type", kind)] if kind else [], body, is_whole)
+        self.asked: list[tuple[EgressRequest, frozenset[str] | None]] = []
+        self._answer = HttpResponse(200, [("content-type", kind)] if kind else [], body, is_whole)
         self._leads_to = leads_to
 
-    async def send(self, request: Request, *, allowed: frozenset[str] | None = None) -> Answer:
+    async def send(self, request: EgressRequest, *, allowed: frozenset[str] | None = None) -> EgressResponse:
         self.asked.append((request, allowed))
-        return Answer(request.url, self._answer, self._leads_to)
+        return EgressResponse(request.url, self._answer, self._leads_to)
 
 
 async def effect(**arguments: object) -> Effect:
     return await fetch.fetch.effect(a_context(), msgspec.convert(arguments, fetch.fetch.arguments))
 
 
-async def told(egress: Egress, arguments: Mapping[str, object]) -> Finished:
+async def told(egress: Egress, arguments: Mapping[str, object]) -> ToolResult:
     context = ToolContext(workspace=Workspace((Path("/nonexistent"),)), clock=StillClock(), egress=egress)
     call = a_call("http.fetch", dict(arguments))
     finished = await execute(call, catalog=BUILTIN_ONLY.catalog(None), context=context, timeout_ms=1000)
-    assert isinstance(finished, Finished)
+    assert isinstance(finished, ToolResult)
     return finished
 
 
@@ -113,7 +113,7 @@ async def test_an_address_inside_is_of_the_highest_risk(url: str) -> None:
     assert (await effect(url=url)).risk is Risk.CRITICAL
 
 
-@pytest.mark.parametrize(("url", "error"), [("file:///etc/passwd", UrlRefused), ("http://localhost/", HostInside)])
+@pytest.mark.parametrize(("url", "error"), [("file:///etc/passwd", UrlInvalid), ("http://localhost/", HostNotPublic)])
 async def test_what_can_not_be_fetched_is_refused_before_anybody_is_asked(url: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         await effect(url=url)
@@ -123,9 +123,9 @@ async def test_only_the_host_that_was_shown_is_asked() -> None:
     egress = Canned(b"hello")
     finished = await told(egress, {"url": "https://Example.org/x", "method": "PUT", "body": "ä", "headers": {"A": "b"}})
     assert egress.asked == [
-        (Request("https://example.org/x", "PUT", {"A": "b"}, "ä".encode()), frozenset({"example.org"}))
+        (EgressRequest("https://example.org/x", "PUT", {"A": "b"}, "ä".encode()), frozenset({"example.org"}))
     ]
-    assert finished == Finished(Outcome.OK, "status 200, text/plain, 5 bytes\n\nhello")
+    assert finished == ToolResult(CallOutcome.OK, "status 200, text/plain, 5 bytes\n\nhello")
 
 
 async def test_a_page_is_given_as_text() -> None:
@@ -159,7 +159,7 @@ async def test_a_redirect_elsewhere_and_a_cut_are_told() -> None:
 
 async def test_an_address_inside_is_refused_by_the_guard_itself() -> None:
     finished = await told(Egress(), {"url": "http://127.0.0.1:7717/console/v1/status"})
-    assert finished.outcome is Outcome.ERROR
+    assert finished.outcome is CallOutcome.ERROR
     assert "this machine" in finished.text
 
 
@@ -173,7 +173,7 @@ async def test_an_address_inside_is_refused_by_the_guard_itself() -> None:
 )
 async def test_too_much_is_refused(arguments: dict[str, object]) -> None:
     egress = Canned()
-    assert (await told(egress, arguments)).outcome is Outcome.ERROR
+    assert (await told(egress, arguments)).outcome is CallOutcome.ERROR
     assert egress.asked == []
 
 

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.core.tool import MAX_RESULT_BYTES, JsonObject, Outcome
-from palyra.sandbox.workspace import Workspace
+from palyra.core.errors import OffsetBeyondEnd
+from palyra.core.tool import MAX_RESULT_BYTES, CallOutcome, JsonObject
+from palyra.sandbox.files.workspace import Workspace
 from palyra.tools.builtin import files
-from palyra.tools.execute import Finished
+from palyra.tools.execution import ToolResult
 from tests.unit.tools.surroundings import a_call, outcome
 
 
@@ -24,11 +25,11 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def listed(root: Path, **arguments: object) -> Finished:
+async def listed(root: Path, **arguments: object) -> ToolResult:
     return await outcome(a_call("files.list", arguments), root=root)
 
 
-async def read(root: Path, path: str, **arguments: object) -> Finished:
+async def read(root: Path, path: str, **arguments: object) -> ToolResult:
     return await outcome(a_call("files.read", {"path": path, **arguments}), root=root)
 
 
@@ -51,7 +52,7 @@ async def test_a_listing_is_cut_and_says_so(root: Path) -> None:
 
 async def test_a_missing_folder_is_an_error_that_helps(root: Path) -> None:
     finished = await listed(root, folder="gone")
-    assert finished.outcome is Outcome.ERROR
+    assert finished.outcome is CallOutcome.ERROR
     assert "List the folder to see what there is" in finished.text
 
 
@@ -69,7 +70,7 @@ async def test_lines_are_read_from_a_place_on(root: Path) -> None:
 async def test_a_place_beyond_the_end_is_an_error(root: Path) -> None:
     for arguments in ({"line": 4}, {"line": 9999}, {"byte": 14}):
         finished = await read(root, "notes.txt", **arguments)
-        assert finished.outcome is Outcome.ERROR
+        assert finished.outcome is CallOutcome.ERROR
         assert "ends before" in finished.text
 
 
@@ -98,14 +99,14 @@ async def test_a_name_can_not_pretend_to_be_several(root: Path) -> None:
 
 
 async def test_numbers_without_bound_are_no_fault(root: Path) -> None:
-    assert (await read(root, "notes.txt", lines=10**30)).outcome is Outcome.OK
+    assert (await read(root, "notes.txt", lines=10**30)).outcome is CallOutcome.OK
     assert "ends before" in (await read(root, "notes.txt", byte=10**30)).text
     assert "ends before" in (await read(root, "notes.txt", line=10**30)).text
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "docs", "gone.txt", ""])
 async def test_what_can_not_be_read_is_an_error(root: Path, path: str) -> None:
-    assert (await read(root, path)).outcome is Outcome.ERROR
+    assert (await read(root, path)).outcome is CallOutcome.ERROR
 
 
 async def test_the_number_of_lines_to_skip_is_bounded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +160,7 @@ def test_reading_by_bytes_always_comes_to_an_end(content: bytes, byte: int) -> N
         for _ in range(40):
             try:
                 text = files._read(Workspace((Path(folder),)), "x", line=1, lines=9, byte=byte)
-            except files.BeyondEnd:
+            except OffsetBeyondEnd:
                 break
             if not (more := re.search(r"byte=(\d+)\]$", text)):
                 break

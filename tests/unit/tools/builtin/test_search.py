@@ -7,14 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from palyra.core.tool import Outcome
-from palyra.sandbox import search as engine
-from palyra.sandbox.base import Bounds, Job, Tier
-from palyra.sandbox.base import Outcome as Ended
-from palyra.sandbox.places import Private
-from palyra.sandbox.process import ProcessSandbox
+from palyra.core.tool import CallOutcome
+from palyra.sandbox.base import ProgramOutcome as Ended
+from palyra.sandbox.base import ResourceLimits, SandboxJob, Tier
+from palyra.sandbox.processes.mounts import HiddenFolders
+from palyra.sandbox.processes.process import ProcessSandbox
+from palyra.sandbox.search import search as engine
 from palyra.tools.builtin.search import search
-from palyra.tools.execute import Finished
+from palyra.tools.execution import ToolResult
 from tests.support.eventually import eventually
 from tests.support.needs import BUBBLEWRAP, RIPGREP, require
 from tests.unit.tools.surroundings import a_call, a_context, outcome, run
@@ -28,7 +28,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def found(root: Path, **arguments: object) -> Finished:
+async def found(root: Path, **arguments: object) -> ToolResult:
     return await outcome(a_call("files.search", arguments), root=root)
 
 
@@ -49,7 +49,7 @@ async def test_files_are_found_by_name(root: Path) -> None:
 
 async def test_nothing_found_is_no_error(root: Path) -> None:
     finished = await found(root, text="zebra")
-    assert (finished.outcome, finished.text) == (Outcome.OK, "0 matches (2 files searched)")
+    assert (finished.outcome, finished.text) == (CallOutcome.OK, "0 matches (2 files searched)")
 
 
 async def test_a_limit_is_kept_and_named(root: Path) -> None:
@@ -74,7 +74,7 @@ async def test_a_pattern_may_be_given(root: Path) -> None:
 )
 async def test_a_search_that_can_not_be_made_says_why(root: Path, arguments: dict[str, object], words: str) -> None:
     finished = await found(root, **arguments)
-    assert finished.outcome is Outcome.ERROR
+    assert finished.outcome is CallOutcome.ERROR
     assert words in finished.text
 
 
@@ -88,8 +88,8 @@ async def test_a_pattern_that_never_ends_does_not_hold_the_daemon(root: Path) ->
         await asyncio.sleep(0.01)
         beats += 1
     finished = await searching
-    assert isinstance(finished, Finished)
-    assert finished.outcome is Outcome.TIMEOUT
+    assert isinstance(finished, ToolResult)
+    assert finished.outcome is CallOutcome.TIMEOUT
     assert beats >= 10
 
 
@@ -97,10 +97,10 @@ class Noted(ProcessSandbox):
     """A sandbox that notes how what it ran has ended."""
 
     def __init__(self) -> None:
-        super().__init__(Tier.STRICT, private=Private())
+        super().__init__(Tier.STRICT, private=HiddenFolders())
         self.ended: list[int] = []
 
-    async def run(self, job: Job) -> Ended:
+    async def run(self, job: SandboxJob) -> Ended:
         ended = await super().run(job)
         self.ended.append(ended.exit_code)
         return ended
@@ -117,7 +117,7 @@ def ripgrep() -> None:
 async def test_ripgrep_helps_with_searches_that_take_long_and_changes_nothing(
     root: Path, monkeypatch: pytest.MonkeyPatch, patience: float, ended: list[int]
 ) -> None:
-    monkeypatch.setattr(engine, "PATIENCE_SECONDS", patience)
+    monkeypatch.setattr(engine, "FILTER_TIMEOUT_SECONDS", patience)
     (root / "c.txt").write_text("nothing\n")
     sandbox = Noted()
     context = replace(a_context(root), searches=sandbox)
@@ -135,15 +135,15 @@ class Endless:
 
     tier = Tier.STRICT
     enforces_read = True
-    bounds = Bounds()
+    bounds = ResourceLimits()
 
     def __init__(self) -> None:
         self.begun = self.ended = 0
 
-    async def check_ready(self, job: Job) -> None:
+    async def check_ready(self, job: SandboxJob) -> None:
         pass
 
-    async def run(self, job: Job) -> Ended:
+    async def run(self, job: SandboxJob) -> Ended:
         self.begun += 1
         try:
             await asyncio.Event().wait()
@@ -154,7 +154,7 @@ class Endless:
 
 @pytest.mark.usefixtures("ripgrep")
 async def test_a_search_that_is_broken_off_ends_ripgrep_too(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(engine, "FILTER_TIMEOUT_SECONDS", 0)
     sandbox = Endless()
     context = replace(a_context(root), searches=sandbox)
     searching = asyncio.ensure_future(search.run(context, msgspec.convert({"text": "budget"}, search.arguments)))

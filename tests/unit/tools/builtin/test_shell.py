@@ -6,15 +6,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from palyra.core.effect import Effect
-from palyra.core.tool import Access, Outcome, Risk
-from palyra.sandbox.base import Bounds, Job, Output, Tier
-from palyra.sandbox.base import Outcome as Ended
-from palyra.sandbox.root import Root
-from palyra.sandbox.workspace import NotAFolder, OutsideWorkspace, Workspace
+from palyra.core.policy.effect import Effect
+from palyra.core.tool import CallOutcome, FolderAccess, Risk
+from palyra.sandbox.base import CapturedOutput, ResourceLimits, SandboxJob, Tier
+from palyra.sandbox.base import ProgramOutcome as Ended
+from palyra.sandbox.files.root import WorkspaceRoot
+from palyra.sandbox.files.workspace import PathNotFolder, PathOutsideWorkspace, Workspace
 from palyra.tools.base import ToolContext
 from palyra.tools.builtin import shell
-from palyra.tools.execute import Finished, execute
+from palyra.tools.execution import ToolResult, execute
 from palyra.tools.toolbox import BUILTIN_ONLY
 from tests.unit.tools.surroundings import StillClock, a_call, a_context
 
@@ -22,18 +22,18 @@ from tests.unit.tools.surroundings import StillClock, a_call, a_context
 class Recorder:
     """A sandbox that runs nothing, and remembers what it was asked to."""
 
-    bounds = Bounds(processes=7)
+    bounds = ResourceLimits(processes=7)
 
     def __init__(self, tier: Tier = Tier.STRICT, *, ended: Ended | None = None) -> None:
         self.tier = tier
         self.enforces_read = tier is Tier.STRICT
-        self.jobs: list[Job] = []
-        self._ended = ended or Ended(tier, 0, Output(b"fine\n"), Output(), timedelta(seconds=0.25))
+        self.jobs: list[SandboxJob] = []
+        self._ended = ended or Ended(tier, 0, CapturedOutput(b"fine\n"), CapturedOutput(), timedelta(seconds=0.25))
 
-    async def check_ready(self, job: Job) -> None:
+    async def check_ready(self, job: SandboxJob) -> None:
         pass
 
-    async def run(self, job: Job) -> Ended:
+    async def run(self, job: SandboxJob) -> Ended:
         self.jobs.append(job)
         return self._ended
 
@@ -46,10 +46,10 @@ async def effect(context: ToolContext, **arguments: object) -> Effect:
     return await shell.run.effect(context, msgspec.convert(arguments, shell.run.arguments))
 
 
-async def result(context: ToolContext, **arguments: object) -> Finished:
+async def result(context: ToolContext, **arguments: object) -> ToolResult:
     call = a_call("shell.run", dict(arguments))
     finished = await execute(call, catalog=BUILTIN_ONLY.catalog(None), context=context, timeout_ms=1000)
-    assert isinstance(finished, Finished)
+    assert isinstance(finished, ToolResult)
     return finished
 
 
@@ -57,12 +57,12 @@ async def test_a_command_is_run_by_a_shell_in_the_workspace(tmp_path: Path) -> N
     (tmp_path / "sub").mkdir()
     sandbox = Recorder()
     finished = await result(at(tmp_path, sandbox), command="echo $HOME | wc", folder="sub", seconds=5)
-    assert finished == Finished(Outcome.OK, "exit code 0, 0.2 s, sandbox strict\nstdout:\nfine\nstderr:\n(empty)")
+    assert finished == ToolResult(CallOutcome.OK, "exit code 0, 0.2 s, sandbox strict\nstdout:\nfine\nstderr:\n(empty)")
     [job] = sandbox.jobs
     assert job.argv[1:] == ("-c", "echo $HOME | wc")
     assert job.argv[0] in shell.SHELLS
-    assert (job.roots, job.folder) == ((Root(tmp_path),), tmp_path / "sub")
-    assert job.bounds == Bounds(processes=7, wall=timedelta(seconds=5))
+    assert (job.roots, job.folder) == ((WorkspaceRoot(tmp_path),), tmp_path / "sub")
+    assert job.bounds == ResourceLimits(processes=7, wall=timedelta(seconds=5))
     assert job.read_only
     assert job.environment == shell.READ_ENVIRONMENT
 
@@ -76,20 +76,28 @@ async def test_what_may_change_files_is_run_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("said", ["touch: cannot touch 'x': Read-only file system", "EROFS: read-only file system"])
 async def test_a_program_that_wanted_to_change_files_is_told_how(tmp_path: Path, said: str) -> None:
-    ended = Ended(Tier.STRICT, 1, Output(), Output(said.encode()), timedelta(seconds=1))
+    ended = Ended(Tier.STRICT, 1, CapturedOutput(), CapturedOutput(said.encode()), timedelta(seconds=1))
     for access, is_told in (("read", True), ("write", False)):
         finished = await result(at(tmp_path, Recorder(ended=ended)), command="x", access=access)
         assert finished.text.endswith(shell.READ_ONLY) is is_told
 
 
 async def test_a_failure_is_told_with_everything_it_said(tmp_path: Path) -> None:
-    ended = Ended(Tier.STRICT, 2, Output(b"half\n"), Output(b"no such file\n"), timedelta(seconds=1))
+    ended = Ended(Tier.STRICT, 2, CapturedOutput(b"half\n"), CapturedOutput(b"no such file\n"), timedelta(seconds=1))
     finished = await result(at(tmp_path, Recorder(ended=ended)), command="x")
     assert finished.text == "exit code 2, 1.0 s, sandbox strict\nstdout:\nhalf\nstderr:\nno such file"
 
 
 async def test_what_was_stopped_is_told_with_the_reason(tmp_path: Path) -> None:
-    ended = Ended(Tier.STRICT, 137, Output(), Output(), timedelta(seconds=1), timed_out=True, stopped="it was slow")
+    ended = Ended(
+        Tier.STRICT,
+        137,
+        CapturedOutput(),
+        CapturedOutput(),
+        timedelta(seconds=1),
+        timed_out=True,
+        stopped="it was slow",
+    )
     finished = await result(at(tmp_path, Recorder(ended=ended)), command="x")
     assert finished.text.startswith("stopped: it was slow (exit code 137)")
 
@@ -106,24 +114,34 @@ async def test_what_was_stopped_is_told_with_the_reason(tmp_path: Path) -> None:
 )
 async def test_a_program_that_wanted_a_network_is_told_to_have_none(tmp_path: Path, code: int, said: str) -> None:
     for tier, is_told in ((Tier.STRICT, True), (Tier.GUARDED, True), (Tier.OFF, False)):
-        ended = Ended(tier, code, Output(), Output(said.encode()), timedelta(seconds=1))
+        ended = Ended(tier, code, CapturedOutput(), CapturedOutput(said.encode()), timedelta(seconds=1))
         finished = await result(at(tmp_path, Recorder(tier, ended=ended)), command="x")
         assert finished.text.endswith(shell.NO_NETWORK) is is_told
 
 
 async def test_one_that_succeeded_and_only_prints_such_words_is_not(tmp_path: Path) -> None:
-    ended = Ended(Tier.STRICT, 0, Output(b"log: could not resolve host x"), Output(), timedelta(seconds=1))
+    ended = Ended(
+        Tier.STRICT, 0, CapturedOutput(b"log: could not resolve host x"), CapturedOutput(), timedelta(seconds=1)
+    )
     finished = await result(at(tmp_path, Recorder(ended=ended)), command="x")
     assert shell.NO_NETWORK not in finished.text
 
 
 async def test_one_that_took_too_long_is_told_that_it_may_have_waited_for_one(tmp_path: Path) -> None:
-    ended = Ended(Tier.STRICT, 137, Output(), Output(), timedelta(seconds=1), timed_out=True, stopped="it was slow")
+    ended = Ended(
+        Tier.STRICT,
+        137,
+        CapturedOutput(),
+        CapturedOutput(),
+        timedelta(seconds=1),
+        timed_out=True,
+        stopped="it was slow",
+    )
     assert (await result(at(tmp_path, Recorder(ended=ended)), command="x")).text.endswith(shell.NO_NETWORK)
 
 
 async def test_both_outputs_are_visible_however_long_the_first_is(tmp_path: Path) -> None:
-    ended = Ended(Tier.STRICT, 1, Output(b"x" * 100_000), Output(b"the reason\n"), timedelta(seconds=1))
+    ended = Ended(Tier.STRICT, 1, CapturedOutput(b"x" * 100_000), CapturedOutput(b"the reason\n"), timedelta(seconds=1))
     finished = await result(at(tmp_path, Recorder(ended=ended)), command="x")
     assert finished.text.startswith("exit code 1")
     assert finished.text.endswith("stderr:\nthe reason")
@@ -139,7 +157,7 @@ async def test_a_person_is_shown_the_whole_command_and_the_tier(tmp_path: Path) 
     assert str(tmp_path) in found.detail
     assert "access: write" in found.detail
     assert found.kind == f'command in "{tmp_path}" (write): {command}'
-    assert (found.risk, found.access) == (Risk.MEDIUM, Access.WRITE)
+    assert (found.risk, found.access) == (Risk.MEDIUM, FolderAccess.WRITE)
 
 
 @pytest.mark.parametrize("command", ["ls", "rg --pre ./x y", "rm -rf /", "sudo reboot", "curl x | sh"])
@@ -147,7 +165,7 @@ async def test_reading_is_of_low_risk_whatever_it_runs_where_the_kernel_enforces
     tmp_path: Path, command: str
 ) -> None:
     found = await effect(at(tmp_path, Recorder()), command=command)
-    assert (found.risk, found.access) == (Risk.LOW, Access.READ)
+    assert (found.risk, found.access) == (Risk.LOW, FolderAccess.READ)
     assert "access: read," in found.detail
 
 
@@ -155,7 +173,7 @@ async def test_reading_is_of_low_risk_whatever_it_runs_where_the_kernel_enforces
 async def test_reading_that_nobody_enforces_counts_as_writing(tmp_path: Path, tier: Tier) -> None:
     context = at(tmp_path, Recorder(tier))
     reading, writing = [await effect(context, command="ls", access=access) for access in ("read", "write")]
-    assert (reading.risk, reading.access, reading.kind) == (writing.risk, Access.WRITE, writing.kind)
+    assert (reading.risk, reading.access, reading.kind) == (writing.risk, FolderAccess.WRITE, writing.kind)
     assert "does not enforce" in reading.detail
 
 
@@ -194,15 +212,15 @@ async def test_without_a_sandbox_every_command_is_of_high_risk(tmp_path: Path) -
 async def test_a_folder_outside_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     context = at(tmp_path, Recorder())
-    with pytest.raises(OutsideWorkspace):
+    with pytest.raises(PathOutsideWorkspace):
         await effect(context, command="ls", folder="../..")
-    with pytest.raises(NotAFolder):
+    with pytest.raises(PathNotFolder):
         await effect(context, command="ls", folder="file")
 
 
 async def test_where_there_is_no_sandbox_nothing_runs(tmp_path: Path) -> None:
     finished = await result(a_context(tmp_path), command="touch made")
-    assert finished.outcome is Outcome.ERROR
+    assert finished.outcome is CallOutcome.ERROR
     assert "no sandbox" in finished.text
     assert not (tmp_path / "made").exists()
 

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from palyra.core.effect import Effect
 from palyra.core.errors import PalyraError
-from palyra.core.tool import Outcome, Risk
+from palyra.core.policy.effect import Effect
+from palyra.core.tool import CallOutcome, Risk
 from palyra.tools.builtin import wasm
-from palyra.tools.execute import Finished, execute
+from palyra.tools.execution import ToolResult, execute
 from palyra.tools.toolbox import BUILTIN_ONLY
 from tests.support import modules
 from tests.unit.tools.surroundings import a_call, a_context
@@ -21,17 +21,17 @@ async def effect(root: Path, **arguments: Any) -> Effect:
     return await wasm.run.effect(a_context(root), msgspec.convert(arguments, wasm.run.arguments))
 
 
-async def result(root: Path, **arguments: Any) -> Finished:
+async def result(root: Path, **arguments: Any) -> ToolResult:
     call = a_call("wasm.run", arguments)
     finished = await execute(call, catalog=BUILTIN_ONLY.catalog(None), context=a_context(root), timeout_ms=1000)
-    assert isinstance(finished, Finished)
+    assert isinstance(finished, ToolResult)
     return finished
 
 
 async def test_a_module_gets_its_input_and_says_something(tmp_path: Path) -> None:
     (tmp_path / "echo.wasm").write_bytes(modules.ECHOES)
     finished = await result(tmp_path, module="echo.wasm", input={"n": [1, 2]})
-    assert finished.outcome is Outcome.OK
+    assert finished.outcome is CallOutcome.OK
     head, *rest = finished.text.split("\n")
     assert head.startswith("exit code 0, ")
     assert rest == ["stdout:", '{"n":[1,2]}', "stderr:", "(empty)"]
@@ -65,11 +65,11 @@ async def test_a_module_that_fails_is_told_of(tmp_path: Path) -> None:
 async def test_only_files_of_the_workspace_are_looked_at(tmp_path: Path, path: str) -> None:
     with pytest.raises(PalyraError):
         await effect(tmp_path, module=path)
-    assert (await result(tmp_path, module=path)).outcome is Outcome.ERROR
+    assert (await result(tmp_path, module=path)).outcome is CallOutcome.ERROR
 
 
 async def test_what_is_no_module_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     finished = await result(tmp_path, module="notes.txt")
-    assert finished.outcome is Outcome.ERROR
+    assert finished.outcome is CallOutcome.ERROR
     assert "no WebAssembly module" in finished.text

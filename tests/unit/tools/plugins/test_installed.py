@@ -10,19 +10,19 @@ import pytest
 from palyra.core.errors import PalyraError
 from palyra.home import Home
 from palyra.tools.plugins import installed
+from palyra.tools.plugins.capabilities import difference
 from palyra.tools.plugins.current import CurrentPlugins
 from palyra.tools.plugins.installed import (
-    Copy,
-    Faulty,
+    FaultyPlugin,
     Plugin,
     PluginChanged,
-    PluginFolderNeeded,
-    PluginFolderRefused,
+    PluginCopy,
+    PluginFolderMissing,
+    PluginFolderNotAllowed,
     PluginMismatch,
     PluginNotFound,
-    PluginUnreadable,
+    PluginNotReadable,
 )
-from palyra.tools.plugins.powers import difference
 from tests.support import modules
 from tests.support.plugins import AT, TOOL, a_plugin, installed_from, manifest
 
@@ -110,7 +110,7 @@ def test_a_plugin_with_a_changed_manifest_is_left_out_and_the_others_stay(home: 
 def test_a_pin_that_is_none_is_refused(home: Home, tmp_path: Path, content: bytes) -> None:
     installed_from(home, a_plugin(tmp_path / "p"))
     (home.plugins / "probe.json").write_bytes(content)
-    assert [type(one) for one in installed.load_all(home)] == [Faulty]
+    assert [type(one) for one in installed.load_all(home)] == [FaultyPlugin]
     installed.remove(home, "probe")
 
 
@@ -126,15 +126,15 @@ def test_a_pin_can_not_point_elsewhere(home: Home, tmp_path: Path) -> None:
 
 
 def test_what_is_no_plugin_is_not_installed(tmp_path: Path) -> None:
-    with pytest.raises(PluginUnreadable):
-        installed.offered(tmp_path)
+    with pytest.raises(PluginNotReadable):
+        installed.read_offered_plugin(tmp_path)
     folder = a_plugin(tmp_path / "p")
     (folder / "probe.wasm").unlink()
-    with pytest.raises(PluginUnreadable):
-        installed.offered(folder)
+    with pytest.raises(PluginNotReadable):
+        installed.read_offered_plugin(folder)
     (folder / "probe.wasm").symlink_to("/etc/passwd")
-    with pytest.raises(PluginUnreadable):
-        installed.offered(folder)
+    with pytest.raises(PluginNotReadable):
+        installed.read_offered_plugin(folder)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes by name here")
@@ -142,15 +142,15 @@ def test_a_pipe_does_not_hold_the_installation(tmp_path: Path) -> None:
     folder = a_plugin(tmp_path / "p")
     (folder / "probe.wasm").unlink()
     os.mkfifo(folder / "probe.wasm")
-    with pytest.raises(PluginUnreadable):
-        installed.offered(folder)
+    with pytest.raises(PluginNotReadable):
+        installed.read_offered_plugin(folder)
 
 
 def test_a_module_that_the_manifest_does_not_describe_is_not_installed(tmp_path: Path) -> None:
     folder = a_plugin(tmp_path / "p")
     (folder / "probe.wasm").write_bytes(modules.TRAPS)
     with pytest.raises(PluginMismatch) as refused:
-        installed.offered(folder)
+        installed.read_offered_plugin(folder)
     assert "put the new digest into the manifest" in refused.value.detail
 
 
@@ -165,7 +165,7 @@ def asking(tmp_path: Path) -> Path:
 def test_a_folder_must_be_given_and_stays_given(home: Home, tmp_path: Path, asking: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
-    with pytest.raises(PluginFolderNeeded) as needed:
+    with pytest.raises(PluginFolderMissing) as needed:
         installed_from(home, asking)
     assert "--folder data=" in needed.value.detail
     plugin = installed_from(home, asking, given={"data": str(data)})
@@ -175,7 +175,7 @@ def test_a_folder_must_be_given_and_stays_given(home: Home, tmp_path: Path, aski
 
 
 def test_a_folder_that_nobody_asked_for_is_not_given(home: Home, tmp_path: Path) -> None:
-    with pytest.raises(PluginFolderNeeded) as refused:
+    with pytest.raises(PluginFolderMissing) as refused:
         installed_from(home, a_plugin(tmp_path / "p"), given={"data": str(tmp_path)})
     assert "asks for no folder" in refused.value.detail
 
@@ -185,10 +185,10 @@ def test_palyras_own_home_is_never_given(home: Home, tmp_path: Path, asking: Pat
     home.plugins.mkdir()
     (tmp_path / "link").symlink_to(home.path)
     for path in (home.path, home.plugins, tmp_path, Path("/"), tmp_path / "link"):
-        with pytest.raises(PluginFolderRefused):
+        with pytest.raises(PluginFolderNotAllowed):
             installed_from(home, asking, given={"data": str(path)})
     for text in ("relative", str(tmp_path / "missing"), str(asking / "plugin.toml")):
-        with pytest.raises(PluginFolderRefused):
+        with pytest.raises(PluginFolderNotAllowed):
             installed_from(home, asking, given={"data": text})
     assert installed_from(home, asking, given={"data": str(home.workspace)}).pin.folders["data"] == str(home.workspace)
 
@@ -198,7 +198,7 @@ def test_a_folder_that_holds_the_link_to_the_home_is_not_given(home: Home, tmp_p
     data = tmp_path / "data"
     data.mkdir(exist_ok=True)
     (data / ".palyra").symlink_to(home.path)
-    with pytest.raises(installed.PluginFolderRefused, match="the link to Palyra's own home"):
+    with pytest.raises(installed.PluginFolderNotAllowed, match="the link to Palyra's own home"):
         installed_from(Home(data / ".palyra"), asking, given={"data": str(data)})
 
 
@@ -213,7 +213,7 @@ def test_another_folder_makes_another_plugin_of_it(home: Home, tmp_path: Path, a
 def test_an_upgrade_is_compared_by_what_it_may_do(home: Home, tmp_path: Path, asking: Path) -> None:
     before = installed_from(home, a_plugin(tmp_path / "q"))
     (tmp_path / "data").mkdir()
-    source = installed.offered(asking)
+    source = installed.read_offered_plugin(asking)
     folders = installed.folders_for(home, source.manifest, {"data": str(tmp_path / "data")}, before={})
     changes = difference(source.manifest, folders, before)
     assert changes.added == (
@@ -227,8 +227,8 @@ def test_an_upgrade_is_compared_by_what_it_may_do(home: Home, tmp_path: Path, as
 def test_a_folder_that_can_not_be_written_is_told_of(home: Home, tmp_path: Path) -> None:
     home.path.write_text("this is no folder")
     with pytest.raises(PalyraError) as refused:
-        installed.install(home, installed.offered(a_plugin(tmp_path / "p")), {}, at=AT)
-    assert refused.value.code == "plugins_broken"
+        installed.install(home, installed.read_offered_plugin(a_plugin(tmp_path / "p")), {}, at=AT)
+    assert refused.value.code == "plugin_folder_not_writable"
 
 
 def test_a_copy_is_of_one_version_while_others_take_its_place(home: Home, tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_a_copy_is_of_one_version_while_others_take_its_place(home: Home, tmp_pa
         upgrading = pool.submit(lambda: [upgrade(number) for number in range(1, 60)])
         while not upgrading.done():
             [copy] = installed.copies(home)
-            assert isinstance(copy, Copy), copy
+            assert isinstance(copy, PluginCopy), copy
             copied = Home(tmp_path / "copied" / str(len(seen)))
             for name, content in copy.files.items():
                 (copied.plugins / name).parent.mkdir(parents=True, exist_ok=True)

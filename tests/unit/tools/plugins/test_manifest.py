@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from palyra.core.errors import PalyraError
 from palyra.core.tool import Risk
-from palyra.sandbox.wasm import ModuleBounds
+from palyra.sandbox.wasm.runner import ModuleLimits
 from palyra.tools.catalog import BUILTIN
-from palyra.tools.plugins.manifest import RESERVED, PluginInvalid, PluginWantsNetwork, read
+from palyra.tools.plugins.manifest import RESERVED, PluginInvalid, PluginNetworkNotSupported, read
 from tests.support.plugins import EXAMPLES, TOOL, manifest
 
 WRITES = '[[folders]]\nname = "data"\naccess = "write"\n'
@@ -32,13 +32,13 @@ def test_what_is_left_out_has_a_meaning() -> None:
     assert (found.folders, found.hosts) == ((), ())
     [tool] = found.tools
     assert (tool.risk, tool.read_only, tool.repeatable) == (Risk.LOW, False, False)
-    assert found.limits.bounds == ModuleBounds()
+    assert found.limits.bounds == ModuleLimits()
 
 
 def test_limits_are_those_of_the_module() -> None:
     limits = "[limits]\nfuel = 1000\nseconds = 2\nmemory_mb = 3\noutput_kb = 4\n"
     bounds = read(manifest(rest=TOOL + limits).encode()).limits.bounds
-    assert bounds == ModuleBounds(
+    assert bounds == ModuleLimits(
         fuel=1000, wall=timedelta(seconds=2), memory_bytes=3 * 1024 * 1024, output_bytes=4 * 1024
     )
 
@@ -77,7 +77,7 @@ def test_what_is_wrong_is_refused_with_what_to_do(text: str, words: str) -> None
 
 
 def test_a_host_is_refused_since_modules_have_no_network() -> None:
-    with pytest.raises(PluginWantsNetwork) as fault:
+    with pytest.raises(PluginNetworkNotSupported) as fault:
         read(manifest(top='hosts = ["example.org"]').encode())
     assert "modules have no network" in fault.value.detail
     assert "http.fetch" in fault.value.detail

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from palyra.core.effect import Effect
-from palyra.core.tool import Outcome, Risk, Runtime
+from palyra.core.policy.effect import Effect
+from palyra.core.tool import CallOutcome, CallRuntime, Risk
 from palyra.home import Home
 from palyra.policy.gate import beyond_manifest
-from palyra.sandbox.forbidden import Forbidden
-from palyra.sandbox.workspace import Workspace
-from palyra.tools.arguments import BadCall, check
+from palyra.sandbox.files.reserved_files import ReservedFiles
+from palyra.sandbox.files.workspace import Workspace
+from palyra.tools.arguments import CallProblem, check
 from palyra.tools.base import Tool, ToolContext
-from palyra.tools.catalog import Catalog
-from palyra.tools.execute import Finished, execute
-from palyra.tools.plugins.tools import WorkspaceTooWide
+from palyra.tools.catalog import ToolCatalog
+from palyra.tools.execution import ToolResult, execute
+from palyra.tools.plugins.tools import WorkspaceNotAllowed
 from tests.support import modules
 from tests.support.plugins import EXAMPLES, TOOL, a_plugin, manifest, tools_from
 from tests.unit.policy.asking import a_question
@@ -65,16 +65,16 @@ async def installed(home: Home, folder: Path, module: bytes, text: str, *, given
     return tool
 
 
-async def outcome(tool: Tool, context: ToolContext, **arguments: Any) -> Finished:
+async def outcome(tool: Tool, context: ToolContext, **arguments: Any) -> ToolResult:
     call = a_call(tool.spec.name, arguments)
-    finished = await execute(call, catalog=Catalog([tool]), context=context, timeout_ms=10)
-    assert isinstance(finished, Finished)
+    finished = await execute(call, catalog=ToolCatalog([tool]), context=context, timeout_ms=10)
+    assert isinstance(finished, ToolResult)
     return finished
 
 
 async def effect(tool: Tool, context: ToolContext, **arguments: Any) -> Effect:
-    given = check(Catalog([tool]), a_call(tool.spec.name, arguments))
-    assert not isinstance(given, BadCall)
+    given = check(ToolCatalog([tool]), a_call(tool.spec.name, arguments))
+    assert not isinstance(given, CallProblem)
     return await tool.effect(context, given)
 
 
@@ -91,14 +91,14 @@ async def effect(tool: Tool, context: ToolContext, **arguments: Any) -> Effect:
 )
 async def test_units_converts(home: Home, context: ToolContext, arguments: dict[str, Any], value: float) -> None:
     finished = await outcome((await example(home, "units.convert")), context, **arguments)
-    assert finished.outcome is Outcome.OK
+    assert finished.outcome is CallOutcome.OK
     assert json.loads(finished.text) == {"value": pytest.approx(value), "unit": arguments["to"]}
 
 
 async def test_units_says_what_it_can_not_do(home: Home, context: ToolContext) -> None:
     convert = await example(home, "units.convert")
     finished = await outcome(convert, context, value=1, **{"from": "km", "to": "kg"})
-    assert finished.outcome is Outcome.ERROR
+    assert finished.outcome is CallOutcome.ERROR
     assert finished.text == (
         "units.convert did not succeed: exit code 1.\nstderr:\nkm is a unit of length, and kg one of mass"
     )
@@ -124,7 +124,7 @@ async def test_csv_stats_reads_a_file_of_the_workspace(home: Home, context: Tool
 async def test_csv_stats_says_what_is_missing(home: Home, context: ToolContext) -> None:
     describe, column = await example(home, "csv-stats.describe"), await example(home, "csv-stats.column")
     missing = await outcome(describe, context, file="none.csv")
-    assert missing.outcome is Outcome.ERROR
+    assert missing.outcome is CallOutcome.ERROR
     assert "/workspace/none.csv can not be read: No such file or directory" in missing.text
     unknown = await outcome(column, context, file="sales.csv", column='pri"ce')
     assert 'there is no column of that name; the tool describe lists them: pri"ce' in unknown.text
@@ -151,7 +151,7 @@ async def test_a_tool_without_powers_reads_nothing_and_is_asked_about_by_its_arg
     home: Home, context: ToolContext
 ) -> None:
     convert = await example(home, "units.convert")
-    assert (convert.spec.risk, convert.spec.read_only, convert.runtime) == (Risk.LOW, True, Runtime.WASM)
+    assert (convert.spec.risk, convert.spec.read_only, convert.runtime) == (Risk.LOW, True, CallRuntime.WASM)
     found = await effect(convert, context, value=1, **{"from": "km", "to": "mi"})
     assert found.summary == 'units.convert {"value":1,"from":"km","to":"mi"}'
     assert (found.risk, found.paths) == (Risk.LOW, ())
@@ -185,7 +185,7 @@ async def test_a_path_that_is_tried_all_the_same_leads_nowhere(home: Home, conte
     tool = await example(home, "csv-stats.describe")
     (context.workspace.roots[0].trusted / "out").symlink_to("/etc/passwd")
     for file in ("/etc/passwd", "../../etc/passwd", "out"):
-        assert (await outcome(tool, context, file=file)).outcome is Outcome.ERROR
+        assert (await outcome(tool, context, file=file)).outcome is CallOutcome.ERROR
 
 
 async def test_arguments_are_checked_before_anything_else(home: Home, context: ToolContext) -> None:
@@ -195,8 +195,8 @@ async def test_arguments_are_checked_before_anything_else(home: Home, context: T
 
 async def test_a_workspace_that_holds_palyras_home_is_not_shown(home: Home, tmp_path: Path) -> None:
     tool = await example(home, "csv-stats.describe")
-    wide = Workspace((tmp_path,), forbidden=Forbidden((home.path,), (home.workspace,)))
-    with pytest.raises(WorkspaceTooWide):
+    wide = Workspace((tmp_path,), forbidden=ReservedFiles((home.path,), (home.workspace,)))
+    with pytest.raises(WorkspaceNotAllowed):
         await effect(tool, ToolContext(workspace=wide, clock=StillClock()), file="a.csv")
 
 
@@ -205,8 +205,8 @@ async def test_a_workspace_that_holds_a_link_to_palyras_home_is_not_shown(home: 
     root = tmp_path / "u"
     root.mkdir()
     (root / ".palyra").symlink_to(home.path)
-    linked = Workspace((root,), forbidden=Forbidden((root / ".palyra",), (home.workspace,)))
-    with pytest.raises(WorkspaceTooWide):
+    linked = Workspace((root,), forbidden=ReservedFiles((root / ".palyra",), (home.workspace,)))
+    with pytest.raises(WorkspaceNotAllowed):
         await effect(tool, ToolContext(workspace=linked, clock=StillClock()), file="a.csv")
 
 
@@ -214,8 +214,8 @@ async def test_each_run_sees_its_own_workspace_only(home: Home, context: ToolCon
     tool = await example(home, "csv-stats.describe")
     (tmp_path / "ben").mkdir()
     ben = ToolContext(workspace=Workspace((tmp_path / "ben",)), clock=StillClock())
-    assert (await outcome(tool, ben, file="sales.csv")).outcome is Outcome.ERROR
-    assert (await outcome(tool, context, file="sales.csv")).outcome is Outcome.OK
+    assert (await outcome(tool, ben, file="sales.csv")).outcome is CallOutcome.ERROR
+    assert (await outcome(tool, context, file="sales.csv")).outcome is CallOutcome.OK
 
 
 async def test_a_second_root_has_a_name_of_its_own(home: Home, context: ToolContext, tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ async def test_a_folder_that_was_exchanged_for_a_link_is_not_opened(
     data.rmdir()
     data.symlink_to("/etc")
     finished = await outcome(tool, context)
-    assert finished.outcome is Outcome.ERROR
+    assert finished.outcome is CallOutcome.ERROR
     assert "a folder of its can not be opened" in finished.text
 
 

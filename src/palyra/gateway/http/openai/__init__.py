@@ -1,1 +1,1 @@
-"""The HTTP door: decode, one call, encode."""
+"""The OpenAI-compatible API below `/v1`."""

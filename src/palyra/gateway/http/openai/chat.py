@@ -1,4 +1,4 @@
-"""`/v1/chat/completions`: a conversation comes in whole, and its next message goes out."""
+"""`/v1/chat/completions`: takes a whole conversation and returns its next message."""
 
 import asyncio
 
@@ -6,47 +6,52 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from palyra.core.ids import PrincipalId
-from palyra.core.message import Accepted, Inbound
-from palyra.gateway.http.openai.brief import brief_of
-from palyra.gateway.http.openai.call import Manner, manner_of
-from palyra.gateway.http.openai.chat_request import RULES, ChatRequest, conversation_of, wanted_of
-from palyra.gateway.http.openai.completion import ChatShape
-from palyra.gateway.http.openai.door import Door, inbound_of
-from palyra.gateway.http.openai.models import Models, Target
-from palyra.gateway.http.openai.parts import Parts
-from palyra.gateway.http.openai.pictures import Pictures
-from palyra.gateway.http.openai.request import parse, read_json
+from palyra.core.message import AcceptedMessage, Inbound
+from palyra.gateway.http.openai.chat_request import RULES, ChatRequest, conversation_of, parameters_of
+from palyra.gateway.http.openai.chat_response import ChatFormat
+from palyra.gateway.http.openai.endpoint import V1Endpoint, inbound_of
+from palyra.gateway.http.openai.images import RequestImages
+from palyra.gateway.http.openai.models import AnswerTarget, ModelResolver
+from palyra.gateway.http.openai.request_body import parse, read_json
+from palyra.gateway.http.openai.request_options import request_options
+from palyra.gateway.http.openai.run_follower import RequestHeaders, request_headers
+from palyra.gateway.http.openai.services import V1Services
 
 
-class Chat:
-    """Answers conversations."""
+class ChatEndpoint:
+    """Serves chat completions."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: V1Services) -> None:
         self._parts = parts
-        self._door = Door(parts)
-        self._models = Models(parts)
+        self._door = V1Endpoint(parts)
+        self._models = ModelResolver(parts)
 
     async def complete(self, request: Request, principal: PrincipalId) -> ASGIApp:
-        """Answer a conversation."""
+        """Complete a conversation."""
         body = await read_json(request)
         asked = parse(body, ChatRequest, RULES)
-        manner = manner_of(request, user=asked.user)
+        manner = request_headers(request, user=asked.user)
         target = await self._models.target(principal, asked.model)
-        pictures = Pictures()
+        pictures = RequestImages()
         inbound = await asyncio.to_thread(self._inbound, principal, asked, manner, target, pictures)
         inbound = await self._door.with_pictures(inbound, pictures)
         created = int(self._parts.clock.now().timestamp())
         usage = asked.stream_options is not None and bool(asked.stream_options.include_usage)
 
-        def shape(accepted: Accepted) -> ChatShape:
-            return ChatShape(accepted, asked.model, created=created, with_usage=usage)
+        def shape(accepted: AcceptedMessage) -> ChatFormat:
+            return ChatFormat(accepted, asked.model, created=created, with_usage=usage)
 
         return await self._door.answer(inbound, manner, shape, stream=bool(asked.stream))
 
     def _inbound(
-        self, principal: PrincipalId, asked: ChatRequest, manner: Manner, target: Target, pictures: Pictures
+        self,
+        principal: PrincipalId,
+        asked: ChatRequest,
+        manner: RequestHeaders,
+        target: AnswerTarget,
+        pictures: RequestImages,
     ) -> Inbound:
-        """Return the message that the request brings. Takes a while if there are pictures in it."""
+        """Return the request as an inbound message. Slow if it contains images."""
         named = manner.session.key is not None
         talk = conversation_of(asked.messages, pictures, named=named)
         said = talk.end(param="messages") if named else talk.whole(param="messages")
@@ -55,8 +60,8 @@ class Chat:
             said,
             manner,
             agent=target.agent,
-            brief=brief_of(
-                wanted_of(asked, system=talk.instructions()), target, toolbox=self._parts.toolbox, who=principal
+            brief=request_options(
+                parameters_of(asked, system=talk.instructions()), target, toolbox=self._parts.toolbox, who=principal
             ),
             pictures=pictures.found,
         )

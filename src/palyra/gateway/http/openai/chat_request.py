@@ -1,41 +1,41 @@
-"""A request for a chat completion: what may stand in it, and what it asks for."""
+"""A chat completion request: its parameters, and what they mean."""
 
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from palyra.core.brief import ClientTool
-from palyra.gateway.http.openai.brief import Wanted
-from palyra.gateway.http.openai.conversation import Conversation
-from palyra.gateway.http.openai.errors import ParameterRefused
-from palyra.gateway.http.openai.options import ANY_OBJECT, Schema, Temperature, Tokens, TopP
-from palyra.gateway.http.openai.pictures import Pictures
-from palyra.gateway.http.openai.request import ANYTHING, Only, Rules
+from palyra.core.model.request_options import ClientTool
+from palyra.gateway.http.openai.errors import ParameterUnsupported
+from palyra.gateway.http.openai.images import RequestImages
+from palyra.gateway.http.openai.request_body import ANYTHING, AcceptedValues, Rules
+from palyra.gateway.http.openai.request_messages import MessageBuilder
+from palyra.gateway.http.openai.request_options import RequestParameters
+from palyra.gateway.http.openai.sampling_options import ANY_OBJECT, Schema, Temperature, Tokens, TopP
 
 RULES: Rules = {
-    "audio": Only(),
-    "frequency_penalty": Only(0),
-    "function_call": Only(),
-    "functions": Only(),
-    "logit_bias": Only({}),
-    "logprobs": Only(False),
+    "audio": AcceptedValues(),
+    "frequency_penalty": AcceptedValues(0),
+    "function_call": AcceptedValues(),
+    "functions": AcceptedValues(),
+    "logit_bias": AcceptedValues({}),
+    "logprobs": AcceptedValues(False),
     "metadata": ANYTHING,
-    "modalities": Only(["text"]),
-    "n": Only(1),
+    "modalities": AcceptedValues(["text"]),
+    "n": AcceptedValues(1),
     "prediction": ANYTHING,
-    "presence_penalty": Only(0),
+    "presence_penalty": AcceptedValues(0),
     "prompt_cache_key": ANYTHING,
     "prompt_cache_retention": ANYTHING,
-    "reasoning_effort": Only(),
+    "reasoning_effort": AcceptedValues(),
     "safety_identifier": ANYTHING,
-    "seed": Only(),
+    "seed": AcceptedValues(),
     "service_tier": ANYTHING,
     "store": ANYTHING,
-    "top_logprobs": Only(0),
-    "verbosity": Only(),
-    "web_search_options": Only(),
+    "top_logprobs": AcceptedValues(0),
+    "verbosity": AcceptedValues(),
+    "web_search_options": AcceptedValues(),
 }
-"""Parameters that are not looked at, and with which values they may come."""
+"""Parameters that are ignored, and the values that they may have."""
 
 
 class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
@@ -51,19 +51,19 @@ class RefusalPart(Struct, frozen=True, tag_field="type", tag="refusal"):
 
 
 class ImageUrl(Struct, frozen=True):
-    """A picture, as a `data:` URL, or the address that it is fetched from."""
+    """An image, as a `data:` URL, or the URL that it is fetched from."""
 
     url: str
     detail: str | None = None
 
 
 class ImagePart(Struct, frozen=True, tag_field="type", tag="image_url"):
-    """A picture."""
+    """An image."""
 
     image_url: ImageUrl
 
 
-class Function(Struct, frozen=True):
+class ChatFunction(Struct, frozen=True):
     """A tool of the caller's."""
 
     name: str
@@ -72,31 +72,31 @@ class Function(Struct, frozen=True):
     strict: bool | None = None
 
 
-class FunctionTool(Struct, frozen=True, tag_field="type", tag="function"):
+class ChatFunctionTool(Struct, frozen=True, tag_field="type", tag="function"):
     """A tool of the caller's."""
 
-    function: Function
+    function: ChatFunction
 
 
-class Called(Struct, frozen=True):
+class CalledFunction(Struct, frozen=True):
     """Which tool was called with what."""
 
     name: str
     arguments: str
 
 
-class GivenCall(Struct, frozen=True, tag_field="type", tag="function"):
+class PriorCall(Struct, frozen=True, tag_field="type", tag="function"):
     """A call that the model made before."""
 
     id: str
-    function: Called
+    function: CalledFunction
 
 
 Texts = str | list[TextPart]
 
 
 class SystemMessage(Struct, frozen=True, tag_field="role", tag="system"):
-    """What the caller tells the model about its work."""
+    """The caller's instructions for the model."""
 
     content: Texts
 
@@ -117,13 +117,13 @@ class AssistantMessage(Struct, frozen=True, tag_field="role", tag="assistant"):
     """What the model said, and which tools it called."""
 
     content: str | list[TextPart | RefusalPart] | None = None
-    tool_calls: list[GivenCall] | None = None
+    tool_calls: list[PriorCall] | None = None
     function_call: None = None
     audio: None = None
 
 
 class ToolMessage(Struct, frozen=True, tag_field="role", tag="tool"):
-    """What a call gave back."""
+    """The result of a call."""
 
     content: Texts
     tool_call_id: str
@@ -132,7 +132,7 @@ class ToolMessage(Struct, frozen=True, tag_field="role", tag="tool"):
 ChatMessage = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage
 
 
-class NamedFunction(Struct, frozen=True):
+class ChatNamedFunction(Struct, frozen=True):
     """A tool by its name."""
 
     name: str
@@ -141,11 +141,11 @@ class NamedFunction(Struct, frozen=True):
 class NamedChoice(Struct, frozen=True, tag_field="type", tag="function"):
     """The one tool that must be called."""
 
-    function: NamedFunction
+    function: ChatNamedFunction
 
 
 class StreamOptions(Struct, frozen=True):
-    """What a stream holds beside the answer."""
+    """What a stream contains in addition to the answer."""
 
     include_usage: bool | None = None
     include_obfuscation: bool | None = None
@@ -186,16 +186,16 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     max_tokens: Tokens | None = None
     max_completion_tokens: Tokens | None = None
     stop: str | list[str] | None = None
-    tools: list[FunctionTool] | None = None
+    tools: list[ChatFunctionTool] | None = None
     tool_choice: Literal["auto", "none", "required"] | NamedChoice | None = None
     parallel_tool_calls: bool | None = None
     response_format: TextFormat | ObjectFormat | SchemaFormat | None = None
     user: str | None = None
 
 
-def conversation_of(messages: list[ChatMessage], pictures: Pictures, *, named: bool) -> Conversation:
-    """Return the conversation of a request; in a session that is named, calls may be known from before."""
-    talk = Conversation()
+def conversation_of(messages: list[ChatMessage], pictures: RequestImages, *, named: bool) -> MessageBuilder:
+    """Return the conversation of a request; in a named session, calls may be known from before."""
+    talk = MessageBuilder()
     for number, message in enumerate(messages):
         param = f"messages[{number}]"
         match message:
@@ -218,9 +218,9 @@ def conversation_of(messages: list[ChatMessage], pictures: Pictures, *, named: b
     return talk
 
 
-def wanted_of(asked: ChatRequest, *, system: str) -> Wanted:
-    """Return what the caller asks for beside its messages."""
-    return Wanted(
+def parameters_of(asked: ChatRequest, *, system: str) -> RequestParameters:
+    """Return the request's parameters other than its messages."""
+    return RequestParameters(
         system=system,
         tools=tuple(
             ClientTool(
@@ -247,7 +247,7 @@ def _schema(asked: ChatRequest) -> Schema | None:
             return ANY_OBJECT
         case SchemaFormat(json_schema=wanted):
             if wanted.schema is None:
-                raise ParameterRefused("response_format.json_schema.schema", "A schema is missing.")
+                raise ParameterUnsupported("response_format.json_schema.schema", "A schema is missing.")
             return wanted.schema
         case _:
             return None

@@ -1,4 +1,4 @@
-"""`/v1/embeddings`: passed on to a provider that has them, as it is, and written down as what it took."""
+"""`/v1/embeddings`: requests are forwarded unchanged to a provider that supports them, and their usage is recorded."""
 
 import asyncio
 import hashlib
@@ -11,38 +11,38 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from palyra.core.budget import Action
 from palyra.core.errors import Invalid
 from palyra.core.ids import PrincipalId
-from palyra.core.marker import in_texts, without_secrets
-from palyra.core.model import Dialect, split
+from palyra.core.model.catalog import DialectName, ModelNotFound, split_model_name
 from palyra.core.session import SessionRef
-from palyra.core.tokens import most_tokens
-from palyra.core.usage import Usage
-from palyra.gateway.http.openai.call import session_of
-from palyra.gateway.http.openai.errors import FAILURES, ModelNotFound, fault
+from palyra.core.spending.budget import BudgetAction
+from palyra.core.spending.usage import Usage
+from palyra.core.text.secret_markers import map_texts, without_secrets
+from palyra.core.text.token_bounds import max_tokens
+from palyra.gateway.http.openai.errors import FAILURES, v1_error
 from palyra.gateway.http.openai.models import AGENT
-from palyra.gateway.http.openai.parts import Parts
-from palyra.gateway.http.openai.request import Rules, parse, read_json
+from palyra.gateway.http.openai.request_body import Rules, parse, read_json
+from palyra.gateway.http.openai.run_follower import session_of
+from palyra.gateway.http.openai.services import V1Services
 from palyra.providers.base import FailureKind, ProviderFailed
-from palyra.providers.counts import count
-from palyra.providers.dialect import Request as Passed
+from palyra.providers.dialect import ProviderRequest as Passed
+from palyra.providers.dialects.usage_counts import count
 from palyra.providers.registry import check_name
-from palyra.providers.remote import MOST_TOKENS
-from palyra.runs.budgets import BudgetRefused
-from palyra.runs.embeddings import Vectors, Wanted
+from palyra.providers.transport.remote_provider import MAX_TOKENS
+from palyra.runs.services.budgets import BudgetExceeded
+from palyra.runs.services.embeddings import EmbeddingsRequestRecord, Vectors
 
-SPEAK = (Dialect.OPENAI, Dialect.RESPONSES)
-"""Dialects whose makers have embeddings of this form."""
+SPEAK = (DialectName.OPENAI, DialectName.RESPONSES)
+"""Dialects whose providers have embeddings of this form."""
 NAME_CHARS = 100
-CAN_NOT_WAIT = "It asks before more is spent, but a call for embeddings can not wait for an answer: it is refused."
+CANNOT_WAIT = "It asks before more is spent, but a call for embeddings can not wait for an answer: it is refused."
 
 RULES: Rules = {}
 _VECTOR = re.compile(rb"\[[-+0-9.eE,\s]*\]|\"(?:[^\"\\]+|\\.)*\"")
-"""In JSON that is known to be sound."""
+"""For valid JSON only."""
 
 
-class NoEmbeddings(ModelNotFound):
+class EmbeddingsNotConfigured(ModelNotFound):
     """No model is set for embeddings. Set `model.embeddings` to PROVIDER/MODEL, or ask for a PROVIDER/MODEL."""
 
 
@@ -70,7 +70,7 @@ class Embedding(Struct, frozen=True, kw_only=True):
     embedding: list[float] | str
 
 
-class EmbeddingsAnswer(Struct, frozen=True, kw_only=True):
+class EmbeddingsResponse(Struct, frozen=True, kw_only=True):
     """The vectors, in the order of the texts."""
 
     object: str
@@ -84,12 +84,12 @@ class _Vector(Struct):
     """A vector as providers send it: some leave out what goes without saying."""
 
     embedding: msgspec.Raw
-    """Passed on as it is: read, the numbers of a large answer would take several times its room."""
+    """Forwarded as it is: decoded, the numbers of a large response would take several times its size."""
     index: int | None = None
     object: str = "embedding"
 
 
-class _Given(Struct):
+class _ProviderEmbeddings(Struct):
     """What providers send."""
 
     data: list[_Vector]
@@ -98,22 +98,22 @@ class _Given(Struct):
     usage: dict[str, Any] | None = None
 
 
-class Embeddings:
-    """Passes requests on."""
+class EmbeddingsEndpoint:
+    """Forwards embedding requests to providers."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: V1Services) -> None:
         self._parts = parts
 
     async def create(self, request: Request, principal: PrincipalId) -> Response:
-        """Have texts turned into vectors."""
+        """Create embeddings for texts."""
         body = await read_json(request)
         asked = parse(body, EmbeddingsRequest, RULES)
         provider, model = self._target(asked.model)
         session = session_of(request, user=asked.user)
-        # Many texts, put into words and counted, would hold everybody else up.
+        # Decoding and counting many texts would block all other requests.
         content, size, digest = await asyncio.to_thread(_content, body, model)
         texts, tokens = await asyncio.to_thread(_counted, asked.input)
-        wanted = Wanted(
+        wanted = EmbeddingsRequestRecord(
             principal=principal,
             session=session if session != SessionRef() else None,
             provider=provider,
@@ -125,17 +125,17 @@ class Embeddings:
         )
         try:
             begun, vectors = await self._parts.embeddings.ask(wanted, lambda: self._pass_on(wanted, content))
-        except BudgetRefused as refused:
+        except BudgetExceeded as refused:
             status, code = FAILURES["budget_exceeded"]
-            return fault(status, code, _told(refused)).answer()
+            return v1_error(status, code, _told(refused)).answer()
         except ProviderFailed as failed:
             status, code = FAILURES.get(f"model_{failed.kind.value}", (502, f"model_{failed.kind.value}"))
-            return fault(status, code, failed.detail).answer()
+            return v1_error(status, code, failed.detail).answer()
         headers = {"x-request-id": begun.request_id, "x-palyra-session-id": begun.session_id}
         return Response(vectors.content, media_type="application/json", headers=headers)
 
-    async def _pass_on(self, wanted: Wanted, content: bytes) -> Vectors:
-        """Ask the provider once."""
+    async def _pass_on(self, wanted: EmbeddingsRequestRecord, content: bytes) -> Vectors:
+        """Send the request to the provider once."""
         remote = self._parts.remote(wanted.provider, wanted.model)
         answer = await remote.pass_on(Passed("/embeddings", {"Content-Type": "application/json"}, content))
         try:
@@ -156,12 +156,12 @@ class Embeddings:
 
     def _target(self, name: str) -> tuple[str, str]:
         settings = self._parts.settings()
-        provider, model = split(name)
+        provider, model = split_model_name(name)
         if model is None or provider not in settings.providers:
             own = settings.embeddings
             if own is None:
-                raise NoEmbeddings
-            provider, model = split(own)
+                raise EmbeddingsNotConfigured
+            provider, model = split_model_name(own)
             offered = settings.providers.get(provider)
             model = model or (offered.model if offered is not None else None)
             if name not in (AGENT, own, model):
@@ -176,40 +176,40 @@ class Embeddings:
 
 
 def _content(body: dict[str, Any], model: str) -> tuple[bytes, int, str]:
-    """Return what the provider is sent, and the length and the digest of the texts in it."""
+    """Return the body for the provider, and the length and the digest of its texts."""
     texts = msgspec.json.encode(body["input"])
-    # Who asks is nothing that the provider must know.
+    # The provider need not know the user.
     passed = {name: value for name, value in {**body, "model": model}.items() if name != "user"}
-    # The digest stays here. Of a secret alone it would let others try out what it may be.
-    told = msgspec.json.encode(in_texts(body["input"], without_secrets))
+    # The digest stays here. The digest of a secret alone would let others test guesses of it.
+    told = msgspec.json.encode(map_texts(body["input"], without_secrets))
     return msgspec.json.encode(passed), len(texts), hashlib.sha256(told).hexdigest()
 
 
 def _counted(given: str | Sequence[str | int | list[int]]) -> tuple[int, int]:
-    """Return how many texts there are, and how many tokens they come to at the most; what is tokens already is counted.
+    """Return how many texts there are, and an upper bound of their tokens; texts that are tokens already are counted.
 
     One list of numbers is one text.
     """
     if isinstance(given, str):
-        return 1, most_tokens(given)
+        return 1, max_tokens(given)
     numbers = [one for one in given if isinstance(one, int)]
     tokens = len(numbers)
     for one in given:
         if not isinstance(one, int):
-            tokens += most_tokens(one) if isinstance(one, str) else len(one)
+            tokens += max_tokens(one) if isinstance(one, str) else len(one)
     return len(given) - len(numbers) + bool(numbers), tokens
 
 
-def _read(answer: bytes, wanted: Wanted) -> Vectors:
-    """Read a provider's answer, and what it says that it took."""
-    given = msgspec.json.decode(answer, type=_Given)
+def _read(answer: bytes, wanted: EmbeddingsRequestRecord) -> Vectors:
+    """Decode a provider's response, and the usage that it reports."""
+    given = msgspec.json.decode(answer, type=_ProviderEmbeddings)
     counted = count(given.usage, "prompt_tokens") or count(given.usage, "total_tokens")
-    usage = Usage(input_tokens=counted) if 0 < counted <= MOST_TOKENS else None
+    usage = Usage(input_tokens=counted) if 0 < counted <= MAX_TOKENS else None
     tokens = usage.input_tokens if usage is not None else wanted.tokens
     told_usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     if not all(_VECTOR.fullmatch(one.embedding) for one in given.data):
         raise msgspec.ValidationError("a vector is a list of numbers, or base64 of them")
-    # As `EmbeddingsAnswer` is, but for the vectors.
+    # Like `EmbeddingsResponse`, except for the vectors.
     told = {
         "object": given.object,
         "data": [
@@ -222,6 +222,6 @@ def _read(answer: bytes, wanted: Wanted) -> Vectors:
     return Vectors(msgspec.json.encode(told), len(given.data), usage)
 
 
-def _told(refused: BudgetRefused) -> str:
-    asks = any(one.action is Action.ASK and not one.unpriced for one in refused.overdrawn)
-    return f"{refused.detail} {CAN_NOT_WAIT}" if asks else refused.detail
+def _told(refused: BudgetExceeded) -> str:
+    asks = any(one.action is BudgetAction.ASK and not one.unpriced for one in refused.overdrawn)
+    return f"{refused.detail} {CANNOT_WAIT}" if asks else refused.detail

@@ -1,27 +1,28 @@
-"""Errors as programs expect them that speak to OpenAI: `{"error": {"message", "type", "param", "code"}}`.
+"""Errors in OpenAI's format: `{"error": {"message", "type", "param", "code"}}`.
 
-`x-should-retry` is a header that the official clients obey. They would send again by themselves whatever ends with 409,
-429 or 5xx; but a run that failed has taken its time and its money, and a second one would do so again.
+The official clients obey the header `x-should-retry`. Without it they would retry any response with 409, 429 or 5xx;
+but a failed run has cost time and money, and a second one would do so again.
 """
 
 import msgspec
 from msgspec import Struct
 from starlette.responses import Response
 
-from palyra.core.errors import Invalid, NotFound, PalyraError, Unavailable
+from palyra.core.errors import Invalid, PalyraError, Unavailable
 from palyra.core.events import RunCancelled, RunFailed
-from palyra.gateway.rate import TooManyRequests
-from palyra.gateway.status import HTTP_STATUS, MethodNotAllowed, Unauthenticated, nearest
-from palyra.gateway.streams import TooManyStreams
-from palyra.runs.intake import QueueFull
+from palyra.core.model.catalog import ModelNotFound
+from palyra.gateway.error_status import HTTP_STATUS, MethodNotAllowed, Unauthenticated, nearest
+from palyra.gateway.rate_limit import RequestRateExceeded
+from palyra.gateway.stream_limit import StreamLimitReached
+from palyra.runs.services.intake import RunQueueFull
 
 CODES: dict[type[PalyraError], str] = {
     Unauthenticated: "invalid_api_key",
-    QueueFull: "rate_limit_exceeded",
-    TooManyRequests: "rate_limit_exceeded",
-    TooManyStreams: "rate_limit_exceeded",
+    RunQueueFull: "rate_limit_exceeded",
+    RequestRateExceeded: "rate_limit_exceeded",
+    StreamLimitReached: "rate_limit_exceeded",
 }
-"""What programs look for, where that is not what we call it."""
+"""The codes that OpenAI clients expect, where they differ from ours."""
 
 TYPES = {
     401: "authentication_error",
@@ -41,21 +42,15 @@ FAILURES = {
     "internal_error": (500, "internal_error"),
     "no_model": (503, "no_model"),
 }
-"""The status, and the code that programs know, of what a run fails by; for all others the model is at fault."""
+"""HTTP status and OpenAI code for the reasons that a run fails for; for all others the model is the cause."""
 
 
-class ParameterRefused(Invalid):
+class ParameterUnsupported(Invalid):
     """A parameter has a value that can not be honoured."""
 
     def __init__(self, param: str, detail: str) -> None:
         super().__init__(detail)
         self.param = param
-
-
-class ModelNotFound(NotFound):
-    """There is no such model or agent. `GET /v1/models` lists those that there are."""
-
-    param = "model"
 
 
 class ErrorBody(Struct, frozen=True, kw_only=True):
@@ -67,25 +62,25 @@ class ErrorBody(Struct, frozen=True, kw_only=True):
     code: str | None = None
 
 
-class ErrorAnswer(Struct, frozen=True, kw_only=True):
+class ErrorResponse(Struct, frozen=True, kw_only=True):
     """An error as clients of OpenAI see it."""
 
     error: ErrorBody
 
 
-class Fault(Struct, frozen=True, kw_only=True):
+class V1Error(Struct, frozen=True, kw_only=True):
     """An error that an answer ends with."""
 
     status: int
     body: ErrorBody
 
     def answer(self) -> Response:
-        """Return it as the whole answer."""
+        """Return it as a complete response."""
         return _response(self.body, self.status, {"x-should-retry": "false"})
 
 
 def failure(error: PalyraError) -> Response:
-    """Answer with an error."""
+    """Respond with an error."""
     status = nearest(HTTP_STATUS, error)
     headers = {"x-should-retry": "true" if isinstance(error, Unavailable) else "false"}
     if isinstance(error, Unavailable):
@@ -98,29 +93,29 @@ def failure(error: PalyraError) -> Response:
 
 
 def body_of(error: PalyraError) -> ErrorBody:
-    """Return an error in words that programs know."""
+    """Return an error as OpenAI clients know it."""
     known = next((CODES[kind] for kind in type(error).__mro__ if kind in CODES), error.code)
     return ErrorBody(
         message=error.detail,
         type=_type(nearest(HTTP_STATUS, error)),
-        param=getattr(error, "param", None),
+        param="model" if isinstance(error, ModelNotFound) else getattr(error, "param", None),
         code=known,
     )
 
 
-def fault_of(end: RunFailed | RunCancelled) -> Fault:
-    """Return the error that a run without an answer comes to."""
+def run_error(end: RunFailed | RunCancelled) -> V1Error:
+    """Return the error for a run that ended without an answer."""
     if isinstance(end, RunCancelled):
         status, code, said = 409, "run_cancelled", f"The run was cancelled: {end.reason}."
     else:
         status, code = FAILURES.get(end.code, (502, end.code))
         said = end.reason
-    return Fault(status=status, body=ErrorBody(message=said, type=_type(status), code=code))
+    return V1Error(status=status, body=ErrorBody(message=said, type=_type(status), code=code))
 
 
-def fault(status: int, code: str, message: str) -> Fault:
-    """Return an error that the door itself ends an answer with."""
-    return Fault(status=status, body=ErrorBody(message=message, type=_type(status), code=code))
+def v1_error(status: int, code: str, message: str) -> V1Error:
+    """Return an error that the API itself ends an answer with."""
+    return V1Error(status=status, body=ErrorBody(message=message, type=_type(status), code=code))
 
 
 def _type(status: int) -> str:
@@ -128,5 +123,5 @@ def _type(status: int) -> str:
 
 
 def _response(body: ErrorBody, status: int, headers: dict[str, str]) -> Response:
-    content = msgspec.json.encode(ErrorAnswer(error=body))
+    content = msgspec.json.encode(ErrorResponse(error=body))
     return Response(content, status, headers=headers, media_type="application/json")

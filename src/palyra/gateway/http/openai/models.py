@@ -1,27 +1,27 @@
-"""Models by their names: `palyra` and `palyra/AGENT` are agents, everything else is a model of a provider."""
+"""Models by name: `palyra` and `palyra/AGENT` are agents, everything else is a model of a provider."""
 
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from palyra.core.ids import PrincipalId
-from palyra.core.model import split
-from palyra.gateway.http.openai.errors import ModelNotFound, ParameterRefused
-from palyra.gateway.http.openai.parts import Parts
-from palyra.gateway.http.wire import reply
-from palyra.providers.roster import full_name
+from palyra.core.model.catalog import ModelNotFound, split_model_name
+from palyra.gateway.http.messages import json_response
+from palyra.gateway.http.openai.errors import ParameterUnsupported
+from palyra.gateway.http.openai.services import V1Services
+from palyra.providers.model_pool import full_name
 
 AGENT = "palyra"
 NAME_CHARS = 100
 
 
-class Target(Struct, frozen=True, kw_only=True):
-    """Who is to answer."""
+class AnswerTarget(Struct, frozen=True, kw_only=True):
+    """The agent or model that is to answer."""
 
     agent: str | None = None
-    """An agent by its id; whoever answers in the session if there is none."""
+    """The id of an agent; without it, the agent of the session."""
     model: str = ""
-    """A model, `PROVIDER/MODEL`, that answers alone; an agent does if there is none."""
+    """A model, `PROVIDER/MODEL`, that answers without an agent; without it, an agent answers."""
 
     @property
     def plain(self) -> bool:
@@ -39,47 +39,47 @@ class ModelEntry(Struct, frozen=True, kw_only=True):
 
 
 class ModelList(Struct, frozen=True, kw_only=True):
-    """All that can be asked."""
+    """All models that can be requested."""
 
     data: list[ModelEntry]
     object: str = "list"
 
 
-class Models:
-    """Finds who is meant by a name."""
+class ModelResolver:
+    """Resolves model names."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: V1Services) -> None:
         self._roster = parts.roster
         self._agents = parts.agents
         self._settings = parts.settings
 
-    async def target(self, principal: PrincipalId, name: str) -> Target:
-        """Return who is meant, or raise `ModelNotFound`."""
+    async def target(self, principal: PrincipalId, name: str) -> AnswerTarget:
+        """Return the agent or model of a name, or raise `ModelNotFound`."""
         if name == AGENT:
-            return Target()
+            return AnswerTarget()
         family, _, agent = name.partition("/")
         if family == AGENT:
             for one in await self._agents.list(principal):
                 if agent in (one.name, one.agent_id):
-                    return Target(agent=one.agent_id)
+                    return AnswerTarget(agent=one.agent_id)
             raise _not_found(name)
-        return Target(model=self.model(name))
+        return AnswerTarget(model=self.model(name))
 
     def model(self, name: str) -> str:
-        """Return the whole name of a model. That of a provider will do, or of a model that only one provider has."""
+        """Return the full name of a model. The name of a provider will do, or of a model that only one provider has."""
         known = self._roster.names()
         if name in known:
             return name
-        provider, model = split(name)
+        provider, model = split_model_name(name)
         table = self._settings().providers.get(provider)
         if table is not None and (model or table.model or table.path):
-            # Providers have more models than the settings name; one that it has not, it says itself.
+            # Providers have more models than the settings name; the provider itself rejects unknown ones.
             return full_name(self._roster.named(name))
-        if model is None and (own := [one for one in known if split(one)[0] == name]):
+        if model is None and (own := [one for one in known if split_model_name(one)[0] == name]):
             return own[0]
-        alike = [one for one in known if split(one)[1] == name]
+        alike = [one for one in known if split_model_name(one)[1] == name]
         if len(alike) > 1:
-            raise ParameterRefused(
+            raise ParameterUnsupported(
                 "model", f"Several providers have a model {name[:NAME_CHARS]!r}. Ask for one of: {', '.join(alike)}."
             )
         if not alike:
@@ -87,7 +87,7 @@ class Models:
         return alike[0]
 
     async def every(self, principal: PrincipalId) -> list[tuple[str, str]]:
-        """Return what can be asked for, each with who has it: agents first."""
+        """Return all agents and models with their owners: agents first."""
         agents = await self._agents.list(principal)
         models = self._roster.names()
         if (own := self._settings().embeddings) is not None and own not in models:
@@ -95,30 +95,30 @@ class Models:
         return [
             (AGENT, AGENT),
             *((f"{AGENT}/{agent.name}", AGENT) for agent in agents),
-            *((model, split(model)[0]) for model in models),
+            *((model, split_model_name(model)[0]) for model in models),
         ]
 
 
-class ModelsDoor:
-    """Says what can be asked."""
+class ModelsEndpoint:
+    """Serves the list of models."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._models = Models(parts)
+    def __init__(self, parts: V1Services) -> None:
+        self._models = ModelResolver(parts)
         self._since = int(parts.clock.now().timestamp())
 
     async def index(self, request: Request, principal: PrincipalId) -> Response:
         """List agents and models."""
         found = await self._models.every(principal)
-        return reply(
+        return json_response(
             ModelList(data=[ModelEntry(id=name, created=self._since, owned_by=owner) for name, owner in found])
         )
 
     async def show(self, request: Request, principal: PrincipalId) -> Response:
-        """Show one of them."""
+        """Show one agent or model."""
         wanted = request.path_params["model_name"]
         for name, owner in await self._models.every(principal):
             if name == wanted:
-                return reply(ModelEntry(id=name, created=self._since, owned_by=owner))
+                return json_response(ModelEntry(id=name, created=self._since, owned_by=owner))
         raise ModelNotFound
 
 

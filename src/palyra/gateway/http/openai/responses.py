@@ -1,4 +1,4 @@
-"""`/v1/responses`: a message comes in, and its answer can be gone on from."""
+"""`/v1/responses`: answers a message; a later request can continue from the response."""
 
 import asyncio
 from dataclasses import replace
@@ -12,29 +12,30 @@ from starlette.types import ASGIApp
 from palyra.core.clock import to_ms
 from palyra.core.errors import Conflict, NotFound
 from palyra.core.events import RunAccepted
-from palyra.core.ids import MalformedId, PrincipalId, RunId, parse_ulid
-from palyra.core.message import Accepted, Inbound
+from palyra.core.ids import IdInvalid, PrincipalId, RunId, parse_ulid
+from palyra.core.message import AcceptedMessage, Inbound
 from palyra.core.session import SessionRef
-from palyra.gateway.http.openai.brief import brief_of
-from palyra.gateway.http.openai.call import Manner, manner_of
-from palyra.gateway.http.openai.door import Door, inbound_of
-from palyra.gateway.http.openai.models import AGENT, Models, Target
-from palyra.gateway.http.openai.parts import Parts
-from palyra.gateway.http.openai.pictures import Pictures
-from palyra.gateway.http.openai.request import parse, read_json
-from palyra.gateway.http.openai.response import PREFIX, Response, ResponseShape, id_of
-from palyra.gateway.http.openai.response_request import (
+from palyra.gateway.http.messages import json_response
+from palyra.gateway.http.openai.endpoint import V1Endpoint, inbound_of
+from palyra.gateway.http.openai.images import RequestImages
+from palyra.gateway.http.openai.models import AGENT, AnswerTarget, ModelResolver
+from palyra.gateway.http.openai.request_body import parse, read_json
+from palyra.gateway.http.openai.request_options import request_options
+from palyra.gateway.http.openai.responses_request import (
     RULES,
     ResponseRequest,
     conversation_of,
-    typed,
-    wanted_of,
+    parameters_of,
+    with_item_types,
 )
-from palyra.gateway.http.openai.telling import Telling, void_turns
-from palyra.gateway.http.wire import reply
-from palyra.journal import runs, tape
-from palyra.journal.runs import Run
-from palyra.runs.intake import RunOvertaken
+from palyra.gateway.http.openai.responses_response import PREFIX, ResponseBody, ResponseFormat, id_of
+from palyra.gateway.http.openai.run_answer import RunAnswer, discarded_turns
+from palyra.gateway.http.openai.run_follower import RequestHeaders, request_headers
+from palyra.gateway.http.openai.services import V1Services
+from palyra.journal import tape
+from palyra.journal.stores import runs
+from palyra.journal.stores.runs import RunRecord
+from palyra.runs.services.intake import RunSuperseded
 
 
 class ResponseNotFound(NotFound):
@@ -47,73 +48,78 @@ class PreviousResponseNotFound(NotFound):
     param = "previous_response_id"
 
 
-class ResponseOvertaken(Conflict):
+class ResponseSuperseded(Conflict):
     """The conversation has gone on since that response. Go on from the last one."""
 
     param = "previous_response_id"
 
 
-class Responses:
-    """Answers messages, and shows answers again."""
+class ResponsesEndpoint:
+    """Creates responses, and returns stored ones."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: V1Services) -> None:
         self._parts = parts
-        self._door = Door(parts)
-        self._models = Models(parts)
+        self._door = V1Endpoint(parts)
+        self._models = ModelResolver(parts)
 
     async def create(self, request: Request, principal: PrincipalId) -> ASGIApp:
-        """Answer a message."""
-        body = typed(await read_json(request))
+        """Create a response."""
+        body = with_item_types(await read_json(request))
         asked = parse(body, ResponseRequest, RULES)
-        manner = manner_of(request, user=asked.user)
+        manner = request_headers(request, user=asked.user)
         previous = await self._previous(principal, asked.previous_response_id)
         if previous is not None:
             manner = replace(manner, session=SessionRef(session_id=previous.session_id, require_existing=True))
         target = await self._models.target(principal, asked.model)
-        pictures = Pictures()
+        pictures = RequestImages()
         inbound = await asyncio.to_thread(self._inbound, principal, asked, manner, target, pictures)
         inbound = await self._door.with_pictures(inbound, pictures)
         created = int(self._parts.clock.now().timestamp())
 
-        def shape(accepted: Accepted) -> ResponseShape:
-            return ResponseShape(_frame(accepted, asked, body, created=created))
+        def shape(accepted: AcceptedMessage) -> ResponseFormat:
+            return ResponseFormat(_frame(accepted, asked, body, created=created))
 
         if previous is not None:
             inbound = structs.replace(inbound, after=previous.run_id)
         try:
             return await self._door.answer(inbound, manner, shape, stream=bool(asked.stream))
-        except RunOvertaken as error:
-            raise ResponseOvertaken from error
+        except RunSuperseded as error:
+            raise ResponseSuperseded from error
 
     async def show(self, request: Request, principal: PrincipalId) -> HttpResponse:
-        """Show an answer as its run stands now."""
+        """Return a response with its run's current state."""
         run_id = _run_id(request.path_params["response_id"])
         run = await self._run(principal, run_id) if run_id is not None else None
         if run is None:
             raise ResponseNotFound
         entries = await self._parts.engine.read(lambda conn: tape.of_run(conn, run.run_id))
-        telling = Telling(void=void_turns(entries))
+        telling = RunAnswer(void=discarded_turns(entries))
         for entry in entries:
             for _ in telling.take(entry):
                 pass
         accepted = entries[0].event
         assert isinstance(accepted, RunAccepted)
-        frame = Response(
+        frame = ResponseBody(
             id=id_of(run.run_id),
             created_at=to_ms(run.accepted_at) // 1000,
             status="in_progress",
             model=accepted.brief.model or AGENT,
             output=[],
         )
-        return reply(ResponseShape(frame).whole(telling))
+        return json_response(ResponseFormat(frame).whole(telling))
 
     def _inbound(
-        self, principal: PrincipalId, asked: ResponseRequest, manner: Manner, target: Target, pictures: Pictures
+        self,
+        principal: PrincipalId,
+        asked: ResponseRequest,
+        manner: RequestHeaders,
+        target: AnswerTarget,
+        pictures: RequestImages,
     ) -> Inbound:
-        """Return the message that the request brings. Takes a while if there are pictures in it."""
+        """Return the request as an inbound message. Slow if it contains images."""
         goes_on = manner.session != SessionRef()
         talk = conversation_of(asked, pictures, named=goes_on)
-        # Who goes on from an answer sends what is new and nothing else; whoever names a session may send it all.
+        # A request that continues a response sends only what is new; one that names a session may send everything.
         by_name = manner.session.key is not None
         said = talk.end(param="input") if by_name else talk.whole(param="input")
         return inbound_of(
@@ -121,14 +127,14 @@ class Responses:
             said,
             manner,
             agent=target.agent,
-            brief=brief_of(
-                wanted_of(asked, system=talk.instructions()), target, toolbox=self._parts.toolbox, who=principal
+            brief=request_options(
+                parameters_of(asked, system=talk.instructions()), target, toolbox=self._parts.toolbox, who=principal
             ),
             pictures=pictures.found,
         )
 
-    async def _previous(self, principal: PrincipalId, response_id: str | None) -> Run | None:
-        """Return the run that a call goes on from, None if it begins anew."""
+    async def _previous(self, principal: PrincipalId, response_id: str | None) -> RunRecord | None:
+        """Return the run that a call continues, None if it starts a conversation."""
         if response_id is None:
             return None
         run_id = _run_id(response_id)
@@ -137,22 +143,22 @@ class Responses:
             raise PreviousResponseNotFound
         return run
 
-    async def _run(self, principal: PrincipalId, run_id: RunId) -> Run | None:
+    async def _run(self, principal: PrincipalId, run_id: RunId) -> RunRecord | None:
         return await self._parts.engine.read(lambda conn: runs.get(conn, run_id, principal))
 
 
 def _run_id(response_id: str) -> RunId | None:
-    """Return the run whose answer is meant, None if that is no name of one."""
+    """Return the run of a response id, None if it is not a response id."""
     if not response_id.startswith(PREFIX):
         return None
     try:
         return RunId(parse_ulid(response_id.removeprefix(PREFIX), "response id"))
-    except MalformedId:
+    except IdInvalid:
         return None
 
 
-def _frame(accepted: Accepted, asked: ResponseRequest, body: dict[str, Any], *, created: int) -> Response:
-    return Response(
+def _frame(accepted: AcceptedMessage, asked: ResponseRequest, body: dict[str, Any], *, created: int) -> ResponseBody:
+    return ResponseBody(
         id=id_of(accepted.run_id),
         created_at=created,
         status="in_progress",

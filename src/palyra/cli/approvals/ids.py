@@ -1,0 +1,74 @@
+"""Finds the approval request that a person names: by id, by its code, or the last one."""
+
+import msgspec
+
+from palyra.cli.short_ids import IdNotFound, find_by_suffix, is_id_suffix
+from palyra.core.errors import Invalid, NotFound
+from palyra.core.events import ApprovalDecision
+from palyra.core.policy.approval import Approval
+from palyra.gateway.client.client import Client
+
+LISTED = 50
+
+
+class NoApproval(NotFound):
+    """There is no such approval request yet. `palyra approvals list --all` lists those there are."""
+
+
+class SeveralOpen(Invalid):
+    """Several approval requests are open, so `last` does not say which one to answer. `palyra approvals` lists them."""
+
+
+class ApprovalsPage(msgspec.Struct, frozen=True):
+    """A page of approvals."""
+
+    approvals: tuple[Approval, ...]
+    next_cursor: str | None = None
+
+
+def latest(client: Client, *, only_open: bool) -> ApprovalsPage:
+    """Return the latest approval requests."""
+    return client.ask(
+        ApprovalsPage, "GET", "/approvals", query={"open": "true" if only_open else "false", "limit": LISTED}
+    )
+
+
+def find_any(client: Client, name: str) -> str:
+    """Return the id of an approval request, answered or not; the daemon knows only open ones by their codes."""
+    if name != "last" and not is_id_suffix(name):
+        return name
+    found = latest(client, only_open=False).approvals
+    return _last(found) if name == "last" else _by_ending(name, found)
+
+
+def find_open(client: Client, name: str) -> str:
+    """Return the id of a request to answer. If two are open, the last may not be the one that the person has seen."""
+    if name != "last" and not is_id_suffix(name):
+        return name
+    found = latest(client, only_open=True).approvals
+    if name != "last":
+        return _by_ending(name, found)
+    if len(found) > 1:
+        raise SeveralOpen
+    return _last(found)
+
+
+def find_overdue(client: Client, name: str) -> str:
+    """Return the id of a request to reissue; `last` is the last that was not answered in time."""
+    if name != "last":
+        return find_any(client, name)
+    found = latest(client, only_open=False).approvals
+    return _last(tuple(one for one in found if one.decision == ApprovalDecision.TIMED_OUT))
+
+
+def _last(found: tuple[Approval, ...]) -> str:
+    if not found:
+        raise NoApproval
+    return found[0].approval_id
+
+
+def _by_ending(name: str, found: tuple[Approval, ...]) -> str:
+    try:
+        return find_by_suffix(name, (one.approval_id for one in found))
+    except IdNotFound:
+        return name  # there may be more than were listed, and the daemon knows them all

@@ -1,0 +1,86 @@
+"""`palyra approvals reissue`: makes an approval request again that was not answered in time."""
+
+import click
+from msgspec import Struct
+
+from palyra.cli.approvals.ids import find_overdue
+from palyra.cli.chat.plain_terminal import approval_asker
+from palyra.cli.chat.run_command import audience_for
+from palyra.cli.daemon.on_demand import has_terminal
+from palyra.cli.exit_codes import Exit
+from palyra.cli.options import Invocation, PalyraCommand
+from palyra.cli.run_view.approval_prompt import detail_rows
+from palyra.cli.run_view.narration import ended_by
+from palyra.cli.run_view.watch import exit_after, watch
+from palyra.cli.terminal.output import say, screen_width, show, show_json
+from palyra.cli.terminal.printable import printable_line
+from palyra.core.events import ApprovalRequested
+from palyra.core.message import AcceptedMessage
+from palyra.core.policy.approval import Approval
+from palyra.gateway.client.client import Client
+from palyra.gateway.client.tape_stream import follow_run
+
+
+class ReissuedApproval(Struct, frozen=True, kw_only=True):
+    """The run that proposes the call again, and its approval request; none if there is none, or not yet."""
+
+    run: AcceptedMessage
+    approval: Approval | None
+
+
+@click.command("reissue", cls=PalyraCommand)
+@click.argument("approval")
+@click.pass_obj
+def reissue(invocation: Invocation, approval: str) -> Exit:
+    """Have a question asked once more that nobody answered in time; `last` is the last of those.
+
+    A new run of the same session proposes the same call, under the policies of today. At a terminal you are asked here,
+    and see the run to its end; elsewhere the command ends with the new question, which is answered as usual.
+
+    \b
+    Exit codes: 0 asked, or the run is done; 1 failed, 4 cancelled.
+    """
+    client = invocation.client
+    accepted = client.ask(AcceptedMessage, "POST", f"/approvals/{find_overdue(client, approval)}/reissue", body={})
+    if has_terminal() and not invocation.json:
+        _tell_of_waiting(accepted)
+        audience = audience_for(invocation, decide=approval_asker(client))
+        return exit_after(watch(client, accepted.run_id, after_seq=accepted.after_seq, audience=audience))
+    # A run that waits behind another one makes its request when its turn comes, and that may be never.
+    question = None if accepted.queued else _wait_for_question(client, accepted)
+    if invocation.json:
+        show_json(ReissuedApproval(run=accepted, approval=question))
+        return Exit.DONE
+    _tell_of_waiting(accepted)
+    if question is not None:
+        code = question.approval_id[-6:]
+        show([f"Asked once more: {printable_line(question.effect.summary)}"])
+        show(detail_rows(question.effect.detail, width=screen_width()))
+        say(f"palyra: `palyra approvals allow {code}` answers it, `palyra approvals show {code}` shows all of it.")
+    elif not accepted.queued:
+        show(
+            [f"Nobody is asked: the policies of today decided by themselves. `palyra why {accepted.run_id}` tells why."]
+        )
+    return Exit.DONE
+
+
+def _wait_for_question(client: Client, accepted: AcceptedMessage) -> Approval | None:
+    """Follow the run until it requests approval or ends. A follower can be asked, so a dangerous call is not denied."""
+    stream = follow_run(client, accepted.run_id, after_seq=accepted.after_seq)
+    try:
+        for line in stream:
+            if isinstance(line.event, ApprovalRequested):
+                return client.ask(Approval, "GET", f"/approvals/{line.event.approval_id}", field="approval")
+            if ended_by(line) is not None:
+                break
+    finally:
+        stream.close()
+    return None
+
+
+def _tell_of_waiting(accepted: AcceptedMessage) -> None:
+    if accepted.repeated:
+        say(f"palyra: it is asked once more already, by run {accepted.run_id}.")
+    elif accepted.queued:
+        why = f" ({accepted.waiting_for})" if accepted.waiting_for else ""
+        say(f"palyra: another run is active in this session; run {accepted.run_id} waits for its turn{why}.")

@@ -1,0 +1,1 @@
+"""`palyra chat` and `palyra run`."""

@@ -1,0 +1,213 @@
+"""`palyra config`: check the settings, show where each comes from, and which daemon uses them."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from palyra.cli.exit_codes import Exit
+from palyra.cli.options import Invocation, PalyraGroup
+from palyra.cli.terminal.output import facts, paint, show, show_json, table
+from palyra.cli.terminal.printable import printable_line
+from palyra.config import (
+    SettingSource,
+    SettingsProblem,
+    effective,
+    load,
+    read,
+    references,
+    settings_hash,
+    stray_variables,
+    unresolved,
+    variable_of,
+)
+from palyra.gateway.client.client import ADMIN_ROOT, Client
+from palyra.gateway.client.target import find_daemon, find_target, is_held
+from palyra.home import Home, choose_home
+from palyra.settings import Settings
+
+
+@click.group(cls=PalyraGroup)
+def config() -> None:
+    """Look at the settings: are they right, where is each from, which daemon do they lead to.
+
+    They stand in config.toml of the home folder; a variable PALYRA_SECTION_KEY overrides a key.
+    """
+
+
+@config.command("check")
+@click.pass_obj
+def check_config(invocation: Invocation) -> Exit:
+    """Find everything that is wrong with the settings, and say how to mend it.
+
+    \b
+    Exit codes: 0 nothing is wrong, 1 something is.
+    """
+    home = invocation.home
+    reading = read(home)
+    lost = list(unresolved(home, reading))
+    problems = [*reading.problems, *lost, *check_references(home, reading.settings), *stray_variables()]
+    # Only whether each reference resolves; the values stay secret.
+    leading = {key: key not in {problem.key for problem in lost} for key in references(reading.settings)}
+    if invocation.json:
+        show_json({"ok": not problems, "file": str(home.config), "references": leading, "problems": problems})
+    else:
+        _tell(home, problems)
+        for key, reference in references(reading.settings).items():
+            if leading[key]:
+                print(f"{key}: there is a secret at {printable_line(str(reference))}.")
+    return Exit.FAILED if problems else Exit.DONE
+
+
+@config.command("show")
+@click.option("--effective", "everything", is_flag=True, help="Also what nobody has set.")
+@click.pass_obj
+def show_config(invocation: Invocation, *, everything: bool) -> None:
+    """Show what is set, and where each value is from: the file or the environment. Secrets are left out."""
+    # Invalid settings are reported in full rather than shown in part.
+    settings = load(invocation.home)
+    sources = read(invocation.home).sources
+    listed = [
+        (key, value, sources[key])
+        for key, value in effective(settings).items()
+        if everything or sources[key] is not SettingSource.DEFAULT
+    ]
+    if invocation.json:
+        values = [{"key": key, "value": value, "source": source} for key, value, source in listed]
+        show_json({"file": str(invocation.home.config), "hash": settings_hash(settings), "values": values})
+    elif not listed:
+        print("Nothing is set: every setting has its default. `palyra config show --effective` shows them.")
+    else:
+        rows = [[key, _spell(value), _origin(key, source, invocation.home)] for key, value, source in listed]
+        show(table(["KEY", "VALUE", "FROM"], rows, stretch=1))
+
+
+@config.command("schema")
+def show_schema() -> None:
+    """Print the JSON Schema of config.toml, for editors and for other checks."""
+    schema = msgspec.json.schema(Settings)
+    for part in (part for part in schema["$defs"].values() if "properties" in part):
+        # Limits are also stored, where keys of a later version are accepted; in the file they are not.
+        part["additionalProperties"] = False
+    show_json({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Palyra settings", **schema})
+
+
+@config.command("target")
+@click.pass_obj
+def show_target(invocation: Invocation) -> None:
+    """Show which daemon a command would reach, and why that one."""
+    home, because = choose_home(home=invocation.home_option, profile=invocation.profile)
+    daemon = find_daemon(home)
+    running = is_held(home)
+    if invocation.json:
+        show_json(
+            {
+                "home": str(home.path),
+                "because": because,
+                "running": running,
+                "address": daemon.address if daemon else None,
+                "grpc": daemon.grpc if daemon else None,
+                "pid": daemon.pid if daemon else None,
+                "version": daemon.version if daemon else None,
+                "token_file": str(home.token),
+                "has_token": os.access(home.token, os.R_OK),
+            }
+        )
+        return
+    standing = "not running; `palyra up` starts it"
+    if running:
+        standing = f"running, process {daemon.pid}, version {daemon.version}" if daemon else "starting or stopping"
+    token = str(home.token) if os.access(home.token, os.R_OK) else f"{home.token} (not there, or not yours to read)"
+    show(
+        facts(
+            [
+                ("home", str(home.path)),
+                ("because", "; ".join(because)),
+                ("daemon", standing),
+                ("address", f"{daemon.address} (configuration, lists)" if daemon else None),
+                ("grpc", f"{daemon.grpc or 'not told'} (streams, status)" if daemon else None),
+                ("token", token),
+            ]
+        )
+    )
+
+
+@config.command("reload")
+@click.pass_obj
+def reload_config(invocation: Invocation) -> None:
+    """Have the running daemon read its settings again; it takes over what it can without a restart."""
+    # Invalid settings are reported here, in full; the daemon would keep its current ones.
+    _ = invocation.settings
+    client = Client(lambda: find_target(invocation.home), root=ADMIN_ROOT)
+    answer = client.ask(dict[str, Any], "POST", "/config/reload", body={})
+    if invocation.json:
+        show_json(answer)
+        return
+    live, restart = answer.get("live", []), answer.get("restart", [])
+    if not live and not restart:
+        print("Nothing has changed.")
+    if live:
+        print(f"In force now: {', '.join(map(printable_line, live))}.")
+    if restart:
+        print(f"From the next start: {', '.join(map(printable_line, restart))}. `palyra restart` does it now.")
+
+
+def check_references(home: Home, settings: Settings) -> Iterator[SettingsProblem]:
+    """Find references in the settings that do not resolve, and whether the price file is valid."""
+    from palyra.providers import prices
+
+    where = str(home.config)
+    try:
+        prices.load(home, settings.spending.currency)
+    except prices.PricesInvalid as error:
+        yield SettingsProblem(
+            str(home.prices), "prices", error.detail, "Until it is mended, the prices stay as they were."
+        )
+    root = settings.workspace.root
+    if root is not None and not Path(os.path.expanduser(root)).is_dir():
+        what = f"workspace.root is {root}, which is no folder."
+        yield SettingsProblem(where, "workspace.root", what, "Make it, or set another.")
+    if settings.model.provider == "scripted" and settings.model.script is None:
+        what = "model.provider is scripted, but there is no model.script."
+        yield SettingsProblem(where, "model.script", what, "Set it to the file to play.")
+    files = {
+        "http.tls_certificate": settings.http.tls_certificate,
+        "http.tls_key": settings.http.tls_key,
+        "model.script": settings.model.script,
+    }
+    for key, name in files.items():
+        if name is not None and not os.access(Path(os.path.expanduser(name)), os.R_OK):
+            yield SettingsProblem(
+                where, key, f"{key} is {name}, which can not be read.", "Put a file there that you may read."
+            )
+
+
+def _tell(home: Home, problems: list[SettingsProblem]) -> None:
+    for problem in problems:
+        print(f"{paint(printable_line(problem.where), 'red')}: {printable_line(problem.what)}")
+        print(f"    {printable_line(problem.remedy)}")
+    if problems:
+        print(f"\nProblems: {len(problems)}.")
+    elif home.config.exists():
+        print(f"{home.config}: nothing is wrong.")
+    else:
+        print(f"Nothing is wrong: there is no {home.config}, so every setting has its default.")
+
+
+def _origin(key: str, source: SettingSource, home: Home) -> str:
+    match source:
+        case SettingSource.ENVIRONMENT:
+            return variable_of(key)
+        case SettingSource.FILE:
+            return str(home.config)
+        case SettingSource.DEFAULT:
+            return "default"
+
+
+def _spell(value: object) -> str:
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)

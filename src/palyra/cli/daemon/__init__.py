@@ -1,0 +1,1 @@
+"""The daemon as a process: start, stop, serve, service, logs."""

@@ -1,0 +1,182 @@
+"""`palyra up`, `down`, `restart` and `status`: the daemon's lifecycle."""
+
+import click
+import msgspec
+
+from palyra.cli.daemon import process
+from palyra.cli.errors import describe
+from palyra.cli.exit_codes import Exit
+from palyra.cli.options import Invocation, PalyraCommand
+from palyra.cli.terminal.output import counts, date_time, facts, model_name, say, show, show_json
+from palyra.cli.terminal.printable import printable_line
+from palyra.core.errors import PalyraError
+from palyra.core.stop import EmergencyStop
+from palyra.core.version import VERSION
+from palyra.gateway.client.errors import RemoteError, TokenRejected, TokenUnusable
+from palyra.gateway.client.target import DaemonRecord, find_daemon
+from palyra.gateway.records import DaemonStatus
+from palyra.sandbox.base import Tier
+from palyra.sandbox.processes.tiers import tier_problem
+
+
+@click.command(cls=PalyraCommand)
+@click.pass_obj
+def up(invocation: Invocation) -> None:
+    """Start the daemon of this home in the background."""
+    _start(invocation)
+
+
+@click.command(cls=PalyraCommand)
+@click.pass_obj
+def down(invocation: Invocation) -> None:
+    """Stop the daemon of this home. Runs that are under way go on when it is started again."""
+    daemon = process.stop(invocation.home)
+    if invocation.json:
+        show_json({"running": False, "stopped": daemon})
+    elif daemon is None:
+        print(f"No daemon runs in {invocation.home.path}.")
+    else:
+        print(f"The daemon (process {daemon.pid}) has stopped.")
+
+
+@click.command(cls=PalyraCommand)
+@click.pass_obj
+def restart(invocation: Invocation) -> None:
+    """Stop the daemon of this home, if it runs, and start it again.
+
+    First everything is checked that would keep it from starting: settings, policies, prices, the model, the journal and
+    its key, ports, certificates. If anything is wrong, the daemon that runs goes on.
+    """
+    _check_start(invocation)
+    daemon = process.stop(invocation.home)
+    if daemon is not None and not invocation.json:
+        print(f"The daemon (process {daemon.pid}) has stopped.")
+    _start(invocation)
+
+
+@click.command(cls=PalyraCommand)
+@click.pass_obj
+def status(invocation: Invocation) -> None:
+    """Show how the daemon stands.
+
+    \b
+    Exit codes: 0 it runs and answers, 1 it refuses the token of this home, 3 it does not run or does not answer.
+    """
+    daemon = find_daemon(invocation.home)
+    if daemon is None:
+        if invocation.json:
+            show_json({"running": False, "home": str(invocation.home.path)})
+        else:
+            print(f"No daemon runs in {invocation.home.path}. Start it with `palyra up`.")
+        raise click.exceptions.Exit(Exit.UNREACHABLE)
+    try:
+        told = invocation.ask_status()
+    except PalyraError as error:
+        by_token = isinstance(error, TokenUnusable | TokenRejected)
+        if invocation.json:
+            answers = isinstance(error, TokenRejected)
+            show_json({"running": True, "answers": answers, "daemon": daemon, "error": error.code})
+        else:
+            how = "running, but the token of this home is not valid" if by_token else "not answering"
+            show(facts([("daemon", f"process {daemon.pid}, {how}"), ("address", daemon.address)]))
+        say(f"palyra: {describe(error)}")
+        raise click.exceptions.Exit(Exit.FAILED if by_token else Exit.UNREACHABLE) from None
+    stops = _stops(invocation)
+    if invocation.json:
+        show_json({"running": True, "address": daemon.address, **msgspec.structs.asdict(told), "stops": stops})
+    else:
+        show(_table(daemon, told, stops))
+
+
+def _stops(invocation: Invocation) -> tuple[EmergencyStop, ...]:
+    """Return the stops of the caller's work; a daemon of an earlier version does not have them."""
+    try:
+        return invocation.client.ask(tuple[EmergencyStop, ...], "GET", "/stops", field="stops")
+    except RemoteError:
+        return ()
+
+
+def _check_start(invocation: Invocation) -> None:
+    """Refuse to stop a daemon if no other could start in this home."""
+    daemon = find_daemon(invocation.home)
+    try:
+        _ = invocation.settings
+        process.check(invocation.home)
+    except PalyraError as error:
+        if daemon is None:
+            raise
+        detail = f"{error.detail} Nothing was stopped: the daemon (process {daemon.pid}) goes on as it is."
+        raise process.DaemonStartFailed(detail, code=error.code) from error
+
+
+def _start(invocation: Invocation) -> None:
+    # Invalid settings are reported here, in full, rather than by a daemon that does not start.
+    _ = invocation.settings
+    _warn_of_sandbox(invocation)
+    started = process.start(invocation.home)
+    daemon = started.daemon
+    if not started.ours:
+        process.keep_running(invocation.home, daemon)
+    if invocation.json:
+        show_json({"running": True, "started": started.ours, "home": str(invocation.home.path), "daemon": daemon})
+    elif started.ours:
+        print(f"The daemon runs at {daemon.address} (process {daemon.pid}). `palyra down` ends it.")
+    else:
+        print(f"The daemon runs already at {daemon.address} (process {daemon.pid}).")
+    if daemon.warning is not None:
+        say(f"palyra: {printable_line(daemon.warning)}")
+    if daemon.waiting:
+        say(f"palyra: It waits before it can serve. {daemon.waiting}")
+
+
+def _warn_of_sandbox(invocation: Invocation) -> None:
+    """Warn if agents will not be able to run programs. The daemon starts all the same: everything else works."""
+    tier = Tier(invocation.settings.sandbox.tier)
+    if missing := tier_problem(tier):
+        say(
+            f"palyra: Agents cannot run programs: the {tier} sandbox does not work here, {missing.reason}."
+            f" {missing.remedy}"
+        )
+
+
+def _table(daemon: DaemonRecord, told: DaemonStatus, stops: tuple[EmergencyStop, ...]) -> list[str]:
+    version = told.version
+    if version != VERSION:
+        version += f" (this command is {VERSION}; `palyra restart` brings them together)"
+    shown = [
+        ("daemon", f"running, process {daemon.pid}, since {date_time(daemon.started_at)}"),
+        ("stopped", f"{' '.join(stop.told for stop in stops)} `palyra resume` lets work go on." if stops else None),
+        ("address", daemon.address),
+        ("grpc", daemon.grpc),
+        ("version", version),
+        ("home", told.home),
+        ("journal", f"{told.engine} schema {told.schema}"),
+        ("storage", _storage(told)),
+        ("tapes", next((part.detail for part in told.parts if part.name == "tapes"), None)),
+        ("model", model_name(told.provider, told.model)),
+        ("workspace", told.workspace),
+        ("runs", counts(told.runs)),
+        ("tasks", counts(told.tasks)),
+        ("connections", _connections(told.connections)),
+        ("mcp", next((part.detail for part in told.parts if part.name == "mcp"), None)),
+        ("settings", told.settings_hash),
+    ]
+    tapes = {part.name: "red" for part in told.parts if part.name == "tapes" and part.status != "ok"}
+    if told.storage != "ok":
+        return facts(shown, colours={"storage": "red", "stopped": "red", **tapes})
+    return facts(shown, colours={**({"stopped": "red"} if stops else {"daemon": "green"}), **tapes})
+
+
+def _storage(told: DaemonStatus) -> str:
+    """Return why the journal cannot be written, and what to do about it."""
+    detail = next((part.detail for part in told.parts if part.name == "journal"), "")
+    return told.storage if told.storage == "ok" else f"{told.storage} ({detail})"
+
+
+def _connections(now: dict[str, int]) -> str | None:
+    if not now:
+        return None  # the daemon is of an earlier version
+    return (
+        f"{now['open']} of {now['limit']}, {now['authenticated']} authenticated, {now['timed_out']} timed out,"
+        f" {now['evicted']} evicted; {now['descriptors']} of {now['descriptor_limit']} file descriptors"
+    )

@@ -1,0 +1,423 @@
+"""The doctor's checks: one function for each, each with a fix."""
+
+import asyncio
+import calendar
+import os
+import shutil
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from palyra.cli.errors import describe
+from palyra.cli.journal.commands import walk
+from palyra.cli.options import STATUS_SECONDS, Invocation
+from palyra.cli.sandbox import check_memory_accounting, check_tier, try_search
+from palyra.cli.terminal.output import date_time
+from palyra.config import references
+from palyra.core.clock import MAX_AHEAD_MS, from_ms
+from palyra.core.errors import PalyraError
+from palyra.core.model.catalog import DialectName, ModelProvider, split_model_name
+from palyra.core.model.provider_status import ProviderStatus
+from palyra.core.version import VERSION
+from palyra.gateway.client.client import ADMIN_ROOT, Client
+from palyra.gateway.client.errors import TokenRejected, TokenUnusable
+from palyra.gateway.client.target import find_daemon, find_target, is_held, read_token
+from palyra.home import Home, HomeOwnerMismatch, HomePermissionsTooOpen
+from palyra.journal import migrate
+from palyra.journal.proof import tape_proof
+from palyra.journal.stores import sessions
+from palyra.journal.vault import secrets
+from palyra.journal.vault.vault_key import VaultKeySource
+from palyra.sandbox.base import Tier
+from palyra.sandbox.wasm.runner import NOTHING, ModuleJob, WasmRunner
+from palyra.settings import Settings
+from palyra.tools.plugins.installed import FaultyPlugin, load_all
+
+OK = "ok"
+WARN = "warn"
+FAIL = "fail"
+
+MIN_PYTHON = (3, 11)
+LOW_SPACE_BYTES = 500 * 1024 * 1024
+NO_SPACE_BYTES = 50 * 1024 * 1024
+FIRST_YEAR = 2024
+"""A clock that shows an earlier year was never set."""
+SKEW_SECONDS = 120
+QUICK_BYTES = 64 * 1024 * 1024
+"""A journal up to this size is verified within a few seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The result of a check, and how to fix it."""
+
+    name: str
+    state: str
+    what: str
+    remedy: str = ""
+
+
+def check_all(invocation: Invocation) -> list[Check]:
+    """Run all checks. Those that depend on a failed one are left out."""
+    try:
+        home = invocation.home
+    except (HomeOwnerMismatch, HomePermissionsTooOpen) as error:
+        return [check_python(), Check("home", FAIL, error.detail)]
+    checks = [check_python(), check_clock(home), *check_home(home)]
+    checks.append(check_space(invocation.home))
+    try:
+        settings = invocation.settings
+    except PalyraError as error:
+        return [*checks, Check("settings", FAIL, error.detail, "Mend the file or the variable, then look again.")]
+    there = invocation.home.config.exists()
+    what = f"read from {invocation.home.config}" if there else "defaults; there is no config.toml"
+    checks.append(Check("settings", OK, what))
+    checks.append(check_provider(settings))
+    checks.extend(check_providers(invocation, settings))
+    checks.append(check_sandbox(settings, invocation.home))
+    checks.append(check_search(settings))
+    checks.append(check_wasm())
+    checks.extend(check_plugins(invocation.home))
+    checks.append(check_daemon(invocation))
+    checks.extend(check_mcp(invocation, settings))
+    checks.extend(check_journal(invocation.home, settings))
+    checks.extend(check_tapes(invocation))
+    return checks
+
+
+def check_python() -> Check:
+    """Check that this Python is new enough."""
+    what = f"Python {'.'.join(map(str, sys.version_info[:3]))}"
+    if sys.version_info[:2] < MIN_PYTHON:
+        return Check("python", FAIL, what, f"Install Palyra with Python {'.'.join(map(str, MIN_PYTHON))} or newer.")
+    return Check("python", OK, what)
+
+
+def check_clock(home: Home) -> Check:
+    """Check that the machine's clock can be right: set at all, and not behind what was written before."""
+    # This checks the machine's own clock, so it is read directly.
+    now = time.gmtime()
+    said = time.strftime("%Y-%m-%d %H:%M:%S UTC", now)
+    if now.tm_year < FIRST_YEAR:
+        return Check("clock", FAIL, f"it is said to be {said}", "Set the machine's clock.")
+    seconds = calendar.timegm(now)
+    ahead = [
+        path for path in (home.journal, home.log) if path.exists() and path.stat().st_mtime > seconds + SKEW_SECONDS
+    ]
+    if ahead:
+        return Check(
+            "clock",
+            WARN,
+            f"{ahead[0].name} was written later than now ({said})",
+            "The clock was set back; set it right, since tapes and leases carry its times.",
+        )
+    return Check("clock", OK, said)
+
+
+def check_home(home: Home) -> Iterator[Check]:
+    """Check that the home exists, and that only its owner has access."""
+    if not home.path.exists():
+        yield _check_missing(home)
+        return
+    if not home.path.is_dir():
+        yield Check("home", FAIL, f"{home.path} is no folder", "Move it away, or name another home with --home.")
+        return
+    yield _check_mode("home", home.path, wanted=0o700)
+    private = (("token", home.token), ("key", home.key), ("vault", home.vault_key), ("history", home.history))
+    for name, path in private:
+        if path.exists():
+            yield _check_mode(name, path, wanted=0o600)
+    if home.token.exists():
+        try:
+            read_token(home)
+        except TokenUnusable as error:
+            yield Check("token", FAIL, error.detail)
+
+
+def _check_missing(home: Home) -> Check:
+    above = _nearest(home.path)
+    if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
+        return Check("home", OK, f"{home.path} does not exist yet", "It is made when the daemon is first started.")
+    what = f"{home.path} does not exist, and you may make nothing in {above}"
+    return Check("home", FAIL, what, "Name another home with --home or PALYRA_HOME.")
+
+
+def check_space(home: Home) -> Check:
+    """Check that the journal has room to grow."""
+    free = shutil.disk_usage(_nearest(home.path)).free
+    what = f"{free / 1024**3:.1f} GiB free"
+    if free < NO_SPACE_BYTES:
+        return Check("disk", FAIL, what, "Free some space: the journal can hardly be written any more.")
+    if free < LOW_SPACE_BYTES:
+        return Check("disk", WARN, what, "Free some space soon.")
+    return Check("disk", OK, what)
+
+
+def check_provider(settings: Settings) -> Check:
+    """Check that there is a model to answer."""
+    model = settings.model
+    match model.provider:
+        case "embedded":
+            return Check("model", OK, "embedded: built in, needs nothing", "`palyra providers add` adds a real model.")
+        case "scripted" if model.script is None:
+            return Check("model", FAIL, "scripted, but no script is named", "Set model.script to a JSON or TOML file.")
+        case "scripted" if not Path(os.path.expanduser(model.script or "")).is_file():
+            return Check(
+                "model", FAIL, f"the script {model.script} is not there", "Set model.script to a file that is."
+            )
+        case "scripted":
+            return Check("model", OK, f"scripted: plays {model.script}")
+        case name if split_model_name(name)[0] in model.providers:
+            return Check("model", OK, f"{name} is asked", "`palyra providers test` says whether it answers.")
+        case unknown:
+            return Check("model", FAIL, f"there is no provider {unknown!r}", "Set model.provider to 'embedded'.")
+
+
+def check_providers(invocation: Invocation, settings: Settings) -> Iterator[Check]:
+    """Check that every provider has what it needs: a model file and what runs it, or a key."""
+    for name, table in settings.model.providers.items():
+        if table.dialect is DialectName.LOCAL:
+            yield _check_local(name, table)
+    yield from _check_keys(invocation, settings)
+
+
+def _check_local(name: str, table: ModelProvider) -> Check:
+    if find_spec("xllamacpp") is None:
+        what = f"{name} is a model file, and what runs it is not installed"
+        return Check("model", FAIL, what, "Install it: pip install 'palyra[local]'.")
+    path = Path(os.path.expanduser(table.path or ""))
+    if not path.is_file():
+        return Check("model", FAIL, f"the model file of {name}, {path}, is not there", "Put it there, or set path.")
+    return Check("model", OK, f"{name}: {path} is there, and what runs it is installed")
+
+
+def _check_keys(invocation: Invocation, settings: Settings) -> Iterator[Check]:
+    """Check that providers' keys are where the settings say. Their values are not shown."""
+    keys = {
+        text: f"model.providers.{name}"
+        for name, table in settings.model.providers.items()
+        for text in (table.key, *table.keys)
+        if text
+    }
+    if not keys:
+        return
+    lost = _lost_keys(invocation)
+    if lost is None:
+        yield Check("keys", OK, f"{', '.join(keys)}: not looked for", "`palyra up`, then look again.")
+        return
+    for reference, why in lost.items():
+        remedy = "Put the key there, or name another place; `palyra providers add NAME --replace` does both."
+        yield Check("keys", FAIL, f"{keys.get(reference, 'a provider')}: {why}", remedy)
+    if found := [reference for reference in keys if reference not in lost]:
+        yield Check("keys", OK, f"there is a key at {', '.join(found)}")
+
+
+def _lost_keys(invocation: Invocation) -> dict[str, str] | None:
+    """Return the references that do not resolve, and why; None if only a daemon could tell, and none answers."""
+    if find_daemon(invocation.home) is None:
+        return None
+    # The daemon's environment may have other variables than ours, and the vault is its own.
+    client = Client(lambda: find_target(invocation.home), root=ADMIN_ROOT, answer_seconds=STATUS_SECONDS)
+    try:
+        found = client.ask(tuple[ProviderStatus, ...], "GET", "/providers", field="providers")
+    except PalyraError:
+        return None  # why it does not answer is reported already
+    return {lost.reference: lost.reason for one in found for lost in one.lost}
+
+
+def check_sandbox(settings: Settings, home: Home | None = None) -> Check:
+    """Check that the configured sandbox works: without it agents run no programs, everything else works."""
+    tier = Tier(settings.sandbox.tier)
+    found = check_tier(tier, wanted=tier, home=home, settings=settings)
+    if not found.works:
+        return Check("sandbox", WARN, f"{tier} does not work: {found.what}", found.remedy)
+    if tier is Tier.OFF:
+        return Check("sandbox", WARN, "off: programs may do what you may do", "Set sandbox.tier to strict.")
+    counted = check_memory_accounting(home).what if home is not None else ""
+    return Check("sandbox", OK, f"{tier}: {found.what}" + (f"; memory is counted {counted}" if counted else ""))
+
+
+def check_search(settings: Settings) -> Check:
+    """Check that ripgrep is available for file searches. It is optional: without it searches only take longer."""
+    found = try_search(Tier(settings.sandbox.tier))
+    return Check("search", OK, f"searches of files {found.what}", found.remedy)
+
+
+def check_wasm() -> Check:
+    """Check that WebAssembly modules run: without them plugins and wasm.run fail, everything else works."""
+    try:
+        outcome = asyncio.run(WasmRunner().run(ModuleJob(module=NOTHING)))
+    except (PalyraError, OSError) as error:
+        return Check(
+            "wasm", WARN, f"modules do not run: {_words(error)}", "Install Palyra anew, with its dependencies."
+        )
+    if not outcome.ok:
+        return Check("wasm", WARN, f"a module that does nothing failed: {outcome.stopped}", "Install Palyra anew.")
+    return Check("wasm", OK, "modules run")
+
+
+def check_plugins(home: Home) -> Iterator[Check]:
+    """Check that the plugins are what was installed; no result if there are none."""
+    found = list(load_all(home))
+    for plugin in found:
+        try:
+            if isinstance(plugin, FaultyPlugin):
+                raise plugin.error
+            plugin.module()
+        except PalyraError as error:
+            yield Check("plugins", WARN, error.detail, "`palyra plugins verify` looks at all of them.")
+            return
+    if found:
+        yield Check("plugins", OK, f"{len(found)} installed, each as it was installed")
+
+
+def check_daemon(invocation: Invocation) -> Check:
+    """Check that the daemon runs, answers, and has this version."""
+    daemon = find_daemon(invocation.home)
+    if daemon is None:
+        if is_held(invocation.home):
+            return Check("daemon", WARN, "is starting or stopping", "Look again in a moment.")
+        return Check("daemon", OK, "not running", "`palyra up` starts it.")
+    try:
+        told = invocation.ask_status()
+    except (TokenUnusable, TokenRejected) as error:
+        return Check("daemon", FAIL, f"process {daemon.pid} runs, but the token is not valid", describe(error))
+    except PalyraError as error:
+        return Check("daemon", FAIL, f"process {daemon.pid} runs but does not answer as it should", describe(error))
+    if told.storage != "ok":
+        detail = next((part.detail for part in told.parts if part.name == "journal"), "")
+        return Check("daemon", FAIL, f"its journal cannot be written: {told.storage}", detail or "See `palyra logs`.")
+    if told.version != VERSION:
+        what = f"runs version {told.version}, this command is {VERSION}"
+        return Check("daemon", WARN, what, "`palyra restart` brings them together.")
+    return Check("daemon", OK, f"process {daemon.pid} answers at {daemon.address}")
+
+
+def check_mcp(invocation: Invocation, settings: Settings) -> Iterator[Check]:
+    """Check that MCP servers, if there are any, can be used, and whether one waits for the owner's decision."""
+    if not settings.mcp.servers:
+        return
+    if find_spec("mcp") is None:
+        remedy = "Install it: pip install 'palyra[mcp]'."
+        yield Check("mcp", FAIL, "servers are named, but the package mcp is not installed", remedy)
+        return
+    try:
+        told = invocation.ask_status() if find_daemon(invocation.home) is not None else None
+    except PalyraError:
+        told = None  # why it does not answer is reported already
+    for part in told.parts if told is not None else ():
+        if part.name == "mcp":
+            state = OK if part.status == "ok" else WARN
+            yield Check("mcp", state, part.detail, "" if state == OK else "`palyra mcp list` says more.")
+
+
+def check_journal(home: Home, settings: Settings) -> Iterator[Check]:
+    """Check that the journal can be read, has a known schema, and verifies."""
+    where = "PostgreSQL" if settings.journal.database_url else "journal"
+    if not settings.journal.database_url and not home.journal.exists():
+        if home.key.exists():
+            # The key is created after the journal, and outlives it.
+            remedy = "Restore it from a backup: `palyra backup restore`."
+            yield Check("journal", FAIL, f"{home.journal} is missing, though there was a journal", remedy)
+        else:
+            yield Check("journal", OK, "there is none yet", "The first start makes it.")
+        return
+    try:
+        with tape_proof.open_snapshot(home, settings) as conn:
+            schema, known = migrate.current(conn), migrate.steps(conn.dialect.name)[-1].number
+            newest_ms = sessions.newest_ms(conn) if schema == known else 0
+    except Exception as error:
+        # The doctor continues whatever it finds, and a damaged file makes the database fail in many ways.
+        yield Check(where, FAIL, _words(error), "See `palyra logs`; restore a backup if the file is damaged.")
+        return
+    yield _check_schema(where, schema, known=known)
+    if schema == known:
+        yield from check_times(newest_ms)
+        yield _check_chain(home, settings)
+        yield from check_vault(home, settings)
+
+
+def check_tapes(invocation: Invocation) -> Iterator[Check]:
+    """Report what the daemon found when it verified the tapes, if something does not verify."""
+    daemon = find_daemon(invocation.home)
+    if daemon is not None and daemon.warning is not None:
+        yield Check("tapes", FAIL, daemon.warning)
+
+
+def check_times(newest_ms: int) -> Iterator[Check]:
+    """Check whether entries were recorded while the clock was ahead: by the current clock they are in the future."""
+    # This checks the machine's own clock, so it is read directly.
+    if newest_ms > calendar.timegm(time.gmtime()) * 1000 + MAX_AHEAD_MS:
+        yield Check(
+            "times",
+            WARN,
+            f"the newest entry is of {date_time(from_ms(newest_ms))}, which has not come yet",
+            "If the clock is right now, it was ahead then: those sessions and runs are listed last, and what was"
+            " allowed for a time then is asked about again. If not, set it right.",
+        )
+
+
+def check_vault(home: Home, settings: Settings) -> Iterator[Check]:
+    """Check that the stored secrets can be decrypted."""
+    try:
+        with tape_proof.open_snapshot(home, settings) as conn:
+            sealed = secrets.keys(conn)
+        if not sealed:
+            return
+        place = VaultKeySource(home.vault_key, reference=references(settings).get("vault.key"))
+        if (key := place.load()) is None:
+            raise place.missing()
+    except PalyraError as error:
+        yield Check("secrets", FAIL, error.detail)
+        return
+    count = sum(sealed.values())
+    if lost := count - sealed.get(key.key_id, 0):
+        remedy = (
+            "Put the earlier key back, or set them again: `palyra secrets` lists yours. Those that were found in texts"
+            " (`palyra secrets sealed`) can only be forgotten without it."
+        )
+        yield Check("secrets", FAIL, f"{lost} of {count} were sealed with another key than the vault's", remedy)
+    else:
+        yield Check("secrets", OK, f"{count} can be opened with the vault's key")
+
+
+def _check_schema(where: str, schema: int, *, known: int) -> Check:
+    if schema > known:
+        what = f"has schema {schema}; this version knows {known}"
+        return Check(where, FAIL, what, "Start the newer version of Palyra that wrote it.")
+    if schema < known:
+        return Check(where, WARN, f"has schema {schema}; the next start takes it to {known}")
+    return Check(where, OK, f"can be read, schema {schema}")
+
+
+def _check_chain(home: Home, settings: Settings) -> Check:
+    if settings.journal.database_url or home.journal.stat().st_size > QUICK_BYTES:
+        return Check("tapes", OK, "not walked: this would take a while", "`palyra journal verify` proves them.")
+    try:
+        report = walk(home, settings)
+    except Exception as error:
+        return Check("tapes", FAIL, _words(error), "Restore a backup of the journal.")
+    if not report.ok:
+        what = f"were changed: {report.problems[0].what}"
+        return Check("tapes", FAIL, what, "`palyra journal verify` says where.")
+    return Check("tapes", OK, f"{report.entries} entries in {report.sessions} sessions hold")
+
+
+def _nearest(path: Path) -> Path:
+    return next(place for place in (path, *path.parents) if place.exists())
+
+
+def _check_mode(name: str, path: Path, *, wanted: int) -> Check:
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        what = f"others may look into {path} (mode {mode:04o})"
+        return Check(name, FAIL, what, f"chmod {wanted:o} {path}")
+    return Check(name, OK, f"{path} (mode {mode:04o})")
+
+
+def _words(error: Exception) -> str:
+    return error.detail if isinstance(error, PalyraError) else str(error)

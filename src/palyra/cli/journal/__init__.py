@@ -1,0 +1,1 @@
+"""`palyra journal`."""

@@ -1,0 +1,111 @@
+"""`palyra journal attestations`: the daemon's signed statements about executions of tools."""
+
+from pathlib import Path
+
+import click
+
+from palyra.cli.exit_codes import Exit
+from palyra.cli.options import Invocation
+from palyra.cli.short_ids import find_by_suffix, is_id_suffix
+from palyra.cli.terminal.output import clock_time, date_time, facts, show, show_json
+from palyra.cli.terminal.printable import printable_line
+from palyra.core import attestation
+from palyra.core.attestation import ProgramRun, Statement
+from palyra.core.clock import to_ms
+from palyra.core.ids import parse_ulid
+from palyra.journal.proof.attestations import FoundAttestation, find, find_in
+from palyra.journal.proof.signing_key import public_key
+from palyra.journal.proof.tape_proof import open_snapshot
+from palyra.journal.stores import runs
+
+
+@click.command("attestations")
+@click.argument("execution", metavar="RUN|CALL", default="last")
+@click.option(
+    "--file",
+    "export_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="EXPORT",
+    help="Look into an export, or a file of the archive, instead; needs no journal.",
+)
+@click.pass_obj
+def show_attestations(invocation: Invocation, execution: str, *, export_file: Path | None) -> Exit:
+    """Show what the daemon has attested of a run's executions, or of one call; --json prints what it has signed.
+
+    RUN is a run's id or its last six characters, or `last` for the one that was accepted last.
+
+    \b
+    Exit codes: 0 all of them hold, 1 one does not, or there is none.
+    """
+    if export_file is not None:
+        found = find_in(export_file, _id(execution))
+    else:
+        with open_snapshot(invocation.home, invocation.settings) as conn:
+            from palyra.daemon.system_clock import SystemClock
+
+            if is_id_suffix(execution):
+                execution = find_by_suffix(execution, runs.ending_in(conn, execution.upper()))
+            now_ms = to_ms(SystemClock().now())
+            found = find(conn, _id(execution), key=public_key(invocation.home.key), now_ms=now_ms)
+    if invocation.json:
+        show_json({"attestations": [_fields(one) for one in found]})
+    else:
+        for place, one in enumerate(found):
+            show(["", *_told(one)] if place else _told(one))
+    return Exit.DONE if all(one.problem is None for one in found) else Exit.FAILED
+
+
+def _id(execution: str) -> str | None:
+    return parse_ulid(execution, "id of a run or a call") if execution != "last" else None
+
+
+def _fields(found: FoundAttestation) -> dict[str, object]:
+    return {
+        "session_id": found.entry.session_id,
+        "tape_seq": found.entry.tape_seq,
+        "run_id": found.entry.run_id,
+        "call_id": found.call_id,
+        "holds": found.problem is None,
+        "problem": found.problem,
+        "statement": found.attestation.statement,
+        "signature": found.attestation.signature,
+        "public_key": found.attestation.public_key,
+    }
+
+
+def _told(found: FoundAttestation) -> list[str]:
+    if found.problem is not None:
+        # If it was changed, it may contain anything.
+        place = f"session {printable_line(found.entry.session_id)}, entry {found.entry.tape_seq}"
+        return [f"Call {printable_line(found.call_id)} ({place}): {printable_line(found.problem)}."]
+    stated = attestation.read(found.attestation.statement)
+    whole = stated.whole
+    return facts(
+        [
+            ("call", stated.call_id),
+            ("tool", f"{stated.tool} ({stated.runtime})"),
+            ("outcome", stated.outcome.value),
+            ("for", f"{stated.principal}, by agent {stated.agent_id}"),
+            ("run", f"{stated.run_id}, session {stated.session_id}, entry {found.entry.tape_seq}"),
+            ("when", f"{date_time(stated.started_at)} to {clock_time(stated.finished_at)}, attempt {stated.attempt}"),
+            ("allowed", _allowed(stated)),
+            *(("ran", _ran(ran)) for ran in stated.ran),
+            ("arguments", f"sha256 {stated.arguments}"),
+            ("result", f"sha256 {stated.result}"),
+            ("whole", f"artifact {whole.artifact_id}, {whole.size} bytes, sha256 {whole.digest}" if whole else None),
+            ("signed", f"by key {found.attestation.public_key}, and it holds"),
+        ]
+    )
+
+
+def _allowed(stated: Statement) -> str:
+    under = f"under policy {stated.policy_hash}"
+    if stated.approval_id is not None:
+        return f"by answer {stated.approval_id}, {under}"
+    return f"by grant {stated.grant_id}, {under}" if stated.grant_id is not None else under
+
+
+def _ran(ran: ProgramRun) -> str:
+    how = f"exit code {ran.exit_code}" if ran.exit_code is not None else "no exit code"
+    limits = ", ".join(f"{name} {value}" for name, value in ran.limits.items())
+    return f"in the {ran.tier} sandbox, {how}{f', stopped: {ran.stopped}' if ran.stopped else ''} ({limits})"

@@ -1,0 +1,158 @@
+"""`palyra policy shadow`: a candidate set of policies, evaluated beside the one in force, that decides nothing."""
+
+from pathlib import Path
+
+import click
+
+from palyra.cli.options import Invocation, PalyraGroup
+from palyra.cli.terminal.output import date_time, facts, paint, plural, say, show, show_json
+from palyra.cli.terminal.printable import printable_line
+from palyra.core.errors import Invalid
+from palyra.core.policy.policy_shadow import DecisionDifference, DifferenceGroup, PolicyFile, ShadowPolicy, ShadowReport
+from palyra.gateway.client.client import ADMIN_ROOT, Client
+from palyra.gateway.client.target import find_target
+from palyra.policy.cedar_source import PolicyProblem
+from palyra.policy.loader import PolicyInvalid
+
+AT = "/policy/shadow"
+EXAMPLES_SHOWN = 2
+
+
+class PolicyFileNotFound(Invalid):
+    """There is no policy file here. Name files, or a folder that has some ending in .cedar."""
+
+
+@click.group(cls=PalyraGroup)
+def shadow() -> None:
+    """Try new policies on what agents really do, before they count.
+
+    \b
+      palyra policy shadow start new-policies/
+      palyra policy shadow report
+      palyra policy shadow stop
+
+    The candidate stands in the place of policy/*.cedar of the home, on top of the shipped policies. Each call is judged
+    by it a second time, after the real verdict; nothing follows from what it says.
+    """
+
+
+@shadow.command("start")
+@click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@click.pass_obj
+def start(invocation: Invocation, paths: tuple[Path, ...]) -> None:
+    """Let the policies in PATHS, files or folders, judge from now on; without PATHS, read the same files again.
+
+    A candidate that has changed begins anew; one that has not goes on counting. It goes on after a restart too.
+    """
+    client = _admin(invocation)
+    if not paths:
+        before = client.ask(ShadowReport, "GET", AT).shadow
+        paths = tuple(Path(name) for name in before.files)
+    files = read_candidate(paths)
+    begun = client.ask(ShadowPolicy, "PUT", AT, body={"files": files}, field="shadow")
+    if invocation.json:
+        show_json(begun)
+        return
+    goes_on = f" It has judged {plural(begun.judged, 'call')} so far." if begun.judged else ""
+    print(f"The policies {begun.hash} judge beside those in force ({plural(len(files), 'file')}).{goes_on}")
+    say("palyra: `palyra policy shadow report` tells where they differ; nothing follows from what they say.")
+
+
+@shadow.command("status")
+@click.pass_obj
+def status(invocation: Invocation) -> None:
+    """Say which candidate judges, since when, and how often it differed."""
+    found = _admin(invocation).ask(ShadowReport, "GET", AT).shadow
+    if invocation.json:
+        show_json(found)
+    else:
+        show(facts(_facts(found)))
+
+
+@shadow.command("report")
+@click.pass_obj
+def report(invocation: Invocation) -> None:
+    """List where the candidate differs from what was decided: by clause, with counts and the latest calls."""
+    found = _admin(invocation).ask(ShadowReport, "GET", AT)
+    if invocation.json:
+        show_json(found)
+        return
+    for clause in found.clauses:
+        show([_title(clause)])
+        for example in clause.examples[:EXAMPLES_SHOWN]:
+            show(_example(example))
+        print()
+    one = found.shadow
+    print(
+        f"{plural(one.judged, 'call')} judged since {date_time(one.started_at)}, decided otherwise: {one.flipped}."
+        + (f" Stopped {date_time(one.stopped_at)}." if one.stopped_at is not None else "")
+    )
+    if one.failed:
+        say(f"palyra: {plural(one.failed, 'call')} could not be judged by the candidate: {printable_line(one.failure)}")
+
+
+@shadow.command("stop")
+@click.pass_obj
+def stop(invocation: Invocation) -> None:
+    """Let the candidate judge no more; its report stays until the next one begins."""
+    ended = _admin(invocation).ask(ShadowPolicy, "DELETE", AT, field="shadow")
+    if invocation.json:
+        show_json(ended)
+        return
+    print(f"The policies {ended.hash} judge no more. {plural(ended.judged, 'call')}, otherwise: {ended.flipped}.")
+
+
+def _admin(invocation: Invocation) -> Client:
+    return Client(lambda: find_target(invocation.home), root=ADMIN_ROOT)
+
+
+def read_candidate(paths: tuple[Path, ...]) -> list[PolicyFile]:
+    """Read the policy files: each file, and of each folder those that end in .cedar."""
+    found: list[Path] = []
+    for path in paths:
+        found += sorted(one for one in path.glob("*.cedar") if not one.is_dir()) if path.is_dir() else [path]
+    if not found:
+        raise PolicyFileNotFound
+    return [PolicyFile(name=str(path.absolute()), text=_read(path)) for path in dict.fromkeys(found)]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise PolicyInvalid(
+            [PolicyProblem(str(path), line, 1, "This is no text.", "Save the file as UTF-8.")]
+        ) from None
+    except OSError as error:
+        what = f"It can not be read: {error.strerror}."
+        raise PolicyInvalid([PolicyProblem(str(path), 1, 1, what, "Make it readable.")]) from None
+
+
+def _facts(one: ShadowPolicy) -> list[tuple[str, str | None]]:
+    return [
+        ("candidate", one.hash),
+        ("files", ", ".join(one.files)),
+        ("state", "judges" if one.stopped_at is None else f"stopped {date_time(one.stopped_at)} by {one.stopped_by}"),
+        ("since", f"{date_time(one.started_at)}, by {one.started_by}"),
+        ("calls", str(one.judged)),
+        ("otherwise", str(one.flipped)),
+        ("failed", f"{one.failed}: {one.failure}" if one.failed else None),
+    ]
+
+
+def _title(clause: DifferenceGroup) -> str:
+    ways = f"{clause.was.value} → {clause.would.value}"
+    if not clause.was_by and not clause.would_by:
+        return f"{plural(clause.calls, 'call')}: {paint(ways, 'yellow')} in further ways"
+    by = printable_line(", ".join(clause.would_by) or "no policy")
+    before = printable_line(", ".join(clause.was_by) or "no policy")
+    return f"{plural(clause.calls, 'call')}: {paint(ways, 'yellow')} by {by} (now: {before})"
+
+
+def _example(flip: DecisionDifference) -> list[str]:
+    return [
+        f"    {flip.call_id}  {printable_line(flip.tool)}, {flip.risk.value} risk, {date_time(flip.at)}",
+        f"        now: {flip.was.value}. {printable_line(flip.was_reason)}",
+        f"        candidate: {flip.would.value}. {printable_line(flip.would_reason)}",
+    ]

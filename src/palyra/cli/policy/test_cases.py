@@ -1,0 +1,109 @@
+"""`palyra policy test`: calls with their expected verdicts."""
+
+import tomllib
+from pathlib import Path
+
+import click
+import msgspec
+from msgspec import Struct
+
+from palyra.cli.exit_codes import Exit
+from palyra.cli.options import Invocation, PalyraCommand
+from palyra.cli.policy.simulate import LABELS
+from palyra.cli.policy.tools import spec_of, tools_of
+from palyra.cli.terminal.output import paint, plural, show_json
+from palyra.cli.terminal.printable import printable_line
+from palyra.core.errors import Invalid
+from palyra.core.tool import Verdict
+from palyra.policy.gate import Gate, Judgement
+from palyra.policy.loader import load, load_files
+from palyra.policy.simulation import HypotheticalCall, judge_hypothetical
+
+
+class PolicyCasesInvalid(Invalid):
+    """The file of cases can not be used. docs/guides/policy.md shows what one looks like."""
+
+
+class Case(HypotheticalCall, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A hypothetical call and its expected verdict."""
+
+    expect: Verdict
+    name: str = ""
+    policy: str | None = None
+    """The id of a policy that must contribute to the verdict."""
+
+
+class Cases(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of a file of cases."""
+
+    case: tuple[Case, ...]
+
+
+@click.command("test", cls=PalyraCommand)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--policy",
+    "files",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A policy file to use instead of the home's; may be repeated.",
+)
+@click.pass_obj
+def run_cases(invocation: Invocation, file: Path, *, files: tuple[Path, ...]) -> Exit:
+    """Try the policies on the cases of FILE, in TOML or JSON, and tell each that comes out otherwise than expected.
+
+    \b
+    Exit codes: 0 all as expected, 1 some are not, 2 a file can not be used.
+    """
+    cases = read_cases(file)
+    gate = Gate(load_files(files) if files else load(invocation.home))
+    catalog = tools_of(invocation)
+    judged = [(case, judge_hypothetical(gate, case, spec_of(invocation, catalog, case.tool))) for case in cases]
+    wrong = [(case, found) for case, found in judged if not _holds(case, found)]
+    if invocation.json:
+        show_json(
+            {"ok": not wrong, "cases": len(cases), "hash": gate.policy_hash, "wrong": [_fields(*w) for w in wrong]}
+        )
+        return Exit.FAILED if wrong else Exit.DONE
+    for case, found in wrong:
+        print(f"{paint(printable_line(_title(case)), 'red')}: {_difference(case, found)}")
+        print(f"    {printable_line(found.reason)} Policies: {', '.join(found.policies) or 'none'}.")
+    if wrong:
+        print(f"\n{len(wrong)} of {plural(len(cases), 'case')} came out otherwise than expected.")
+    else:
+        print(f"{plural(len(cases), 'case')}, all as expected.")
+    return Exit.FAILED if wrong else Exit.DONE
+
+
+def read_cases(path: Path) -> tuple[Case, ...]:
+    """Read a file of cases; raise `PolicyCasesInvalid` saying what is wrong."""
+    try:
+        text = path.read_text("utf-8")
+        table = msgspec.json.decode(text) if path.suffix == ".json" else tomllib.loads(text)
+        cases = msgspec.convert(table, Cases).case
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.MsgspecError) as error:
+        raise PolicyCasesInvalid(
+            f"{path}: {error}. docs/guides/policy.md shows what a file of cases looks like."
+        ) from error
+    for case in cases:
+        if case.label not in LABELS:
+            raise PolicyCasesInvalid(f"{path}: there is no label {case.label!r}; there are {', '.join(LABELS)}.")
+    return cases
+
+
+def _holds(case: Case, found: Judgement) -> bool:
+    return found.verdict is case.expect and (case.policy is None or case.policy in found.policies)
+
+
+def _difference(case: Case, found: Judgement) -> str:
+    if found.verdict is not case.expect:
+        return f"expected {case.expect}, but it is {found.verdict}."
+    return f"expected policy {case.policy} to have a part in it, but it has none."
+
+
+def _title(case: Case) -> str:
+    return case.name or f"{case.tool} {case.command or msgspec.json.encode(case.arguments).decode()}"
+
+
+def _fields(case: Case, found: Judgement) -> dict[str, object]:
+    return {"case": _title(case), "expected": case.expect, "verdict": found.verdict, "reason": found.reason}

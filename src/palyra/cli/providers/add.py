@@ -1,0 +1,382 @@
+"""`palyra providers add`: a provider is chosen, tested with one real answer, and only then kept.
+
+It can only be called if it is in the settings. So it is written there first, with its key in the vault, and both are
+removed again if it does not answer or the person cancels.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+from msgspec import Struct
+
+from palyra.cli.config.editor import Change, ConfigChange, change, restore_text
+from palyra.cli.daemon.on_demand import daemon_on_demand, has_terminal
+from palyra.cli.options import Invocation, PalyraCommand
+from palyra.cli.providers import prompts as asking
+from palyra.cli.providers.api_key import NO_KEY, KeyOptions, ProviderKey, find_key
+from palyra.cli.providers.discovery import address_of
+from palyra.cli.providers.presets import PROVIDER_PRESETS
+from palyra.cli.providers.settings import (
+    OURS,
+    make_default,
+    put_tools,
+    reload,
+    remove_provider,
+    warn_if_overridden,
+    write_provider,
+)
+from palyra.cli.providers.tool_probe import ToolChoice, choice_line, choose, seconds_for
+from palyra.cli.providers.trial import ProviderTestResult, admin_client, run_model_test, trial_lines
+from palyra.cli.terminal.output import say, show, show_json
+from palyra.cli.terminal.printable import printable_line
+from palyra.core.errors import Conflict, Invalid, PalyraError, Unavailable
+from palyra.core.model.catalog import (
+    BUILT_IN,
+    DialectName,
+    ModelCard,
+    ModelProvider,
+    ModelRequired,
+    ProviderNotFound,
+    ToolMode,
+    provider_problems,
+)
+from palyra.core.secret import SecretScope
+from palyra.core.text.redaction import redact
+from palyra.gateway.client.client import Client
+from palyra.secret_references import KINDS
+from palyra.settings import ModelSettings
+
+MAX_NAMED = 20
+
+
+class ProviderRequired(Invalid):
+    """Nobody is at the terminal to be asked which provider is meant. Name one that is known, or any other with
+    --base-url or --path; `palyra providers add --help` lists the options."""
+
+
+class ProviderInvalid(Invalid):
+    """The provider can not be written into the settings as it was given. Nothing was stored."""
+
+
+class ProviderExists(Conflict):
+    """There is a provider by this name already."""
+
+
+class ProviderTestFailed(Unavailable):
+    """The model gave no answer. Nothing was stored."""
+
+
+class ProviderAdded(Struct, frozen=True, kw_only=True):
+    """The provider that was added."""
+
+    provider: str
+    model: str
+    key: str | None
+    """The reference to its key."""
+    default: bool
+    trial: ProviderTestResult | None
+    """None if it was not tested."""
+    tools: ToolChoice
+    """How the model calls tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddOptions:
+    """What was set, by options and prompts."""
+
+    name: str
+    dialect: DialectName
+    title: str
+    base_url: str | None
+    path: str | None
+    model: str | None
+    key: ProviderKey = NO_KEY
+
+    def fields(self, reference: str | None, model: str | None) -> dict[str, str]:
+        """Return its fields in the settings."""
+        given = (self.dialect.value, self.base_url, self.path, reference, model)
+        return {name: value for name, value in zip(OURS, given, strict=True) if value is not None}
+
+
+@click.command("add", cls=PalyraCommand)
+@click.argument("name", required=False)
+@click.option("--preset", type=click.Choice(list(PROVIDER_PRESETS)), help="Who it is, if it is to have another name.")
+@click.option("--base-url", metavar="URL", help="Where it answers; any server that speaks a known dialect.")
+@click.option(
+    "--dialect",
+    type=click.Choice([one.value for one in DialectName if one is not DialectName.LOCAL]),
+    help="How it is spoken to; openai if nothing is said.",
+)
+@click.option("--path", metavar="FILE", help="A model file (GGUF), which the daemon runs by itself.")
+@click.option("--model", metavar="MODEL", help="The model to ask; chosen from its list if none is named.")
+@click.option("--key-env", metavar="VARIABLE", help="Copy the key from this variable to the vault.")
+@click.option("--key-file", metavar="FILE", type=click.Path(path_type=Path), help="Copy it from this file.")
+@click.option("--key-stdin", is_flag=True, help="Copy it from stdin.")
+@click.option("--key-at", metavar="REFERENCE", help=f"Leave it where it is: {', '.join(KINDS.values())}.")
+@click.option(
+    "--tools",
+    type=click.Choice(get_args(ToolMode)),
+    help="How the model calls tools: by itself, by a JSON Schema, or not at all; a test finds out if nothing is said.",
+)
+@click.option("--default", "default", is_flag=True, help="Let it answer from now on.")
+@click.option("--replace", "replace_it", is_flag=True, help="Put it in the place of one that has this name.")
+@click.option("--no-test", is_flag=True, help="Do not put it to the proof.")
+@click.option("--force", is_flag=True, help="Keep it also if it gives no answer.")
+@click.pass_obj
+def add(
+    invocation: Invocation,
+    name: str | None,
+    *,
+    preset: str | None,
+    base_url: str | None,
+    dialect: str | None,
+    path: str | None,
+    model: str | None,
+    key_env: str | None,
+    key_file: Path | None,
+    key_stdin: bool,
+    key_at: str | None,
+    tools: ToolMode | None,
+    default: bool,
+    replace_it: bool,
+    no_test: bool,
+    force: bool,
+) -> None:
+    """Add a provider of models, and prove it with one real answer. Nothing is kept if it gives none.
+
+    Small questions then find out how the model calls tools, and the settings keep that.
+
+    Without a name it looks for keys and servers on this machine and asks. By name it knows anthropic, openai, gemini,
+    openrouter, deepseek, mistral, groq, xai, together, cerebras, and on this machine ollama, lmstudio, llamacpp and
+    vllm. The key goes to the vault; it is never an argument, and never stands in the settings.
+    """
+    person = has_terminal() and not invocation.json and not key_stdin
+    wanted = _wanted(name, preset, base_url, dialect, path, model, person=person)
+    _check_free(invocation, wanted.name, replace_it, person=person)
+    _check(wanted)
+    source = KeyOptions(key_env, key_file, key_stdin, key_at)
+    if source.count > 1:
+        raise click.UsageError("Give the key in one way only: --key-env, --key-file, --key-stdin or --key-at.")
+    if wanted.dialect is not DialectName.LOCAL:
+        wanted = replace(
+            wanted, key=find_key(wanted.title, PROVIDER_PRESETS.get(preset or wanted.name), source, person=person)
+        )
+    with daemon_on_demand(invocation, keep=True) as client:
+        added = _ProviderSetup(invocation, client, wanted, person=person).add(
+            tools=tools, default=default, proves=not no_test, force=force
+        )
+    if invocation.json:
+        show_json(added)
+    else:
+        _tell(invocation, added)
+
+
+def _wanted(
+    name: str | None,
+    preset: str | None,
+    base_url: str | None,
+    dialect: str | None,
+    path: str | None,
+    model: str | None,
+    *,
+    person: bool,
+) -> AddOptions:
+    """Collect the provider's options."""
+    if name is None:
+        name = preset
+    known = PROVIDER_PRESETS.get(preset or name or "")
+    if name is None:
+        if not person:
+            raise ProviderRequired
+        chosen = asking.ask_provider()
+        name, known = chosen.name, chosen.known
+        base_url, path = base_url or chosen.base_url, path or chosen.path
+    if path is not None:
+        file = Path(path).expanduser().absolute()
+        return AddOptions(name, DialectName.LOCAL, name, None, str(file), model)
+    if known is not None:
+        spoken = DialectName(dialect) if dialect is not None else known.dialect
+        return AddOptions(name, spoken, known.title, base_url or address_of(known), None, model)
+    if base_url is None and dialect is None:
+        raise ProviderNotFound(f"Unknown provider {redact(name)[:40]!r}. {_KNOWN_ARE}")
+    spoken = DialectName(dialect) if dialect is not None else asking.ask_dialect(name) if person else DialectName.OPENAI
+    return AddOptions(name, spoken, name, base_url, None, model)
+
+
+_KNOWN_ARE = (
+    f"Choose one of: {', '.join(PROVIDER_PRESETS)}; or pass --base-url and --dialect for another server, or --path for"
+    " a model file."
+)
+
+
+def _check(wanted: AddOptions) -> None:
+    """Find what the settings would refuse, before a person is asked for a key."""
+    made = ModelProvider(dialect=wanted.dialect, base_url=wanted.base_url, path=wanted.path, model=wanted.model)
+    for _, what, remedy in provider_problems(wanted.name, made):
+        # Without its name, which may be a key that was entered in the wrong field.
+        raise ProviderInvalid(f"The provider {what} {remedy} Nothing was stored.")
+
+
+def _check_free(invocation: Invocation, name: str, replace_it: bool, *, person: bool) -> None:
+    if name in BUILT_IN:
+        raise ProviderExists(f"{name} is built in. Choose another name; --preset says who it is.")
+    if name not in invocation.settings.model.providers or replace_it:
+        return
+    if person and click.confirm(f"There is a provider {name} already. Put this one in its place", err=True):
+        return
+    raise ProviderExists(
+        f"There is a provider {name[:40]!r} already. --replace puts this one in its place; another NAME with --preset"
+        " keeps both. Nothing was changed."
+    )
+
+
+class _ProviderSetup:
+    """Adds one provider to the settings."""
+
+    def __init__(self, invocation: Invocation, client: Client, wanted: AddOptions, *, person: bool) -> None:
+        self._invocation = invocation
+        self._client = client
+        self._wanted = wanted
+        self._person = person
+        self._first: ConfigChange | None = None
+        self._last: ConfigChange | None = None
+        self._secret: str | None = None
+        self._tooled: str | None = None
+        """The model whose tool mode was written into the settings."""
+
+    def add(self, *, tools: ToolMode | None, default: bool, proves: bool, force: bool) -> ProviderAdded:
+        """Add it; or raise, and leave everything as it was."""
+        wanted = self._wanted
+        before: ModelSettings = self._invocation.settings.model
+        try:
+            reference = wanted.key.reference or self._keep_key()
+            model = wanted.model
+            if model is None and wanted.dialect is not DialectName.LOCAL:
+                self._write(write_provider(wanted.name, wanted.fields(reference, None)))
+                model = self._choose_model()
+            self._write(write_provider(wanted.name, wanted.fields(reference, model)))
+            shown = model or Path(wanted.path or "").stem
+            if tools is not None:
+                self._tooled = shown
+                self._write(put_tools(wanted.name, shown, tools))
+            trial = self._prove(force=force) if proves else None
+            choice = self._choose_tools(shown, tools, trial)
+            if not default and self._person:
+                default = click.confirm(
+                    f"Let {wanted.name} answer from now on",
+                    default=before.provider in BUILT_IN,
+                    err=True,
+                )
+            if default:
+                self._write(make_default(wanted.name))
+        except BaseException:
+            self._undo(before)
+            raise
+        return ProviderAdded(
+            provider=wanted.name, model=shown, key=reference, default=default, trial=trial, tools=choice
+        )
+
+    def _keep_key(self) -> str | None:
+        """Put the key into the vault, under an unused name."""
+        if self._wanted.key.value is None:
+            return None
+        taken = {secret.name for secret in self._client.secrets.all()}
+        names = (self._wanted.name, *(f"{self._wanted.name}-{number}" for number in range(2, len(taken) + 3)))
+        name = next(name for name in names if name not in taken)
+        self._client.secrets.set(name, self._wanted.key.value.encode(), SecretScope())
+        self._secret = name
+        return f"vault:{name}"
+
+    def _choose_model(self) -> str:
+        name = self._wanted.name
+        say(f"Asking {self._wanted.title} for its models …")
+        try:
+            models = admin_client(self._invocation).ask(
+                tuple[str, ...], "GET", f"/providers/{name}/models", field="models"
+            )
+        except PalyraError as error:
+            raise ProviderTestFailed(f"{error.detail} Nothing was stored.") from error
+        if len(models) == 1:
+            return models[0]
+        if self._person and models:
+            return asking.ask_model(models)
+        if not models:
+            raise ModelRequired(f"{name} lists no models. Name one with --model. Nothing was stored.")
+        more = f" and {len(models) - MAX_NAMED} more" if len(models) > MAX_NAMED else ""
+        listed = ", ".join(models[:MAX_NAMED])
+        raise ModelRequired(f"{name} has several models. Name one with --model: {listed}{more}. Nothing was stored.")
+
+    def _prove(self, *, force: bool) -> ProviderTestResult:
+        trial = run_model_test(self._invocation, self._wanted.name)
+        if not trial.ok and not force:
+            raise ProviderTestFailed(f"{trial.reason} Nothing was stored; --force stores it all the same.")
+        if not self._invocation.json:
+            show(trial_lines(trial))
+        return trial
+
+    def _choose_tools(self, model: str, asked: ToolMode | None, trial: ProviderTestResult | None) -> ToolChoice:
+        """Find out how the model calls tools, unless that was set."""
+        if asked is not None:
+            return ToolChoice(mode=asked, reason="you chose it, and it was not tested")
+        if trial is None or not trial.ok:
+            return ToolChoice(mode=None, reason="since there was no answer" if trial else "since no test was wanted")
+        say(f"Testing how {printable_line(model)} calls tools …")
+        self._tooled = model
+        seconds = seconds_for(trial.total_ms)
+        return choose(
+            lambda probe: run_model_test(self._invocation, self._wanted.name, probe, seconds=seconds),
+            lambda mode: self._write(put_tools(self._wanted.name, model, mode)),
+        )
+
+    def _write(self, what: Change) -> None:
+        done = change(self._invocation.home, what)
+        self._first = self._first or done
+        self._last = done
+        reload(self._invocation)
+
+    def _undo(self, before: ModelSettings) -> None:
+        """Undo everything; what cannot be undone is reported, without hiding the cause."""
+        name = self._wanted.name
+        try:
+            if self._first is not None and self._last is not None:
+                all_of_it = replace(self._last, before=self._first.before)
+                old = before.providers.get(name)
+                given = {key: str(value) for key in OURS if (value := getattr(old, key, None)) is not None}
+                undo = (
+                    self._put_back(old, given)
+                    if old is not None
+                    else remove_provider(name, before, default=before.provider)
+                )
+                restore_text(self._invocation.home, all_of_it, undo)
+                reload(self._invocation)
+            if self._secret is not None:
+                self._client.secrets.delete(self._secret)
+        except PalyraError as error:
+            say(
+                f"palyra: not all could be taken back: {printable_line(error.detail)} Look at [model.providers.{name}]."
+            )
+
+    def _put_back(self, old: ModelProvider, given: dict[str, str]) -> Change:
+        def what(tables: Any) -> None:
+            write_provider(self._wanted.name, given)(tables)
+            if self._tooled is not None:
+                card = old.models.get(self._tooled, ModelCard())
+                put_tools(self._wanted.name, self._tooled, card.tools)(tables)
+
+        return what
+
+
+def _tell(invocation: Invocation, added: ProviderAdded) -> None:
+    name, key = printable_line(added.provider), ""
+    if added.key is not None:
+        in_vault = added.key.startswith("vault:")
+        key = f"; its key is in the vault as {added.key[6:]}" if in_vault else f"; its key stays at {added.key}"
+    print(f"{name} is in {invocation.home.config}, with the model {printable_line(added.model)}{key}.")
+    print(choice_line(added.tools, name, added.model))
+    if added.default:
+        print(f"{name} answers from now on. `palyra chat` talks to it.")
+        warn_if_overridden(invocation)
+    else:
+        print(f"`palyra providers default {name}` lets it answer.")

@@ -1,0 +1,200 @@
+"""`palyra providers`: the model providers, which of them answers, and why."""
+
+from urllib.parse import quote
+
+import click
+from msgspec import Struct
+
+from palyra.cli.daemon.on_demand import has_terminal
+from palyra.cli.exit_codes import Exit
+from palyra.cli.options import Invocation, PalyraGroup
+from palyra.cli.providers.add import add
+from palyra.cli.providers.explain import explain
+from palyra.cli.providers.settings import make_default, remove_provider, warn_if_overridden, write
+from palyra.cli.providers.trial import admin_client, run_model_test, trial_lines
+from palyra.cli.terminal.output import say, show, show_json, table
+from palyra.cli.terminal.printable import printable_line
+from palyra.core.model.catalog import BUILT_IN, ModelProvider, ProviderNotFound, split_model_name
+from palyra.core.model.provider_status import ProviderStatus
+from palyra.gateway.client.target import is_held
+
+
+class ProviderList(Struct, frozen=True, kw_only=True):
+    """The providers, as the daemon lists them."""
+
+    default: str
+    fallback: tuple[str, ...]
+    providers: tuple[ProviderStatus, ...]
+
+
+@click.group(cls=PalyraGroup, invoke_without_command=True)
+@click.pass_context
+def providers(ctx: click.Context) -> None:
+    """Add, list, try and remove those who offer models; without a command, the list.
+
+    They stand in config.toml as [model.providers.NAME]; their keys in the vault, or where a reference says.
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_providers)
+
+
+providers.add_command(add)
+providers.add_command(explain)
+
+
+@providers.command("list")
+@click.pass_obj
+def list_providers(invocation: Invocation) -> None:
+    """List providers: where each is, which model it is asked for, where its key stands, and how it fares."""
+    found = admin_client(invocation).ask(ProviderList, "GET", "/providers")
+    if invocation.json:
+        show_json(found)
+        return
+    rows = [
+        [
+            one.name,
+            _use(one),
+            one.dialect.value if one.dialect is not None else "built in",
+            ", ".join(one.models),
+            ", ".join(one.keys) or "none",
+            _state(one),
+            one.where,
+        ]
+        for one in found.providers
+    ]
+    show(table(["PROVIDER", "USE", "DIALECT", "MODELS", "KEY", "STATE", "WHERE"], rows, stretch=3))
+    for one in found.providers:
+        for lost in one.lost:
+            print(f"{one.name}: {printable_line(lost.reason)}")
+    if all(one.dialect is None for one in found.providers):
+        print("\n`palyra providers add` adds one that thinks for itself.")
+
+
+@providers.command("models")
+@click.argument("name")
+@click.pass_obj
+def list_models(invocation: Invocation, name: str) -> None:
+    """Ask a provider which models it has."""
+    found = models_of(invocation, name)
+    if invocation.json:
+        show_json({"models": found})
+    elif not found:
+        print(f"{printable_line(name)} lists no models.")
+    else:
+        show(map(printable_line, found))
+
+
+@providers.command("test")
+@click.argument("name", required=False, metavar="[NAME[/MODEL]]")
+@click.pass_obj
+def test(invocation: Invocation, name: str | None) -> Exit:
+    """Ask a model one thing, and say how long it took and what it cost; without a name, the one that answers.
+
+    The question is a run like any other: it is on the tape, and counts for the budgets.
+
+    \b
+    Exit codes: 0 it answers, 1 it does not.
+    """
+    trial = run_model_test(invocation, name or admin_client(invocation).ask(ProviderList, "GET", "/providers").default)
+    if invocation.json:
+        show_json(trial)
+    else:
+        show(trial_lines(trial))
+    return trial.exit
+
+
+@providers.command("default")
+@click.argument("name", metavar="NAME[/MODEL]")
+@click.pass_obj
+def default(invocation: Invocation, name: str) -> None:
+    """Let another one answer, from the next turn on; `embedded` is the small built-in helper."""
+    _check_known(invocation, name)
+    write(invocation, make_default(name))
+    warn_if_overridden(invocation)
+    if invocation.json:
+        show_json({"default": name})
+    else:
+        print(f"{printable_line(name)} answers {_from_when(invocation)}.")
+
+
+@providers.command("remove")
+@click.argument("name")
+@click.option("--default", "other", metavar="NAME[/MODEL]", help="Who answers then, if it is this one that does.")
+@click.option(
+    "--delete-secret/--keep-secret",
+    default=None,
+    help="Delete its key from the vault, or keep it there; you are asked at a terminal, and else it stays.",
+)
+@click.pass_obj
+def remove(invocation: Invocation, name: str, *, other: str | None, delete_secret: bool | None) -> None:
+    """Take a provider out of the settings."""
+    removed = _check_known(invocation, name)
+    if removed is None:
+        raise ProviderNotFound(
+            f"{name} is built in and can not be removed. `palyra providers default` chooses another."
+        )
+    if other is not None:
+        _check_known(invocation, other)
+    write(invocation, remove_provider(name, invocation.settings.model, default=other))
+    if not invocation.json:
+        print(f"{name} is gone from the settings.")
+    deleted = [
+        secret for secret in _own_secrets(invocation, name, removed) if _delete(invocation, secret, delete_secret)
+    ]
+    if invocation.json:
+        show_json({"removed": name, "deleted_secrets": deleted})
+
+
+def models_of(invocation: Invocation, name: str) -> tuple[str, ...]:
+    """Return the models that a provider lists."""
+    return admin_client(invocation).ask(
+        tuple[str, ...], "GET", f"/providers/{quote(name, safe='')}/models", field="models"
+    )
+
+
+def _check_known(invocation: Invocation, name: str) -> ModelProvider | None:
+    """Return the provider of a name, None for a built-in one; raise if there is none."""
+    there = invocation.settings.model.providers
+    provider = split_model_name(name)[0]
+    if provider not in there and provider not in BUILT_IN:
+        known = ", ".join((*there, *BUILT_IN))
+        raise ProviderNotFound(f"There is no provider {provider[:40]!r}. There are: {known}. Nothing was changed.")
+    return there.get(provider)
+
+
+def _own_secrets(invocation: Invocation, name: str, removed: ModelProvider) -> list[str]:
+    """Return the provider's secrets in the vault that nothing else in the settings refers to."""
+    from palyra.config import effective
+
+    texts = [text for text in (removed.key, *removed.keys) if text and text.startswith("vault:")]
+    left = {other: one for other, one in invocation.settings.model.providers.items() if other != name}
+    elsewhere = str([effective(invocation.settings).get("mcp.servers"), left])
+    return [text.removeprefix("vault:") for text in texts if text not in elsewhere]
+
+
+def _delete(invocation: Invocation, secret: str, wanted: bool | None) -> bool:
+    """Delete a secret if that is wanted; ask if a terminal is attached."""
+    if wanted is None and has_terminal() and not invocation.json:
+        wanted = click.confirm(f"Delete the secret {secret} from the vault as well", default=False, err=True)
+    if not wanted or not is_held(invocation.home):
+        say(f"palyra: the secret {secret} is still in the vault; `palyra secrets delete {secret}` deletes it.")
+        return False
+    invocation.client.secrets.delete(secret)
+    if not invocation.json:
+        print(f"The secret {secret} is gone.")
+    return True
+
+
+def _from_when(invocation: Invocation) -> str:
+    return "from now on" if is_held(invocation.home) else "from the next start of the daemon on"
+
+
+def _use(one: ProviderStatus) -> str:
+    fallback = [f"fallback {place}" for place in one.fallback]
+    return ", ".join((*(("default",) if one.default else ()), *fallback))
+
+
+def _state(one: ProviderStatus) -> str:
+    if one.lost:
+        return "key missing"
+    return f"left alone for {one.rests_seconds:.0f} s" if one.rests_seconds else "ok"

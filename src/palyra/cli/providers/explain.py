@@ -1,0 +1,139 @@
+"""`palyra providers explain`: how the model of each turn of a run was chosen, from its tape."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import msgspec
+from msgspec import Struct
+
+from palyra.cli.options import Invocation, PalyraCommand
+from palyra.cli.runs import find_run
+from palyra.cli.terminal.output import facts, paint, show, show_json, table
+from palyra.cli.terminal.printable import printable_line
+from palyra.core.events import ModelTurnDiscarded, ModelTurnEnded, ModelTurnStarted, RunCancelled, RunFailed, RunResumed
+from palyra.core.model.routing_plan import RoutingPlan
+from palyra.gateway.client.tape_stream import ReceivedEntry, read_tape
+
+CHOSEN = "asked"
+
+
+class TurnExplanation(Struct, kw_only=True):
+    """One turn: its plan and its outcome."""
+
+    turn: int
+    model: str
+    reason: str
+    plan: RoutingPlan | None
+    """None for a turn that was recorded before plans were."""
+    outcome: str = "open"
+    """`answered`, `voided` or `open`."""
+    failure: str = ""
+    """The kind of failure that discarded it."""
+    said: str = ""
+    """Its reason."""
+
+
+@click.command("explain", cls=PalyraCommand)
+@click.argument("run", default="last")
+@click.pass_obj
+def explain(invocation: Invocation, run: str) -> None:
+    """Say how the model of each turn of a run was chosen: who could be asked, who was not and why, and what came of it.
+
+    RUN is a run's id or its last six characters, or `last` for the one that was accepted last.
+    """
+    client = invocation.client
+    found = find_run(client, run)
+    turns, ended = explained(read_tape(client, f"/runs/{found.run_id}"))
+    if invocation.json:
+        show_json({"run_id": found.run_id, "turns": [_plain(turn) for turn in turns], "failed": ended})
+        return
+    print(f"run {found.run_id}: {printable_line(found.input, width=100)}")
+    if not turns:
+        print("No model was asked.")
+    for turn in turns:
+        print()
+        show(_lines(turn))
+    if ended:
+        print()
+        print(f"{paint('The run failed', 'red')}: {printable_line(ended)}")
+
+
+def explained(lines: Iterator[ReceivedEntry]) -> tuple[list[TurnExplanation], str]:
+    """Return the turns of a run, and why it failed, if it did."""
+    turns: list[TurnExplanation] = []
+    ended = ""
+    for line in lines:
+        match line.event:
+            case ModelTurnStarted() as began:
+                name = f"{began.provider}/{began.model}"
+                turns.append(TurnExplanation(turn=began.turn, model=name, reason=began.reason, plan=began.plan))
+            case ModelTurnEnded() if turns:
+                turns[-1].outcome = "answered"
+            case ModelTurnDiscarded(failure=failure, reason=reason) if turns:
+                turns[-1].outcome, turns[-1].failure, turns[-1].said = "voided", failure, reason
+            case RunResumed() if _is_open(turns):
+                turns[-1].outcome, turns[-1].said = "voided", "the daemon ended in the middle of it"
+            case RunCancelled() if _is_open(turns):
+                turns[-1].outcome, turns[-1].said = "voided", "the run was cancelled in the middle of it"
+            case RunFailed(reason=reason):
+                ended = reason
+            case _:
+                pass  # says nothing about the choice
+    return turns, ended
+
+
+def _is_open(turns: list[TurnExplanation]) -> bool:
+    return bool(turns) and turns[-1].outcome == "open"
+
+
+def _plain(turn: TurnExplanation) -> dict[str, Any]:
+    made: dict[str, Any] = msgspec.to_builtins(turn)
+    if turn.plan is not None:
+        # With its defaults: a reader of the JSON does not know them.
+        made["plan"] = _whole(turn.plan)
+        made["plan"]["candidates"] = [_whole(one) for one in turn.plan.candidates]
+    return made
+
+
+def _whole(value: Struct) -> dict[str, Any]:
+    return {name: msgspec.to_builtins(getattr(value, name)) for name in value.__struct_fields__}
+
+
+def _lines(turn: TurnExplanation) -> Iterator[str]:
+    yield f"turn {turn.turn}: {paint(printable_line(turn.model), 'bold')}, {_outcome(turn)}"
+    plan = turn.plan
+    if plan is None:
+        yield from facts([("  why", turn.reason)])
+        return
+    yield from facts(
+        [
+            ("  why", plan.reason),
+            ("  needs", ", ".join(map(_need, plan.needs))),
+            ("  work", f"{plan.task}, {plan.complexity}"),
+            ("  rules", f"would choose {plan.recommended} ({plan.mode})" if plan.recommended else f"{plan.mode}"),
+            ("  budget", plan.budget),
+            ("  try", f"{plan.attempt}" if plan.attempt > 1 else None),
+            ("  failure", turn.said),
+        ],
+        colours={"  failure": "red"},
+    )
+    rows = [
+        [one.model, CHOSEN if one.model == plan.choice else one.passed_over or "not needed"] for one in plan.candidates
+    ]
+    yield from (f"  {line}" for line in table(["CANDIDATE", "STANDING"], rows, stretch=1))
+
+
+def _outcome(turn: TurnExplanation) -> str:
+    match turn.outcome:
+        case "answered":
+            return "answered"
+        case "voided":
+            return f"void ({turn.failure})" if turn.failure else "void"
+        case _:
+            return "still open"
+
+
+def _need(word: str) -> str:
+    name, _, tokens = word.partition(":")
+    return f"room for {tokens} tokens" if name == "context" else name

@@ -1,0 +1,126 @@
+"""The prompts for adding a provider: which one, with which key, and which of its models."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from palyra.cli.providers.discovery import DiscoveredProvider, discover_providers
+from palyra.cli.providers.presets import PROVIDER_PRESETS, ProviderPreset
+from palyra.cli.terminal.output import paint, say, show, table
+from palyra.cli.terminal.printable import printable_line
+from palyra.core.model.catalog import DialectName
+
+MAX_SHOWN = 25
+OTHER = "other"
+FILE = "file"
+_BEYOND = (
+    (OTHER, "any other server that speaks like OpenAI"),
+    (FILE, "a model file (GGUF) that the daemon runs by itself"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderChoice:
+    """The provider that the person chose."""
+
+    name: str
+    known: ProviderPreset | None = None
+    base_url: str | None = None
+    path: str | None = None
+
+
+def ask_provider() -> ProviderChoice:
+    """Show the discovered providers, and ask which one to add."""
+    say("Looking for keys and servers on this machine …")
+    found = {one.known.name: one for one in discover_providers()}
+    # Discovered providers come first; a server that does not answer cannot be chosen.
+    names = [*found, *(name for name, one in PROVIDER_PRESETS.items() if name not in found and not one.is_server)]
+    offered = [(name, PROVIDER_PRESETS[name].title, _words(found.get(name))) for name in names]
+    offered += [(name, "", what) for name, what in _BEYOND]
+    rows = [[str(number), name, title, what] for number, (name, title, what) in enumerate(offered, start=1)]
+    show(table(["", "NAME", "PROVIDER", ""], rows, stretch=3))
+    chosen = _one_of([name for name, _, _ in offered], "Which one", default="1" if found else None)
+    if chosen == OTHER:
+        url: str = click.prompt("Its address, as in http://127.0.0.1:9000/v1", err=True)
+        return ProviderChoice(_ask_name("custom"), base_url=url.strip())
+    if chosen == FILE:
+        path: str = click.prompt("The model file", err=True)
+        return ProviderChoice(_ask_name("local"), path=path.strip())
+    there = found.get(chosen)
+    return ProviderChoice(chosen, PROVIDER_PRESETS[chosen], base_url=there.base_url if there is not None else None)
+
+
+def ask_dialect(name: str) -> DialectName:
+    """Ask for the dialect of an unknown server."""
+    spoken = [one.value for one in DialectName if one is not DialectName.LOCAL]
+    given: str = click.prompt(
+        f"How is {name} spoken to", type=click.Choice(spoken), default=DialectName.OPENAI.value, err=True
+    )
+    return DialectName(given)
+
+
+def ask_where(variable: str) -> str:
+    """Ask where to keep a key that is in a variable: `vault` or `env`."""
+    given: str = click.prompt(
+        f"The key is in {variable}. Copy it to the vault, or refer to the variable",
+        type=click.Choice(["vault", "env"]),
+        default="vault",
+        err=True,
+    )
+    if given == "env":
+        say(f"palyra: {variable} must then be set wherever the daemon is started, also by a service.")
+    return given
+
+
+def ask_key(title: str, *, needed: bool) -> str:
+    """Ask for a key, without showing it."""
+    hint = "not shown" if needed else "not shown; empty if it wants none"
+    while True:
+        typed: str = click.prompt(
+            f"Key for {title} ({hint})", hide_input=True, default="", show_default=False, err=True
+        )
+        if typed.strip() or not needed:
+            return typed.strip()
+
+
+def ask_model(models: Sequence[str]) -> str:
+    """Ask for a model: by its number, its name, or a part that matches only one."""
+    listed = list(models)
+    while True:
+        for number, model in enumerate(listed[:MAX_SHOWN], start=1):
+            print(f"{paint(f'{number:>4}', 'dim')}  {printable_line(model)}")
+        if len(listed) > MAX_SHOWN:
+            print(f"      … {len(listed) - MAX_SHOWN} more; a part of a name shows those that have it")
+        given: str = click.prompt("Which model", err=True, default="1" if len(listed) == 1 else None)
+        given = given.strip()
+        if given in models:
+            return given
+        if given.isdigit() and 1 <= int(given) <= min(len(listed), MAX_SHOWN):
+            return listed[int(given) - 1]
+        fitting = [model for model in models if given.lower() in model.lower()]
+        if len(fitting) == 1:
+            return fitting[0]
+        if not fitting:
+            say(f"palyra: it lists no model with {printable_line(given, width=60)!r} in its name.")
+        listed = fitting or list(models)
+
+
+def _ask_name(default: str) -> str:
+    name: str = click.prompt("What shall it be called", default=default, err=True)
+    return name.strip()
+
+
+def _words(found: DiscoveredProvider | None) -> str:
+    return found.words if found is not None else "needs a key"
+
+
+def _one_of(names: Sequence[str], question: str, *, default: str | None) -> str:
+    while True:
+        given: str = click.prompt(question, default=default, err=True)
+        given = given.strip()
+        if given in names:
+            return given
+        if given.isdigit() and 1 <= int(given) <= len(names):
+            return names[int(given) - 1]
+        say(f"palyra: type a number from 1 to {len(names)}, or a name.")

@@ -1,0 +1,1 @@
+"""How a run is shown while it is followed."""

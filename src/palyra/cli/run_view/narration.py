@@ -1,0 +1,327 @@
+"""Narrates a run for a person: tape entries in, pieces of text out.
+
+Whatever shows the pieces (a terminal, a pipe, the chat) is a `Screen`; this module knows none of them.
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from palyra.cli.run_view.approval_prompt import ApprovalPrompt
+from palyra.cli.terminal.output import date_time
+from palyra.cli.terminal.printable import printable_line
+from palyra.core.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    BudgetWarned,
+    ChildEnded,
+    ChildStarted,
+    ContextAssembled,
+    InputSteered,
+    LimitReached,
+    ModelText,
+    ModelTurnDiscarded,
+    ModelTurnEnded,
+    ModelTurnStarted,
+    PolicyDecided,
+    RunAccepted,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunResumed,
+    SessionReset,
+    ToolFinished,
+    ToolProposed,
+    ToolStarted,
+)
+from palyra.core.policy.approval import ApprovalScope
+from palyra.core.policy.effect import Effect
+from palyra.core.spending.budget import BudgetOverrun
+from palyra.core.spending.price import format_money
+from palyra.core.tool import CallOutcome, JsonObject, Risk, Verdict
+from palyra.gateway.client.tape_stream import ReceivedEntry
+from palyra.gateway.records import ListedRun
+
+LABEL_WIDTH = 60
+DETAIL_WIDTH = 100
+REASON_WIDTH = 300
+
+DISCARDED_NOTICE = "(the answer was interrupted; starting again)"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerText:
+    """A further piece of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """The model has finished a turn. Its text is an answer, or a remark before it uses tools."""
+
+    is_answer: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptDiscarded:
+    """What the model said in the turn before is discarded; it begins again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStepStarted:
+    """A tool has started."""
+
+    call_id: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStepEnded:
+    """A tool is done, or was not allowed to start."""
+
+    call_id: str
+    label: str
+    outcome: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherInput:
+    """A message that someone else sent to this session."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that the person should know."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """The run is over."""
+
+    run_id: str
+    status: str
+    reason: str = ""
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalSettled:
+    """An approval request is no longer open."""
+
+    approval_id: str
+
+
+Piece = (
+    AnswerText
+    | TurnEnded
+    | AttemptDiscarded
+    | ToolStepStarted
+    | ToolStepEnded
+    | OtherInput
+    | Notice
+    | ApprovalPrompt
+    | ApprovalSettled
+    | RunEnded
+)
+
+
+class Screen(Protocol):
+    """Where the pieces are shown. They come in order; text is raw and must be made printable."""
+
+    def show(self, piece: Piece) -> None: ...
+
+
+@dataclass(slots=True)
+class Narrator:
+    """Keeps the state to narrate the next entry: open calls, and whether the open turn has any text."""
+
+    own_keys: set[str] = field(default_factory=set)
+    """Idempotency keys of messages that need not be shown: the person has just typed them."""
+    _labels: dict[str, str] = field(default_factory=dict)
+    _said: bool = False
+    _voided: bool = False
+    _failed: str = ""
+    """Why the turn before failed."""
+    _told: str = ""
+    _asked: str = ""
+    _calls: int = 0
+
+    def tell(self, line: ReceivedEntry) -> list[Piece]:
+        """Return the pieces to show for an entry; often none."""
+        match line.event:
+            case ModelTurnStarted(provider=provider, model=model):
+                # Only now is it certain that the answer is tried again, rather than given up.
+                voided, self._voided = self._voided, False
+                self._said, self._calls = False, 0
+                told: list[Piece] = [AttemptDiscarded()] if voided else []
+                return [*told, *self._of_another_try(f"{provider}/{model}")]
+            case ContextAssembled(narrowed=narrowed) if narrowed:
+                return [Notice(f"({narrowed})")]
+            case ModelText(text=text):
+                self._said = True
+                return [AnswerText(text)]
+            case ToolProposed(call_id=call_id, tool=tool, arguments=arguments):
+                self._calls += 1
+                self._labels[call_id] = label_of(tool, arguments)
+            case ModelTurnEnded():
+                said, self._said = self._said, False
+                return [TurnEnded(is_answer=self._calls == 0)] if said else []
+            case ModelTurnDiscarded() | RunResumed() as event:
+                self._voided, self._said = self._voided or self._said, False
+                if isinstance(event, ModelTurnDiscarded):
+                    self._failed = printable_line(event.reason, width=REASON_WIDTH)
+            case RunAccepted(text=text, idempotency_key=key) | InputSteered(text=text, idempotency_key=key) as event:
+                heard: list[Piece] = [OtherInput(text)] if key not in self.own_keys else []
+                return [*heard, *_sealed(event, "in your message")]
+            case _:
+                ended = ended_by(line)
+                return [ended] if ended is not None else self._tell_of_calls(line)
+        return []
+
+    def _of_another_try(self, model: str) -> list[Piece]:
+        """Show why a model is called if the one before failed; the same reason is shown once."""
+        failed, self._failed = self._failed, ""
+        before, self._asked = self._asked, model
+        if not failed or (failed == self._told and model == before):
+            return []
+        self._told = failed
+        return [Notice(f"({failed} {'Trying again.' if model == before else f'Asking {model} instead.'})")]
+
+    def _tell_of_calls(self, line: ReceivedEntry) -> list[Piece]:
+        match line.event:
+            case PolicyDecided(call_id=call_id, verdict=Verdict.DENY, reason=reason):
+                return [self._step(call_id, CallOutcome.DENIED, reason)]
+            case ToolStarted(call_id=call_id):
+                return [ToolStepStarted(call_id, self._label(call_id))]
+            case ToolFinished(call_id=call_id, outcome=outcome, text=text) as event:
+                where = f"in the result of {self._label(call_id)}"
+                return [self._step(call_id, outcome, text), *_sealed(event, where)]
+            case ChildStarted(call_id=call_id, child_run_id=child):
+                label = self._label(call_id)
+                return [ToolStepStarted(call_id, label), Notice(f"({label}: waiting for run {child})")]
+            case ChildEnded(call_id=call_id, outcome=outcome, text=text):
+                return [self._step(call_id, outcome, text)]
+            case ApprovalRequested() as asked:
+                if asked.budgets:
+                    self._labels[asked.call_id] = "to go on beyond the budget"
+                return [_question(asked)]
+            case BudgetWarned(overdrawn=overdrawn):
+                return [Notice(f"(the budget {overdrawn.budget} {_overdrawn(overdrawn)})")]
+            case ApprovalResolved(call_id=call_id, approval_id=approval_id) as answer:
+                note = Notice(f"({self._label(call_id)}: {_answered(answer)})")
+                return [note, *_sealed(answer, "in your answer"), ApprovalSettled(approval_id)]
+            case LimitReached(limit=limit):
+                return [
+                    Notice(f"(limit reached: {limit.value.replace('_', ' ')}; a last answer without tools follows)")
+                ]
+            case SessionReset():
+                return [Notice("(the conversation was reset; what was said before is no longer seen by the agent)")]
+            case _:
+                return []
+
+    def _step(self, call_id: str, outcome: CallOutcome, text: str) -> ToolStepEnded:
+        detail = "" if outcome is CallOutcome.OK else printable_line(text, width=DETAIL_WIDTH)
+        return ToolStepEnded(call_id, self._label(call_id), outcome.value, detail)
+
+    def _label(self, call_id: str) -> str:
+        # A stream that begins in the middle of a run has not seen the proposal.
+        return self._labels.get(call_id, "a tool")
+
+
+def _sealed(event: RunAccepted | InputSteered | ToolFinished | ApprovalResolved, where: str) -> list[Piece]:
+    """Show that secrets were sealed in a text."""
+    told: list[Piece] = []
+    if event.sealed:
+        what, was, them = ("secret", "was", "it") if event.sealed == 1 else ("secrets", "were", "them")
+        told.append(
+            Notice(
+                f"({event.sealed} {what} {where} {was} sealed in the vault; the model sees a marker instead."
+                f" `palyra secrets sealed` lists {them}.)"
+            )
+        )
+    if event.removed:
+        what, was = ("secret", "was") if event.removed == 1 else ("secrets", "were")
+        told.append(
+            Notice(
+                f"({event.removed} {what} {where} {was} removed, because the vault could not keep"
+                f" {'it' if event.removed == 1 else 'them'}: `palyra doctor` says why.)"
+            )
+        )
+    return told
+
+
+def _answered(answer: ApprovalResolved) -> str:
+    """Show an approval's answer, even if given elsewhere: for how long, and whether for another call."""
+    how = answer.decision.value.replace("_", " ")
+    match answer.scope:
+        case ApprovalScope.SESSION:
+            how += " for this session"
+        case ApprovalScope.TIMEBOXED if answer.until is not None:
+            how += f" until {date_time(answer.until)}"
+        case ApprovalScope.ALWAYS:
+            how += " always"
+        case _:
+            pass
+    if answer.arguments is not None:
+        given = json.dumps(answer.arguments, ensure_ascii=False)
+        how += f" with other arguments, {printable_line(given, width=DETAIL_WIDTH)}"
+    return how
+
+
+def _overdrawn(one: BudgetOverrun) -> str:
+    """Return a budget's status with the turn that begins, which may use less than is reserved for it."""
+    if one.unpriced:
+        return f"can not count this turn: {one.model} has no price"
+    if one.hidden:
+        return f"per {one.per.value}, which others spend from too, may be exceeded with this turn"
+    used, cap = one.spent + one.wanted, one.cap
+    stands = "is exceeded: " if one.spent > cap else "may be exceeded: up to "
+    if one.unit == "tokens":
+        return f"{stands}{used:,} of {cap:,} tokens per {one.per.value} with this turn"
+    return f"{stands}{format_money(used, one.unit)} of {format_money(cap, one.unit)} per {one.per.value} with this turn"
+
+
+def _question(asked: ApprovalRequested) -> ApprovalPrompt:
+    effect = asked.effect or Effect(risk=Risk.HIGH, summary=asked.tool)
+    return ApprovalPrompt(
+        approval_id=asked.approval_id,
+        summary=effect.summary,
+        detail=effect.detail,
+        risk=effect.risk.value,
+        reason=asked.reason,
+        policies=asked.policies,
+        expires_at=asked.expires_at,
+        lasting=effect.kind,
+        of_budget=bool(asked.budgets),
+    )
+
+
+def label_of(tool: str, arguments: JsonObject) -> str:
+    """Return a short label of a call: the tool and its first argument."""
+    given = next((str(value) for value in arguments.values() if value not in ("", None)), "")
+    return printable_line(f"{tool} {given}", width=LABEL_WIDTH)
+
+
+def ended_by(line: ReceivedEntry) -> RunEnded | None:
+    """Return how the entry ended its run, if it did."""
+    run_id = line.run_id or ""
+    match line.event:
+        case RunCompleted():
+            return RunEnded(run_id, "done")
+        case RunFailed(code=code, reason=reason):
+            return RunEnded(run_id, "failed", reason, code)
+        case RunCancelled(reason=reason):
+            return RunEnded(run_id, "cancelled", reason)
+        case _:
+            return None
+
+
+def ended_of(run: ListedRun) -> RunEnded:
+    """Return how a run ended, from its record."""
+    return RunEnded(run.run_id, run.status, run.reason or "")

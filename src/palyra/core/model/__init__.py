@@ -1,0 +1,1 @@
+"""Models and providers, prompts, routing plans and request options."""

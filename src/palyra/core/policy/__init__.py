@@ -1,0 +1,1 @@
+"""The inputs of policy decisions: effects, approvals, labels, capabilities."""

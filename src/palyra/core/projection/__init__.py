@@ -1,0 +1,1 @@
+"""Projections: database rows derived from events by pure functions."""

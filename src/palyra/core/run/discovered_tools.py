@@ -1,0 +1,33 @@
+"""Discovered tools, by name: once found by a search, a tool is offered for the rest of the session."""
+
+from collections.abc import Iterable
+
+from palyra.core.events import ModelTurnStarted, TapeEvent, ToolFinished
+
+MAX_DISCOVERED_TOOLS = 24
+
+
+def join_tools(known: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+    """Return both without duplicates, in order; if there are too many, drop the oldest that were not found again."""
+    if not more:
+        return known
+    every = dict.fromkeys((*known, *more))
+    spare = max(0, len(every) - MAX_DISCOVERED_TOOLS)
+    dropped = set([name for name in known if name not in more][:spare])
+    return tuple(name for name in every if name not in dropped)[-MAX_DISCOVERED_TOOLS:]
+
+
+def discovered_before(events: Iterable[TapeEvent]) -> tuple[str, ...]:
+    """Return the tools a session has discovered so far, from its events in reverse order."""
+    found: list[tuple[str, ...]] = []
+    for event in events:
+        if isinstance(event, ToolFinished):
+            found.append(event.found)
+        elif isinstance(event, ModelTurnStarted) and event.found:
+            # A turn lists everything that was discovered before it.
+            found.append(event.found)
+            break
+    names: tuple[str, ...] = ()
+    for more in reversed(found):
+        names = join_tools(names, more)
+    return names

@@ -1,0 +1,1 @@
+"""Budgets, prices, token usage and the reports about them."""

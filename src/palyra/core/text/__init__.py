@@ -1,0 +1,1 @@
+"""Text: escaping, redaction of secrets, scanners, token bounds."""

@@ -1,0 +1,33 @@
+"""The signals that scanners report, by the names that the tape and policies use."""
+
+from collections.abc import Collection
+
+INSTRUCTIONS = "instructions"
+"""Words that tell an agent to ignore its instructions."""
+MARKUP = "markup"
+"""The marks with which models delimit turns and tool calls."""
+HIDDEN = "hidden"
+"""Characters or styles that a person does not see."""
+ENCODED = "encoded"
+"""Any of these in Base64, hexadecimal or invisible letters."""
+SECRET = "secret"
+"""Something that looks like a key, a token or a password."""
+
+MEANINGS = {
+    INSTRUCTIONS: "what looks like instructions to the agent",
+    MARKUP: "marks that look like a turn of the conversation or a call of a tool",
+    HIDDEN: "text that a person does not see",
+    ENCODED: "instructions to the agent in an encoded form",
+    SECRET: "what looks like a secret",
+}
+
+
+def sort_signals(signals: Collection[str]) -> tuple[str, ...]:
+    """Return signals in their fixed order."""
+    return tuple(name for name in MEANINGS if name in signals)
+
+
+def describe_signals(signals: tuple[str, ...]) -> str:
+    """Return the signals as the end of a sentence; an unknown signal appears by its name."""
+    named = [MEANINGS.get(name, name) for name in signals]
+    return f"{', '.join(named[:-1])} and {named[-1]}" if len(named) > 1 else "".join(named)

@@ -1,0 +1,54 @@
+"""Limits for connections and file descriptors of the daemon, and how many are in use."""
+
+import asyncio
+
+from palyra.core.clock import Clock
+from palyra.daemon.live_config import LiveConfig
+from palyra.gateway.connections import ConnectionBudget, ConnectionLimits
+from palyra.sandbox.processes import descriptors
+from palyra.settings import GatewaySettings
+
+RESERVED_DESCRIPTORS = 4_096
+"""File descriptors for the journal, sandboxed programs, model calls and everything else except connections."""
+
+Figures = dict[str, int]
+
+
+def build(settings: LiveConfig, *, clock: Clock) -> ConnectionBudget:
+    """Build the connection budget that both APIs share; it follows the settings."""
+    connections = ConnectionBudget(_limits(settings.now.gateway), clock=clock)
+    settings.watch(lambda new: connections.adopt(_limits(new.gateway)))
+    return connections
+
+
+async def figures(connections: ConnectionBudget) -> Figures:
+    """Return the numbers of open, evicted and timed-out connections and of file descriptors, with their limits."""
+    return {
+        "open": connections.open,
+        "authenticated": connections.authenticated,
+        "limit": connections.limits.connections,
+        "evicted": connections.evicted,
+        "timed_out": connections.timed_out,
+        "descriptors": await asyncio.to_thread(descriptors.used),
+        "descriptor_limit": descriptors.limit(),
+    }
+
+
+def gauges(now: Figures) -> dict[str, tuple[str, float]]:
+    """Return the figures as Prometheus gauges."""
+    return {
+        "connections_open": ("Connections to both APIs.", now["open"]),
+        "connections_authenticated": ("Connections that have shown a valid token.", now["authenticated"]),
+        "connections_limit": ("Connections that may be open.", now["limit"]),
+        "connections_evicted": ("Connections that had to make room for others.", now["evicted"]),
+        "connections_timed_out": ("Connections closed because the client was too slow.", now["timed_out"]),
+        "descriptors_open": ("File descriptors in use.", now["descriptors"]),
+        "descriptors_limit": ("File descriptors that may be in use.", now["descriptor_limit"]),
+    }
+
+
+def _limits(gateway: GatewaySettings) -> ConnectionLimits:
+    """Return the connection limits; enough file descriptors must be left for everything else."""
+    available = descriptors.raise_limit(gateway.connections + RESERVED_DESCRIPTORS)
+    room = available - min(RESERVED_DESCRIPTORS, available // 2)
+    return ConnectionLimits(min(gateway.connections, room), gateway.connect_seconds)

@@ -1,0 +1,1 @@
+"""The client of the daemon's APIs, which the command line uses."""

@@ -1,0 +1,111 @@
+"""gRPC calls of a client: values in, values out. The target is looked up for each attempt."""
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from palyra.core.events import InputMode
+from palyra.core.message import AcceptedMessage
+from palyra.core.session import Session, SessionRef
+from palyra.gateway.client import grpc_channel
+from palyra.gateway.client.errors import DaemonResponseInvalid, retry_until_reachable
+from palyra.gateway.client.target import DaemonTarget
+from palyra.gateway.grpc import convert
+from palyra.gateway.grpc.pb import gateway_pb2 as pb
+from palyra.gateway.records import DaemonStatus, ListedRun, SessionPage
+
+M = TypeVar("M", bound=Message)
+
+
+class GrpcCalls:
+    """Calls one daemon, and retries until the timeout while it is unreachable."""
+
+    def __init__(self, find: Callable[[], DaemonTarget], *, seconds: float, patience: float) -> None:
+        self._find = find
+        self._seconds = seconds
+        self._patience = patience
+
+    def ask(self, method: str, request: Message, kind: type[M], *, patience: float | None = None) -> M:
+        """Call a unary method."""
+        return retry_until_reachable(
+            lambda: grpc_channel.call_unary(self._find(), method, request, kind=kind, seconds=self._seconds),
+            seconds=self._patience if patience is None else patience,
+        )
+
+    def status(self) -> DaemonStatus:
+        """Return the status of each part of the daemon."""
+        return convert.to_status(self.ask("GetHealth", pb.GetHealthRequest(parts=True), pb.GetHealthResponse))
+
+    def resolve(self, ref: SessionRef) -> Session:
+        """Find or create a session."""
+        request = pb.ResolveSessionRequest(session=convert.from_session_ref(ref))
+        return convert.to_session(self.ask("ResolveSession", request, pb.ResolveSessionResponse).session)
+
+    def sessions(self, *, archived: bool, limit: int, cursor: str | None) -> SessionPage:
+        """Return a page of the sessions, the latest first."""
+        request = pb.ListSessionsRequest(archived=archived, limit=limit, cursor=cursor)
+        page = self.ask("ListSessions", request, pb.ListSessionsResponse)
+        return SessionPage(sessions=tuple(map(convert.to_session, page.sessions)), next_cursor=page.next_cursor or None)
+
+    def cleanup(self, session_id: str) -> Session:
+        """Cancel the active runs of a session, archive it, and free its key."""
+        request = pb.CleanupSessionRequest(session_id=session_id)
+        return convert.to_session(self.ask("CleanupSession", request, pb.CleanupSessionResponse).session)
+
+    def send(
+        self,
+        text: str,
+        session: SessionRef,
+        *,
+        mode: InputMode,
+        key: str,
+        patience: float,
+        model: str = "",
+        task: str = "",
+    ) -> AcceptedMessage:
+        """Send a message; it is accepted once, however often it is sent."""
+        request = pb.RouteMessageRequest(
+            message=convert.from_message(text, session, mode=mode, key=key, model=model, task=task)
+        )
+        answer = self.ask("RouteMessage", request, pb.RouteMessageResponse, patience=patience)
+        return convert.to_accepted(answer.accepted)
+
+    def cancel(self, run_id: str, *, reason: str | None) -> ListedRun:
+        """Request cancellation of a run."""
+        request = pb.AbortRunRequest(run_id=run_id, reason=reason)
+        return convert.to_run(self.ask("AbortRun", request, pb.AbortRunResponse).run)
+
+    def attach_run(
+        self, run_id: str, *, after_seq: int, keepalive: float = grpc_channel.KEEPALIVE_SECONDS
+    ) -> "EntryStream":
+        """Follow a run over one connection, up to its final entry."""
+        request = pb.AttachRunRequest(run_id=run_id, after_seq=after_seq)
+        return EntryStream(grpc_channel.call_streaming(self._find(), "AttachRun", request, keepalive=keepalive))
+
+    def attach_session(
+        self, session_id: str, *, after_seq: int, keepalive: float = grpc_channel.KEEPALIVE_SECONDS
+    ) -> "EntryStream":
+        """Follow a session over one connection."""
+        request = pb.AttachSessionRequest(session_id=session_id, after_seq=after_seq)
+        return EntryStream(grpc_channel.call_streaming(self._find(), "AttachSession", request, keepalive=keepalive))
+
+
+class EntryStream:
+    """The entries of one connection, as JSON. It may be closed from another thread, or by a signal."""
+
+    def __init__(self, streamed: grpc_channel.GrpcStream) -> None:
+        self._streamed = streamed
+
+    def __iter__(self) -> Iterator[str]:
+        for batch in self._streamed.read(pb.TapeBatch):
+            for entry in batch.entries:
+                try:
+                    text = convert.to_entry_json(entry)
+                except UnicodeDecodeError as error:
+                    raise DaemonResponseInvalid from error
+                yield text
+
+    def close(self) -> None:
+        """Close the stream; its reader gets an error."""
+        self._streamed.close()

@@ -1,0 +1,153 @@
+"""The journal over HTTP: statistics, verification, anchors, and export."""
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from palyra.background.journal_inspection import JournalInspector
+from palyra.core.ids import PrincipalId, SessionId, parse_ulid
+from palyra.gateway.http.client_presence import while_connected
+from palyra.gateway.http.download import StreamedDownload
+from palyra.gateway.http.messages import json_response, number, read_body
+from palyra.gateway.http.operation import CURSOR, LIMIT, Operation, QueryParameter
+from palyra.journal.engines.base import Engine
+from palyra.journal.proof import anchors
+from palyra.journal.proof.anchors import Anchor
+from palyra.journal.proof.tape_proof import ProofReport
+from palyra.journal.stats import Stats
+
+NDJSON = "application/x-ndjson"
+MAX_ANCHORS = 100
+MAX_PROBLEMS = 1_000
+
+
+class VerifyRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the journal is compared with."""
+
+    anchor: Anchor | None = None
+    """An anchor that was kept elsewhere; shows whether the journal was rolled back since."""
+
+
+class VerificationProblem(Struct, frozen=True, kw_only=True):
+    """Something that does not verify: where, and what."""
+
+    session_id: SessionId | None
+    tape_seq: int | None
+    what: str
+
+
+class VerificationResponse(Struct, frozen=True, kw_only=True):
+    """What was verified, and what was wrong."""
+
+    ok: bool
+    sessions: int
+    entries: int
+    anchors: int
+    after_anchor: int
+    """Entries that no anchor covers yet."""
+    rotated: int
+    """Sessions whose tapes were moved to the archive."""
+    attested: int
+    """Executions of tools that are attested."""
+    unattested: int
+    """Executions from before there were attestations."""
+    problem_count: int
+    problems: list[VerificationProblem]
+    """The first thousand of them."""
+
+
+class AnchorPage(Struct, frozen=True, kw_only=True):
+    """Anchors, the latest first."""
+
+    anchors: list[Anchor]
+    next_cursor: str | None
+
+
+class JournalRoutes:
+    """The operations that concern the journal as a whole."""
+
+    def __init__(self, engine: Engine, inspection: JournalInspector) -> None:
+        self._engine = engine
+        self._inspection = inspection
+
+    def operations(self) -> list[Operation]:
+        at = "/admin/v1/journal"
+        one = QueryParameter("session_id", "string", "Only the tape of this session.")
+        since = QueryParameter("since", "integer", "Only what came after the anchor of this number.")
+        return [
+            Operation("GET", f"{at}/stats", self.stats, "Count what the journal holds.", need="admin", answer=Stats),
+            Operation(
+                "GET",
+                f"{at}/anchors",
+                self.anchors,
+                "List anchors.",
+                need="admin",
+                query=(LIMIT, CURSOR),
+                answer=AnchorPage,
+            ),
+            Operation(
+                "POST",
+                f"{at}/verify",
+                self.verify,
+                "Prove that nothing recorded was changed.",
+                need="admin",
+                body=VerifyRequest,
+                answer=VerificationResponse,
+            ),
+            Operation(
+                "GET",
+                f"{at}/export",
+                self.export,
+                "Download the tapes as lines of JSON that prove themselves.",
+                need="admin",
+                query=(one, since),
+                media=NDJSON,
+            ),
+        ]
+
+    async def stats(self, request: Request, principal: PrincipalId) -> Response:
+        """Count what the journal holds."""
+        return json_response(await self._inspection.stats())
+
+    async def anchors(self, request: Request, principal: PrincipalId) -> Response:
+        """List anchors, the latest first, each as `verify` takes it."""
+        limit = number(request, "limit", default=20, most=MAX_ANCHORS)
+        before = number(request, "cursor", default=0) if "cursor" in request.query_params else None
+        found = await self._engine.read(lambda conn: anchors.before(conn, before, limit=limit))
+        last = found[-1].number if found and found[-1].number > 1 else None
+        return json_response(AnchorPage(anchors=found, next_cursor=str(last) if last is not None else None))
+
+    async def verify(self, request: Request, principal: PrincipalId) -> Response:
+        """Verify every tape and anchor for as long as the client waits."""
+        asked = await read_body(request, VerifyRequest)
+        async with while_connected(request.receive):
+            report = await self._inspection.verify(asked.anchor)
+        return json_response(_verdict(report))
+
+    async def export(self, request: Request, principal: PrincipalId) -> ASGIApp:
+        """Send an export in pieces."""
+        named = request.query_params.get("session_id")
+        session_id = SessionId(parse_ulid(named, "session id")) if named is not None else None
+        since = number(request, "since", default=0) if "since" in request.query_params else None
+        pieces = self._inspection.export(session_id=session_id, since=since)
+        return StreamedDownload(pieces, media=NDJSON, name="journal.ndjson")
+
+
+def _verdict(report: ProofReport) -> VerificationResponse:
+    found = [
+        VerificationProblem(session_id=problem.session_id, tape_seq=problem.tape_seq, what=problem.what)
+        for problem in report.problems[:MAX_PROBLEMS]
+    ]
+    return VerificationResponse(
+        ok=report.ok,
+        sessions=report.sessions,
+        entries=report.entries,
+        anchors=report.anchors,
+        after_anchor=report.after_anchor,
+        rotated=report.rotated,
+        attested=report.attested,
+        unattested=report.unattested,
+        problem_count=len(report.problems),
+        problems=found,
+    )

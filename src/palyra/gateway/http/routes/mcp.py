@@ -1,0 +1,98 @@
+"""MCP servers over HTTP, for administrators: their status, and decisions about their tools."""
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from palyra.core.ids import PrincipalId
+from palyra.core.mcp import McpServerStatus
+from palyra.gateway.http.messages import json_response, read_body
+from palyra.gateway.http.operation import Operation
+from palyra.runs.services.mcp import McpService
+
+
+class McpDecisionRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The tools that a decision is about."""
+
+    tools: dict[str, str]
+    """The server's own name of each tool, with the digest of the definition that was reviewed."""
+
+
+class McpServerList(Struct, frozen=True, kw_only=True):
+    """Every server of the settings."""
+
+    servers: list[McpServerStatus]
+
+
+class McpServerResponse(Struct, frozen=True, kw_only=True):
+    """One server."""
+
+    server: McpServerStatus
+
+
+class McpRoutes:
+    """The operations that concern MCP servers."""
+
+    def __init__(self, mcp: McpService) -> None:
+        self._mcp = mcp
+
+    def operations(self) -> list[Operation]:
+        every, one = "/admin/v1/mcp", "/admin/v1/mcp/{server_name}"
+        return [
+            Operation("GET", every, self.index, "List MCP servers.", need="admin", answer=McpServerList),
+            Operation(
+                "GET", one, self.show, "Show an MCP server and its tools.", need="admin", answer=McpServerResponse
+            ),
+            Operation(
+                "POST",
+                f"{one}/accept",
+                self.accept,
+                "Let agents use tools of a server.",
+                need="admin",
+                body=McpDecisionRequest,
+                answer=McpServerResponse,
+            ),
+            Operation(
+                "POST",
+                f"{one}/refuse",
+                self.refuse,
+                "Keep agents from tools of a server.",
+                need="admin",
+                body=McpDecisionRequest,
+                answer=McpServerResponse,
+            ),
+            Operation(
+                "POST", f"{one}/restart", self.restart, "Start a server anew.", need="admin", answer=McpServerResponse
+            ),
+            Operation(
+                "POST", f"{one}/test", self.test, "Ask a server for its tools.", need="admin", answer=McpServerResponse
+            ),
+        ]
+
+    async def index(self, request: Request, principal: PrincipalId) -> Response:
+        return json_response(McpServerList(servers=await self._mcp.all()))
+
+    async def show(self, request: Request, principal: PrincipalId) -> Response:
+        return json_response(McpServerResponse(server=await self._mcp.one(_name(request))))
+
+    async def accept(self, request: Request, principal: PrincipalId) -> Response:
+        asked = await read_body(request, McpDecisionRequest)
+        return json_response(
+            McpServerResponse(server=await self._mcp.decide(principal, _name(request), asked.tools, accept=True))
+        )
+
+    async def refuse(self, request: Request, principal: PrincipalId) -> Response:
+        asked = await read_body(request, McpDecisionRequest)
+        return json_response(
+            McpServerResponse(server=await self._mcp.decide(principal, _name(request), asked.tools, accept=False))
+        )
+
+    async def restart(self, request: Request, principal: PrincipalId) -> Response:
+        return json_response(McpServerResponse(server=await self._mcp.restart(_name(request))))
+
+    async def test(self, request: Request, principal: PrincipalId) -> Response:
+        return json_response(McpServerResponse(server=await self._mcp.test(_name(request))))
+
+
+def _name(request: Request) -> str:
+    return str(request.path_params["server_name"])

@@ -1,0 +1,70 @@
+"""Shadow policies over HTTP: a candidate set beside the one in force, for administrators."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from palyra.core.ids import PrincipalId
+from palyra.core.policy.policy_shadow import PolicyFile, ShadowPolicy, ShadowReport
+from palyra.gateway.http.messages import json_response, read_body
+from palyra.gateway.http.operation import Operation
+from palyra.runs.services.policy_shadow import MAX_FILES, PolicyShadowService
+
+
+class ShadowPolicyRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The policy files that replace the home's own."""
+
+    files: Annotated[tuple[PolicyFile, ...], Meta(min_length=1, max_length=MAX_FILES)]
+
+
+class ShadowPolicyResponse(Struct, frozen=True, kw_only=True):
+    """The candidate that judges now, or did last."""
+
+    shadow: ShadowPolicy
+
+
+class ShadowRoutes:
+    """The operations that concern the candidate. It sees the calls of all principals, so only administrators use it."""
+
+    def __init__(self, shadows: PolicyShadowService) -> None:
+        self._shadows = shadows
+
+    def operations(self) -> list[Operation]:
+        at = "/admin/v1/policy/shadow"
+        return [
+            Operation(
+                "GET", at, self.report, "Say where the candidate policies differ.", need="admin", answer=ShadowReport
+            ),
+            Operation(
+                "PUT",
+                at,
+                self.start,
+                "Let candidate policies judge beside those in force.",
+                need="admin",
+                body=ShadowPolicyRequest,
+                answer=ShadowPolicyResponse,
+            ),
+            Operation(
+                "DELETE",
+                at,
+                self.stop,
+                "Let the candidate policies judge no more.",
+                need="admin",
+                answer=ShadowPolicyResponse,
+            ),
+        ]
+
+    async def report(self, request: Request, principal: PrincipalId) -> Response:
+        """Return the report so far."""
+        return json_response(await self._shadows.report())
+
+    async def start(self, request: Request, principal: PrincipalId) -> Response:
+        """Start with a candidate, or replace it."""
+        asked = await read_body(request, ShadowPolicyRequest)
+        return json_response(ShadowPolicyResponse(shadow=await self._shadows.start(principal, asked.files)))
+
+    async def stop(self, request: Request, principal: PrincipalId) -> Response:
+        """Stop it; its report stays."""
+        return json_response(ShadowPolicyResponse(shadow=await self._shadows.stop(principal)))

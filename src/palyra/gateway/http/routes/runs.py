@@ -1,0 +1,232 @@
+"""Runs over HTTP: send a message, follow a run, show it, cancel it."""
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from palyra.core import channel
+from palyra.core.events import Entry, InputMode
+from palyra.core.ids import PrincipalId, RunId, SessionId, parse_ulid
+from palyra.core.message import AcceptedMessage, Inbound
+from palyra.core.model.catalog import TaskClass
+from palyra.core.model.request_options import RequestOptions
+from palyra.core.session import SessionRef
+from palyra.core.tool import JsonObject
+from palyra.gateway.cursor import from_run
+from palyra.gateway.error_status import RequestInvalid
+from palyra.gateway.http.event_stream import EventStream
+from palyra.gateway.http.messages import MAX_PAGE, cursor, json_response, number, read_body
+from palyra.gateway.http.operation import AFTER_SEQ, CURSOR, LIMIT, Operation, QueryParameter
+from palyra.gateway.stream_limit import StreamLimiter
+from palyra.journal import tape
+from palyra.journal.engines.base import Connection, Engine
+from palyra.journal.stores import runs
+from palyra.journal.stores.runs import RunRecord
+from palyra.journal.tail import Tail
+from palyra.runs.services.cancellation import CancellationService, RunNotFound
+from palyra.runs.services.intake import MessageIntake
+
+
+class MessageRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A message to the agent."""
+
+    text: str
+    session: SessionRef = SessionRef()
+    mode: InputMode = InputMode.QUEUE
+    idempotency_key: str | None = None
+    model: str = ""
+    """The model that must answer, as `PROVIDER` or `PROVIDER/MODEL`; the routing chooses if none is named."""
+    task: TaskClass = TaskClass.INTERACTIVE
+    """The task class, as routing rules name it."""
+
+
+class CancelRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why a run should stop."""
+
+    reason: str = "cancelled by its owner"
+
+
+class RunPage(Struct, frozen=True, kw_only=True):
+    """Runs, the latest first."""
+
+    runs: list[RunRecord]
+    next_cursor: str | None
+
+
+class RunResponse(Struct, frozen=True, kw_only=True):
+    """One run."""
+
+    run: RunRecord
+
+
+class TapeEntryResponse(Struct, frozen=True, kw_only=True):
+    """One entry of a session's tape."""
+
+    session_id: str
+    run_id: str | None
+    tape_seq: int
+    run_seq: int
+    event: JsonObject
+
+
+class TapePage(Struct, frozen=True, kw_only=True):
+    """Entries of a tape, and where to continue."""
+
+    entries: list[TapeEntryResponse]
+    next_after_seq: int | None
+
+
+class RunRoutes:
+    """The operations that concern runs."""
+
+    def __init__(
+        self, engine: Engine, tail: Tail, *, streams: StreamLimiter, intake: MessageIntake, control: CancellationService
+    ) -> None:
+        self._engine = engine
+        self._tail = tail
+        self._streams = streams
+        self._intake = intake
+        self._control = control
+
+    def operations(self) -> list[Operation]:
+        runs_at, one = "/console/v1/runs", "/console/v1/runs/{run_id}"
+        session = QueryParameter("session_id", "string", "Only runs of this session.")
+        events = "text/event-stream"
+        return [
+            Operation(
+                "POST",
+                "/console/v1/chat",
+                self.chat,
+                "Send a message and follow its run.",
+                need="write",
+                body=MessageRequest,
+                media=events,
+            ),
+            Operation(
+                "POST",
+                runs_at,
+                self.send,
+                "Send a message.",
+                need="write",
+                body=MessageRequest,
+                answer=AcceptedMessage,
+                status=202,
+            ),
+            Operation("GET", runs_at, self.index, "List runs.", query=(session, LIMIT, CURSOR), answer=RunPage),
+            Operation("GET", one, self.show, "Show a run.", answer=RunRecord),
+            Operation("GET", f"{one}/tape", self.tape, "Read a run's tape.", query=(AFTER_SEQ, LIMIT), answer=TapePage),
+            Operation(
+                "GET", f"{one}/events", self.events, "Follow a run.", query=(AFTER_SEQ,), media=events, empty=True
+            ),
+            Operation(
+                "POST",
+                f"{one}/cancel",
+                self.cancel,
+                "Stop a run.",
+                need="write",
+                body=CancelRequest,
+                answer=RunResponse,
+            ),
+        ]
+
+    async def send(self, request: Request, principal: PrincipalId) -> Response:
+        """Accept a message and return its run."""
+        return json_response(await self._accept(request, principal), status=202)
+
+    async def chat(self, request: Request, principal: PrincipalId) -> ASGIApp:
+        """Accept a message and respond with the run's events as they come."""
+        with self._streams.place(principal) as place:
+            accepted = await self._accept(request, principal)
+            kept = place.pop_all()
+        follower = self._tail.follow(accepted.session_id, after_seq=accepted.after_seq, run_id=accepted.run_id)
+        headers = {
+            "x-palyra-run-id": accepted.run_id,
+            "x-palyra-session-id": accepted.session_id,
+            "x-palyra-after-seq": str(accepted.after_seq),
+        }
+        return EventStream(follower, place=kept, headers=headers, ends_with_run=True)
+
+    async def index(self, request: Request, principal: PrincipalId) -> Response:
+        """List runs, the latest first."""
+        limit, before = number(request, "limit", default=50, most=MAX_PAGE), cursor(request)
+        session = request.query_params.get("session_id")
+        session_id = None if session is None else SessionId(parse_ulid(session, "session id"))
+        found = await self._control.page(principal, session_id=session_id, before=before, limit=limit)
+        last = found[-1] if len(found) == limit else None
+        return json_response(RunPage(runs=found, next_cursor=from_run(last) if last else None))
+
+    async def show(self, request: Request, principal: PrincipalId) -> Response:
+        """Show one run."""
+        return json_response(await self._run(request, principal))
+
+    async def tape(self, request: Request, principal: PrincipalId) -> Response:
+        """Return a page of the run's tape."""
+        run = await self._run(request, principal)
+        after, limit = after_seq(request), number(request, "limit", default=tape.PAGE_ENTRIES, most=tape.PAGE_ENTRIES)
+
+        def query(conn: Connection) -> list[Entry]:
+            tape.check_position(after, tape.end(conn, run.session_id))
+            return tape.page_of_run(conn, run.run_id, after_seq=after, limit=limit)
+
+        return tape_page(await self._engine.read(query), last=run.last_seq)
+
+    async def events(self, request: Request, principal: PrincipalId) -> ASGIApp:
+        """Follow the run from a position of its session's tape to its end."""
+        run = await self._run(request, principal)
+        after = after_seq(request)
+        end = await self._engine.read(lambda conn: tape.end(conn, run.session_id))
+        tape.check_position(after, end)
+        if run.ended_at is not None and after >= run.last_seq:
+            return Response(status_code=204)
+        place = self._streams.place(principal)
+        follower = self._tail.follow(run.session_id, after_seq=after, run_id=run.run_id)
+        return EventStream(follower, place=place, headers={"x-palyra-run-id": run.run_id}, ends_with_run=True)
+
+    async def cancel(self, request: Request, principal: PrincipalId) -> Response:
+        """Request cancellation of the run."""
+        asked = await read_body(request, CancelRequest)
+        run = await self._control.cancel(principal, request.path_params["run_id"], reason=asked.reason)
+        return json_response(RunResponse(run=run))
+
+    async def _accept(self, request: Request, principal: PrincipalId) -> AcceptedMessage:
+        message = await read_body(request, MessageRequest)
+        header = request.headers.get("idempotency-key")
+        if header is not None and message.idempotency_key not in (None, header):
+            raise RequestInvalid("The header Idempotency-Key and the body's idempotency_key differ. Send one of them.")
+        return await self._intake.accept(
+            Inbound(
+                principal=principal,
+                text=message.text,
+                session=message.session,
+                mode=message.mode,
+                idempotency_key=header if message.idempotency_key is None else message.idempotency_key,
+                origin=channel.HTTP,
+                brief=RequestOptions(model=message.model, task=message.task),
+            )
+        )
+
+    async def _run(self, request: Request, principal: PrincipalId) -> RunRecord:
+        run_id = RunId(parse_ulid(request.path_params["run_id"], "run id"))
+        run = await self._engine.read(lambda conn: runs.get(conn, run_id, principal))
+        if run is None:
+            raise RunNotFound
+        return run
+
+
+def after_seq(request: Request) -> int:
+    """Return the position to continue from: the last event that the client has seen, a parameter, or the start."""
+    seen = request.headers.get("last-event-id")
+    if seen is None:
+        return number(request, "after_seq", default=0)
+    if not seen.isascii() or not seen.isdigit() or len(seen) > 16:
+        raise RequestInvalid(f"Last-Event-ID must be a position of the tape, not {seen[:40]!r}.")
+    return int(seen)
+
+
+def tape_page(entries: list[Entry], *, last: int) -> Response:
+    """Respond with entries as they are stored, and where the next page begins, if there is one."""
+    following = entries[-1].tape_seq if entries and entries[-1].tape_seq < last else None
+    listed = ",".join(entry.to_json() for entry in entries)
+    text = f'{{"entries":[{listed}],"next_after_seq":{following if following is not None else "null"}}}'
+    return Response(text, media_type="application/json")

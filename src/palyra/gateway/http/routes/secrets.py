@@ -1,0 +1,136 @@
+"""The vault over HTTP. Stored values are never returned; values sealed in a text are revealed only to their owner."""
+
+import base64
+import binascii
+from typing import Literal
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from palyra.core.ids import PrincipalId
+from palyra.core.secret import SealedRecord, SecretRecord, SecretScope, SecretValueInvalid
+from palyra.gateway.http.messages import MAX_PAGE, json_response, number, read_body
+from palyra.gateway.http.operation import LIMIT, Operation
+from palyra.runs.services.sealing import SecretSealer
+from palyra.runs.services.secrets import SecretService
+
+
+class ScopeRequest(SecretScope, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a secret may be used for; what is left out has its default."""
+
+
+class SecretRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A secret to be stored."""
+
+    name: str
+    value: str
+    encoding: Literal["text", "base64"] = "text"
+    """How the value is encoded; base64 for one that is not text."""
+    scope: ScopeRequest = ScopeRequest()
+
+
+class SecretList(Struct, frozen=True, kw_only=True):
+    """Secrets by name, without their values."""
+
+    secrets: list[SecretRecord]
+
+
+class SecretResponse(Struct, frozen=True, kw_only=True):
+    """One secret, without its value."""
+
+    secret: SecretRecord
+
+
+class SealedSecretList(Struct, frozen=True, kw_only=True):
+    """Secrets that were found in texts, the latest first, without their values."""
+
+    sealed: list[SealedRecord]
+
+
+class RevealRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A value is to be shown."""
+
+
+class RevealResponse(Struct, frozen=True, kw_only=True):
+    """A value that a marker stands for."""
+
+    value: str
+
+
+class SecretRoutes:
+    """The operations that concern secrets. One returns a value: that of a marker, to the principal who sent it."""
+
+    def __init__(self, secrets: SecretService, seals: SecretSealer) -> None:
+        self._secrets = secrets
+        self._seals = seals
+
+    def operations(self) -> list[Operation]:
+        every, sealed = "/console/v1/secrets", "/console/v1/sealed"
+        return [
+            Operation("GET", every, self.index, "List secrets, without their values.", answer=SecretList),
+            Operation(
+                "POST", every, self.keep, "Keep a secret.", need="write", body=SecretRequest, answer=SecretResponse
+            ),
+            Operation("DELETE", f"{every}/{{secret_name}}", self.delete, "Forget a secret.", need="write", status=204),
+            Operation(
+                "GET",
+                sealed,
+                self.sealed,
+                "List secrets that were found in texts, without their values.",
+                query=(LIMIT,),
+                answer=SealedSecretList,
+            ),
+            Operation(
+                "POST",
+                f"{sealed}/{{sealed_id}}/reveal",
+                self.reveal,
+                "Show the value that a marker stands for.",
+                need="write",
+                body=RevealRequest,
+                answer=RevealResponse,
+            ),
+            Operation(
+                "DELETE",
+                f"{sealed}/{{sealed_id}}",
+                self.forget,
+                "Delete the value that a marker stands for, for good.",
+                need="write",
+                status=204,
+            ),
+        ]
+
+    async def index(self, request: Request, principal: PrincipalId) -> Response:
+        return json_response(SecretList(secrets=await self._secrets.list(principal)))
+
+    async def keep(self, request: Request, principal: PrincipalId) -> Response:
+        asked = await read_body(request, SecretRequest)
+        # As the stored type, which a later version must read and write in the same way.
+        scope = SecretScope(**{name: getattr(asked.scope, name) for name in asked.scope.__struct_fields__})
+        record = await self._secrets.set(principal, asked.name, _value(asked), scope)
+        return json_response(SecretResponse(secret=record))
+
+    async def delete(self, request: Request, principal: PrincipalId) -> Response:
+        await self._secrets.delete(principal, request.path_params["secret_name"])
+        return Response(status_code=204)
+
+    async def sealed(self, request: Request, principal: PrincipalId) -> Response:
+        limit = number(request, "limit", default=50, most=MAX_PAGE)
+        return json_response(SealedSecretList(sealed=await self._seals.page(principal, limit=limit)))
+
+    async def reveal(self, request: Request, principal: PrincipalId) -> Response:
+        await read_body(request, RevealRequest)
+        return json_response(
+            RevealResponse(value=await self._seals.reveal(principal, request.path_params["sealed_id"]))
+        )
+
+    async def forget(self, request: Request, principal: PrincipalId) -> Response:
+        await self._seals.forget(principal, request.path_params["sealed_id"])
+        return Response(status_code=204)
+
+
+def _value(asked: SecretRequest) -> bytes:
+    try:
+        return asked.value.encode() if asked.encoding == "text" else base64.b64decode(asked.value, validate=True)
+    except (UnicodeEncodeError, ValueError, binascii.Error):
+        raise SecretValueInvalid(f"The value is no valid {asked.encoding}. Nothing was kept.") from None

@@ -1,0 +1,138 @@
+"""Tokens over HTTP."""
+
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from msgspec import Meta, Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from palyra.core.clock import from_ms
+from palyra.core.ids import PrincipalId, TokenId, parse_ulid
+from palyra.gateway.auth import Auth
+from palyra.gateway.http.messages import MAX_PAGE, json_response, number, read_body
+from palyra.gateway.http.operation import CURSOR, LIMIT, Operation, QueryParameter
+from palyra.journal.stores.tokens import TokenHolder, TokenRecord, TokenScope
+from palyra.runs.services.tokens import AFTER_ALL, TokenService
+
+
+class TokenRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A token as it should be."""
+
+    name: str
+    principal: str | None = None
+    """Whose it is; the caller's own if none is named."""
+    scopes: tuple[TokenScope, ...] = (TokenScope.READ, TokenScope.WRITE)
+    expires_in_seconds: Annotated[int, Meta(ge=1, le=3650 * 86400)] | None = None
+
+
+class TokenSummary(Struct, frozen=True, kw_only=True):
+    """A token without its secret."""
+
+    token_id: TokenId
+    principal: PrincipalId
+    name: str
+    scopes: list[TokenScope]
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    current: bool
+    """This request was made with it."""
+
+
+class TokenPage(Struct, frozen=True, kw_only=True):
+    """Tokens that were not revoked, the latest first."""
+
+    tokens: list[TokenSummary]
+    next_cursor: str | None
+
+
+class TokenResponse(Struct, frozen=True, kw_only=True):
+    """One token."""
+
+    token: TokenSummary
+
+
+class NewTokenResponse(Struct, frozen=True, kw_only=True):
+    """A new token, and its secret, which is shown only once."""
+
+    token: TokenSummary
+    secret: str
+
+
+class TokenRoutes:
+    """The operations that concern tokens."""
+
+    def __init__(self, auth: Auth, tokens: TokenService) -> None:
+        self._auth = auth
+        self._tokens = tokens
+
+    def operations(self) -> list[Operation]:
+        every = "/admin/v1/tokens"
+        whose = QueryParameter("principal", "string", "Only tokens of this principal.")
+        return [
+            Operation("GET", every, self.index, "List tokens.", query=(whose, LIMIT, CURSOR), answer=TokenPage),
+            Operation(
+                "POST",
+                every,
+                self.create,
+                "Make a token.",
+                need="write",
+                body=TokenRequest,
+                answer=NewTokenResponse,
+                status=201,
+            ),
+            Operation(
+                "DELETE", f"{every}/{{token_id}}", self.revoke, "Revoke a token.", need="write", answer=TokenResponse
+            ),
+        ]
+
+    async def index(self, request: Request, principal: PrincipalId) -> Response:
+        """List tokens, the latest first."""
+        holder = await self._holder(request)
+        limit = number(request, "limit", default=100, most=MAX_PAGE)
+        cursor = request.query_params.get("cursor")
+        before = AFTER_ALL if cursor is None else TokenId(parse_ulid(cursor, "cursor"))
+        whose = request.query_params.get("principal")
+        found = await self._tokens.list(holder, whose, before=before, limit=limit)
+        last = found[-1].token_id if len(found) == limit else None
+        return json_response(TokenPage(tokens=[_shown(token, holder) for token in found], next_cursor=last))
+
+    async def create(self, request: Request, principal: PrincipalId) -> Response:
+        """Create a token and return its secret."""
+        holder = await self._holder(request)
+        asked = await read_body(request, TokenRequest)
+        seconds = asked.expires_in_seconds
+        record, secret = await self._tokens.create(
+            holder,
+            asked.principal,
+            name=asked.name,
+            scopes=asked.scopes,
+            ttl=timedelta(seconds=seconds) if seconds is not None else None,
+        )
+        answer = json_response(NewTokenResponse(token=_shown(record, holder), secret=secret), status=201)
+        answer.headers["cache-control"] = "no-store"
+        return answer
+
+    async def revoke(self, request: Request, principal: PrincipalId) -> Response:
+        """Revoke a token: here at once, on other replicas within two seconds."""
+        holder = await self._holder(request)
+        revoked = await self._tokens.revoke(holder, request.path_params["token_id"])
+        self._auth.forget()
+        return json_response(TokenResponse(token=_shown(revoked, holder)))
+
+    async def _holder(self, request: Request) -> TokenHolder:
+        return await self._auth.holder(request.headers.get("authorization"))
+
+
+def _shown(record: TokenRecord, holder: TokenHolder) -> TokenSummary:
+    return TokenSummary(
+        token_id=record.token_id,
+        principal=record.principal,
+        name=record.name,
+        scopes=sorted(record.scopes),
+        created_at=from_ms(record.created_ms),
+        expires_at=from_ms(record.expires_ms) if record.expires_ms is not None else None,
+        revoked_at=from_ms(record.revoked_ms) if record.revoked_ms is not None else None,
+        current=record.token_id == holder.token_id,
+    )

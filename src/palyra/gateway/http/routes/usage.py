@@ -1,0 +1,132 @@
+"""Usage and costs over HTTP: each principal sees their own, an administrator all."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from palyra.core.clock import Clock
+from palyra.core.ids import PrincipalId
+from palyra.core.projection.ledger import period_bounds
+from palyra.core.spending.budget import BudgetPeriod
+from palyra.core.spending.usage_report import UsageCauses, UsageGrouping, UsageReport
+from palyra.gateway.error_status import RequestInvalid
+from palyra.gateway.http.messages import json_response, number
+from palyra.gateway.http.operation import LIMIT, Operation, QueryParameter
+from palyra.journal.engines.base import Engine
+from palyra.settings import SpendingSettings
+
+if TYPE_CHECKING:
+    from palyra.runs.services.usage import UsageService
+
+DEFAULT_LIMIT = 50
+MAX_ROWS = 500
+
+SINCE = QueryParameter(
+    "since", "string", "From when on, as a date or a time (ISO 8601, UTC); this month if nothing is said."
+)
+BY = QueryParameter(
+    "by", "string", "`model` (the usual one), `session`, `day`, `agent` or `run`; for an operator `principal`."
+)
+RUN = QueryParameter("run", "string", "Only this run, turn by turn, and the runs that worked for it.")
+
+
+class UsageRoutes:
+    """The operations that report usage."""
+
+    def __init__(self, engine: Engine, settings: Callable[[], SpendingSettings], *, clock: Clock) -> None:
+        """`settings` returns the settings in force."""
+        self._engine = engine
+        self._settings = settings
+        self._clock = clock
+
+    @cached_property
+    def _usage(self) -> "UsageService":
+        # Imported on first use: an idle daemon should not be larger for it.
+        from palyra.runs.services.usage import UsageService
+
+        return UsageService(self._engine, self._settings, clock=self._clock)
+
+    def operations(self) -> list[Operation]:
+        added_up, why = "Add up what models were used for, and show the budgets.", "Say what led to the model turns."
+        return [
+            Operation("GET", "/console/v1/usage", self.own, added_up, query=(BY, SINCE, LIMIT), answer=UsageReport),
+            Operation("GET", "/console/v1/usage/why", self.own_why, why, query=(RUN, SINCE), answer=UsageCauses),
+            Operation(
+                "GET",
+                "/admin/v1/usage",
+                self.every,
+                f"{added_up[:-1]}, of everybody.",
+                need="admin",
+                query=(BY, SINCE, LIMIT),
+                answer=UsageReport,
+            ),
+            Operation(
+                "GET",
+                "/admin/v1/usage/why",
+                self.every_why,
+                f"{why[:-1]}, of everybody.",
+                need="admin",
+                query=(RUN, SINCE),
+                answer=UsageCauses,
+            ),
+        ]
+
+    async def own(self, request: Request, principal: PrincipalId) -> Response:
+        return await self._report(request, principal)
+
+    async def every(self, request: Request, principal: PrincipalId) -> Response:
+        return await self._report(request, None)
+
+    async def own_why(self, request: Request, principal: PrincipalId) -> Response:
+        return await self._why(request, principal)
+
+    async def every_why(self, request: Request, principal: PrincipalId) -> Response:
+        return await self._why(request, None)
+
+    async def _report(self, request: Request, principal: PrincipalId | None) -> Response:
+        by = _by(request, principal)
+        limit = number(request, "limit", default=DEFAULT_LIMIT, most=MAX_ROWS)
+        since = _since(request) or _usual_since(by, self._clock.now())
+        usage = await asyncio.to_thread(lambda: self._usage)
+        return json_response(await usage.report(principal, by, since=since, limit=limit))
+
+    async def _why(self, request: Request, principal: PrincipalId | None) -> Response:
+        run, since = request.query_params.get("run"), _since(request)
+        usage = await asyncio.to_thread(lambda: self._usage)
+        if run is not None:
+            return json_response(await usage.why_run(principal, run))
+        return json_response(
+            await usage.why(principal, since=since or _usual_since(UsageGrouping.MODEL, self._clock.now()))
+        )
+
+
+def _by(request: Request, principal: PrincipalId | None) -> UsageGrouping:
+    known = [by for by in UsageGrouping if by is not UsageGrouping.PRINCIPAL or principal is None]
+    text = request.query_params.get("by", UsageGrouping.MODEL)
+    if text not in known:
+        raise RequestInvalid(f"by is one of {', '.join(known)}, not {text[:40]!r}.")
+    return UsageGrouping(text)
+
+
+def _since(request: Request) -> datetime | None:
+    text = request.query_params.get("since")
+    if text is None:
+        return None
+    try:
+        since = datetime.fromisoformat(text)
+        since = since.replace(tzinfo=UTC) if since.tzinfo is None else since.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise RequestInvalid(
+            f"since must be a date or a time such as 2026-11-15 or 2026-11-15T08:00:00Z, not {text[:40]!r}."
+        ) from None
+    return since
+
+
+def _usual_since(by: UsageGrouping, now: datetime) -> datetime:
+    """Return the default start of a usage report: this month, or thirty days ago if it is by day."""
+    return now - timedelta(days=30) if by is UsageGrouping.DAY else period_bounds(BudgetPeriod.MONTH, now)[0]

@@ -1,0 +1,1 @@
+"""Backups, restores, and tapes that were rotated to files."""

@@ -1,0 +1,1 @@
+"""Content stored by digest: artifacts, file checkpoints, images."""

@@ -1,0 +1,87 @@
+"""Artifacts: tool results that were too long to be passed to the model in full."""
+
+from palyra.core.artifact import Artifact
+from palyra.core.attestation import FullResult
+from palyra.core.clock import from_ms, to_ms
+from palyra.core.errors import NotFound
+from palyra.core.ids import CallId, PrincipalId, RunId, SessionId
+from palyra.journal.content import blobs
+from palyra.journal.content.blobs import PackedContent
+from palyra.journal.engines.base import Connection, Row
+
+_COLUMNS = "artifact_id, principal, session_id, run_id, call_id, what, digest, size, made_ms"
+
+
+class ArtifactNotFound(NotFound):
+    """There is no such artifact among yours. Give the id that the cut result names."""
+
+
+def add(conn: Connection, artifact: Artifact, packed: PackedContent) -> None:
+    """Store a result."""
+    blobs.put(conn, packed, now_ms=to_ms(artifact.made_at))
+    conn.execute(
+        f"INSERT INTO artifacts ({_COLUMNS}) VALUES (:artifact_id, :principal, :session_id, :run_id, :call_id, :what,"
+        " :digest, :size, :made_ms)",
+        {
+            "artifact_id": artifact.artifact_id,
+            "principal": artifact.principal,
+            "session_id": artifact.session_id,
+            "run_id": artifact.run_id,
+            "call_id": artifact.call_id,
+            "what": artifact.what,
+            "digest": artifact.digest,
+            "size": artifact.size,
+            "made_ms": to_ms(artifact.made_at),
+        },
+    )
+
+
+def get(conn: Connection, artifact_id: str, principal: PrincipalId) -> Artifact:
+    """Return the principal's artifact of that id."""
+    row = conn.fetch_one(
+        f"SELECT {_COLUMNS} FROM artifacts WHERE artifact_id = :artifact_id AND principal = :principal",
+        {"artifact_id": artifact_id, "principal": principal},
+    )
+    if row is None:
+        raise ArtifactNotFound
+    return _artifact(row)
+
+
+def read_all(conn: Connection, artifact_id: str) -> FullResult | None:
+    """Return the content of an artifact, of any principal; None if there is none."""
+    row = conn.fetch_one(
+        "SELECT artifact_id, digest, size FROM artifacts WHERE artifact_id = :artifact_id", {"artifact_id": artifact_id}
+    )
+    return FullResult(artifact_id=row[0], digest=row[1], size=row[2]) if row is not None else None
+
+
+def read(
+    conn: Connection, artifact_id: str, principal: PrincipalId, *, start: int, length: int
+) -> tuple[Artifact, bytes]:
+    """Return the principal's artifact of that id, and a slice of its content."""
+    found = get(conn, artifact_id, principal)
+    return found, blobs.get(conn, found.digest, start=start, length=length)
+
+
+def remove(conn: Connection, session_id: SessionId, *, limit: int) -> int:
+    """Delete some artifacts of a session; return how many. Their content is swept later."""
+    return conn.execute(
+        "DELETE FROM artifacts WHERE artifact_id IN"
+        " (SELECT artifact_id FROM artifacts WHERE session_id = :session_id LIMIT :limit)",
+        {"session_id": session_id, "limit": limit},
+    )
+
+
+def _artifact(row: Row) -> Artifact:
+    artifact_id, principal, session_id, run_id, call_id, what, digest, size, made_ms = row
+    return Artifact(
+        artifact_id=artifact_id,
+        principal=PrincipalId(principal),
+        session_id=SessionId(session_id),
+        run_id=RunId(run_id),
+        call_id=CallId(call_id),
+        what=what,
+        digest=digest,
+        size=size,
+        made_at=from_ms(made_ms),
+    )

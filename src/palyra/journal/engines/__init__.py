@@ -1,0 +1,1 @@
+"""The database port and its two engines, SQLite and PostgreSQL."""

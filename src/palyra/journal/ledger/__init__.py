@@ -1,0 +1,1 @@
+"""The ledger of model turns, accounts and budget warnings."""

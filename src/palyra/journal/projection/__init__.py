@@ -1,0 +1,1 @@
+"""Derived tables compared with the tapes, and rebuilt."""

@@ -1,0 +1,231 @@
+"""Compares approval requests and grants, as the tapes add them up, with their rows.
+
+The revocation of a grant is on the tape that has the answer, and its row must show it. It is on no tape if the grant
+was revoked before such entries existed, or after that tape was moved to the archive: a row that is otherwise right
+keeps it. A row that has to be created again is revoked, since it is not known whether it had been: calls that it
+allowed need an approval again. A rebuild never restores a permission that a person may have revoked.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from palyra.core.clock import from_ms, to_ms
+from palyra.core.errors import PalyraError
+from palyra.core.events import (
+    ApprovalDecision,
+    ApprovalRequested,
+    ApprovalResolved,
+    Entry,
+    GrantRevoked,
+    RunAccepted,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    TapeEvent,
+    decode,
+)
+from palyra.core.ids import RunId, SessionId
+from palyra.core.policy.approval import Approval, Grant
+from palyra.core.run.machine import begin
+from palyra.core.run.state import RunState
+from palyra.journal import migrate
+from palyra.journal.engines.base import Connection
+from palyra.journal.proof.export_proof import entries_in
+from palyra.journal.stores import approvals, grants, rotated_tapes
+
+SLICE = 500
+
+_APPROVAL_KINDS = frozenset(
+    {"run_accepted", "approval_requested", "approval_resolved", "run_completed", "run_failed", "run_cancelled"}
+)
+
+
+class SessionApprovals:
+    """The approval requests of one session, and the grants from their answers."""
+
+    def __init__(self, session_id: SessionId) -> None:
+        self.session_id = session_id
+        self.questions: dict[str, Approval] = {}
+        self.grants: dict[str, Grant] = {}
+        self._runs: dict[RunId, RunState] = {}
+        """The state of the runs that have not ended."""
+        self._open: dict[RunId, set[str]] = {}
+        """The approval requests that they wait for."""
+
+    def follow(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """Pass on the entries of the session's tape, and process each of them."""
+        for entry in entries:
+            yield entry
+            self.take(entry)
+
+    def take(self, entry: Entry) -> None:
+        """Process the next entry."""
+        if entry.kind == "grant_revoked":
+            self._end(entry.event)
+        if entry.kind not in _APPROVAL_KINDS or entry.run_id is None:
+            return
+        event = entry.event
+        match event:
+            case RunAccepted():
+                self._runs[entry.run_id] = begin(entry.run_id, self.session_id, event)
+                if event.reissue is not None and event.reissue.approval_id in self.questions:
+                    again = self.questions[event.reissue.approval_id]
+                    self.questions[again.approval_id] = replace(again, reissued_as=entry.run_id)
+            case ApprovalRequested():
+                self.questions[event.approval_id] = approvals.approval_of_event(self._runs[entry.run_id], event)
+                self._open.setdefault(entry.run_id, set()).add(event.approval_id)
+            case ApprovalResolved() if event.approval_id in self._open.get(entry.run_id, ()):
+                self._open[entry.run_id].remove(event.approval_id)
+                self._settle(event)
+            case RunCompleted() | RunFailed() | RunCancelled():
+                self._withdraw(entry.run_id, event)
+                del self._runs[entry.run_id]
+            case _:
+                pass
+
+    def _settle(self, event: ApprovalResolved) -> None:
+        asked = self.questions[event.approval_id]
+        self.questions[event.approval_id] = replace(
+            asked,
+            decision=event.decision.value,
+            scope=event.scope,
+            answered_at=event.at,
+            answered_by=event.actor,
+            answer=event.reason,
+        )
+        if event.grant_id is not None:
+            self.grants[event.grant_id] = grants.allowance(asked, event, event.grant_id)
+
+    def _end(self, event: TapeEvent) -> None:
+        if isinstance(event, GrantRevoked) and event.grant_id in self.grants:
+            self.grants[event.grant_id] = replace(self.grants[event.grant_id], revoked_at=event.at)
+
+    def _withdraw(self, run_id: RunId, event: RunCompleted | RunFailed | RunCancelled) -> None:
+        for approval_id in self._open.pop(run_id, ()):
+            self.questions[approval_id] = replace(
+                self.questions[approval_id],
+                decision=ApprovalDecision.WITHDRAWN.value,
+                answered_at=event.at,
+                answered_by="system",
+                answer=approvals.RUN_ENDED,
+            )
+
+
+def has_rows(conn: Connection) -> bool:
+    """Return whether the journal has these rows; an early schema does not."""
+    return migrate.current(conn) >= approvals.FIRST_SCHEMA
+
+
+def wrong_approvals(conn: Connection, asked: SessionApprovals) -> Iterator[tuple[str, Approval | None]]:
+    """Yield the approval requests whose rows are missing, wrong or superfluous, each with its right value."""
+    rows = approvals.of_session(conn, asked.session_id)
+    for approval_id, wanted in asked.questions.items():
+        if wanted.call_id and not wanted.tool and approval_id not in rows:
+            continue  # requested before there were rows
+        if rows.pop(approval_id, None) != approvals.as_stored(wanted):
+            yield approval_id, wanted
+    for approval_id in rows:
+        yield approval_id, None
+
+
+def wrong_grants(conn: Connection, asked: SessionApprovals) -> Iterator[Grant]:
+    """Yield the grants from the session's answers whose rows are missing or wrong, each with its right value."""
+    for grant_id, wanted in asked.grants.items():
+        found, stored = grants.stored(conn, grant_id), grants.as_stored(wanted)
+        if (
+            found is None
+            or replace(found, revoked_at=stored.revoked_at) != stored
+            or stored.revoked_at not in (None, found.revoked_at)
+        ):
+            yield wanted
+
+
+def orphaned_approvals(conn: Connection) -> list[tuple[str, SessionId]]:
+    """Return approval requests of sessions that do not exist."""
+    rows = conn.fetch(
+        "SELECT approval_id, session_id FROM approvals a"
+        " WHERE NOT EXISTS (SELECT 1 FROM heads h WHERE h.session_id = a.session_id) ORDER BY approval_id"
+    )
+    return [(row[0], SessionId(row[1])) for row in rows]
+
+
+def orphaned_grants(conn: Connection, folder: Path) -> set[str]:
+    """Return grants without an answer on any tape; none if a tape of the archive, below the folder, cannot be read."""
+    left = grants.ids(conn)
+    left -= _given(conn) if left else set()
+    for _, asked in archived_approvals(conn, folder) if left else ():
+        if asked is None:
+            return set()
+        left -= asked.grants.keys()
+    return left
+
+
+def _given(conn: Connection) -> set[str]:
+    """Return the ids of the grants from answers on the tapes."""
+    given: set[str] = set()
+    place: tuple[str, int] = "", 0
+    while rows := conn.fetch(
+        "SELECT session_id, tape_seq, content FROM tape WHERE kind = 'approval_resolved'"
+        " AND (session_id, tape_seq) > (:session_id, :tape_seq) ORDER BY session_id, tape_seq LIMIT :slice",
+        {"session_id": place[0], "tape_seq": place[1], "slice": SLICE},
+    ):
+        for row in rows:
+            event = decode(row[2])
+            if isinstance(event, ApprovalResolved) and event.grant_id is not None:
+                given.add(event.grant_id)
+        place = rows[-1][0], rows[-1][1]
+    return given
+
+
+def session_of_grant(conn: Connection, grant: Grant) -> SessionId | None:
+    """Return the session whose tape has the answer for a grant; None if that tape was moved to the archive."""
+    rows = conn.fetch(
+        "SELECT t.session_id, t.content FROM approvals a JOIN tape t ON t.run_id = a.run_id"
+        " WHERE a.principal = :principal AND a.tool = :tool AND a.answered_ms = :granted_ms"
+        " AND t.kind = 'approval_resolved'",
+        {"principal": grant.principal, "tool": grant.tool, "granted_ms": to_ms(grant.granted_at)},
+    )
+    for row in rows:
+        event = decode(row[1])
+        if isinstance(event, ApprovalResolved) and event.grant_id == grant.grant_id:
+            return SessionId(row[0])
+    return None
+
+
+def repair(conn: Connection, asked: SessionApprovals, *, now_ms: int) -> tuple[int, int]:
+    """Correct the rows of one session; return how many approval requests and grants were wrong."""
+    questions, given = list(wrong_approvals(conn, asked)), list(wrong_grants(conn, asked))
+    for approval_id, wanted in questions:
+        approvals.remove(conn, approval_id)
+        if wanted is not None:
+            approvals.insert(conn, wanted)
+    for grant in given:
+        found = grants.stored(conn, grant.grant_id)
+        ended = grant.revoked_at or (found.revoked_at if found is not None else None)
+        grants.remove(conn, grant.grant_id)
+        grants.insert(conn, replace(grant, revoked_at=ended or from_ms(now_ms)))
+    return len(questions), len(given)
+
+
+def archived_approvals(conn: Connection, folder: Path) -> Iterator[tuple[SessionId, SessionApprovals | None]]:
+    """Yield the approval requests of sessions whose tapes were moved below the folder; None if a file is unreadable."""
+    for session_id, record in rotated_tapes.all_of(conn).items():
+        path = folder / record.file
+        try:
+            with path.open("rb") as file:
+                whole = hashlib.file_digest(file, "sha256").hexdigest() == record.sha256
+            yield session_id, _read(path, session_id) if whole else None
+        except (OSError, PalyraError, msgspec.DecodeError, KeyError):
+            yield session_id, None
+
+
+def _read(path: Path, session_id: SessionId) -> SessionApprovals:
+    asked = SessionApprovals(session_id)
+    with entries_in(path) as (_, entries):
+        for entry in entries:
+            asked.take(entry)
+    return asked

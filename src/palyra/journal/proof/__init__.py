@@ -1,0 +1,1 @@
+"""Proof of the tapes: chains, anchors, attestations, exports."""

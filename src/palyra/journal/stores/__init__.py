@@ -1,0 +1,1 @@
+"""One store per noun: functions over a connection."""

@@ -1,0 +1,228 @@
+"""Approvals as rows: the approval requests and their outcomes. A projection of the tape."""
+
+import msgspec
+
+from palyra.core.clock import from_ms, to_ms
+from palyra.core.events import ApprovalRequested, ApprovalResolved, decode
+from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
+from palyra.core.policy.approval import Approval, ApprovalScope
+from palyra.core.policy.effect import Effect
+from palyra.core.run.state import RunState
+from palyra.core.tool import JsonObject, Risk
+from palyra.journal.engines.base import Connection, Row
+
+FIRST_SCHEMA = 10
+"""The first schema with these rows."""
+ALLOWED = "allowed"
+RUN_ENDED = "the run has ended"
+
+_COLUMNS = (
+    "approval_id, principal, session_id, run_id, call_id, agent_id, tool, arguments, effect, reason, policies,"
+    " policy_hash, labels, asked_ms, expires_ms, decision, scope, answered_ms, answered_by, answer, reissued_as"
+)
+_encode = msgspec.json.Encoder()
+_effect = msgspec.json.Decoder(Effect)
+_arguments = msgspec.json.Decoder(JsonObject)
+
+
+def approval_of_event(state: RunState, event: ApprovalRequested) -> Approval:
+    """Return the approval request of a run's event."""
+    return Approval(
+        approval_id=event.approval_id,
+        principal=state.principal,
+        session_id=state.session_id,
+        run_id=state.run_id,
+        call_id=event.call_id,
+        agent_id=state.agent_id,
+        tool=event.tool,
+        arguments=event.arguments,
+        effect=event.effect or Effect(risk=Risk.HIGH, summary=event.tool),
+        reason=event.reason,
+        policies=event.policies,
+        policy_hash=event.policy_hash,
+        labels=event.labels,
+        asked_at=event.at,
+        expires_at=event.expires_at,
+    )
+
+
+def insert(conn: Connection, approval: Approval) -> None:
+    """Insert an approval request."""
+    values = ", ".join(f":{name.strip()}" for name in _COLUMNS.split(","))
+    conn.execute(f"INSERT INTO approvals ({_COLUMNS}) VALUES ({values})", _row(approval))
+
+
+def remove(conn: Connection, approval_id: str) -> None:
+    """Delete an approval request that is on no tape."""
+    conn.execute("DELETE FROM approvals WHERE approval_id = :approval_id", {"approval_id": approval_id})
+
+
+def settle(
+    conn: Connection, approval_id: str, *, decision: str, scope: ApprovalScope, by: str, answer: str, at_ms: int
+) -> None:
+    """Record the outcome of an approval request."""
+    conn.execute(
+        "UPDATE approvals SET decision = :decision, scope = :scope, answered_ms = :at_ms, answered_by = :by,"
+        " answer = :answer WHERE approval_id = :approval_id AND decision IS NULL",
+        {
+            "approval_id": approval_id,
+            "decision": decision,
+            "scope": scope.value,
+            "at_ms": at_ms,
+            "by": by,
+            "answer": answer,
+        },
+    )
+
+
+def note_reissue(conn: Connection, approval_id: str, run_id: RunId) -> None:
+    """Record which run proposes the call of an approval request again."""
+    conn.execute(
+        "UPDATE approvals SET reissued_as = :run_id WHERE approval_id = :approval_id",
+        {"approval_id": approval_id, "run_id": run_id},
+    )
+
+
+def withdraw_of_run(conn: Connection, run_id: RunId, *, at_ms: int) -> None:
+    """Close the approval requests that a run leaves open: an answer would have no effect any more."""
+    conn.execute(
+        "UPDATE approvals SET decision = 'withdrawn', answered_ms = :at_ms, answered_by = 'system',"
+        " answer = :answer WHERE run_id = :run_id AND decision IS NULL",
+        {"run_id": run_id, "at_ms": at_ms, "answer": RUN_ENDED},
+    )
+
+
+def get(conn: Connection, approval_id: str, principal: PrincipalId) -> Approval | None:
+    """Return the principal's approval of that id."""
+    row = conn.fetch_one(
+        f"SELECT {_COLUMNS} FROM approvals WHERE approval_id = :approval_id AND principal = :principal",
+        {"approval_id": approval_id, "principal": principal},
+    )
+    return _approval(row) if row else None
+
+
+def ending_in(conn: Connection, ending: str, principal: PrincipalId, *, overdue: bool = False) -> list[Approval]:
+    """Return the principal's open approvals whose id ends with these characters, as a person types them.
+
+    With `overdue`, also those that expired without an answer.
+    """
+    state = "(decision IS NULL OR decision = 'timed_out')" if overdue else "decision IS NULL"
+    rows = conn.fetch(
+        f"SELECT {_COLUMNS} FROM approvals WHERE principal = :principal AND {state}"
+        " AND SUBSTR(approval_id, 27 - :length) = :ending ORDER BY asked_ms, approval_id LIMIT 2",
+        {"principal": principal, "length": len(ending), "ending": ending},
+    )
+    return [_approval(row) for row in rows]
+
+
+def page(
+    conn: Connection, principal: PrincipalId, *, only_open: bool, before: tuple[int, str] | None, limit: int
+) -> list[Approval]:
+    """Return the principal's approvals, the latest first."""
+    params: dict[str, object] = {"principal": principal, "limit": limit}
+    place = " AND decision IS NULL" if only_open else ""
+    if before is not None:
+        place += " AND (asked_ms, approval_id) < (:before_ms, :before_id)"
+        params |= {"before_ms": before[0], "before_id": before[1]}
+    rows = conn.fetch(
+        f"SELECT {_COLUMNS} FROM approvals WHERE principal = :principal{place}"
+        " ORDER BY asked_ms DESC, approval_id DESC LIMIT :limit",
+        params,
+    )
+    return [_approval(row) for row in rows]
+
+
+def with_arguments(conn: Connection, found: list[Approval]) -> list[Approval]:
+    """Return the approvals with the parts of their answers that only the tape has: changed arguments, and a pattern."""
+    runs = {
+        f"r{place}": run_id for place, run_id in enumerate({one.run_id for one in found if one.decision == ALLOWED})
+    }
+    if not runs:
+        return found
+    rows = conn.fetch(
+        f"SELECT content FROM tape WHERE run_id IN ({', '.join(f':{name}' for name in runs)})"
+        " AND kind = 'approval_resolved'",
+        runs,
+    )
+    answers = {
+        event.approval_id: event
+        for (content,) in rows
+        if isinstance(event := decode(content), ApprovalResolved) and (event.arguments is not None or event.pattern)
+    }
+    return [
+        msgspec.structs.replace(one, given=answer.arguments, pattern=answer.pattern)
+        if (answer := answers.get(one.approval_id))
+        else one
+        for one in found
+    ]
+
+
+def of_session(conn: Connection, session_id: SessionId) -> dict[str, Approval | None]:
+    """Return the approval requests of a session by their ids; None for one that cannot be read."""
+    rows = conn.fetch(f"SELECT {_COLUMNS} FROM approvals WHERE session_id = :session_id", {"session_id": session_id})
+    return {row[0]: _approval_or_none(row) for row in rows}
+
+
+def as_stored(approval: Approval) -> Approval:
+    """Return an approval as it would be read back from its row."""
+    row = _row(approval)
+    return _approval(tuple(row[name.strip()] for name in _COLUMNS.split(",")))
+
+
+def _row(approval: Approval) -> dict[str, object]:
+    return {
+        "approval_id": approval.approval_id,
+        "principal": approval.principal,
+        "session_id": approval.session_id,
+        "run_id": approval.run_id,
+        "call_id": approval.call_id,
+        "agent_id": approval.agent_id,
+        "tool": approval.tool,
+        "arguments": _encode.encode(approval.arguments).decode(),
+        "effect": _encode.encode(approval.effect).decode(),
+        "reason": approval.reason,
+        "policies": ",".join(approval.policies),
+        "policy_hash": approval.policy_hash,
+        "labels": ",".join(approval.labels),
+        "asked_ms": to_ms(approval.asked_at),
+        "expires_ms": to_ms(approval.expires_at),
+        "decision": approval.decision,
+        "scope": approval.scope.value if approval.scope is not None else None,
+        "answered_ms": to_ms(approval.answered_at) if approval.answered_at is not None else None,
+        "answered_by": approval.answered_by,
+        "answer": approval.answer,
+        "reissued_as": approval.reissued_as,
+    }
+
+
+def _approval_or_none(row: Row) -> Approval | None:
+    try:
+        return _approval(row)
+    except (msgspec.DecodeError, ValueError, TypeError, AttributeError, OverflowError):
+        return None
+
+
+def _approval(row: Row) -> Approval:
+    return Approval(
+        approval_id=row[0],
+        principal=PrincipalId(row[1]),
+        session_id=SessionId(row[2]),
+        run_id=RunId(row[3]),
+        call_id=CallId(row[4]),
+        agent_id=AgentId(row[5]),
+        tool=row[6],
+        arguments=_arguments.decode(row[7]),
+        effect=_effect.decode(row[8]),
+        reason=row[9],
+        policies=tuple(row[10].split(",")) if row[10] else (),
+        policy_hash=row[11],
+        labels=tuple(row[12].split(",")) if row[12] else (),
+        asked_at=from_ms(row[13]),
+        expires_at=from_ms(row[14]),
+        decision=row[15],
+        scope=ApprovalScope(row[16]) if row[16] else None,
+        answered_at=from_ms(row[17]) if row[17] is not None else None,
+        answered_by=row[18],
+        answer=row[19],
+        reissued_as=RunId(row[20]) if row[20] is not None else None,
+    )

@@ -1,0 +1,1 @@
+"""The vault: its key, stored secrets, and secrets sealed in texts."""

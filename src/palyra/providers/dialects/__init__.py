@@ -1,0 +1,1 @@
+"""The dialects: requests, answers and schemas of each provider's API."""

@@ -1,0 +1,118 @@
+"""Converts tool schemas for providers, and arguments back.
+
+One tool with a rejected schema makes every request fail that offers it, and tools come from anywhere. So a schema is
+sent as an object without alternatives at its top, with a description of the items of every list; and for Claude with
+argument names in the characters that it accepts. What is lost makes a schema wider: arguments are checked against the
+full schema when they come back, under their own names.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from palyra.core.tool import JsonObject
+
+_FITS = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+_UNFIT = re.compile(r"[^a-zA-Z0-9_.-]")
+_TOP = frozenset({"anyOf", "oneOf", "allOf", "enum", "not", "$ref"})
+_NAMED = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
+"""Keywords that contain parts by name."""
+_PARTS = frozenset(
+    "items prefixItems additionalProperties contains propertyNames anyOf oneOf allOf not if then else".split()
+)
+
+
+def fitted(schema: JsonObject, *, keys: bool = False) -> JsonObject:
+    """Return a tool's schema as it may be sent; with `keys`, all argument names are valid for Claude."""
+    return {"properties": {}, **_part(_opened(schema), keys=keys), "type": "object"}
+
+
+def restored(schema: JsonObject, arguments: JsonObject) -> JsonObject:
+    """Return arguments under the names that the tool knows."""
+    own = {_short(name): name for name in _names(schema) if not _FITS.fullmatch(name)}
+    return _renamed(arguments, own) if own else arguments
+
+
+def _opened(schema: JsonObject) -> JsonObject:
+    """Return a schema with the properties of its alternatives instead of them."""
+    root = {**_followed(schema, schema), **schema}
+    found = {word: value for word, value in root.items() if word not in _TOP}
+    named: JsonObject = {}
+    for part in (root, *(_followed(one, schema) for one in _alternatives(root))):
+        if isinstance(properties := part.get("properties"), dict):
+            named = {**properties, **named}
+    return {**found, "properties": named} if named else found
+
+
+def _alternatives(schema: JsonObject) -> Iterator[JsonObject]:
+    for word in ("allOf", "anyOf", "oneOf"):
+        parts = schema.get(word)
+        yield from (part for part in (parts if isinstance(parts, list) else ()) if isinstance(part, dict))
+
+
+def _followed(part: JsonObject, root: JsonObject) -> JsonObject:
+    """Return the target of a part's reference, if it is in the same schema."""
+    reference = part.get("$ref")
+    if not isinstance(reference, str) or not reference.startswith("#/"):
+        return part
+    found: Any = root
+    for step in reference.split("/")[1:]:
+        found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else part
+
+
+def _part(schema: Any, *, keys: bool) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    found: JsonObject = {}
+    for word, value in schema.items():
+        if word in _NAMED and isinstance(value, dict):
+            rename = keys and word == "properties"
+            found[word] = {_fit(name) if rename else name: _part(part, keys=keys) for name, part in value.items()}
+        elif word == "required" and keys and isinstance(value, list):
+            found[word] = [_fit(name) if isinstance(name, str) else name for name in value]
+        elif word in _PARTS:
+            parts = isinstance(value, list)
+            found[word] = [_part(one, keys=keys) for one in value] if parts else _part(value, keys=keys)
+        else:
+            found[word] = value
+    kinds = schema.get("type")
+    if kinds == "array" or (isinstance(kinds, list) and "array" in kinds):
+        items = found.get("items")
+        found["items"] = items if isinstance(items, dict) else {}
+    return found
+
+
+def _names(schema: Any) -> Iterator[str]:
+    """Yield the names of all arguments, at any depth."""
+    if isinstance(schema, list):
+        for part in schema:
+            yield from _names(part)
+    elif isinstance(schema, dict):
+        for word, value in schema.items():
+            if word in _NAMED and isinstance(value, dict):
+                if word == "properties":
+                    yield from value
+                for part in value.values():
+                    yield from _names(part)
+            elif word in _PARTS:
+                yield from _names(value)
+
+
+def _renamed(value: Any, own: dict[str, str]) -> Any:
+    if isinstance(value, list):
+        return [_renamed(one, own) for one in value]
+    if isinstance(value, dict):
+        return {own.get(name, name): _renamed(one, own) for name, one in value.items()}
+    return value
+
+
+def _fit(name: str) -> str:
+    return name if _FITS.fullmatch(name) else _short(name)
+
+
+def _short(name: str) -> str:
+    """Return a name made unique by a digest."""
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{_UNFIT.sub('_', name)[:50]}_{digest[:8]}"

@@ -1,0 +1,1 @@
+"""Tool calls for models without native tool calls."""

@@ -1,0 +1,1 @@
+"""HTTP to providers: sessions, server-sent events, one remote provider."""

@@ -1,0 +1,1 @@
+"""Executes runs: worker, loop, steps."""

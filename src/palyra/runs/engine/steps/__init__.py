@@ -1,0 +1,1 @@
+"""One file for each kind of step that the loop executes."""

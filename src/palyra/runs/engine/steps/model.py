@@ -1,0 +1,396 @@
+"""Call the model: choose one, assemble its context, reserve the cost of the turn, and stream the answer.
+
+An attempt that fails is a discarded turn on the tape, with its reason. What follows is decided there, from all attempts
+so far: the same model after a pause, the next one, or the end of the run. So a restart in between changes nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+
+import msgspec
+
+from palyra.core.clock import Clock
+from palyra.core.errors import Invalid
+from palyra.core.events import ContextAssembled, Entry, ModelTurnDiscarded, ModelTurnStarted, RunEvent, RunFailed
+from palyra.core.ids import IdSource
+from palyra.core.model.catalog import TaskClass
+from palyra.core.model.prompt import Message, Prompt, Role
+from palyra.core.model.routing_plan import RoutingPlan
+from palyra.core.policy import labels
+from palyra.core.run import discovered_tools
+from palyra.core.run.state import FailedAttempt, RunState
+from palyra.core.run.steps import CallModel
+from palyra.core.spending.budget import Reservation
+from palyra.core.tool import ToolSpec
+from palyra.journal import tape
+from palyra.journal.content import blobs
+from palyra.journal.engines.base import Connection, Engine
+from palyra.journal.stores import sessions
+from palyra.memory.prompt_assembly import AssembledPrompt, PromptAssembler, PromptSources
+from palyra.providers import routing
+from palyra.providers.base import Provider, ProviderFailed
+from palyra.providers.model_pool import ModelPool, full_name
+from palyra.providers.routing import TurnNeeds
+from palyra.runs.engine.overdraft import OverdraftPolicy
+from palyra.runs.engine.steps.model_turn import ModelOutputTooLarge, ModelTurn, TurnFailure
+from palyra.runs.recording.emit import Emit
+from palyra.runs.services.agents import AgentMissing
+from palyra.runs.services.budgets import BudgetExceeded, BudgetService
+from palyra.runs.services.sealing import SecretSealer
+from palyra.tools.toolbox import BUILTIN_ONLY, Toolbox
+
+SEARCHED = ("model_turn_started", "tool_finished")
+MAX_ENTRIES_BACK = 200
+"""How many turns and results of a session are searched for its discovered tools."""
+NO_MODEL = "no_model"
+NO_PICTURE = "[a picture was left out: this model does not understand any]"
+OLD_PICTURE = "[a picture was left out: later ones take all the room that there is for them]"
+MAX_PICTURE_BYTES = 20 * 1024 * 1024
+"""The maximum size of all pictures in a prompt: what one message can bring, and no more than providers accept."""
+NARROWED = "the model takes less than was thought: older messages were left out"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _OfferedTools:
+    """The tools that a turn offers."""
+
+    specs: tuple[ToolSpec, ...]
+    labels: tuple[str, ...]
+    """Where their descriptions come from, apart from Palyra itself."""
+
+
+_NOTHING_OFFERED = _OfferedTools((), ())
+
+
+class ModelStep:
+    """Executes `CallModel`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        context: PromptAssembler,
+        roster: ModelPool,
+        budgets: BudgetService,
+        overdraft: OverdraftPolicy,
+        clock: Clock,
+        ids: IdSource,
+        settings_hash: Callable[[], str] = lambda: "",
+        seals: SecretSealer,
+        toolbox: Toolbox = BUILTIN_ONLY,
+    ) -> None:
+        self._seals = seals
+        self._toolbox = toolbox
+        self._settings_hash = settings_hash
+        self._engine = engine
+        self._context = context
+        self._roster = roster
+        self._budgets = budgets
+        self._overdraft = overdraft
+        self._clock = clock
+        self._ids = ids
+
+    async def perform(self, state: RunState, step: CallModel, emit: Emit) -> None:
+        """Make one attempt at a model turn."""
+        pinned = state.brief.model
+        try:
+            widest_tokens = self._roster.widest_tokens(pinned)
+        except Invalid as error:
+            # The settings have changed since the message was accepted.
+            await emit([RunFailed(at=self._clock.now(), code=NO_MODEL, reason=error.detail)])
+            return
+        seen = await self._context.look(state, widest_tokens=widest_tokens)
+        if seen is None:
+            raise AgentMissing
+        brought = await self._found(state, seen.agent.tools)
+        offered = _NOTHING_OFFERED if step.last else self._offered(state, seen, brought)
+        tools = offered.specs
+        asked = self._turn(state, seen, tools)
+        refusals: dict[str, BudgetExceeded] = {}
+        while (plan := self._roster.plan(asked, agent=seen.agent, pinned=pinned)).choice:
+            if state.failures:
+                await asyncio.sleep(routing.pause_seconds(plan.choice, state.failures))
+            provider = self._roster.named(plan.choice)
+            context = self._assemble(state, seen, offered, provider, plan)
+            prompt = await self._with_pictures(context.prompt, provider) if context.window.pictured else context.prompt
+            try:
+                reserved = await self._begin(state, step, plan, provider, context, brought, emit)
+            except BudgetExceeded as refusal:
+                refusals[plan.choice] = refusal
+                asked = replace(asked, refused={name: one.detail for name, one in refusals.items()})
+                continue
+            # Whether a last turn has said enough is decided where the run ends.
+            must_speak = not step.last and _must_speak(state, prompt)
+            broken = await self._stream(state, provider, context, prompt, reserved, emit, must_speak=must_speak)
+            if broken is not None:
+                # A refusal that the owner can still be asked about does not end the run.
+                final = {name: one.detail for name, one in refusals.items() if not one.may_be_asked}
+                events = self._broken(state, seen, replace(asked, refused=final), provider, broken)
+                await emit(events, also=broken.also)
+            return
+        if refusals:
+            await emit([await self._overdraft.of(state, list(refusals.values()))])
+        else:
+            await emit([_unanswered(plan, state.failures, at=self._clock.now())])
+
+    async def _begin(
+        self,
+        state: RunState,
+        step: CallModel,
+        plan: RoutingPlan,
+        provider: Provider,
+        context: AssembledPrompt,
+        brought: tuple[str, ...],
+        emit: Emit,
+    ) -> Reservation:
+        """Record the prompt and the start of the turn; reserve what the turn may use, and return the reservation."""
+        window, at = context.window, self._clock.now()
+        narrowed = routing.narrowings(state.failures, plan.choice) > 0
+        most = context.prompt.options.max_output_tokens or provider.capabilities.max_output_tokens
+        reserved = self._budgets.estimate(plan.choice, context.most_tokens, most)
+        await emit(
+            [
+                ContextAssembled(
+                    at=at,
+                    labels=window.labels,
+                    inputs=state.inputs,
+                    first_seq=window.first_seq,
+                    last_seq=window.last_seq,
+                    messages=window.count,
+                    dropped=window.dropped,
+                    estimated_tokens=context.estimated_tokens,
+                    window_tokens=provider.capabilities.window_tokens,
+                    digest=context.digest,
+                    narrowed=NARROWED if narrowed else "",
+                ),
+                ModelTurnStarted(
+                    at=at,
+                    labels=window.labels,
+                    turn=state.turns + 1,
+                    provider=provider.name,
+                    model=provider.model,
+                    reason=plan.reason,
+                    last=step.last,
+                    settings_hash=self._settings_hash(),
+                    found=brought,
+                    plan=plan,
+                    reserved=reserved,
+                ),
+            ],
+            also=self._budgets.guard(state, plan.choice, reserved, at) if self._budgets.are_set else None,
+        )
+        return reserved
+
+    async def _stream(
+        self,
+        state: RunState,
+        provider: Provider,
+        context: AssembledPrompt,
+        prompt: Prompt,
+        reserved: Reservation,
+        emit: Emit,
+        *,
+        must_speak: bool,
+    ) -> TurnFailure | None:
+        """Run the turn, and record the provider's health."""
+        turn = ModelTurn(
+            provider,
+            state.turns + 1,
+            labels=context.window.labels,
+            reserved=reserved,
+            cost=partial(self._budgets.cost, full_name(provider)),
+            must_speak=must_speak,
+            sealing=self._seals.sealing(state.principal),
+            session_id=state.session_id,
+            # The caller executes those, and would get a marker.
+            unsealed=frozenset(tool.name for tool in state.brief.tools),
+            clock=self._clock,
+            ids=self._ids,
+        )
+        self._roster.asked(provider)
+        broken = await turn.take(prompt, emit)
+        if broken is None:
+            self._roster.answered(provider)
+        else:
+            self._roster.failed(provider, broken.error)
+        return broken
+
+    def _offered(self, state: RunState, seen: PromptSources, brought: tuple[str, ...]) -> _OfferedTools:
+        catalog = None if state.brief.plain else self._toolbox.offer(seen.agent.tools, brought, who=state.principal)
+        own = catalog.specs() if catalog is not None else ()
+        # The same object as before where nothing is added: measurements of it still hold.
+        specs = (*own, *(tool.spec() for tool in state.brief.tools)) if state.brief.tools else own
+        return _OfferedTools(specs, catalog.labels if catalog is not None else ())
+
+    def _turn(self, state: RunState, seen: PromptSources, tools: tuple[ToolSpec, ...]) -> routing.RoutingRequest:
+        said = seen.conversation.last_input
+        return routing.RoutingRequest(
+            need=TurnNeeds(
+                tools=bool(tools),
+                vision=seen.conversation.last_pictured,
+                context_tokens=self._context.least_tokens(state, seen, tools),
+            ),
+            task=TaskClass.BACKGROUND if state.parent is not None else state.brief.task,
+            complexity=routing.complexity_of(turns=state.counted_turns, input_chars=len(said), has_code="```" in said),
+            failures=state.failures,
+        )
+
+    def _assemble(
+        self, state: RunState, seen: PromptSources, offered: _OfferedTools, provider: Provider, plan: RoutingPlan
+    ) -> AssembledPrompt:
+        can = provider.capabilities
+        shown = offered if can.tools else _NOTHING_OFFERED
+        context = self._context.assemble(
+            state,
+            seen,
+            shown.specs,
+            window_tokens=can.window_tokens,
+            halved=routing.narrowings(state.failures, plan.choice),
+        )
+        most = self._roster.most_output_tokens
+        wanted = min(state.brief.options.max_output_tokens or most, most)
+        room = max(1, can.window_tokens - context.estimated_tokens)
+        options = msgspec.structs.replace(
+            context.prompt.options, max_output_tokens=min(wanted, can.max_output_tokens, room)
+        )
+        window = context.window
+        if shown.labels:
+            window = replace(window, labels=labels.join(window.labels, shown.labels))
+        return replace(context, prompt=msgspec.structs.replace(context.prompt, options=options), window=window)
+
+    async def _with_pictures(self, prompt: Prompt, provider: Provider) -> Prompt:
+        """Return the prompt with the latest pictures of its messages, and a note for each one left out."""
+        most = MAX_PICTURE_BYTES if provider.capabilities.vision else 0
+        prompt = msgspec.structs.replace(prompt, messages=_within(prompt.messages, most=most))
+        wanted = {image.digest for message in prompt.messages for image in message.images}
+        found = await self._engine.read(lambda conn: {digest: blobs.get(conn, digest) for digest in wanted})
+        return msgspec.structs.replace(prompt, images={digest: data for digest, data in found.items() if data})
+
+    async def _found(self, state: RunState, allowed: tuple[str, ...] | None) -> tuple[str, ...]:
+        """Return the discovered tools: those of the run, and before its first turn those of the session."""
+        if state.brief.plain or state.turns > 0 or not self._toolbox.is_searched(allowed, who=state.principal):
+            return state.found
+
+        def query(conn: Connection) -> list[Entry]:
+            reset_seq, _ = sessions.scope(conn, state.session_id)
+            return tape.latest(conn, state.session_id, SEARCHED, after_seq=reset_seq, limit=MAX_ENTRIES_BACK)
+
+        entries = await self._engine.read(query)
+        return discovered_tools.join_tools(
+            discovered_tools.discovered_before(entry.event for entry in entries), state.found
+        )
+
+    def _broken(
+        self,
+        state: RunState,
+        seen: PromptSources,
+        asked: routing.RoutingRequest,
+        provider: Provider,
+        broken: TurnFailure,
+    ) -> list[RunEvent]:
+        """Return the events of a failed turn: it is discarded, and the run fails if no other model can be asked."""
+        at, actor, error = self._clock.now(), f"model:{provider.name}", broken.error
+        void = ModelTurnDiscarded(
+            at=at,
+            actor=actor,
+            turn=state.turns + 1,
+            reason=error.detail,
+            failure=error.kind.value,
+            retry_ms=int(error.retry_after.total_seconds() * 1000),
+            refused=error.refused,
+            usage=broken.usage,
+            micros=broken.micros,
+        )
+        failure = FailedAttempt(full_name(provider), error.kind.value, void.retry_ms, error.detail, error.refused)
+        failures = (*state.failures, failure)
+        if isinstance(error, ModelOutputTooLarge):
+            _log_failure(state, provider, error, choice="", failures=failures)
+            return [*broken.said, void, _failed(failure, at=at)]
+        plan = self._roster.plan(replace(asked, failures=failures), agent=seen.agent, pinned=state.brief.model)
+        _log_failure(state, provider, error, choice=plan.choice, failures=failures)
+        end = [] if plan.choice else [_unanswered(plan, failures, at=at)]
+        return [*broken.said, void, *end]
+
+
+def _log_failure(
+    state: RunState, provider: Provider, error: ProviderFailed, *, choice: str, failures: tuple[FailedAttempt, ...]
+) -> None:
+    """Log one line about a failed attempt, and what follows.
+
+    The reason on the tape may quote the server, and so the conversation; the log has our own words only. Each attempt
+    has its line: the attempts of a turn are few, and the breaker makes them fewer while a provider is down.
+    """
+    full, wait = full_name(provider), routing.pause_seconds(choice, failures) if choice else 0.0
+    if not choice:
+        follows, words = "fail", "the run fails"
+    elif choice == full:
+        follows, words = "retry", f"it is tried again in {wait:.1f} s"
+    else:
+        follows, words = "failover", f"{choice} is asked instead"
+    log.warning(
+        "%s failed (%s%s): %s",
+        full,
+        f"model_{error.kind.value}",
+        f", {error.cause or f'status {error.status}'}" if error.cause or error.status else "",
+        words,
+        extra={
+            "run_id": state.run_id,
+            "provider": provider.name,
+            "model": provider.model,
+            "code": f"model_{error.kind.value}",
+            "status": error.status or None,
+            "cause": error.cause,
+            "turn": state.turns + 1,
+            "attempt": len(failures),
+            "next": follows,
+            "next_model": choice,
+            "retry_seconds": round(wait, 3),
+        },
+    )
+
+
+def _must_speak(state: RunState, prompt: Prompt) -> bool:
+    """Tell whether a turn without text counts as a failed answer.
+
+    Models sometimes stop without text. After tool results a model may have nothing to add: it is asked once more, and
+    then believed. A stop sequence set by the caller may also be the first thing the model writes.
+    """
+    if prompt.options.stop:
+        return False
+    return not state.failures or not prompt.messages or prompt.messages[-1].role is not Role.TOOL
+
+
+def _unanswered(plan: RoutingPlan, failures: tuple[FailedAttempt, ...], *, at: datetime) -> RunFailed:
+    """Say why the run ends without an answer: the last failed attempt, or why there could be none."""
+    if not failures:
+        return RunFailed(at=at, code=NO_MODEL, reason=f"{plan.reason[:1].upper()}{plan.reason[1:]}.")
+    last = failures[-1]
+    tried = list(dict.fromkeys(failure.model for failure in failures))
+    if len(tried) == 1:
+        return _failed(last, at=at)
+    return _failed(msgspec.structs.replace(last, reason=f"{last.reason} Asked were: {', '.join(tried)}."), at=at)
+
+
+def _failed(failure: FailedAttempt, *, at: datetime) -> RunFailed:
+    actor = f"model:{failure.model.partition('/')[0]}"
+    return RunFailed(at=at, actor=actor, code=f"model_{failure.kind}", reason=failure.reason)
+
+
+def _within(messages: tuple[Message, ...], *, most: int) -> tuple[Message, ...]:
+    """Return the messages with at most this many bytes of pictures, latest first; none for models without vision."""
+    instead, left, kept = OLD_PICTURE if most else NO_PICTURE, most, []
+    for message in reversed(messages):
+        left -= sum(image.size for image in message.images)
+        kept.append(_without_pictures(message, instead) if left < 0 and message.images else message)
+    return tuple(reversed(kept))
+
+
+def _without_pictures(message: Message, instead: str) -> Message:
+    text = "\n".join((message.text, *(instead for _ in message.images)))
+    return msgspec.structs.replace(message, text=text, images=())

@@ -1,0 +1,1 @@
+"""Trust labels of results and of what programs write."""

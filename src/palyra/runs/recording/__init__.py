@@ -1,0 +1,1 @@
+"""The only way to write to a session: session writer, run writer, replay."""

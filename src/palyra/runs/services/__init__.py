@@ -1,0 +1,1 @@
+"""The services that endpoints call: intake, approvals, sessions, emergency stops and others."""

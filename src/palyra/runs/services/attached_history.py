@@ -1,0 +1,132 @@
+"""Attached history: the messages a caller sends along, or results of the caller's own tools."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from palyra.core.errors import Conflict, Invalid
+from palyra.core.events import HistoryAttached
+from palyra.core.ids import PrincipalId
+from palyra.core.message import MAX_MESSAGE_BYTES, Inbound, MessageTooLarge, clean_text
+from palyra.core.model.prompt import Message, Role
+from palyra.core.model.request_options import NO_REQUEST_OPTIONS
+from palyra.core.policy import labels
+from palyra.core.run.state import CallStage
+from palyra.core.session import Session
+from palyra.journal.content import blobs
+from palyra.journal.content.blobs import PackedContent
+from palyra.journal.engines.base import Connection
+from palyra.journal.stores import runs
+from palyra.runs.labels.result_labels import scan_result
+from palyra.runs.recording.replay import replay
+from palyra.runs.services.sealing import MESSAGE, SealingUnit
+
+_encode = msgspec.json.Encoder().encode
+
+MAX_MESSAGES = 2_000
+MAX_BYTES = 4 * 1024 * 1024
+
+
+class HistoryTooLarge(Invalid):
+    """There may be 2000 messages before the last one, of 4 MiB in all. Leave the oldest out."""
+
+
+class ToolResultUnexpected(Invalid):
+    """A tool's result answers no call that was handed over. Send results of the calls of the last answer only."""
+
+
+class MessageNotJoinable(Conflict):
+    """This message can not join the run that is active: it has pictures, tools, options or messages of its own, and the
+    run has begun without them. Queue it instead."""
+
+
+def check_history(inbound: Inbound) -> None:
+    """Raise unless the attached history can be stored."""
+    if len(inbound.given) > MAX_MESSAGES:
+        raise HistoryTooLarge
+    size = 0
+    for message in inbound.given:
+        clean_text(message.text, what="message")
+        length = len(message.text.encode())
+        if length > MAX_MESSAGE_BYTES:
+            raise MessageTooLarge
+        size += length + (len(_encode(message.calls)) if message.calls else 0)
+    if size > MAX_BYTES:
+        raise HistoryTooLarge
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedHistory:
+    """The history attached to a message, ready to be written."""
+
+    messages: tuple[HistoryAttached, ...] = ()
+    pictures: tuple[PackedContent, ...] = ()
+
+
+def prepare_history(inbound: Inbound, *, at: datetime) -> AttachedHistory:
+    """Prepare the attached history. Blocks while pictures are packed and results scanned."""
+    pictures = tuple(blobs.pack(content) for content in inbound.pictures.values())
+    return AttachedHistory(tuple(_events(inbound, at=at)), pictures)
+
+
+def _events(inbound: Inbound, *, at: datetime) -> Iterator[HistoryAttached]:
+    """Yield the attached history as events. Only what the person said counts as the person's."""
+    for message in inbound.given:
+        yield HistoryAttached(
+            at=at,
+            actor=inbound.principal,
+            labels=(labels.OWNER,) if message.role is Role.USER else (labels.TOOL,),
+            role=message.role,
+            text=message.text,
+            calls=message.calls,
+            call_id=message.call_id,
+            images=message.images,
+            signals=scan_result(message.text) if message.role is Role.TOOL else (),
+        )
+
+
+async def seal_history(inbound: Inbound, sealing: SealingUnit) -> Inbound:
+    """Return a message and its attached history with markers for secrets: nothing after this sees the values."""
+    brief = inbound.brief
+    if brief.system:
+        brief = msgspec.structs.replace(brief, system=await sealing.seal(brief.system, MESSAGE))
+    text = await sealing.seal(inbound.text, MESSAGE)
+    if brief is inbound.brief and text == inbound.text and not inbound.given:
+        return inbound
+    messages = tuple([await _sealed(message, sealing) for message in inbound.given])
+    return msgspec.structs.replace(inbound, text=text, brief=brief, given=messages)
+
+
+async def _sealed(message: Message, sealing: SealingUnit) -> Message:
+    await asyncio.sleep(0)  # there may be many; let other tasks run
+    calls = [
+        msgspec.structs.replace(
+            call,
+            arguments=await sealing.seal_arguments(call.tool, call.arguments, only_inert=False),
+            malformed=await sealing.seal(call.malformed, MESSAGE),
+        )
+        for call in message.calls
+    ]
+    return msgspec.structs.replace(message, text=await sealing.seal(message.text, MESSAGE), calls=tuple(calls))
+
+
+def match_results(conn: Connection, principal: PrincipalId, session: Session, inbound: Inbound) -> None:
+    """Raise unless each result answers a call that the session's last run handed over, or one in the history."""
+    wanted = {message.call_id for message in inbound.given if message.role is Role.TOOL}
+    wanted -= {call.call_id for message in inbound.given for call in message.calls}
+    if not wanted:
+        return
+    last = runs.last_in(conn, session.session_id, principal)
+    # What came before a reset is no longer context: nothing can answer it.
+    calls = replay(conn, last.run_id).calls if last is not None and last.accepted_seq > session.reset_seq else ()
+    if wanted - {call.call.call_id for call in calls if call.stage is CallStage.HANDED_OVER}:
+        raise ToolResultUnexpected
+
+
+def check_can_join(inbound: Inbound) -> None:
+    """Raise if a message has more than text, which is all that a running run can accept."""
+    if inbound.brief != NO_REQUEST_OPTIONS or inbound.images or inbound.given or inbound.agent is not None:
+        raise MessageNotJoinable

@@ -1,0 +1,412 @@
+"""Accepts messages: the only way in. Every message, from any channel, becomes a run here or joins one."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime, timedelta
+
+import msgspec
+from msgspec.structs import replace
+
+from palyra.core.agent import Agent
+from palyra.core.clock import Clock, to_ms
+from palyra.core.errors import Conflict, Invalid, Unavailable
+from palyra.core.events import (
+    ApprovalDecision,
+    ApprovalResolved,
+    CancelRequested,
+    InputMode,
+    InputSteered,
+    RunAccepted,
+    RunCancelled,
+)
+from palyra.core.ids import IdSource, PrincipalId, RunId
+from palyra.core.limits import Limits
+from palyra.core.message import (
+    MAX_IDEMPOTENCY_KEY_CHARS,
+    MAX_MESSAGE_BYTES,
+    AcceptedMessage,
+    Inbound,
+    MessageEmpty,
+    MessageTooLarge,
+    clean_text,
+)
+from palyra.core.model.request_options import NO_REQUEST_OPTIONS
+from palyra.core.policy import labels
+from palyra.core.run.state import CallStage, RunState, RunStatus
+from palyra.core.session import SessionArchivedError
+from palyra.core.stop import EmergencyStop
+from palyra.journal.content import images
+from palyra.journal.engines.base import Connection, Engine
+from palyra.journal.stores import idempotency_keys, runs
+from palyra.journal.stores.idempotency_keys import IdempotencyClaim
+from palyra.runs.recording.replay import replay
+from palyra.runs.recording.session_writer import SessionWriter
+from palyra.runs.services import attached_history, reissue
+from palyra.runs.services.agents import choose
+from palyra.runs.services.attached_history import AttachedHistory
+from palyra.runs.services.emergency_stops import StopService, WorkStopped
+from palyra.runs.services.sealing import SealingUnit, SecretSealer
+from palyra.runs.services.sessions import ResolvedSession, SessionBusy, resolve
+from palyra.settings import RunSettings
+
+Prefetch = Callable[[Connection, RunState, Agent], None]
+Place = Callable[[PrincipalId], AbstractContextManager[str | None]]
+
+_encode = msgspec.json.Encoder()
+_answer = msgspec.json.Decoder(AcceptedMessage)
+
+
+class RunQueueFull(Unavailable):
+    """The session has as many inputs waiting as it may, or you have as many open runs. Wait for some, or cancel one."""
+
+
+class IdempotencyKeyInvalid(Invalid):
+    """An idempotency key has 1 to 200 characters."""
+
+
+class IdempotencyKeyInUse(Unavailable):
+    """The idempotency key was taken between the look at it and the write."""
+
+
+class RunSuperseded(Conflict):
+    """The conversation has gone on since that run. Go on from its last one."""
+
+
+class MessageIntake:
+    """Accepts messages. An accepted message is on the tape, and its run will come to an end."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        limits: Limits,
+        bounds: RunSettings,
+        stops: StopService,
+        meant: Callable[[str], str],
+        glance: Prefetch,
+        seals: SecretSealer,
+        place: Place = lambda principal: nullcontext(),
+    ) -> None:
+        """`meant` returns the full name of a model, or raises if there is none.
+
+        `seals` takes the secrets out of a message before anything else uses it.
+
+        `glance` is called in the commit that starts a run and leases it to a worker: it prefetches what that one needs.
+
+        `place` reserves a slot for a principal while a message is written, and yields the worker; None if none is free.
+        """
+        self._meant = meant
+        self._glance = glance
+        self._seals = seals
+        self._keep_place = place
+        self._stops = stops
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+        self.adopt(limits, bounds)
+
+    def adopt(self, limits: Limits, bounds: RunSettings) -> None:
+        """Use other limits from the next message on."""
+        self._limits, self._queued_inputs, self._open_runs = limits, bounds.queued_inputs, bounds.open_runs
+
+    def check_open(self, principal: PrincipalId) -> None:
+        """Raise while no messages of a principal are accepted."""
+        if (stop := self._stops.stopped(principal)) is not None:
+            raise _stopped(stop)
+
+    async def accept(self, inbound: Inbound) -> AcceptedMessage:
+        """Accept a message: as a new run, or as a further input of the active one."""
+        _check(inbound)
+        if inbound.brief.model:
+            brief = replace(inbound.brief, model=self._meant(inbound.brief.model))
+            inbound = replace(inbound, brief=brief)
+        sealing = self._seals.sealing(inbound.principal)
+        inbound = await attached_history.seal_history(inbound, sealing)
+        if (stop := self._stops.stopped(inbound.principal)) is not None:
+            return await self._refuse(inbound, stop)
+        at = self._clock.now()
+        brings = inbound.pictures or inbound.given
+        along = (
+            await asyncio.to_thread(attached_history.prepare_history, inbound, at=at) if brings else AttachedHistory()
+        )
+        run_id = RunId(self._ids.new())
+        with self._keep_place(inbound.principal) as carrier:
+
+            def unit(conn: Connection) -> AcceptedMessage:
+                return self._unit(conn, inbound, along, sealing, run_id=run_id, at=at, carrier=carrier)
+
+            try:
+                return await self._engine.write(unit)
+            except (IdempotencyKeyInUse, RunSuperseded):
+                # If the same request came twice at the same time and the other was faster, that one has the answer.
+                return await self._engine.write(unit)
+
+    async def _refuse(self, inbound: Inbound, stop: EmergencyStop) -> AcceptedMessage:
+        """Accept nothing; only a repeated request for a message accepted before gets its earlier answer."""
+        claim = _claim(inbound)
+        if claim is not None:
+            known = await self._engine.read(lambda conn: idempotency_keys.answer(conn, claim))
+            if known is not None:
+                return msgspec.structs.replace(_answer.decode(known), repeated=True)
+        raise _stopped(stop)
+
+    async def reissue(self, principal: PrincipalId, name: str) -> AcceptedMessage:
+        """Start a run that proposes a call again whose approval request expired; the open one, if there is one.
+
+        `name` is the id of the approval request, or its code.
+        """
+        self.check_open(principal)
+        at = self._clock.now()
+        run_id = RunId(self._ids.new())
+        with self._keep_place(principal) as carrier:
+            return await self._engine.write(
+                lambda conn: self._again(conn, principal, name, run_id=run_id, at=at, carrier=carrier)
+            )
+
+    def _again(
+        self,
+        conn: Connection,
+        principal: PrincipalId,
+        name: str,
+        *,
+        run_id: RunId,
+        at: datetime,
+        carrier: str | None,
+    ) -> AcceptedMessage:
+        asked, session = reissue.find(conn, principal, name, at=at)
+        book = SessionWriter.open(conn, session.session_id, ids=self._ids)
+        # Read again now that the session is locked: another request may have been faster.
+        asked, session = reissue.find(conn, principal, asked.approval_id, at=at)
+        if (known := reissue.under_way(conn, asked)) is not None:
+            return known
+        settled = reissue.settle(conn, book, asked, at=at)
+        open_runs = runs.open_in(conn, session.session_id)
+        self._check_room(conn, principal, len(open_runs))
+        after_seq = book.seq
+        again = reissue.prepare(conn, principal, asked, session)
+        state = book.accept(run_id, again.accepted(principal, self._limits, at=at), carrier=carrier)
+        active = settled
+        if active is None and (run := next((run for run, is_active in open_runs if is_active), None)) is not None:
+            active = replay(conn, run)
+        book.close()
+        return AcceptedMessage(
+            run_id=run_id,
+            session_id=session.session_id,
+            after_seq=after_seq,
+            queued=not state.started,
+            waiting_for=_waits_for(active) if active is not None else None,
+        )
+
+    def _unit(
+        self,
+        conn: Connection,
+        inbound: Inbound,
+        along: AttachedHistory,
+        sealing: SealingUnit,
+        *,
+        run_id: RunId,
+        at: datetime,
+        carrier: str | None,
+    ) -> AcceptedMessage:
+        claim = _claim(inbound)
+        if claim is not None and (known := idempotency_keys.answer(conn, claim)) is not None:
+            return msgspec.structs.replace(_answer.decode(known), repeated=True)
+        resolved = resolve(conn, inbound.principal, ref=inbound.session, ids=self._ids, at=at)
+        if resolved.session.archived_at is not None:
+            raise SessionArchivedError
+        if inbound.after is not None and not _is_last(conn, inbound.principal, inbound.after, resolved):
+            raise RunSuperseded
+        accepted, begun = self._place(conn, inbound, along, resolved, sealing, run_id=run_id, at=at, carrier=carrier)
+        accepted = replace(accepted, sealed=sealing.sealed, removed=sealing.removed)
+        resolved.book.close()
+        sealing.keep(conn, accepted.session_id)
+        if begun is not None and begun[0].started and carrier is not None:
+            self._glance(conn, *begun)
+        images.add(conn, accepted.session_id, along.pictures, now_ms=to_ms(at))
+        if claim is not None and not idempotency_keys.keep(
+            conn, claim, _encode.encode(accepted).decode(), now_ms=to_ms(at)
+        ):
+            raise IdempotencyKeyInUse
+        return accepted
+
+    def _place(
+        self,
+        conn: Connection,
+        inbound: Inbound,
+        along: AttachedHistory,
+        resolved: ResolvedSession,
+        sealing: SealingUnit,
+        *,
+        run_id: RunId,
+        at: datetime,
+        carrier: str | None,
+    ) -> tuple[AcceptedMessage, tuple[RunState, Agent] | None]:
+        session, book = resolved.session, resolved.book
+        open_runs = [] if resolved.created else runs.open_in(conn, session.session_id)
+        active_id = next((run for run, active in open_runs if active), None)
+        active = replay(conn, active_id) if active_id is not None else None
+        # A run at its limit has read the conversation for the last time; the message gets its own run.
+        if inbound.mode is InputMode.STEER and active is not None and _takes_input(active):
+            attached_history.check_can_join(inbound)
+            return self._steer(book, active, inbound, sealing, at=at), None
+        self._check_room(conn, inbound.principal, len(open_runs))
+        if inbound.given and open_runs:
+            # The attached history goes before the message, and the active run may still add messages.
+            raise SessionBusy
+        attached_history.match_results(conn, inbound.principal, session, inbound)
+        after_seq = book.seq
+        agent, reason = choose(conn, inbound.principal, session, named=inbound.agent)
+        event = RunAccepted(
+            at=at,
+            actor=inbound.principal,
+            labels=(labels.OWNER,),
+            text=inbound.text,
+            principal=inbound.principal,
+            agent_id=agent.agent_id,
+            agent_reason=reason,
+            limits=(agent.limits or self._limits).capped(self._limits),
+            origin=inbound.origin,
+            mode=inbound.mode,
+            idempotency_key=inbound.idempotency_key,
+            images=inbound.images,
+            brief=inbound.brief,
+            sealed=sealing.sealed,
+            removed=sealing.removed,
+        )
+        interrupts = inbound.mode is InputMode.INTERRUPT and active is not None
+        state = book.accept(run_id, event, given=along.messages, first=interrupts, carrier=carrier)
+        if interrupts and active is not None:
+            state = self._interrupt(conn, book, active, state, inbound, at=at)
+        accepted = AcceptedMessage(
+            run_id=run_id,
+            session_id=session.session_id,
+            after_seq=after_seq,
+            queued=not state.started,
+            waiting_for=_waits_for(active) if active is not None and not state.started else None,
+        )
+        return accepted, (state, agent)
+
+    def _check_room(self, conn: Connection, principal: PrincipalId, in_session: int) -> None:
+        if in_session > self._queued_inputs:
+            raise RunQueueFull(
+                f"{in_session - 1} inputs wait in this session already, which is as many as it may have. "
+                "Wait for its runs to end, or cancel one.",
+                retry_after=timedelta(seconds=2),
+            )
+        if runs.open_of_principal(conn, principal, limit=self._open_runs) >= self._open_runs:
+            raise RunQueueFull(
+                f"{self._open_runs} of your runs have not ended, which is the maximum (runs.open_runs). "
+                "Wait for some to end, or cancel them.",
+                retry_after=timedelta(seconds=2),
+            )
+
+    def _steer(
+        self, book: SessionWriter, active: RunState, inbound: Inbound, sealing: SealingUnit, *, at: datetime
+    ) -> AcceptedMessage:
+        after_seq = book.seq
+        state = active
+        for call_id, approval_id in active.open_questions:
+            # An open approval request is withdrawn: the person said something else instead.
+            state = book.add(
+                state,
+                ApprovalResolved(
+                    at=at,
+                    actor=inbound.principal,
+                    labels=(labels.OWNER,),
+                    call_id=call_id,
+                    approval_id=approval_id,
+                    decision=ApprovalDecision.WITHDRAWN,
+                    reason=inbound.text[:200],
+                ),
+            )
+        event = InputSteered(
+            at=at,
+            actor=inbound.principal,
+            labels=(labels.OWNER,),
+            text=inbound.text,
+            idempotency_key=inbound.idempotency_key,
+            origin=inbound.origin,
+            sealed=sealing.sealed,
+            removed=sealing.removed,
+        )
+        book.add(state, event)
+        return AcceptedMessage(run_id=active.run_id, session_id=active.session_id, after_seq=after_seq, steered=True)
+
+    def _interrupt(
+        self,
+        conn: Connection,
+        book: SessionWriter,
+        active: RunState,
+        fresh: RunState,
+        inbound: Inbound,
+        *,
+        at: datetime,
+    ) -> RunState:
+        """Cancel the active run; the new one is first in the queue, and starts when that has ended."""
+        reason = "interrupted by a new message"
+        state = book.add(active, CancelRequested(at=at, actor=inbound.principal, reason=reason))
+        if runs.is_leased(conn, active.run_id, now_ms=to_ms(at)):
+            return fresh
+        book.add(state, RunCancelled(at=at, actor=inbound.principal, reason=reason))
+        return book.state_of(fresh.run_id)
+
+
+def _stopped(stop: EmergencyStop) -> WorkStopped:
+    return WorkStopped(f"{stop.told} Nothing new is taken in. `palyra resume` lets work go on.")
+
+
+def _check(inbound: Inbound) -> None:
+    clean_text(inbound.text, what="message")
+    if inbound.is_empty:
+        raise MessageEmpty
+    if len(inbound.text.encode()) > MAX_MESSAGE_BYTES:
+        raise MessageTooLarge
+    if inbound.idempotency_key is not None:
+        clean_text(inbound.idempotency_key, what="idempotency key")
+        if not 1 <= len(inbound.idempotency_key) <= MAX_IDEMPOTENCY_KEY_CHARS:
+            raise IdempotencyKeyInvalid
+    attached_history.check_history(inbound)
+
+
+def _claim(inbound: Inbound) -> IdempotencyClaim | None:
+    if inbound.idempotency_key is None:
+        return None
+    request: tuple[object, ...] = (inbound.text, inbound.session, inbound.mode)
+    more = (inbound.agent, inbound.brief, inbound.images, inbound.given)
+    if more != (None, NO_REQUEST_OPTIONS, (), ()):
+        # A key that came without them keeps the digest that it always had.
+        request = (*request, *more)
+    return IdempotencyClaim(
+        inbound.principal, inbound.idempotency_key, hashlib.sha256(_encode.encode(request)).hexdigest()
+    )
+
+
+def _is_last(conn: Connection, principal: PrincipalId, run_id: RunId, resolved: ResolvedSession) -> bool:
+    """Tell whether a run is the last of its session, now that no other can begin there."""
+    last = runs.last_in(conn, resolved.session.session_id, principal)
+    return last is not None and last.run_id == run_id
+
+
+def _takes_input(active: RunState) -> bool:
+    """Tell whether a further message can join the run, instead of starting another."""
+    return active.limit is None and active.cancel is None and active.refused is None
+
+
+def _waits_for(active: RunState) -> str | None:
+    if active.status is not RunStatus.WAITING:
+        return None
+    if active.question is not None:
+        asked = [f"the budget {', '.join(active.at_stake)}"]
+    else:
+        waiting = [call for call in active.calls if call.stage is CallStage.WAITING]
+        asked = [call.call.tool for call in waiting if not call.for_child]
+        if not asked:
+            return "the active run waits for a run that works for it; steer it with a message, or cancel it"
+    return (
+        f"the active run waits for your word on {', '.join(asked)}: `palyra approvals` shows what is asked and how to"
+        " answer; or steer it with a message, or cancel it"
+    )

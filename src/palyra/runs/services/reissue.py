@@ -1,0 +1,104 @@
+"""Reissues an approval request that expired: a new run that begins with the same call.
+
+The call is judged by the current policies, like any other; its arguments keep their labels, so nothing is
+trusted more because it is requested twice.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from palyra.core.agent import Agent
+from palyra.core.events import Reissue, RunAccepted
+from palyra.core.ids import PrincipalId
+from palyra.core.limits import Limits
+from palyra.core.message import AcceptedMessage
+from palyra.core.policy.approval import Approval
+from palyra.core.run.state import RunState
+from palyra.core.session import Session, SessionArchivedError, SessionNotFound
+from palyra.journal.engines.base import Connection
+from palyra.journal.stores import agents, runs, sessions
+from palyra.runs.recording.replay import replay
+from palyra.runs.recording.session_writer import SessionWriter
+from palyra.runs.services.agents import choose
+from palyra.runs.services.approvals import check_overdue, is_waiting, overdue, timed_out
+
+ORIGIN = "reissue"
+SUMMARY_SHOWN = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ReissuePlan:
+    """An approval request that expired, and what a run that reissues it needs."""
+
+    asked: Approval
+    session: Session
+    agent: Agent
+    agent_reason: str
+    channels: tuple[str, ...]
+    """Those of the run that asked: a reissue adds no new text."""
+
+    def accepted(self, principal: PrincipalId, limits: Limits, *, at: datetime) -> RunAccepted:
+        """Return the event that accepts that run."""
+        asked = self.asked
+        return RunAccepted(
+            at=at,
+            actor=principal,
+            # The text quotes what the call would do, so it is trusted as much as the arguments and no more.
+            labels=asked.labels,
+            text=f"Ask me again about this, which I did not answer in time: {asked.effect.summary[:SUMMARY_SHOWN]}",
+            principal=principal,
+            agent_id=self.agent.agent_id,
+            agent_reason=self.agent_reason,
+            limits=(self.agent.limits or limits).capped(limits),
+            origin=ORIGIN,
+            channels=self.channels,
+            reissue=Reissue(
+                approval_id=asked.approval_id, tool=asked.tool, arguments=asked.arguments, labels=asked.labels
+            ),
+        )
+
+
+def find(conn: Connection, principal: PrincipalId, name: str, *, at: datetime) -> tuple[Approval, Session]:
+    """Return an approval request by its id or code, and its session; raise unless it can be reissued."""
+    asked = overdue(conn, principal, name)
+    check_overdue(asked, at=at)
+    session = sessions.get(conn, asked.session_id, principal)
+    if session is None:
+        raise SessionNotFound("The session of this question was moved to the archive. Ask the agent in another.")
+    if session.archived_at is not None:
+        raise SessionArchivedError
+    return asked, session
+
+
+def settle(conn: Connection, book: SessionWriter, asked: Approval, *, at: datetime) -> RunState | None:
+    """Deny the call whose approval request expired, if that was not done yet; return the new state of its run."""
+    state = replay(conn, asked.run_id)
+    if not is_waiting(state, asked.call_id, asked.approval_id):
+        return None
+    return book.add(state, timed_out(asked.call_id, asked.approval_id, at=at))
+
+
+def under_way(conn: Connection, asked: Approval) -> AcceptedMessage | None:
+    """Return the run that reissues it already, unless that has ended."""
+    if asked.reissued_as is None:
+        return None
+    run = runs.get(conn, asked.reissued_as, asked.principal)
+    if run is None or run.ended_at is not None:
+        return None
+    active = next((run_id for run_id, started in runs.open_in(conn, asked.session_id) if started), None)
+    return AcceptedMessage(
+        run_id=run.run_id,
+        session_id=run.session_id,
+        after_seq=run.accepted_seq - 1,
+        queued=active != run.run_id,
+        repeated=True,
+    )
+
+
+def prepare(conn: Connection, principal: PrincipalId, asked: Approval, session: Session) -> ReissuePlan:
+    """Choose the agent that proposes the call: the same as before, or the session's if that one is gone."""
+    agent = agents.get(conn, asked.agent_id, principal)
+    reason = "it proposed the call"
+    if agent is None:
+        agent, reason = choose(conn, principal, session)
+    return ReissuePlan(asked, session, agent, reason, replay(conn, asked.run_id).channels)

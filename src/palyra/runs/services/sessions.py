@@ -1,0 +1,247 @@
+"""Sessions: resolve, reset, rename, archive, clean up."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from palyra.core.clock import Clock, to_ms
+from palyra.core.errors import Conflict
+from palyra.core.events import (
+    CancelRequested,
+    RunCancelled,
+    SessionArchived,
+    SessionRenamed,
+    SessionReset,
+    SessionUnarchived,
+)
+from palyra.core.ids import IdSource, PrincipalId, RunId, SessionId, parse_ulid
+from palyra.core.message import clean_text
+from palyra.core.session import (
+    MAX_KEY_CHARS,
+    MAX_LABEL_CHARS,
+    Session,
+    SessionNameInvalid,
+    SessionNotFound,
+    SessionRef,
+    new_session,
+)
+from palyra.core.text.secret_markers import without_secrets
+from palyra.journal.engines.base import Connection, Engine
+from palyra.journal.stores import runs, sessions
+from palyra.runs.recording.replay import replay
+from palyra.runs.recording.session_writer import SessionWriter
+
+MAX_TITLE_CHARS = 120
+
+
+class SessionReferenceConflict(Conflict):
+    """The id, key and label given name different sessions. Give one of them."""
+
+
+class SessionBusy(Conflict):
+    """A run is active in this session. Cancel it or wait for its end, then try again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedSession:
+    """A session that was found or created, and the writer of its tape."""
+
+    session: Session
+    created: bool
+    book: SessionWriter
+
+
+def resolve(
+    conn: Connection,
+    principal: PrincipalId,
+    *,
+    ref: SessionRef,
+    ids: IdSource,
+    at: datetime,
+) -> ResolvedSession:
+    """Find the session that `ref` names, or create it, and lock its tape; reset it if requested."""
+    _check_names(ref)
+    found = _find(conn, principal, ref)
+    if found is None and ref.require_existing:
+        raise SessionNotFound
+    if found is None:
+        made = _make(conn, principal, ref=ref, ids=ids, at=at)
+        # Another request may have created it at the same time.
+        if made is not None:
+            return made
+        found = _find(conn, principal, ref)
+        if found is None:
+            # The key is new, but the label is another session's.
+            raise SessionReferenceConflict
+    book = SessionWriter.open(conn, found.session_id, ids=ids)
+    if ref.reset:
+        _reset(conn, book, found, at=at)
+    # Only with its tape locked is the session stable: it may have been archived since it was found.
+    return ResolvedSession(sessions.get(conn, found.session_id, principal) or found, False, book)
+
+
+def _check_names(ref: SessionRef) -> None:
+    for name, value, most in (("key", ref.key, MAX_KEY_CHARS), ("label", ref.label, MAX_LABEL_CHARS)):
+        if value is not None:
+            clean_text(value, what=name)
+            if not value.strip() or len(value) > most:
+                raise SessionNameInvalid(f"A session's {name} has 1 to {most} characters; this one has {len(value)}.")
+
+
+def _find(conn: Connection, principal: PrincipalId, ref: SessionRef) -> Session | None:
+    """Return the session named, None if it may be created. A caller never chooses an id: an unknown id is an error."""
+    if ref.session_id is not None:
+        found = sessions.get(conn, SessionId(parse_ulid(ref.session_id, "session id")), principal)
+        if found is None:
+            raise SessionNotFound
+    elif ref.key is not None:
+        found = sessions.by_key(conn, ref.key, principal)
+    elif ref.label is not None:
+        found = sessions.by_label(conn, ref.label, principal)
+    else:
+        return None
+    if found is not None and (ref.key not in (None, found.key) or ref.label not in (None, found.label)):
+        raise SessionReferenceConflict
+    return found
+
+
+def _make(
+    conn: Connection,
+    principal: PrincipalId,
+    *,
+    ref: SessionRef,
+    ids: IdSource,
+    at: datetime,
+) -> ResolvedSession | None:
+    session = new_session(SessionId(ids.new()), principal, at=at, key=ref.key, label=ref.label)
+    book = SessionWriter.create(conn, session, parent=None, ids=ids)
+    return ResolvedSession(session, True, book) if book is not None else None
+
+
+def _reset(conn: Connection, book: SessionWriter, session: Session, *, at: datetime) -> None:
+    if runs.open_in(conn, session.session_id):
+        raise SessionBusy
+    book.note(SessionReset(at=at, actor=session.principal))
+    sessions.set_reset(conn, session.session_id, at=at, seq=book.seq)
+
+
+class SessionService:
+    """Manages a principal's sessions."""
+
+    def __init__(self, engine: Engine, *, clock: Clock, ids: IdSource) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+
+    async def resolve(self, principal: PrincipalId, ref: SessionRef) -> tuple[Session, bool]:
+        """Find or create a session; say whether it was created."""
+        at = self._clock.now()
+
+        def unit(conn: Connection) -> tuple[Session, bool]:
+            resolved = resolve(conn, principal, ref=ref, ids=self._ids, at=at)
+            resolved.book.close()
+            return resolved.session, resolved.created
+
+        return await self._engine.write(unit)
+
+    async def page(
+        self, principal: PrincipalId, *, archived: bool, before: tuple[int, str] | None, limit: int
+    ) -> list[Session]:
+        """Return the principal's own conversations, the latest first."""
+        now_ms = to_ms(self._clock.now())
+        return await self._engine.read(
+            lambda conn: sessions.page(conn, principal, archived=archived, before=before, limit=limit, now_ms=now_ms)
+        )
+
+    async def rename(self, principal: PrincipalId, session_id: str, title: str) -> Session:
+        """Give the session a title of the person's choice."""
+        title = clean_text(title, what="title").strip()
+        if not title or len(title) > MAX_TITLE_CHARS:
+            raise SessionNameInvalid(f"A title has 1 to {MAX_TITLE_CHARS} characters; this one has {len(title)}.")
+        title = without_secrets(title)
+
+        def change(conn: Connection, book: SessionWriter, session: Session, at: datetime) -> None:
+            book.note(SessionRenamed(at=at, actor=principal, title=title))
+            sessions.set_title(conn, session.session_id, title, at=at)
+
+        return await self._change(principal, session_id, change)
+
+    async def reset(self, principal: PrincipalId, session_id: str) -> Session:
+        """Set a boundary: what was said before is no longer context."""
+        return await self._change(
+            principal, session_id, lambda conn, book, session, at: _reset(conn, book, session, at=at)
+        )
+
+    async def archive(self, principal: PrincipalId, session_id: str) -> Session:
+        """Archive the session; it keeps its key."""
+
+        def change(conn: Connection, book: SessionWriter, session: Session, at: datetime) -> None:
+            if runs.open_in(conn, session.session_id):
+                raise SessionBusy
+            if session.archived_at is None:
+                book.note(SessionArchived(at=at, actor=principal))
+                sessions.set_archived(conn, session.session_id, at=at, archived=True, free_key=False)
+
+        return await self._change(principal, session_id, change)
+
+    async def unarchive(self, principal: PrincipalId, session_id: str) -> Session:
+        """Take the session out of the archive."""
+
+        def change(conn: Connection, book: SessionWriter, session: Session, at: datetime) -> None:
+            if session.archived_at is None:
+                return
+            if session.label is not None and sessions.by_label(conn, session.label, principal) is not None:
+                raise SessionReferenceConflict(
+                    f"Another session has the label {session.label!r} by now. Archive that one first."
+                )
+            book.note(SessionUnarchived(at=at, actor=principal))
+            sessions.set_archived(conn, session.session_id, at=at, archived=False, free_key=False)
+
+        return await self._change(principal, session_id, change)
+
+    async def cleanup(self, principal: PrincipalId, session_id: str) -> Session:
+        """Cancel what is active or queued, archive the session, and free its key."""
+
+        def change(conn: Connection, book: SessionWriter, session: Session, at: datetime) -> None:
+            # The queue first, so that the end of the active run starts nothing.
+            for run_id, active in sorted(runs.open_in(conn, session.session_id), key=lambda item: item[1]):
+                _cancel(conn, book, run_id, principal=principal, at=at, active=active)
+            if session.archived_at is None or session.key is not None:
+                book.note(SessionArchived(at=at, actor=principal, freed_key=session.key))
+                sessions.set_archived(conn, session.session_id, at=at, archived=True, free_key=True)
+
+        return await self._change(principal, session_id, change)
+
+    async def _change(
+        self,
+        principal: PrincipalId,
+        session_id: str,
+        change: Callable[[Connection, SessionWriter, Session, datetime], None],
+    ) -> Session:
+        wanted = SessionId(parse_ulid(session_id, "session id"))
+        at = self._clock.now()
+
+        def unit(conn: Connection) -> Session:
+            if sessions.get(conn, wanted, principal) is None:
+                raise SessionNotFound
+            book = SessionWriter.open(conn, wanted, ids=self._ids)
+            # Checked again now that the tape is locked: it may have been archived.
+            session = sessions.get(conn, wanted, principal)
+            if session is None:
+                raise SessionNotFound
+            change(conn, book, session, at)
+            book.close()
+            changed = sessions.get(conn, wanted, principal)
+            assert changed is not None
+            return changed
+
+        return await self._engine.write(unit)
+
+
+def _cancel(
+    conn: Connection, book: SessionWriter, run_id: RunId, *, principal: PrincipalId, at: datetime, active: bool
+) -> None:
+    reason = "the session was cleaned up"
+    state = book.add(replay(conn, run_id), CancelRequested(at=at, actor=principal, reason=reason))
+    if not active or not runs.is_leased(conn, run_id, now_ms=to_ms(at)):
+        book.add(state, RunCancelled(at=at, actor=principal, reason=reason))

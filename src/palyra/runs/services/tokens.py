@@ -1,0 +1,158 @@
+"""Tokens: who may create, list and revoke which."""
+
+import re
+from collections.abc import Collection
+from datetime import timedelta
+
+from palyra.core.agent import Agent
+from palyra.core.clock import Clock, to_ms
+from palyra.core.errors import Conflict, Denied, Invalid, NotFound
+from palyra.core.ids import AgentId, IdSource, PrincipalId, TokenId, parse_ulid
+from palyra.core.message import clean_text
+from palyra.journal.engines.base import Connection, Engine
+from palyra.journal.stores import agents, tokens
+from palyra.journal.stores.tokens import ALL, TokenHolder, TokenRecord, TokenScope
+
+INSTRUCTIONS = "You are Palyra, a helpful agent that runs on its owner's own machine."
+DEFAULT_SCOPES = frozenset({TokenScope.READ, TokenScope.WRITE})
+MAX_TOKENS = 100
+MAX_NAME_CHARS = 80
+MAX_LIFETIME = timedelta(days=3650)
+AFTER_ALL = TokenId("~")
+"""Sorts after every id."""
+
+# The others, `channel:` and `system:`, are the daemon's own parts: no outside caller is one of them.
+_PRINCIPAL = re.compile(r"(user|service):[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}")
+
+
+class TokenNotFound(NotFound):
+    """There is no such token, or it is not yours to see."""
+
+
+class TokenRequestInvalid(Invalid):
+    """The token can not be made as it is described."""
+
+
+class TokenLimitReached(Conflict):
+    """The principal has 100 tokens, which is as many as there may be. Revoke one first."""
+
+
+class TokenScopeMissing(Denied):
+    """The token does not allow this."""
+
+    def __init__(self, scope: str, what: str = "this") -> None:
+        super().__init__(f"Your token lacks the scope '{scope}', which {what} needs. Use one that has it.")
+
+
+class TokenScopeExceeded(Denied):
+    """A token can not make one that may do more, or lives longer, than itself."""
+
+
+class TokenService:
+    """Creates, lists and revokes tokens for the holder of one."""
+
+    def __init__(self, engine: Engine, *, clock: Clock, ids: IdSource) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+
+    async def create(
+        self,
+        actor: TokenHolder,
+        principal: str | None = None,
+        *,
+        name: str,
+        scopes: Collection[TokenScope] = DEFAULT_SCOPES,
+        ttl: timedelta | None = None,
+    ) -> tuple[TokenRecord, str]:
+        """Create a token for a principal, by default the actor's own, and return it with its secret.
+
+        A new principal also gets an agent, so that it can work at once.
+        """
+        whose = PrincipalId(principal or actor.principal)
+        now_ms = to_ms(self._clock.now())
+        given = ALL if TokenScope.ADMIN in scopes else frozenset(scopes)
+        _check(whose, name, given, ttl)
+        expires_ms = now_ms + ttl // timedelta(milliseconds=1) if ttl is not None else None
+        _entitle(actor, whose, scopes=given, expires_ms=expires_ms)
+        record = TokenRecord(TokenId(self._ids.new()), whose, name.strip(), now_ms, scopes=given, expires_ms=expires_ms)
+        secret = tokens.new_secret()
+
+        def unit(conn: Connection) -> None:
+            if tokens.count(conn, whose, now_ms=now_ms) >= MAX_TOKENS:
+                raise TokenLimitReached
+            tokens.insert(conn, record, secret)
+            welcome(conn, whose, ids=self._ids)
+
+        await self._engine.write(unit)
+        return record, secret
+
+    async def list(
+        self, actor: TokenHolder, principal: str | None = None, *, before: TokenId = AFTER_ALL, limit: int = 100
+    ) -> list[TokenRecord]:
+        """Return tokens, the latest first: for an admin all or one principal's, else the actor's own."""
+        if TokenScope.ADMIN not in actor.scopes and principal not in (None, actor.principal):
+            raise TokenScopeMissing(TokenScope.ADMIN, "looking at the tokens of others")
+        if principal is None and TokenScope.ADMIN in actor.scopes:
+            return await self._engine.read(lambda conn: tokens.page(conn, before=before, limit=limit))
+        whose = PrincipalId(principal or actor.principal)
+        return await self._engine.read(lambda conn: tokens.page_of(conn, whose, before=before, limit=limit))
+
+    async def revoke(self, actor: TokenHolder, token_id: str) -> TokenRecord:
+        """Revoke a token."""
+        wanted = TokenId(parse_ulid(token_id, "token id"))
+        now_ms = to_ms(self._clock.now())
+
+        def unit(conn: Connection) -> TokenRecord:
+            found = tokens.get(conn, wanted)
+            if found is None or (found.principal != actor.principal and TokenScope.ADMIN not in actor.scopes):
+                raise TokenNotFound
+            tokens.revoke(conn, wanted, now_ms=now_ms)
+            revoked = tokens.get(conn, wanted)
+            assert revoked is not None
+            return revoked
+
+        return await self._engine.write(unit)
+
+
+def welcome(conn: Connection, principal: PrincipalId, *, ids: IdSource) -> None:
+    """Give a principal an agent to talk to, unless it has one."""
+    if agents.default(conn, principal) is None:
+        agent_id = AgentId(ids.new())
+        agents.put(
+            conn,
+            Agent(agent_id=agent_id, principal=principal, name="main", instructions=INSTRUCTIONS, is_default=True),
+        )
+
+
+def _check(principal: PrincipalId, name: str, scopes: frozenset[TokenScope], ttl: timedelta | None) -> None:
+    if not _PRINCIPAL.fullmatch(principal):
+        raise TokenRequestInvalid(
+            f"{principal[:120]!r} is no principal that a token can be for: write user:NAME or service:NAME, "
+            "the name with letters, digits and . _ @ + - only, 100 characters at most."
+        )
+    clean_text(name, what="name")
+    if not name.strip() or len(name) > MAX_NAME_CHARS:
+        raise TokenRequestInvalid(
+            f"A token's name has 1 to {MAX_NAME_CHARS} characters; this one has {len(name.strip())}."
+        )
+    if not scopes:
+        raise TokenRequestInvalid("A token without a scope would be good for nothing. Give it read, write or admin.")
+    if ttl is not None and not timedelta(seconds=1) <= ttl <= MAX_LIFETIME:
+        raise TokenRequestInvalid(
+            "A token lives from one second to ten years. Leave the time out for one without an end."
+        )
+
+
+def _entitle(
+    actor: TokenHolder, principal: PrincipalId, *, scopes: frozenset[TokenScope], expires_ms: int | None
+) -> None:
+    """Raise unless the actor may create such a token."""
+    if TokenScope.ADMIN not in actor.scopes:
+        if principal != actor.principal:
+            raise TokenScopeMissing(TokenScope.ADMIN, "making tokens for others")
+        if excess := sorted(scopes - actor.scopes):
+            raise TokenScopeExceeded(f"Your token lacks {', '.join(excess)}, so it can not make one that has it.")
+    # A caller with access for a day must not be able to extend it.
+    if actor.expires_ms is not None and (expires_ms is None or expires_ms > actor.expires_ms):
+        raise TokenScopeExceeded("Your token ends before the one that it would make. Ask for a shorter life.")

@@ -1,1 +1,0 @@
-"""One file for each kind of step that the loop carries out."""

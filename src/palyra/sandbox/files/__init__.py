@@ -1,0 +1,1 @@
+"""Confined paths: roots, workspaces, file changes."""

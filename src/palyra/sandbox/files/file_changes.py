@@ -1,0 +1,416 @@
+"""Changes files of a workspace: several at once, all of them or none.
+
+Each new content is first written to a file without a name and made durable. Only then do the names change, each in one
+step, so that a reader sees the old file or the new one. If there are several, the files that they replace are kept
+under other names until all are changed: if one can no longer be changed, those before it are put back. Folders are
+held open from the walk that checked them to the last step, so what was checked is what is changed.
+
+A process that is killed while it writes leaves nothing behind, since a file without a name ends with the process. File
+systems without such files get one with a temporary name in the same folder, which a kill may leave there.
+
+A file is replaced only if it is still the one that was read. Changes by this process are made one after the other. What
+another program writes at the exact moment of the replacement cannot be noticed; a file checkpoint holds the content
+that was read before.
+
+Everything here blocks; async code calls it through `asyncio.to_thread`.
+"""
+
+import errno
+import os
+import stat
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+
+from palyra.core.artifact import MAX_KEPT_BYTES
+from palyra.core.errors import Denied, FileChanged, Internal, Invalid
+from palyra.sandbox.files.root import FileSystemError
+from palyra.sandbox.files.workspace import (
+    PathInvalid,
+    PathNotFile,
+    PathOutsideWorkspace,
+    ResolvedPath,
+    Workspace,
+    open_file,
+)
+
+MAX_CHANGES = 100
+NEW_FILE_MODE = 0o666
+"""Before the daemon's own mask is applied."""
+
+_committing = threading.Lock()
+"""Several runs may work on the same files at once, each in its own thread."""
+
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
+_NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
+_DESCRIPTORS = "/proc/self/fd"
+
+
+class FileTooLarge(Invalid):
+    """The file is larger than what can be kept to be brought back: 8 MiB. Change a smaller one."""
+
+
+class PathNotWritable(Denied):
+    """The file system does not let Palyra write there. Change the permissions, or use another path."""
+
+
+class FileChangeIncomplete(Internal):
+    """Some files were changed, others not, and those could not be put back. `palyra files history` has all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileContent:
+    """The content of a file, its permissions, and what distinguishes it from another that replaces it."""
+
+    data: bytes
+    mode: int
+    seen: tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ExistingFile:
+    """What exists at a path: a plain file, or nothing yet."""
+
+    root: str
+    path: str
+    """Absolute, with links resolved."""
+    content: FileContent | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """The new content of a file, or None to delete it."""
+
+    found: ExistingFile
+    after: bytes | None
+    mode: int | None = None
+    """The new permissions; None to keep those it has."""
+
+
+def read_existing(workspace: Workspace, path: str) -> ExistingFile:
+    """Return the current state of a file, before a change. Nothing is changed."""
+    if path.endswith(("/", "/.")):
+        raise PathNotFile(f"{path[:200]!r} names a folder. Name a file in it.")
+    if path.split("/", 1)[0] == "~":
+        # Meant as in a shell. A folder of that name would one day be deleted with a command that deletes a home.
+        raise PathOutsideWorkspace(
+            f"{path[:200]!r} is meant in a home, which is no part of the workspace. Leave out the ~."
+        )
+    with workspace.reach(path, absent=True) as at:
+        _require_text(at.path)
+        if at.missing:
+            return ExistingFile(str(at.root.real_path()), at.path, None)
+        if at.name is None:
+            raise PathNotFile(f"{at.path} is a folder. Name a file in it.")
+        with open_file(at.folder, at.name, path=path, banned=workspace.forbidden.marks()) as file:
+            data = file.read(MAX_KEPT_BYTES + 1)
+            found = os.fstat(file.fileno())
+        if len(data) > MAX_KEPT_BYTES:
+            raise FileTooLarge
+        return ExistingFile(
+            str(at.root.real_path()), at.path, FileContent(data, stat.S_IMODE(found.st_mode) & 0o777, _seen(found))
+        )
+
+
+def check_possible(changes: Sequence[FileChange]) -> None:
+    """Raise the error that would keep `apply_changes` from making the changes, as far as it can be seen."""
+    if len(changes) > MAX_CHANGES:
+        raise PathInvalid(f"More than {MAX_CHANGES} files are changed at once. Change fewer.")
+    if any(change.after is not None and len(change.after) > MAX_KEPT_BYTES for change in changes):
+        raise FileTooLarge
+    for change in changes:
+        folder = os.path.dirname(change.found.path)
+        while not os.path.isdir(folder):
+            folder = os.path.dirname(folder)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PathNotWritable(
+                f"{change.found.path} may not be written: the permissions of {folder} forbid it, or its file system is"
+                " read-only. Change that, or use another path."
+            )
+
+
+def apply_changes(workspace: Workspace, changes: Sequence[FileChange]) -> None:
+    """Make all changes or none of them."""
+    check_possible(changes)
+    with ExitStack() as stack:
+        prepared = [stack.enter_context(_prepared(workspace, change)) for change in changes]
+        # Between the last check of a file and its new name, no other thread of this process changes one.
+        with _committing:
+            _commit(prepared)
+        for one in prepared:
+            one.make_durable()
+
+
+def _commit(prepared: list["_PreparedChange"]) -> None:
+    done: list[_PreparedChange] = []
+    if len(prepared) > 1:
+        for one in prepared:
+            with _told(one.path):
+                one.keep_way_back()
+    try:
+        for one in prepared:
+            with _told(one.path):
+                one.commit()
+            done.append(one)
+    except BaseException:
+        _put_back(done)
+        raise
+
+
+def _put_back(done: list["_PreparedChange"]) -> None:
+    try:
+        for one in reversed(done):
+            one.undo()
+    except OSError as error:
+        raise FileChangeIncomplete from error
+
+
+class _Written:
+    """Content that is on the disk, and has no name yet."""
+
+    def __init__(self, folder: int, data: bytes, mode: int | None) -> None:
+        self._folder = folder
+        self._data = data
+        self._mode = mode
+        self._name: str | None = None
+        self._unnamed = _open_unnamed(folder, _first_mode(mode))
+        try:
+            if self._unnamed is not None:
+                self._fill(self._unnamed)
+            else:
+                self._write_named()
+        except BaseException:
+            self.drop()
+            raise
+
+    def appear(self, name: str) -> None:
+        """Take a name, and never replace another file."""
+        try:
+            self._link(name)
+        except FileExistsError:
+            raise FileChanged from None
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            # A file system without links: checked right before, which is the best that it allows.
+            with suppress(FileNotFoundError):
+                os.stat(name, dir_fd=self._folder, follow_symlinks=False)
+                raise FileChanged from None
+            self.replace(name)
+
+    def replace(self, name: str) -> None:
+        """Replace the file of that name."""
+        if self._name is None:
+            self._take_spare_name()
+        os.rename(self._name or "", name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        self._name = None
+
+    def drop(self) -> None:
+        """Remove the content if it was not used."""
+        if self._unnamed is not None:
+            os.close(self._unnamed)
+            self._unnamed = None
+        if self._name is not None:
+            with suppress(OSError):
+                os.unlink(self._name, dir_fd=self._folder)
+            self._name = None
+
+    def _take_spare_name(self) -> None:
+        """Take a temporary name until the rename, which needs one."""
+        spare = _spare_name("new")
+        try:
+            self._link(spare)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            self._write_named()
+        else:
+            self._name = spare
+
+    def _link(self, name: str) -> None:
+        source = f"{_DESCRIPTORS}/{self._unnamed}" if self._name is None else self._name
+        how = self._name is None
+        os.link(source, name, src_dir_fd=self._folder, dst_dir_fd=self._folder, follow_symlinks=how)
+
+    def _write_named(self) -> None:
+        self._name = _spare_name("new")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self._name, flags, _first_mode(self._mode), dir_fd=self._folder)
+        try:
+            self._fill(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _fill(self, descriptor: int) -> None:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(self._data)
+        if self._mode is not None:
+            os.fchmod(descriptor, self._mode)
+        os.fsync(descriptor)
+
+
+class _PreparedChange:
+    """A prepared change: its content on the disk, and the way to undo it."""
+
+    def __init__(self, at: ResolvedPath, change: FileChange) -> None:
+        assert at.name is not None
+        self.folder = at.folder
+        self.path = at.path
+        self._name = at.name
+        self._before = change.found.content
+        self._fresh = _Written(at.folder, change.after, self._mode(change)) if change.after is not None else None
+        self._back: str | _Written | None = None
+
+    def commit(self) -> None:
+        """Change the name in one step, if it still refers to the file that was checked."""
+        if self._before is not None:
+            self._require_same(self._before)
+        if self._fresh is None:
+            os.unlink(self._name, dir_fd=self.folder)
+        elif self._before is None:
+            self._fresh.appear(self._name)
+        else:
+            self._fresh.replace(self._name)
+
+    def keep_way_back(self) -> None:
+        """Keep the old file under another name: itself, which needs no space, or a copy where that is impossible."""
+        if self._before is None:
+            return
+        name = _spare_name("old")
+        try:
+            os.link(self._name, name, src_dir_fd=self.folder, dst_dir_fd=self.folder, follow_symlinks=False)
+            self._back = name
+        except FileNotFoundError:
+            raise FileChanged from None
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            self._back = _Written(self.folder, self._before.data, self._before.mode)
+
+    def undo(self) -> None:
+        """Undo the change."""
+        if isinstance(self._back, _Written):
+            self._back.replace(self._name)
+        elif self._back is not None:
+            os.rename(self._back, self._name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
+            self._back = None
+        elif self._before is None:
+            os.unlink(self._name, dir_fd=self.folder)
+
+    def make_durable(self) -> None:
+        """Make the new name survive a power failure."""
+        try:
+            os.fsync(self.folder)
+        except OSError as error:
+            raise FileSystemError(f"{self.path} is changed, but the disk gave an error: {error.strerror}.") from error
+
+    def tidy(self) -> None:
+        """Remove temporary files."""
+        for one in (self._fresh, self._back):
+            if isinstance(one, _Written):
+                one.drop()
+            elif one is not None:
+                with suppress(OSError):
+                    os.unlink(one, dir_fd=self.folder)
+
+    def _require_same(self, before: FileContent) -> None:
+        try:
+            now = os.stat(self._name, dir_fd=self.folder, follow_symlinks=False)
+        except FileNotFoundError:
+            raise FileChanged from None
+        if _seen(now) != before.seen or not stat.S_ISREG(now.st_mode):
+            raise FileChanged
+
+    def _mode(self, change: FileChange) -> int | None:
+        if change.mode is not None:
+            return change.mode
+        return self._before.mode if self._before is not None else None
+
+
+def _first_mode(mode: int | None) -> int:
+    return NEW_FILE_MODE if mode is None else 0o600
+
+
+def _spare_name(ending: str) -> str:
+    return f".palyra-{os.urandom(8).hex()}.{ending}"
+
+
+def _open_unnamed(folder: int, mode: int) -> int | None:
+    """Open a file without a name, which is gone with the process unless it gets one; None where unsupported."""
+    if not hasattr(os, "O_TMPFILE") or not os.path.isdir(_DESCRIPTORS):
+        return None
+    try:
+        return os.open(".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, mode, dir_fd=folder)
+    except OSError as error:
+        if error.errno in _NO_UNNAMED_FILES:
+            return None
+        raise
+
+
+@contextmanager
+def _prepared(workspace: Workspace, change: FileChange) -> Iterator[_PreparedChange]:
+    path = change.found.path
+    made = _folders_to_make(workspace, path) if change.after is not None else []
+    try:
+        with workspace.reach(path, absent=True, make=change.after is not None) as at:
+            # Not the path that was shown and allowed: a folder was replaced by a link since.
+            if at.path != path or at.name is None or at.missing != (change.found.content is None):
+                raise FileChanged
+            with _told(path):
+                one = _PreparedChange(at, change)
+            try:
+                yield one
+            finally:
+                one.tidy()
+    except BaseException:
+        _remove_folders(workspace, made)
+        raise
+
+
+def _folders_to_make(workspace: Workspace, path: str) -> list[str]:
+    """Return the folders above a path that do not exist yet, the innermost first."""
+    missing: list[str] = []
+    above = os.path.dirname(path)
+    while above != "/":
+        with workspace.reach(above, absent=True) as at:
+            if not at.missing:
+                break
+        missing.append(above)
+        above = os.path.dirname(above)
+    return missing
+
+
+def _remove_folders(workspace: Workspace, folders: list[str]) -> None:
+    for folder in folders:
+        # A folder that is not empty, or was replaced, belongs to another program by now.
+        with suppress(OSError, Denied, Invalid), workspace.reach(os.path.dirname(folder)) as at:
+            os.rmdir(os.path.basename(folder), dir_fd=at.folder)
+
+
+@contextmanager
+def _told(path: str) -> Iterator[None]:
+    """Turn a system error into one that a person or a model can act on."""
+    try:
+        yield
+    except PermissionError:
+        raise PathNotWritable(f"{path} may not be written: its permissions, or its folder's, forbid it.") from None
+    except OSError as error:
+        if error.errno == errno.EROFS:
+            raise PathNotWritable(f"{path} lies on a file system that can not be written.") from None
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise FileSystemError(f"The disk that holds {path} is full. Free some space, then try again.") from error
+        if error.errno == errno.ENAMETOOLONG:
+            raise PathInvalid(f"{path} has a name that is too long.") from None
+        raise FileSystemError(f"{path} could not be written: {error.strerror}. Nothing was changed.") from error
+
+
+def _require_text(path: str) -> None:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise PathInvalid("The path holds bytes that are no valid text. Rename the file first.") from None
+
+
+def _seen(found: os.stat_result) -> tuple[int, int, int, int]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,1 @@
+"""Converts HTML pages to text."""

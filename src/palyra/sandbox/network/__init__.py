@@ -1,0 +1,1 @@
+"""Requests to the internet: URLs, addresses, egress."""

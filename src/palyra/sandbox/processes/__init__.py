@@ -1,0 +1,1 @@
+"""Programs in a sandbox: tiers, limits, supervisor."""

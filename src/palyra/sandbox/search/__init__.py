@@ -1,0 +1,1 @@
+"""Search in files of a workspace."""

@@ -1,0 +1,132 @@
+"""References to secrets: a setting says where a secret is stored, and the secret is read when it is used.
+
+`env:NAME` is a variable, `file:/path` a file, `keyring:SERVICE/NAME` an entry of the system's keyring, `vault:NAME` a
+secret in Palyra's own vault. The vault is in the journal, so it cannot hold a secret that opens the journal.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from palyra.core.errors import Invalid
+
+KINDS = {
+    "env": "env:NAME",
+    "file": "file:/path",
+    "keyring": "keyring:SERVICE/NAME",
+    "vault": "vault:NAME",
+}
+
+MAX_CHARS = 64 * 1024
+"""Maximum size of a file that holds a secret; the same as in the vault."""
+
+# An address such as postgresql://host is not a reference.
+_REFERENCE = re.compile(r"(?P<kind>[a-z]+):(?!//)(?P<rest>.*)", re.DOTALL)
+_PASSWORD = re.compile(r"(?P<user>://[^:@/]*):.*@|(?P<word>\bpassword\s*=\s*)('[^']*'|[^&\s]*)", re.DOTALL)
+
+
+class SecretReferenceInvalid(Invalid):
+    """The reference to a secret can not be understood."""
+
+
+class SecretReferenceNotFound(Invalid):
+    """The reference to a secret leads nowhere. Put the secret where it points, or change the reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecretReference:
+    """Where a secret is stored."""
+
+    kind: str
+    rest: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.rest}"
+
+
+class SecretText(str):
+    """A secret that is used as text; its repr shows a replacement text."""
+
+    shown: str
+
+    def __new__(cls, secret: str, *, shown: str) -> "SecretText":
+        made = super().__new__(cls, secret)
+        made.shown = shown
+        return made
+
+    def __repr__(self) -> str:
+        return repr(self.shown)
+
+
+def parse(text: str) -> SecretReference | None:
+    """Parse a text as a reference; return None if it is the secret itself."""
+    found = _REFERENCE.fullmatch(text)
+    if found is None:
+        return None
+    kind, rest = found["kind"], found["rest"]
+    if kind not in KINDS:
+        raise SecretReferenceInvalid(f"there is no kind of reference {kind!r}; there are {', '.join(KINDS.values())}")
+    if not rest or (kind == "keyring" and not all(rest.partition("/"))):
+        raise SecretReferenceInvalid(f"{text!r} is no whole reference; write it as {KINDS[kind]}")
+    return SecretReference(kind, rest)
+
+
+def secret_of(text: str, *, base: Path, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the secret of a setting: the text itself, or the secret that it refers to. Blocks."""
+    reference = parse(text)
+    return text if reference is None else resolve(reference, base=base, environ=environ)
+
+
+def resolve(reference: SecretReference, *, base: Path, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the secret that a reference points to; a relative path starts at `base`. Blocks."""
+    try:
+        match reference.kind:
+            case "env":
+                found = environ.get(reference.rest, "")
+            case "file":
+                found = _from_file(reference, base / Path(os.path.expanduser(reference.rest)))
+            case "keyring":
+                found = _from_keyring(reference)
+            case _:
+                raise SecretReferenceNotFound(f"{reference} can not be used here: the vault is not open yet.")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "no UTF-8"
+        raise SecretReferenceNotFound(f"{reference} can not be read ({why}).") from error
+    if not found.strip():
+        raise SecretReferenceNotFound(f"there is nothing at {reference}.")
+    return found.strip()
+
+
+def redacted(text: str) -> str:
+    """Return an address without its password."""
+    return _PASSWORD.sub(lambda found: f"{found['user']}:***@" if found["user"] else f"{found['word']}***", text)
+
+
+def _from_file(reference: SecretReference, path: Path) -> str:
+    with path.open(encoding="utf-8") as file:
+        found = file.read(MAX_CHARS + 1)
+    if len(found) > MAX_CHARS:
+        # A device, for example, has no end.
+        raise SecretReferenceNotFound(f"{reference} holds more than {MAX_CHARS} characters, which is no secret.")
+    return found
+
+
+def _from_keyring(reference: SecretReference) -> str:
+    service, _, name = reference.rest.partition("/")
+    try:
+        keyring: Any = import_module("keyring")
+    except ImportError as error:
+        raise SecretReferenceNotFound(
+            f"{reference} needs the package keyring, which is not installed. Install it: pip install 'palyra[keyring]'."
+        ) from error
+    try:
+        return keyring.get_password(service, name) or ""
+    except Exception as error:  # every keyring backend raises its own errors
+        said = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        raise SecretReferenceNotFound(
+            f"{reference} can not be read: the keyring says: {said}. Unlock it; where there is none, use env: or file:."
+        ) from error

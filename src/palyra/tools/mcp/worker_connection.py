@@ -1,0 +1,169 @@
+"""The daemon's end of one worker: requests in, responses out, and nothing accepted that does not fit."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+from msgspec import Struct
+
+from palyra.core.errors import Invalid, Unavailable
+from palyra.core.tool import JsonObject
+from palyra.sandbox.processes.resident import ResidentProcess
+
+LET_GO_SECONDS = 3.0
+"""How long a worker may take to end a call that was cancelled."""
+ENDING_SECONDS = 2.0
+KILL_SECONDS = 5.0
+
+
+class McpServerUnavailable(Unavailable):
+    """The MCP server is not there now. `palyra mcp list` says why; it is started again by itself."""
+
+
+class McpCallFailed(Invalid):
+    """The MCP server says that the call has failed."""
+
+
+class WorkerMessage(Struct, frozen=True):
+    """A line from the worker."""
+
+    id: int | None = None
+    ready: str | None = None
+    protocol: str = ""
+    tools: list[JsonObject] | None = None
+    text: str | None = None
+    is_error: bool = False
+    error: str | None = None
+    failed: str | None = None
+    changed: bool = False
+
+
+_said = msgspec.json.Decoder(WorkerMessage)
+
+
+class WorkerConnection:
+    """One worker, and the server behind it."""
+
+    def __init__(self, resident: ResidentProcess, *, changed: Callable[[], None]) -> None:
+        """`changed` is called when the server says that its tools have changed."""
+        self._resident = resident
+        self._changed = changed
+        self._waiting: dict[int, asyncio.Future[WorkerMessage]] = {}
+        self._asked = 0
+        self._reason = ""
+        self._is_open = True
+        # Not in a task group, which would cancel it: it must see the end.
+        self._end = asyncio.get_running_loop().create_task(resident.ended())
+
+    async def greet(self, order: JsonObject) -> WorkerMessage:
+        """Send the order for the server, and return what it offers."""
+        self._send(order)
+        while True:
+            said = await self._line()
+            if said.ready is not None and said.tools is not None:
+                return said
+
+    async def run(self) -> None:
+        """Deliver responses until there are no more; then raise `McpServerUnavailable` with the reason."""
+        while True:
+            said = await self._line()
+            if said.changed:
+                self._changed()
+            if said.id is not None and (waiting := self._waiting.pop(said.id, None)) is not None:
+                if not waiting.done():
+                    waiting.set_result(said)
+
+    async def call(self, tool: str, arguments: JsonObject) -> str:
+        """Call a tool and return its result; raise if that is an error."""
+        said = await self._ask(call=tool, arguments=arguments)
+        if said.is_error:
+            raise McpCallFailed(said.text or "The server says that the call has failed, and not why.")
+        return said.text or ""
+
+    async def listing(self) -> list[JsonObject]:
+        """Return the server's current listing."""
+        return (await self._ask(list=True)).tools or []
+
+    async def close(self, *, kindly: bool) -> None:
+        """End it, and everything that it has started; `kindly` gives the server a moment to exit by itself."""
+        self._is_open = False
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(
+                    McpServerUnavailable(f"The MCP server is gone: {self._reason or 'it was stopped'}.")
+                )
+                # The caller may be gone already, which is not a fault to report.
+                waiting.exception()
+        self._waiting.clear()
+        ending = asyncio.get_running_loop().create_task(self._finish(kindly=kindly))
+        cancelled = False
+        while not ending.done():
+            # A caller that is cancelled meanwhile still waits for the end: no process may be left behind.
+            try:
+                await asyncio.wait([ending])
+            except asyncio.CancelledError:
+                cancelled = True
+        if cancelled:
+            raise asyncio.CancelledError
+
+    async def _finish(self, *, kindly: bool) -> None:
+        self._resident.writer.close()
+        if kindly:
+            await asyncio.wait([self._end], timeout=ENDING_SECONDS)
+        self._resident.stop()
+        await asyncio.wait([self._end], timeout=KILL_SECONDS)
+
+    def fail(self, reason: str) -> None:
+        """End it for a reason; `run` raises it."""
+        self._reason = self._reason or reason
+        self._resident.stop()
+
+    async def _ask(self, **parts: object) -> WorkerMessage:
+        if not self._is_open:
+            raise McpServerUnavailable
+        self._asked += 1
+        number = self._asked
+        waiting: asyncio.Future[WorkerMessage] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = waiting
+        self._send({"id": number, **parts})
+        try:
+            said = await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            self._cancel(number)
+            raise
+        if said.error is not None:
+            raise McpCallFailed(f"The MCP server did not answer the call: {said.error.removesuffix('.')}.")
+        return said
+
+    def _cancel(self, number: int) -> None:
+        if number in self._waiting and self._is_open:
+            self._send({"cancel": number})
+            asyncio.get_running_loop().call_later(LET_GO_SECONDS, self._check_let_go, number)
+
+    def _check_let_go(self, number: int) -> None:
+        if number in self._waiting and self._is_open:
+            self.fail(f"it did not let go of a cancelled call within {LET_GO_SECONDS:g} s")
+
+    def _send(self, parts: JsonObject) -> None:
+        with suppress(ConnectionError):
+            self._resident.writer.write(msgspec.json.encode(parts) + b"\n")
+
+    async def _line(self) -> WorkerMessage:
+        try:
+            line = await self._resident.reader.readline()
+            if line:
+                said = _said.decode(line)
+                if said.failed is None:
+                    return said
+                self._reason = self._reason or said.failed
+            else:
+                await asyncio.wait([self._end], timeout=ENDING_SECONDS)
+                how = self._end.result() if self._end.done() else "it closed its end"
+                heard = f"; its last words: {self._resident.said}" if self._resident.said else ""
+                self._reason = self._reason or f"{how}{heard}"
+        except (ValueError, RecursionError, msgspec.DecodeError):
+            self._reason = self._reason or "what came of it could not be read"
+        except OSError as error:
+            self._reason = self._reason or f"the connection to it broke: {error.strerror}"
+        raise McpServerUnavailable(self._reason)

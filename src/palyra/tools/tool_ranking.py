@@ -1,0 +1,89 @@
+"""Ranks tools for a query, by the words of their names, descriptions and arguments.
+
+No model is involved: the same query over the same tools has the same answer. A word counts more the fewer
+tools have it, more in a name than in a description, and more in full than as a prefix.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from palyra.core.tool import ToolSpec
+
+NAME, NAME_START, NAME_PART = 8.0, 5.0, 3.0
+TEXT, TEXT_START = 2.0, 1.0
+MIN_PREFIX_CHARS = 3
+"""A shorter word is not matched as a prefix: too many words begin with it."""
+MAX_WORDS = 24
+
+_WORD = re.compile(r"[^\W_]+")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_EMPTY = frozenset("a an and any are as at by can do for from how i in is it me my of on or that the to with".split())
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """The words of a tool's definition."""
+
+    whole: str
+    name: frozenset[str]
+    text: frozenset[str]
+
+
+def rank(query: str, tools: Sequence[ToolSpec]) -> list[ToolSpec]:
+    """Return the tools that have a word of the query, best first, then by name."""
+    wanted = _wanted(query)
+    said = [(spec, _said(spec)) for spec in tools]
+    weights = {word: _weight(word, [words for _, words in said]) for word in wanted}
+    scored = [(_score(query, wanted, weights, words), spec) for spec, words in said]
+    return [spec for score, spec in sorted(scored, key=lambda pair: (-pair[0], pair[1].name)) if score > 0]
+
+
+def _score(query: str, wanted: Sequence[str], weights: dict[str, float], said: _Words) -> float:
+    if said.whole == query.strip().lower():
+        return math.inf
+    points = [_points(word, said) * weights[word] for word in wanted]
+    met = sum(point > 0 for point in points)
+    # A tool that has every word fits better than one that has the same word many times.
+    return sum(points) * met / len(wanted) if wanted else 0.0
+
+
+def _points(word: str, said: _Words) -> float:
+    if word in said.name:
+        return NAME
+    starts = len(word) >= MIN_PREFIX_CHARS
+    if starts and any(other.startswith(word) for other in said.name):
+        return NAME_START
+    if word in said.text:
+        return TEXT
+    if starts and word in said.whole:
+        return NAME_PART
+    return TEXT_START if starts and any(other.startswith(word) for other in said.text) else 0.0
+
+
+def _weight(word: str, said: Sequence[_Words]) -> float:
+    having = sum(_points(word, words) > 0 for words in said)
+    return math.log(1 + len(said) / having) if having else 0.0
+
+
+def _wanted(query: str) -> list[str]:
+    words = list(dict.fromkeys(_words(query)))[:MAX_WORDS]
+    return [word for word in words if word not in _EMPTY] or words
+
+
+def _said(spec: ToolSpec) -> _Words:
+    properties = spec.parameters.get("properties")
+    arguments = " ".join(map(str, properties)) if isinstance(properties, dict) else ""
+    return _Words(
+        whole=spec.name.lower(),
+        name=frozenset(_words(spec.name)),
+        text=frozenset(_words(f"{spec.description} {arguments}")),
+    )
+
+
+def _words(text: str) -> Iterable[str]:
+    """Yield the normalised words: lower case, `camelCase` and `snake_case` split, singular."""
+    for word in _WORD.findall(_HUMP.sub(" ", text)):
+        small = word.lower()
+        yield small[:-1] if len(small) > 3 and small.endswith("s") and not small.endswith("ss") else small
