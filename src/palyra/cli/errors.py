@@ -17,7 +17,7 @@ class SecretInArguments(Invalid):
 
 
 class ArgumentInvalid(Invalid):
-    """An argument is no valid UTF-8. Nothing was done. Write it in UTF-8, as most terminals do, and try again."""
+    """The argument is not valid UTF-8. Nothing was changed."""
 
 
 def print_error(error: Exception, *, invocation: Invocation, prog: str) -> Exit:

@@ -35,7 +35,7 @@ Part = tuple[TableLine, list[tuple[Value, ...]]]
 
 
 class DumpInvalid(Invalid):
-    """The copy of the tables can not be read: it is cut off, or something else altogether."""
+    """The copy of the tables cannot be read: it is truncated, or is not a copy of the tables."""
 
 
 class DumpMismatch(Conflict):

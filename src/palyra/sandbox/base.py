@@ -38,7 +38,7 @@ class RootNotAllowed(Denied):
 
 
 class CommandInvalid(Invalid):
-    """The command can not be run: it is empty, too long, or holds a NUL."""
+    """The command cannot be run: it is empty, too long, or contains a NUL."""
 
 
 class SandboxFailed(Unavailable):

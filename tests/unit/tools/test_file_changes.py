@@ -380,7 +380,7 @@ async def test_texts_that_are_alike_in_every_other_line_are_compared_in_no_time(
 
 async def test_a_file_that_is_no_text_is_not_patched(root: Path) -> None:
     (root / "notes.txt").write_bytes(b"\xff\xfe")
-    assert "no text in UTF-8" in (await act(root, "files.patch", patch=PATCH)).text
+    assert "not UTF-8 text" in (await act(root, "files.patch", patch=PATCH)).text
 
 
 # -- calls that were interrupted

@@ -43,7 +43,7 @@ class ExportVersionUnsupported(Invalid):
 
 
 class FileNotReadable(Invalid):
-    """The file can not be read."""
+    """The file cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)

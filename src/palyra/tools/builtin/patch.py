@@ -24,7 +24,7 @@ MARK = "\ufeff"
 
 
 class FileNotUtf8(Invalid):
-    """The file is no text in UTF-8, so it can not be patched."""
+    """The file is not UTF-8 text, so it cannot be patched."""
 
 
 class PatchTooLarge(Invalid):
@@ -81,7 +81,7 @@ async def _change(context: ToolContext, one: patches.FilePatch) -> FileChange:
     found = await asyncio.to_thread(read_existing, context.workspace, one.path)
     before = text_of(found.content.data) if found.content is not None else None
     if found.content is not None and before is None:
-        raise FileNotUtf8(f"{escape_line(one.path)} is no text in UTF-8, so it can not be patched.")
+        raise FileNotUtf8(f"{escape_line(one.path)} is not UTF-8 text, so it cannot be patched.")
     shown, has_markers = before, markers_in([line for hunk in one.hunks for line in (*hunk.old, *hunk.new)])
     if has_markers and before is not None:
         # The author of the patch has seen markers, which may change the line counts.
