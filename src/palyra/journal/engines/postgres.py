@@ -7,10 +7,11 @@ run in sequence and those of different sessions do not wait. After a deadlock or
 import asyncio
 import logging
 import re
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
@@ -70,9 +71,14 @@ IDENTITY = (
 
 A server in recovery cannot be written, and reports no position of its log.
 """
+MARK = "SELECT value FROM meta WHERE name = 'last_check'"
+LEAVE_MARK = (
+    "INSERT INTO meta (name, value) VALUES ('last_check', %s)"
+    " ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+)
 REPLACED = (
-    "The database was replaced, restored or recreated while the daemon ran. Nothing more is accepted. Restart the"
-    " daemon with `palyra restart` to go on with what the database holds now, or restore a backup first."
+    "The database was replaced, restored or used by another daemon while this one ran. Nothing more is accepted."
+    " Restart the daemon with `palyra restart` to go on with what the database holds now, or restore a backup first."
 )
 IDLE_SECONDS = 15
 """The server ends a transaction of a frozen daemon after this time: its row locks block others."""
@@ -285,7 +291,9 @@ class PostgresClaim:
 
     It also recognises the database: one that was recreated, restored from a dump, or set back with the files of its
     server is refused permanently, with every new connection and every few seconds. After a failover the new server is
-    accepted, as long as it has everything that the daemon has seen.
+    accepted, as long as it has everything that the daemon has seen. The position of the server's log alone does not
+    show that: a server that was set back may have written as much again. So each check leaves a new mark in the
+    database, and the next one must find it.
     """
 
     def __init__(self, url: str) -> None:
@@ -295,6 +303,8 @@ class PostgresClaim:
         self._checked = 0.0
         self._identity: tuple[object, ...] | None = None
         self._log_end = 0
+        self._marks: tuple[str | None, ...] | None = None
+        """What the mark may be: two values after a write whose outcome is unknown, None before the first check."""
         self._replaced = False
         self.hold()
 
@@ -303,31 +313,37 @@ class PostgresClaim:
         with self._turn:
             now = time.monotonic()
             if self._raw is None or self._raw.closed or now - self._checked > CHECK_SECONDS:
-                self._hold()
+                self._leave_mark(self._hold())
                 self._checked = now
             self._refuse_replaced()
 
     def recognise(self, raw: "psycopg.Connection[Any]") -> None:
-        """Raise `JournalReplaced`, and close the connection, unless it leads to the known database."""
+        """Raise `JournalReplaced`, and close the connection, unless it leads to the known database.
+
+        A new connection often follows the end of others, the claim's own among them: that one is checked first.
+        """
         with self._turn:
             try:
+                self._leave_mark(self._hold())
                 self._recognise(raw)
                 self._refuse_replaced()
             except BaseException:
                 raw.close()
                 raise
 
-    def _hold(self) -> None:
+    def _hold(self) -> "psycopg.Connection[Any]":
         try:
             if self._raw is not None:
                 self._recognise(self._raw)
-                return
+                return self._raw
         except StorageUnavailable:
             # The server was restarted, or it ended this connection.
             self.close()
         raw = connect(self._url)
         try:
             row = raw.execute("SELECT pg_try_advisory_lock(%s, hashtext(current_schema()))", (CLAIM_KEY,)).fetchone()
+            if row is None or not row[0]:
+                raise DatabaseInUse
             self._recognise(raw)
         except psycopg.Error as error:
             raw.close()
@@ -335,22 +351,33 @@ class PostgresClaim:
         except BaseException:
             raw.close()
             raise
-        if row is None or not row[0]:
-            raw.close()
-            raise DatabaseInUse
         self._raw = raw
+        return raw
+
+    def _leave_mark(self, raw: "psycopg.Connection[Any]") -> None:
+        if self._identity is None or self._replaced:
+            return
+        mark = secrets.token_hex(8)
+        # A database that cannot be written, such as one on a full disk, still serves reads: its next write reports it.
+        with suppress(psycopg.Error):
+            row = raw.execute(MARK).fetchone()
+            self._marks = (row[0] if row else None, mark)
+            raw.execute(LEAVE_MARK, (mark,))
+            self._marks = (mark,)
 
     def _recognise(self, raw: "psycopg.Connection[Any]") -> None:
         try:
             row = raw.execute(IDENTITY).fetchone()
+            assert row is not None
+            *identity, log_end = row
+            mark = raw.execute(MARK).fetchone() if self._marks is not None and identity[-1] is not None else None
         except psycopg.Error as error:
             raise translate_error(error) from error
-        assert row is not None
-        *identity, log_end = row
         if self._identity is None and identity[-1] is not None:
             # Before the first start there are no tables yet.
             self._identity = tuple(identity)
         same = self._identity is None or self._identity == tuple(identity)
+        same = same and (self._marks is None or (mark[0] if mark else None) in self._marks)
         self._replaced = self._replaced or not same or 0 < _lsn(log_end) < self._log_end
         self._log_end = max(self._log_end, _lsn(log_end))
 
