@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from palyra.core.ids import SessionId
+from palyra.core.run.record import RunRecord
 from palyra.daemon.journal import OWNER
 from palyra.journal import tape
 from palyra.journal.engines.base import Connection
 from palyra.journal.stores import runs
-from palyra.journal.stores.runs import RunRecord
 from palyra.runs.engine.steps.tools import MAX_ATTEMPTS
 from tests.support.daemon import FINAL, Daemon, Line, line_of
 

@@ -10,6 +10,7 @@ import pytest
 from palyra.config import SettingsReload, settings_hash
 from palyra.core.clock import to_ms
 from palyra.core.ids import PrincipalId, TokenId
+from palyra.core.token import TokenScope
 from palyra.gateway.allowed_hosts import AllowedHosts
 from palyra.gateway.auth import Auth
 from palyra.gateway.http import app
@@ -20,7 +21,7 @@ from palyra.journal import migrate
 from palyra.journal.engines.base import Connection
 from palyra.journal.engines.sqlite import SqliteEngine
 from palyra.journal.stores import tokens
-from palyra.journal.stores.tokens import TokenRecord, TokenScope
+from palyra.journal.stores.tokens import TokenRecord
 from palyra.runs.services.tokens import TokenService
 from palyra.settings import JournalSettings, Settings, SettingsInvalid
 from tests.support.builders import ANA

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from palyra.core.agent import Agent
-from palyra.core.artifact import FileCheckpoint
+from palyra.core.artifact import FileCheckpoint, FileState
 from palyra.core.errors import FileChanged
 from palyra.core.events import FileCheckpointRestored, ToolFinished
 from palyra.core.ids import AgentId
@@ -20,7 +20,7 @@ from palyra.journal.content.artifacts import ArtifactNotFound
 from palyra.journal.content.file_checkpoints import FileCheckpointNotFound
 from palyra.providers.scripted import Script, ScriptCall
 from palyra.runs.services.agents import AgentService
-from palyra.runs.services.file_checkpoints import FileCheckpointService, FileState
+from palyra.runs.services.file_checkpoints import FileCheckpointService
 from palyra.sandbox.files.file_changes import FileChange, apply_changes
 from palyra.sandbox.files.root import RootSymlinked
 from palyra.sandbox.files.workspace import Workspace

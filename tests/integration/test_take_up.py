@@ -3,10 +3,10 @@
 import asyncio
 from contextlib import ExitStack
 
+from palyra.core.run.record import RunRecord
 from palyra.core.run.state import RunStatus
 from palyra.journal.stores import leases
 from palyra.journal.stores.leases import Lease
-from palyra.journal.stores.runs import RunRecord
 from tests.integration.cast import ECHO, held
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA

@@ -37,11 +37,11 @@ from palyra.core.events import (
 )
 from palyra.core.limits import Limits
 from palyra.core.model.prompt import CallProposed, ModelEvent, Prompt, Role, StopReason, TextDelta, TurnDone
+from palyra.core.run.record import RunRecord
 from palyra.core.run.state import RunStatus
 from palyra.core.spending.usage import Usage
 from palyra.core.tool import Risk
 from palyra.journal.engines.base import Connection
-from palyra.journal.stores.runs import RunRecord
 from palyra.providers.base import ProviderFailed
 from palyra.runs.engine import worker
 from palyra.tools import catalog

@@ -30,6 +30,7 @@ from palyra.core.limits import Limits
 from palyra.core.message import AcceptedMessage, Inbound
 from palyra.core.model.catalog import Capabilities
 from palyra.core.model.prompt import Message, ModelEvent, Prompt
+from palyra.core.run.record import RunRecord
 from palyra.core.run.state import RunState, RunStatus
 from palyra.core.session import Session, SessionRef
 from palyra.core.spending.price import FREE, Price
@@ -41,7 +42,6 @@ from palyra.journal.ledger import embeddings
 from palyra.journal.proof.signing_key import KeySigner
 from palyra.journal.storage_health import Storage
 from palyra.journal.stores import agents, leases, messages, meta, runs, sessions, tasks
-from palyra.journal.stores.runs import RunRecord
 from palyra.journal.tail import Tail
 from palyra.journal.vault.vault_key import VaultKeySource
 from palyra.memory.prompt_assembly import PromptAssembler

@@ -7,7 +7,7 @@ import click
 
 if TYPE_CHECKING:
     from palyra.gateway.client.client import Client
-    from palyra.gateway.records import DaemonStatus
+    from palyra.gateway.records.daemon import DaemonStatus
     from palyra.home import Home
     from palyra.settings import Settings
 

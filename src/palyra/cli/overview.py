@@ -9,7 +9,7 @@ from palyra.core.errors import PalyraError
 from palyra.core.version import VERSION
 
 if TYPE_CHECKING:
-    from palyra.gateway.records import DaemonStatus
+    from palyra.gateway.records.daemon import DaemonStatus
 
 
 def show_overview(invocation: Invocation) -> None:

@@ -14,9 +14,9 @@ from palyra.cli.short_ids import find_by_suffix, is_id_suffix
 from palyra.cli.terminal.output import clock_time, date_time, facts, plural, say, show, show_json, table
 from palyra.core.errors import NotFound
 from palyra.core.ids import parse_ulid
+from palyra.core.run.record import RunRecord
 from palyra.core.spending.price import format_money
 from palyra.gateway.client.client import Client
-from palyra.gateway.records import ListedRun
 
 MAX_CHECKED = 200
 """How many of the latest runs are searched for an id suffix."""
@@ -123,7 +123,7 @@ def cancel_run(invocation: Invocation, run: str, *, reason: str | None) -> None:
         print(f"{found.run_id}: is being cancelled.")
 
 
-def find_run(client: Client, name: str) -> ListedRun:
+def find_run(client: Client, name: str) -> RunRecord:
     """Return the run that the person names: by id, or the last one."""
     if name != "last":
         if is_id_suffix(name):
@@ -135,11 +135,11 @@ def find_run(client: Client, name: str) -> ListedRun:
     return page.runs[0]
 
 
-def _status(run: ListedRun) -> str:
+def _status(run: RunRecord) -> str:
     return f"{run.status}, limit" if run.limit_reached else run.status.replace("_", " ")
 
 
-def _took(run: ListedRun) -> str:
+def _took(run: RunRecord) -> str:
     if run.ended_at is None:
         return ""
     seconds = (run.ended_at - run.accepted_at).total_seconds()
@@ -148,7 +148,7 @@ def _took(run: ListedRun) -> str:
     return f"{seconds:.1f} s" if seconds < 60 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
 
 
-def _cost(client: Client, run: ListedRun) -> str:
+def _cost(client: Client, run: RunRecord) -> str:
     """Return the cost of a run including its child runs."""
     from palyra.core.spending.usage_report import UsageCauses
 
@@ -157,7 +157,7 @@ def _cost(client: Client, run: ListedRun) -> str:
     return f"{format_money(found.total.micros, found.currency)}{unpriced}"
 
 
-def _facts(run: ListedRun, *, cost: str) -> list[str]:
+def _facts(run: RunRecord, *, cost: str) -> list[str]:
     return facts(
         [
             ("run", run.run_id),

@@ -1,6 +1,7 @@
 """`palyra sessions`: conversations."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -14,7 +15,7 @@ from palyra.core.ids import parse_ulid
 from palyra.core.session import Session, SessionRef
 from palyra.gateway.client.client import Client
 from palyra.gateway.client.errors import RemoteError
-from palyra.gateway.records import SessionMessage
+from palyra.gateway.records.sessions import SessionMessage
 from palyra.journal.atomic_file import atomic_file, explain_write_errors
 
 RECENT = 10
@@ -221,7 +222,7 @@ def _by_key(client: Client, name: str) -> Session:
     return known[find_by_suffix(name, known)]
 
 
-def session_table(found: tuple[Session, ...]) -> list[str]:
+def session_table(found: Sequence[Session]) -> list[str]:
     """Return sessions as a table."""
     rows = [
         [session.session_id, date_time(session.updated_at), session.key or session.label or "", name_of(session)]

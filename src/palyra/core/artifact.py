@@ -1,6 +1,7 @@
 """Data kept outside the tape: results that are too long for it, and file checkpoints."""
 
 from datetime import datetime
+from enum import StrEnum
 
 from msgspec import Struct
 
@@ -46,3 +47,11 @@ class FileCheckpoint(Struct, frozen=True, kw_only=True):
     restores: str | None = None
     """The file checkpoint that this change restored."""
     at: datetime
+
+
+class FileState(StrEnum):
+    """How a file compares to one of its file checkpoints: as that change made it, as before it, or changed since."""
+
+    CHANGED_BY_IT = "changed_by_it"
+    AS_BEFORE = "as_before"
+    MOVED_ON = "moved_on"

@@ -53,7 +53,7 @@ from palyra.gateway.http.routes.usage import UsageRoutes
 from palyra.gateway.http.routes.why import WhyRoutes
 from palyra.gateway.listener import Listener
 from palyra.gateway.rate_limit import RateLimiter
-from palyra.gateway.records import DaemonStatus
+from palyra.gateway.records.daemon import DaemonStatus
 from palyra.gateway.stream_limit import StreamLimiter
 from palyra.journal.engines.base import Engine
 from palyra.journal.tail import Tail

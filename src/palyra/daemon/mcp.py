@@ -7,7 +7,7 @@ from palyra.core.clock import Clock
 from palyra.core.mcp import McpServerState, McpToolState
 from palyra.daemon.journal import OWNER
 from palyra.daemon.live_config import LiveConfig
-from palyra.gateway.records import DaemonPart
+from palyra.gateway.records.daemon import DaemonPart
 from palyra.home import Home
 from palyra.journal.engines.base import Engine
 from palyra.runs.services.mcp import McpLaunchOrders, hidden_paths

@@ -6,7 +6,7 @@ from functools import partial
 from palyra.core.clock import Clock
 from palyra.core.model.catalog import DialectName, ModelCard, ModelProvider
 from palyra.daemon.live_config import LiveConfig
-from palyra.gateway.records import DaemonPart
+from palyra.gateway.records.daemon import DaemonPart
 from palyra.providers import registry
 from palyra.providers.base import Provider
 from palyra.providers.circuit_breaker import CircuitBreakers

@@ -42,7 +42,7 @@ from palyra.daemon.system_clock import SystemClock, SystemIds
 from palyra.daemon.waiting import RETRY_SECONDS, Waiting
 from palyra.daemon.warm_up import warm_up
 from palyra.gateway.grpc.server import GrpcServer, PortInUse
-from palyra.gateway.records import DaemonPart, DaemonStatus
+from palyra.gateway.records.daemon import DaemonPart, DaemonStatus
 from palyra.home import Home
 from palyra.journal.archive import backup
 from palyra.journal.engines.base import StorageFull

@@ -1,7 +1,7 @@
 """The status of each part of a daemon."""
 
 from palyra.exhaustion import ResourcesExhausted
-from palyra.gateway.records import DaemonPart
+from palyra.gateway.records.daemon import DaemonPart
 from palyra.journal import migrate
 from palyra.journal.engines.base import Connection, Engine, JournalReplaced
 from palyra.journal.storage_health import Storage

@@ -2,9 +2,9 @@
 
 from palyra.core.clock import to_ms
 from palyra.core.policy.approval import Approval
+from palyra.core.run.record import RunRecord
 from palyra.core.session import Session
 from palyra.gateway.error_status import RequestInvalid
-from palyra.journal.stores.runs import RunRecord
 
 
 def from_session(session: Session) -> str:

@@ -1,7 +1,8 @@
 """What the holder of a token may see of the daemon's status."""
 
-from palyra.gateway.records import DaemonPart, DaemonStatus
-from palyra.journal.stores.tokens import TokenHolder, TokenScope
+from palyra.core.token import TokenScope
+from palyra.gateway.records.daemon import DaemonPart, DaemonStatus
+from palyra.journal.stores.tokens import TokenHolder
 
 COMMON_PARTS = frozenset({"journal", "provider", "stop"})
 """The parts that everyone's work depends on."""

@@ -9,12 +9,11 @@ import re
 import shlex
 
 from palyra.core.errors import Invalid
-from palyra.core.policy.effect import Effect, class_of_pattern, pattern_for
+from palyra.core.policy.effect import MAX_PATTERN_CHARS, Effect, class_of_pattern, pattern_for
 from palyra.core.tool import FolderAccess
 from palyra.policy.risk import INTERPRETERS
 from palyra.policy.shell_commands import Words, base, simple
 
-MAX_PATTERN_CHARS = 500
 _REST = "**"
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 

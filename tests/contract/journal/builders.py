@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from palyra.core.events import Entry, ModelText, SessionRenamed, TapeEvent
 from palyra.core.ids import PrincipalId, RunId, SessionId, ulid
+from palyra.core.run.record import RunRecord
 from palyra.core.run.state import RunStatus
 from palyra.core.session import Session, new_session
 from palyra.core.spending.usage import Usage
@@ -16,7 +17,6 @@ from palyra.journal.engines.base import Connection, Engine
 from palyra.journal.engines.postgres import WRITERS
 from palyra.journal.engines.sqlite import SqliteEngine
 from palyra.journal.stores import runs, sessions
-from palyra.journal.stores.runs import RunRecord
 from tests.support.builders import AGENT, ANA, AT
 
 BEN = PrincipalId("user:ben")

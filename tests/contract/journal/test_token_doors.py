@@ -8,12 +8,13 @@ from palyra.core.clock import to_ms
 from palyra.core.errors import PalyraError
 from palyra.core.ids import PrincipalId, TokenId
 from palyra.core.message import TextInvalid
+from palyra.core.token import TokenScope
 from palyra.gateway.auth import REMEMBERED_SECONDS, Auth
 from palyra.gateway.error_status import Unauthenticated
 from palyra.gateway.rate_limit import RateLimiter, RequestRateExceeded
 from palyra.journal.engines.base import Connection, Engine
 from palyra.journal.stores import agents, tokens
-from palyra.journal.stores.tokens import ALL, TokenHolder, TokenRecord, TokenScope
+from palyra.journal.stores.tokens import ALL, TokenHolder, TokenRecord
 from palyra.runs.services.tokens import (
     MAX_TOKENS,
     TokenLimitReached,

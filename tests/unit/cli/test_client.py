@@ -220,7 +220,7 @@ def test_a_patient_client_waits_for_the_daemon(inhabited: Home, door: Door) -> N
     door.says("GET", "/runs", Answer(b"{", cut=True), problem("journal_closed", "Stopping.", status=503), {"runs": []})
     patient = Client(lambda: find_target(inhabited), answer_seconds=5, patience=5)
     assert patient.status().version == "1"
-    assert patient.runs().runs == ()
+    assert list(patient.runs().runs) == []
     assert len(door.seen) == 6
 
 

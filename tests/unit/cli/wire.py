@@ -7,12 +7,12 @@ import msgspec
 
 from palyra.core.agent import Agent
 from palyra.core.events import TapeEvent
+from palyra.core.run.record import RunRecord
 from palyra.core.session import Session
 from palyra.core.version import VERSION
 from palyra.gateway.client.tape_stream import ReceivedEntry, read_entry
 from palyra.gateway.grpc import convert
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
-from palyra.journal.stores.runs import RunRecord
 from tests.support.builders import AGENT, ANA, RUN, SESSION
 
 

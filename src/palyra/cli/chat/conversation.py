@@ -17,7 +17,7 @@ from palyra.core.session import Session, SessionArchivedError, SessionRef
 from palyra.core.stop import EmergencyStop
 from palyra.gateway.client.client import Client
 from palyra.gateway.client.tape_stream import read_tape
-from palyra.gateway.records import SessionMessage
+from palyra.gateway.records.sessions import SessionMessage
 
 DEFAULT_KEY = "cli"
 LISTED = 9

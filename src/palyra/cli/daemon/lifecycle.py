@@ -14,7 +14,7 @@ from palyra.core.stop import EmergencyStop
 from palyra.core.version import VERSION
 from palyra.gateway.client.errors import RemoteError, TokenRejected, TokenUnusable
 from palyra.gateway.client.target import DaemonRecord, find_daemon
-from palyra.gateway.records import DaemonStatus
+from palyra.gateway.records.daemon import DaemonStatus
 from palyra.sandbox.base import Tier
 from palyra.sandbox.processes.tiers import tier_problem
 

@@ -36,11 +36,11 @@ from palyra.core.events import (
 )
 from palyra.core.policy.approval import ApprovalScope
 from palyra.core.policy.effect import Effect
+from palyra.core.run.record import RunRecord
 from palyra.core.spending.budget import BudgetOverrun
 from palyra.core.spending.price import format_money
 from palyra.core.tool import CallOutcome, JsonObject, Risk, Verdict
 from palyra.gateway.client.tape_stream import ReceivedEntry
-from palyra.gateway.records import ListedRun
 
 LABEL_WIDTH = 60
 DETAIL_WIDTH = 100
@@ -322,6 +322,6 @@ def ended_by(line: ReceivedEntry) -> RunEnded | None:
             return None
 
 
-def ended_of(run: ListedRun) -> RunEnded:
+def ended_of(run: RunRecord) -> RunEnded:
     """Return how a run ended, from its record."""
     return RunEnded(run.run_id, run.status, run.reason or "")

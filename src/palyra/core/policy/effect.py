@@ -6,6 +6,9 @@ from msgspec import Struct
 
 from palyra.core.tool import FolderAccess, Risk
 
+MAX_PATTERN_CHARS = 500
+"""The maximum length of a command pattern."""
+
 _EXACT, _PATTERN = "command", "pattern"
 
 

@@ -7,6 +7,8 @@ from msgspec import Struct
 from palyra.core.ids import CallId, PrincipalId, RunId, SessionId
 from palyra.core.tool import Risk, Verdict
 
+MAX_POLICY_FILES = 64
+
 
 class PolicyFile(Struct, frozen=True, kw_only=True):
     """A policy file, by the name that error reports use."""

@@ -14,11 +14,14 @@ import msgspec
 from palyra.core.events import InputMode
 from palyra.core.message import AcceptedMessage
 from palyra.core.policy.approval import Approval, ApprovalScope
+from palyra.core.run.record import RunRecord
 from palyra.core.session import Session, SessionRef
 from palyra.gateway.client.errors import CONNECT_TIMEOUT_SECONDS, DaemonResponseInvalid, retry_until_reachable
 from palyra.gateway.client.http_calls import HttpCalls, Query
 from palyra.gateway.client.target import DaemonTarget
-from palyra.gateway.records import DaemonStatus, ListedRun, RunPage, SearchHit, SessionMessage, SessionPage
+from palyra.gateway.records.daemon import DaemonStatus
+from palyra.gateway.records.runs import RunPage
+from palyra.gateway.records.sessions import SearchHit, SessionMessage, SessionPage
 
 if TYPE_CHECKING:
     from palyra.gateway.client.grpc_agents import AgentCalls
@@ -147,11 +150,11 @@ class Client:
         """Return a page of the runs, the latest first."""
         return self.ask(RunPage, "GET", "/runs", query={"session_id": session_id, "limit": limit, "cursor": cursor})
 
-    def run(self, run_id: str) -> ListedRun:
+    def run(self, run_id: str) -> RunRecord:
         """Return the run with this id."""
-        return self.ask(ListedRun, "GET", f"/runs/{run_id}", field="run")
+        return self.ask(RunRecord, "GET", f"/runs/{run_id}", field="run")
 
-    def cancel(self, run_id: str, *, reason: str | None = None) -> ListedRun:
+    def cancel(self, run_id: str, *, reason: str | None = None) -> RunRecord:
         """Request cancellation of the run."""
         return self._grpc.cancel(run_id, reason=reason)
 

@@ -7,13 +7,15 @@ from google.protobuf.message import Message
 
 from palyra.core.events import InputMode
 from palyra.core.message import AcceptedMessage
+from palyra.core.run.record import RunRecord
 from palyra.core.session import Session, SessionRef
 from palyra.gateway.client import grpc_channel
 from palyra.gateway.client.errors import DaemonResponseInvalid, retry_until_reachable
 from palyra.gateway.client.target import DaemonTarget
 from palyra.gateway.grpc import convert
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
-from palyra.gateway.records import DaemonStatus, ListedRun, SessionPage
+from palyra.gateway.records.daemon import DaemonStatus
+from palyra.gateway.records.sessions import SessionPage
 
 M = TypeVar("M", bound=Message)
 
@@ -71,10 +73,14 @@ class GrpcCalls:
         answer = self.ask("RouteMessage", request, pb.RouteMessageResponse, patience=patience)
         return convert.to_accepted(answer.accepted)
 
-    def cancel(self, run_id: str, *, reason: str | None) -> ListedRun:
+    def cancel(self, run_id: str, *, reason: str | None) -> RunRecord:
         """Request cancellation of a run."""
         request = pb.AbortRunRequest(run_id=run_id, reason=reason)
-        return convert.to_run(self.ask("AbortRun", request, pb.AbortRunResponse).run)
+        answer = self.ask("AbortRun", request, pb.AbortRunResponse)
+        try:
+            return convert.to_run(answer.run)
+        except ValueError as error:
+            raise DaemonResponseInvalid from error
 
     def attach_run(
         self, run_id: str, *, after_seq: int, keepalive: float = grpc_channel.KEEPALIVE_SECONDS

@@ -23,6 +23,7 @@ from palyra.gateway.client.errors import (
     RemoteError,
     RetryDeadline,
 )
+from palyra.gateway.records.runs import TapeEntry, TapePage
 
 if TYPE_CHECKING:
     from palyra.gateway.client.grpc_calls import EntryStream
@@ -53,19 +54,6 @@ class ReceivedEntry:
 class _Stamp(Struct):
     kind: str
     at: datetime
-
-
-class _Envelope(Struct):
-    session_id: str
-    run_id: str | None
-    tape_seq: int
-    run_seq: int
-    event: msgspec.Raw
-
-
-class _TapePage(Struct):
-    entries: tuple[msgspec.Raw, ...]
-    next_after_seq: int | None = None
 
 
 class TapeStream:
@@ -142,7 +130,7 @@ class TapeStream:
             attached.close()
 
 
-_envelope = msgspec.json.Decoder(_Envelope)
+_entry = msgspec.json.Decoder(TapeEntry)
 _stamp = msgspec.json.Decoder(_Stamp)
 _event: msgspec.json.Decoder[TapeEvent] = msgspec.json.Decoder(TapeEvent)
 
@@ -167,29 +155,35 @@ def read_tape(client: Client, path: str, *, after_seq: int = 0) -> Iterator[Rece
     """Yield what the tape of `/runs/ID` or `/sessions/ID` holds now, page by page."""
     seq: int | None = after_seq
     while seq is not None:
-        page = client.ask(_TapePage, "GET", f"{path}/tape", query={"after_seq": seq})
-        yield from (read_entry(bytes(raw)) for raw in page.entries)
+        page = client.ask(TapePage, "GET", f"{path}/tape", query={"after_seq": seq})
+        yield from map(_received, page.entries)
         seq = page.next_after_seq
 
 
 def read_entry(raw: bytes) -> ReceivedEntry:
     """Decode an entry's JSON."""
     try:
-        envelope = _envelope.decode(raw)
-        stamp = _stamp.decode(envelope.event)
+        return _received(_entry.decode(raw))
+    except msgspec.DecodeError as error:
+        raise DaemonResponseInvalid from error
+
+
+def _received(entry: TapeEntry) -> ReceivedEntry:
+    try:
+        stamp = _stamp.decode(entry.event)
     except msgspec.DecodeError as error:
         raise DaemonResponseInvalid from error
     try:
-        event = _event.decode(envelope.event)
+        event = _event.decode(entry.event)
     except msgspec.ValidationError:
         event = None
     return ReceivedEntry(
-        session_id=envelope.session_id,
-        run_id=envelope.run_id,
-        tape_seq=envelope.tape_seq,
-        run_seq=envelope.run_seq,
+        session_id=entry.session_id,
+        run_id=entry.run_id,
+        tape_seq=entry.tape_seq,
+        run_seq=entry.run_seq,
         kind=stamp.kind,
         at=stamp.at,
         event=event,
-        text=raw.decode(),
+        text=msgspec.json.encode(entry).decode(),
     )

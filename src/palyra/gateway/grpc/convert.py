@@ -5,22 +5,20 @@ The client pays for each import at every start, so nothing of the server is impo
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from palyra.core.agent import Agent
 from palyra.core.events import Entry, InputMode
 from palyra.core.ids import AgentId, PrincipalId, RunId, SessionId
-from palyra.core.limits import Limits
+from palyra.core.limits import LimitKind, Limits
 from palyra.core.message import AcceptedMessage, clean_text
+from palyra.core.run.record import RunRecord
+from palyra.core.run.state import RunStatus
 from palyra.core.session import Session, SessionNameInvalid, SessionRef
 from palyra.core.spending.usage import Usage
-from palyra.gateway import records
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
-
-if TYPE_CHECKING:
-    from palyra.journal.stores.runs import RunRecord
+from palyra.gateway.records.daemon import DaemonPart, DaemonStatus
 
 MODES = {
     pb.MODE_UNSPECIFIED: InputMode.QUEUE,
@@ -126,7 +124,7 @@ def to_entry_json(entry: pb.TapeEntry) -> str:
     ).to_json()
 
 
-def from_run(run: "RunRecord") -> pb.Run:
+def from_run(run: RunRecord) -> pb.Run:
     return pb.Run(
         run_id=run.run_id,
         session_id=run.session_id,
@@ -147,19 +145,20 @@ def from_run(run: "RunRecord") -> pb.Run:
     )
 
 
-def to_run(run: pb.Run) -> records.ListedRun:
-    return records.ListedRun(
-        run_id=run.run_id,
-        session_id=run.session_id,
-        agent_id=run.agent_id,
-        status=run.status,
+def to_run(run: pb.Run) -> RunRecord:
+    """Read a run; raise `ValueError` if its status or limit is unknown."""
+    return RunRecord(
+        run_id=RunId(run.run_id),
+        session_id=SessionId(run.session_id),
+        agent_id=AgentId(run.agent_id),
+        status=RunStatus(run.status),
         input=run.input,
         accepted_seq=run.accepted_seq,
         last_seq=run.last_seq,
         accepted_at=_moment(run.accepted_at),
         reason=run.reason or None,
-        limit_reached=run.limit_reached or None,
-        parent_run_id=run.parent_run_id or None,
+        limit_reached=LimitKind(run.limit_reached) if run.limit_reached else None,
+        parent_run_id=RunId(run.parent_run_id) if run.parent_run_id else None,
         ended_at=_moment(run.ended_at) if run.HasField("ended_at") else None,
         turns=run.turns,
         tool_calls=run.tool_calls,
@@ -235,7 +234,7 @@ def to_agent(agent: pb.Agent, principal: PrincipalId, *, is_default: bool = Fals
     )
 
 
-def from_status(status: records.DaemonStatus) -> pb.GetHealthResponse:
+def from_status(status: DaemonStatus) -> pb.GetHealthResponse:
     return pb.GetHealthResponse(
         version=status.version,
         pid=status.pid,
@@ -257,8 +256,8 @@ def from_status(status: records.DaemonStatus) -> pb.GetHealthResponse:
     )
 
 
-def to_status(health: pb.GetHealthResponse) -> records.DaemonStatus:
-    return records.DaemonStatus(
+def to_status(health: pb.GetHealthResponse) -> DaemonStatus:
+    return DaemonStatus(
         version=health.version,
         pid=health.pid or None,
         home=health.home or None,
@@ -275,7 +274,7 @@ def to_status(health: pb.GetHealthResponse) -> records.DaemonStatus:
         tasks=dict(sorted(health.tasks.items())),
         counters=dict(sorted(health.counters.items())),
         connections=dict(sorted(health.connections.items())),
-        parts=[records.DaemonPart(name=part.name, status=part.status, detail=part.detail) for part in health.parts],
+        parts=[DaemonPart(name=part.name, status=part.status, detail=part.detail) for part in health.parts],
     )
 
 

@@ -8,7 +8,7 @@ from palyra.gateway.grpc.methods import ANYBODYS_BYTES, Handler, authorization, 
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
 from palyra.gateway.grpc.runs import PROTOCOL_VERSION
 from palyra.gateway.grpc.server_call import ServerCall
-from palyra.gateway.records import DaemonStatus
+from palyra.gateway.records.daemon import DaemonStatus
 from palyra.gateway.visibility import visible_status
 
 

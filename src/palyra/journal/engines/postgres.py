@@ -73,8 +73,7 @@ A server in recovery cannot be written, and reports no position of its log.
 """
 MARK = "SELECT value FROM meta WHERE name = 'last_check'"
 LEAVE_MARK = (
-    "INSERT INTO meta (name, value) VALUES ('last_check', %s)"
-    " ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+    "INSERT INTO meta (name, value) VALUES ('last_check', %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 )
 REPLACED = (
     "The database was replaced, restored or used by another daemon while this one ran. Nothing more is accepted."

@@ -1,13 +1,11 @@
 """Runs as rows: the status of each, its lease holder, and which runs can be claimed."""
 
 from dataclasses import dataclass
-from datetime import datetime
-
-from msgspec import Struct
 
 from palyra.core.clock import from_ms, to_ms
 from palyra.core.ids import AgentId, PrincipalId, RunId, SessionId
 from palyra.core.limits import LimitKind
+from palyra.core.run.record import RunRecord
 from palyra.core.run.state import RunState, RunStatus
 from palyra.core.spending.usage import Usage
 from palyra.journal.engines.base import Connection, Row
@@ -22,28 +20,6 @@ _COLUMNS = (
 
 _PARKED = "ended_ms IS NULL AND reason IS NOT NULL"
 """Only a parked run has a reason without an end."""
-
-
-class RunRecord(Struct, frozen=True, kw_only=True):
-    """A run as lists show it."""
-
-    run_id: RunId
-    session_id: SessionId
-    agent_id: AgentId
-    status: RunStatus
-    input: str
-    """The first words of the message that started it."""
-    reason: str | None
-    limit_reached: LimitKind | None
-    parent_run_id: RunId | None
-    accepted_seq: int
-    last_seq: int
-    accepted_at: datetime
-    ended_at: datetime | None
-    turns: int
-    tool_calls: int
-    usage: Usage
-    cancel_requested: bool
 
 
 @dataclass(frozen=True, slots=True)

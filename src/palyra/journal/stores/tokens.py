@@ -3,22 +3,13 @@
 import hashlib
 import secrets
 from dataclasses import dataclass
-from enum import StrEnum
 
 from palyra.core.clock import MAX_AHEAD_MS
 from palyra.core.ids import PrincipalId, TokenId
+from palyra.core.token import TokenScope
 from palyra.journal.engines.base import Connection, Row
 
 _COLUMNS = "token_id, principal, name, created_ms, scopes, expires_ms, revoked_ms"
-
-
-class TokenScope(StrEnum):
-    """What a token lets its bearer do."""
-
-    ADMIN = "admin"
-    """Administer the daemon and the tokens of others."""
-    READ = "read"
-    WRITE = "write"
 
 
 ALL = frozenset(TokenScope)

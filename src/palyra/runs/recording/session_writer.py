@@ -46,6 +46,7 @@ from palyra.core.model.prompt import Message
 from palyra.core.policy import labels
 from palyra.core.projection.ledger import SETTLED, VOIDED, turn_abandoned, turn_opened
 from palyra.core.run.machine import begin, evolve
+from palyra.core.run.record import RunRecord
 from palyra.core.run.state import CallStage, RunState
 from palyra.core.session import Session
 from palyra.core.spending.budget import BudgetWarning
@@ -160,7 +161,7 @@ class SessionWriter:
             approvals.note_reissue(self._conn, event.reissue.approval_id, run_id)
         runs.insert(
             self._conn,
-            runs.RunRecord(
+            RunRecord(
                 run_id=run_id,
                 session_id=self._session_id,
                 agent_id=event.agent_id,

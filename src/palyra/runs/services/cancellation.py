@@ -7,11 +7,11 @@ from palyra.core.errors import NotFound
 from palyra.core.events import CancelRequested, RunCancelled, RunEvent
 from palyra.core.ids import IdSource, PrincipalId, RunId, SessionId, parse_ulid
 from palyra.core.message import clean_text
+from palyra.core.run.record import RunRecord
 from palyra.core.run.state import TERMINAL, RunState
 from palyra.core.text.secret_markers import without_secrets
 from palyra.journal.engines.base import Connection, Engine
 from palyra.journal.stores import runs
-from palyra.journal.stores.runs import RunRecord
 from palyra.runs.recording.run_writer import write_from_outside
 
 MAX_REASON_CHARS = 500

@@ -3,10 +3,9 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
-from palyra.core.artifact import FileCheckpoint
+from palyra.core.artifact import FileCheckpoint, FileState
 from palyra.core.clock import Clock
 from palyra.core.errors import Conflict, FileChanged
 from palyra.core.events import FileCheckpointRestored
@@ -26,14 +25,6 @@ from palyra.tools.file_changes import describe_change
 
 class FolderNotTrusted(Conflict):
     """The folder lies in one that counts as written by a program in full. Trust that one, or `.` for the workspace."""
-
-
-class FileState(StrEnum):
-    """How a file compares to one of its file checkpoints: as that change made it, as before it, or changed since."""
-
-    CHANGED_BY_IT = "changed_by_it"
-    AS_BEFORE = "as_before"
-    MOVED_ON = "moved_on"
 
 
 @dataclass(frozen=True, slots=True)

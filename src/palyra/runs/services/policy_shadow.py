@@ -16,7 +16,13 @@ from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import Invalid, NotFound, PalyraError
 from palyra.core.ids import IdSource, PrincipalId
 from palyra.core.message import clean_text
-from palyra.core.policy.policy_shadow import DecisionDifference, PolicyFile, ShadowPolicy, ShadowReport
+from palyra.core.policy.policy_shadow import (
+    MAX_POLICY_FILES,
+    DecisionDifference,
+    PolicyFile,
+    ShadowPolicy,
+    ShadowReport,
+)
 from palyra.core.run.decided_calls import DecidedCall
 from palyra.core.tool import ToolSpec
 from palyra.journal.engines.base import JOURNAL_AWAY, Connection, Engine
@@ -29,7 +35,6 @@ FLUSH_SECONDS = 15.0
 """How long an agreement may be in memory only."""
 READ_SECONDS = 2.0
 """How often the rows are read where other daemons write to the same journal."""
-MAX_FILES = 64
 MAX_UNWRITTEN = 500
 FAILURE_CHARS = 300
 
@@ -264,7 +269,7 @@ def _flip(call: DecidedCall, now: Judgement) -> DecisionDifference:
 
 
 def _check(files: Sequence[PolicyFile]) -> None:
-    if not 1 <= len(files) <= MAX_FILES or len({file.name for file in files}) != len(files):
+    if not 1 <= len(files) <= MAX_POLICY_FILES or len({file.name for file in files}) != len(files):
         raise ShadowPolicyInvalid
     for file in files:
         if not clean_text(file.name, what="name of a file").strip() or len(file.name) > 4096:

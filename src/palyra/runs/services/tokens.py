@@ -9,9 +9,10 @@ from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import Conflict, Denied, Invalid, NotFound
 from palyra.core.ids import AgentId, IdSource, PrincipalId, TokenId, parse_ulid
 from palyra.core.message import clean_text
+from palyra.core.token import TokenScope
 from palyra.journal.engines.base import Connection, Engine
 from palyra.journal.stores import agents, tokens
-from palyra.journal.stores.tokens import ALL, TokenHolder, TokenRecord, TokenScope
+from palyra.journal.stores.tokens import ALL, TokenHolder, TokenRecord
 
 INSTRUCTIONS = "You are Palyra, a helpful agent that runs on its owner's own machine."
 DEFAULT_SCOPES = frozenset({TokenScope.READ, TokenScope.WRITE})

@@ -10,13 +10,14 @@ from palyra.core.ids import RunId
 from palyra.core.limits import LimitKind
 from palyra.core.run.machine import begin as begin_run
 from palyra.core.run.machine import evolve
+from palyra.core.run.record import RunRecord
 from palyra.core.run.state import RunState, RunStatus
 from palyra.core.spending.usage import Usage
 from palyra.core.tool import Verdict
 from palyra.journal.engines.base import Connection
 from palyra.journal.stores import leases, runs, sessions
 from palyra.journal.stores.leases import LENGTH_MS, RUNS, Lease
-from palyra.journal.stores.runs import RunMark, RunProgress, RunRecord
+from palyra.journal.stores.runs import RunMark, RunProgress
 from palyra.journal.stores.sessions import SessionActivity
 from tests.contract.journal.builders import BEN, a_run_id, a_run_row, a_session, a_session_id, accept, later
 from tests.support.builders import (

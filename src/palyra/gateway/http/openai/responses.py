@@ -14,6 +14,7 @@ from palyra.core.errors import Conflict, NotFound
 from palyra.core.events import RunAccepted
 from palyra.core.ids import IdInvalid, PrincipalId, RunId, parse_ulid
 from palyra.core.message import AcceptedMessage, Inbound
+from palyra.core.run.record import RunRecord
 from palyra.core.session import SessionRef
 from palyra.gateway.http.messages import json_response
 from palyra.gateway.http.openai.endpoint import V1Endpoint, inbound_of
@@ -34,7 +35,6 @@ from palyra.gateway.http.openai.run_follower import RequestHeaders, request_head
 from palyra.gateway.http.openai.services import V1Services
 from palyra.journal import tape
 from palyra.journal.stores import runs
-from palyra.journal.stores.runs import RunRecord
 from palyra.runs.services.intake import RunSuperseded
 
 

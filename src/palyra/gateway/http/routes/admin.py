@@ -9,7 +9,7 @@ from palyra.core.ids import PrincipalId
 from palyra.gateway.auth import Auth
 from palyra.gateway.http.messages import json_response
 from palyra.gateway.http.operation import Operation
-from palyra.gateway.records import DaemonStatus
+from palyra.gateway.records.daemon import DaemonStatus
 from palyra.gateway.visibility import visible_status
 
 

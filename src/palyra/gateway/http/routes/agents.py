@@ -1,69 +1,16 @@
 """Agents over HTTP."""
 
-from msgspec import Struct
 from msgspec.structs import asdict, replace
 from starlette.requests import Request
 from starlette.responses import Response
 
 from palyra.core.agent import Agent
 from palyra.core.ids import AgentId, PrincipalId
-from palyra.core.session import Session
 from palyra.gateway.http.messages import json_response, read_body
 from palyra.gateway.http.operation import Operation, QueryParameter
+from palyra.gateway.records.agents import AgentPage, AgentRequest, AgentResponse, BindRequest, ResolvedAgentResponse
+from palyra.gateway.records.sessions import SessionResponse
 from palyra.runs.services.agents import AgentService
-
-
-class LimitsRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits of an agent's own, none above the daemon's; what is left out is the daemon's current limit."""
-
-    model_turns: int | None = None
-    tool_calls: int | None = None
-    wall_clock_ms: int | None = None
-    last_turn_ms: int | None = None
-    tool_ms: int | None = None
-    depth: int | None = None
-    children: int | None = None
-
-
-class AgentRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An agent as its owner describes it."""
-
-    name: str
-    instructions: str = ""
-    tools: tuple[str, ...] | None = None
-    workspace_roots: tuple[str, ...] = ()
-    limits: LimitsRequest | None = None
-
-
-class BindRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The session in which an agent should answer."""
-
-    session_id: str
-
-
-class AgentList(Struct, frozen=True, kw_only=True):
-    """Agents by name."""
-
-    agents: list[Agent]
-
-
-class AgentResponse(Struct, frozen=True, kw_only=True):
-    """One agent."""
-
-    agent: Agent
-
-
-class ResolvedAgentResponse(Struct, frozen=True, kw_only=True):
-    """The agent that would answer, and why."""
-
-    agent: Agent
-    reason: str
-
-
-class BindingResponse(Struct, frozen=True, kw_only=True):
-    """The session as it is bound now."""
-
-    session: Session
 
 
 class AgentRoutes:
@@ -76,7 +23,7 @@ class AgentRoutes:
         every, one = "/console/v1/agents", "/console/v1/agents/{agent_id}"
         session = QueryParameter("session_id", "string", "The session in which a message would come.")
         return [
-            Operation("GET", every, self.index, "List agents.", answer=AgentList),
+            Operation("GET", every, self.index, "List agents.", answer=AgentPage),
             Operation(
                 "POST", every, self.create, "Make an agent.", need="write", body=AgentRequest, answer=AgentResponse
             ),
@@ -103,7 +50,7 @@ class AgentRoutes:
                 "Bind it to a session.",
                 need="write",
                 body=BindRequest,
-                answer=BindingResponse,
+                answer=SessionResponse,
             ),
             Operation(
                 "POST",
@@ -111,12 +58,12 @@ class AgentRoutes:
                 self.unbind,
                 "Let the default agent answer in a session again.",
                 need="write",
-                answer=BindingResponse,
+                answer=SessionResponse,
             ),
         ]
 
     async def index(self, request: Request, principal: PrincipalId) -> Response:
-        return json_response(AgentList(agents=await self._agents.list(principal)))
+        return json_response(AgentPage(agents=await self._agents.list(principal)))
 
     async def show(self, request: Request, principal: PrincipalId) -> Response:
         return json_response(AgentResponse(agent=await self._agents.get(principal, request.path_params["agent_id"])))
@@ -143,11 +90,11 @@ class AgentRoutes:
     async def bind(self, request: Request, principal: PrincipalId) -> Response:
         asked = await read_body(request, BindRequest)
         session = await self._agents.bind(principal, request.path_params["agent_id"], asked.session_id)
-        return json_response(BindingResponse(session=session))
+        return json_response(SessionResponse(session=session))
 
     async def unbind(self, request: Request, principal: PrincipalId) -> Response:
         return json_response(
-            BindingResponse(session=await self._agents.unbind(principal, request.path_params["session_id"]))
+            SessionResponse(session=await self._agents.unbind(principal, request.path_params["session_id"]))
         )
 
     async def resolve(self, request: Request, principal: PrincipalId) -> Response:

@@ -3,78 +3,39 @@
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack
 from datetime import timedelta
-from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp
 
 from palyra.core.ids import PrincipalId
 from palyra.core.message import AcceptedMessage
-from palyra.core.policy.approval import Approval, ApprovalScope, Grant
-from palyra.core.tool import JsonObject
 from palyra.gateway.approval_export import chained
 from palyra.gateway.cursor import from_approval, to_position
 from palyra.gateway.http.download import StreamedDownload
 from palyra.gateway.http.messages import MAX_PAGE, json_response, number, read_body
 from palyra.gateway.http.operation import CURSOR, LIMIT, Operation, QueryParameter
 from palyra.gateway.http.routes.secrets import RevealRequest
+from palyra.gateway.records.approvals import (
+    ApprovalAnswerRequest,
+    ApprovalPage,
+    ApprovalResponse,
+    GrantPage,
+    GrantResponse,
+)
 from palyra.gateway.stream_limit import StreamLimiter
-from palyra.policy.command_patterns import MAX_PATTERN_CHARS
 from palyra.runs.services.approval_watch import ApprovalWatch
 from palyra.runs.services.approvals import ApprovalService
 from palyra.runs.services.intake import MessageIntake
 
-MAX_TTL_SECONDS = 365 * 86400
 NDJSON = "application/x-ndjson"
 _encode = msgspec.json.Encoder()
 
 
-class ApprovalAnswerRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The answer to an approval request."""
-
-    decision: Literal["allow", "deny"]
-    scope: ApprovalScope = ApprovalScope.ONCE
-    ttl_seconds: Annotated[int, Meta(ge=1, le=MAX_TTL_SECONDS)] | None = None
-    """For how long, if the scope is `timeboxed`."""
-    reason: Annotated[str, Meta(max_length=500)] = ""
-    """The text that the agent gets."""
-    arguments: JsonObject | None = None
-    """Other arguments than the agent proposed; the policies judge them again."""
-    pattern: Annotated[str, Meta(max_length=MAX_PATTERN_CHARS)] = ""
-    """The commands that a longer answer covers (`git push origin *`); without it, the exact command. Options can make a
-    program run others: whatever matches runs without an approval."""
-
-
 class ReissueRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An approval request is to be made again."""
-
-
-class ApprovalPage(Struct, frozen=True, kw_only=True):
-    """Approvals, the latest first."""
-
-    approvals: list[Approval]
-    next_cursor: str | None
-
-
-class ApprovalResponse(Struct, frozen=True, kw_only=True):
-    """One approval."""
-
-    approval: Approval
-
-
-class GrantList(Struct, frozen=True, kw_only=True):
-    """Grants: what was allowed beyond single calls, the latest first."""
-
-    grants: list[Grant]
-
-
-class GrantResponse(Struct, frozen=True, kw_only=True):
-    """One grant."""
-
-    grant: Grant
 
 
 class ApprovalRoutes:
@@ -129,7 +90,7 @@ class ApprovalRoutes:
                 answer=AcceptedMessage,
                 status=202,
             ),
-            Operation("GET", "/console/v1/grants", self.grants, "List grants.", query=(LIMIT,), answer=GrantList),
+            Operation("GET", "/console/v1/grants", self.grants, "List grants.", query=(LIMIT,), answer=GrantPage),
             Operation(
                 "DELETE",
                 "/console/v1/grants/{grant_id}",
@@ -188,7 +149,7 @@ class ApprovalRoutes:
     async def grants(self, request: Request, principal: PrincipalId) -> Response:
         """List grants, the latest first."""
         limit = number(request, "limit", default=100, most=MAX_PAGE)
-        return json_response(GrantList(grants=await self._approvals.grants(principal, limit=limit)))
+        return json_response(GrantPage(grants=await self._approvals.grants(principal, limit=limit)))
 
     async def revoke(self, request: Request, principal: PrincipalId) -> Response:
         """Revoke a grant."""

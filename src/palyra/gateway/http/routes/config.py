@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable
 
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -10,24 +9,8 @@ from palyra.config import SettingsReload, effective, settings_hash
 from palyra.core.ids import PrincipalId
 from palyra.gateway.http.messages import json_response
 from palyra.gateway.http.operation import Operation
+from palyra.gateway.records.daemon import ConfigResponse, ReloadResponse
 from palyra.settings import Settings
-
-
-class ConfigResponse(Struct, frozen=True, kw_only=True):
-    """The settings that the daemon works with; secrets are left out."""
-
-    hash: str
-    values: dict[str, str | int | bool | None]
-
-
-class ReloadResponse(Struct, frozen=True, kw_only=True):
-    """What became of changed settings."""
-
-    hash: str
-    live: tuple[str, ...]
-    """The keys that are in force now."""
-    restart: tuple[str, ...]
-    """The keys that wait for the next start."""
 
 
 class ConfigRoutes:

@@ -1,59 +1,20 @@
 """File checkpoints over HTTP: list changes, show the diff, and restore a file."""
 
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from palyra.core.artifact import FileCheckpoint
 from palyra.core.ids import PrincipalId
 from palyra.gateway.http.messages import MAX_PAGE, json_response, number, read_body
 from palyra.gateway.http.operation import CURSOR, LIMIT, Operation, QueryParameter
-from palyra.runs.services.file_checkpoints import FileCheckpointService, FileState
-
-
-class RestoreRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a file is restored."""
-
-    force: bool = False
-    """Restore it even if it was changed since."""
-
-
-class TrustRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is trusted from now on."""
-
-    path: str
-    """A file or folder: absolute, or relative to the workspace."""
-
-
-class TrustResponse(Struct, frozen=True, kw_only=True):
-    """What was forgotten."""
-
-    forgotten: int
-    """How many entries of files and folders had labels."""
-
-
-class FileCheckpointPage(Struct, frozen=True, kw_only=True):
-    """File checkpoints, the latest first."""
-
-    checkpoints: list[FileCheckpoint]
-    next_cursor: str | None
-
-
-class FileCheckpointResponse(Struct, frozen=True, kw_only=True):
-    """A file checkpoint, the state of its file now, and the diff that would restore it."""
-
-    checkpoint: FileCheckpoint
-    standing: FileState
-    diff: str
-
-
-class RestoreResponse(Struct, frozen=True, kw_only=True):
-    """What was restored: the diff that was applied, empty if the file was already like this."""
-
-    checkpoint: FileCheckpoint
-    diff: str
-    kept_as: str
-    """The file checkpoint that holds the content from before the restore."""
+from palyra.gateway.records.files import (
+    FileCheckpointPage,
+    FileCheckpointResponse,
+    RestoreRequest,
+    RestoreResponse,
+    TrustRequest,
+    TrustResponse,
+)
+from palyra.runs.services.file_checkpoints import FileCheckpointService
 
 
 class FileRoutes:

@@ -1,6 +1,5 @@
 """The journal over HTTP: statistics, verification, anchors, and export."""
 
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
@@ -11,57 +10,15 @@ from palyra.gateway.http.client_presence import while_connected
 from palyra.gateway.http.download import StreamedDownload
 from palyra.gateway.http.messages import json_response, number, read_body
 from palyra.gateway.http.operation import CURSOR, LIMIT, Operation, QueryParameter
+from palyra.gateway.records.journal import AnchorPage, VerificationProblem, VerificationResponse, VerifyRequest
 from palyra.journal.engines.base import Engine
 from palyra.journal.proof import anchors
-from palyra.journal.proof.anchors import Anchor
 from palyra.journal.proof.tape_proof import ProofReport
 from palyra.journal.stats import Stats
 
 NDJSON = "application/x-ndjson"
 MAX_ANCHORS = 100
 MAX_PROBLEMS = 1_000
-
-
-class VerifyRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the journal is compared with."""
-
-    anchor: Anchor | None = None
-    """An anchor that was kept elsewhere; shows whether the journal was rolled back since."""
-
-
-class VerificationProblem(Struct, frozen=True, kw_only=True):
-    """Something that does not verify: where, and what."""
-
-    session_id: SessionId | None
-    tape_seq: int | None
-    what: str
-
-
-class VerificationResponse(Struct, frozen=True, kw_only=True):
-    """What was verified, and what was wrong."""
-
-    ok: bool
-    sessions: int
-    entries: int
-    anchors: int
-    after_anchor: int
-    """Entries that no anchor covers yet."""
-    rotated: int
-    """Sessions whose tapes were moved to the archive."""
-    attested: int
-    """Executions of tools that are attested."""
-    unattested: int
-    """Executions from before there were attestations."""
-    problem_count: int
-    problems: list[VerificationProblem]
-    """The first thousand of them."""
-
-
-class AnchorPage(Struct, frozen=True, kw_only=True):
-    """Anchors, the latest first."""
-
-    anchors: list[Anchor]
-    next_cursor: str | None
 
 
 class JournalRoutes:

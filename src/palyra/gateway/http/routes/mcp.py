@@ -1,33 +1,13 @@
 """MCP servers over HTTP, for administrators: their status, and decisions about their tools."""
 
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from palyra.core.ids import PrincipalId
-from palyra.core.mcp import McpServerStatus
 from palyra.gateway.http.messages import json_response, read_body
 from palyra.gateway.http.operation import Operation
+from palyra.gateway.records.mcp import McpDecisionRequest, McpServerPage, McpServerResponse
 from palyra.runs.services.mcp import McpService
-
-
-class McpDecisionRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The tools that a decision is about."""
-
-    tools: dict[str, str]
-    """The server's own name of each tool, with the digest of the definition that was reviewed."""
-
-
-class McpServerList(Struct, frozen=True, kw_only=True):
-    """Every server of the settings."""
-
-    servers: list[McpServerStatus]
-
-
-class McpServerResponse(Struct, frozen=True, kw_only=True):
-    """One server."""
-
-    server: McpServerStatus
 
 
 class McpRoutes:
@@ -39,7 +19,7 @@ class McpRoutes:
     def operations(self) -> list[Operation]:
         every, one = "/admin/v1/mcp", "/admin/v1/mcp/{server_name}"
         return [
-            Operation("GET", every, self.index, "List MCP servers.", need="admin", answer=McpServerList),
+            Operation("GET", every, self.index, "List MCP servers.", need="admin", answer=McpServerPage),
             Operation(
                 "GET", one, self.show, "Show an MCP server and its tools.", need="admin", answer=McpServerResponse
             ),
@@ -70,7 +50,7 @@ class McpRoutes:
         ]
 
     async def index(self, request: Request, principal: PrincipalId) -> Response:
-        return json_response(McpServerList(servers=await self._mcp.all()))
+        return json_response(McpServerPage(servers=await self._mcp.all()))
 
     async def show(self, request: Request, principal: PrincipalId) -> Response:
         return json_response(McpServerResponse(server=await self._mcp.one(_name(request))))

@@ -1,28 +1,14 @@
 """Shadow policies over HTTP: a candidate set beside the one in force, for administrators."""
 
-from typing import Annotated
-
-from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from palyra.core.ids import PrincipalId
-from palyra.core.policy.policy_shadow import PolicyFile, ShadowPolicy, ShadowReport
+from palyra.core.policy.policy_shadow import ShadowReport
 from palyra.gateway.http.messages import json_response, read_body
 from palyra.gateway.http.operation import Operation
-from palyra.runs.services.policy_shadow import MAX_FILES, PolicyShadowService
-
-
-class ShadowPolicyRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The policy files that replace the home's own."""
-
-    files: Annotated[tuple[PolicyFile, ...], Meta(min_length=1, max_length=MAX_FILES)]
-
-
-class ShadowPolicyResponse(Struct, frozen=True, kw_only=True):
-    """The candidate that judges now, or did last."""
-
-    shadow: ShadowPolicy
+from palyra.gateway.records.policy_shadow import ShadowPolicyRequest, ShadowPolicyResponse
+from palyra.runs.services.policy_shadow import PolicyShadowService
 
 
 class ShadowRoutes:

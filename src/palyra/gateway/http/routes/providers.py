@@ -3,42 +3,16 @@
 Only the settings define providers. No key is accepted here, and none is returned.
 """
 
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from palyra.core.ids import PrincipalId
 from palyra.core.message import AcceptedMessage
-from palyra.core.model.provider_status import ProviderStatus, ToolProbe
 from palyra.gateway.http.messages import json_response, read_body
 from palyra.gateway.http.operation import Operation
+from palyra.gateway.records.providers import ProviderModelPage, ProviderPage, ProviderTestRequest
 from palyra.runs.services.intake import MessageIntake
 from palyra.runs.services.providers import ProviderService
-
-
-class ProviderTestRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is to be tested."""
-
-    model: str | None = None
-    """The model, as the provider calls it; the provider's default if none is named."""
-    tools: ToolProbe | None = None
-    """Offer it a tool: `call` requests a call of it, `answer` a hello without one. No tool if not set."""
-
-
-class ProviderList(Struct, frozen=True, kw_only=True):
-    """Every provider of the settings."""
-
-    default: str
-    """The default provider or model, as the settings name it."""
-    fallback: tuple[str, ...]
-    """The providers or models that answer when the default cannot."""
-    providers: list[ProviderStatus]
-
-
-class ProviderModelList(Struct, frozen=True, kw_only=True):
-    """The models of a provider, as it lists them."""
-
-    models: list[str]
 
 
 class ProviderRoutes:
@@ -51,14 +25,14 @@ class ProviderRoutes:
     def operations(self) -> list[Operation]:
         every, one = "/admin/v1/providers", "/admin/v1/providers/{provider_name}"
         return [
-            Operation("GET", every, self.index, "List providers of models.", need="admin", answer=ProviderList),
+            Operation("GET", every, self.index, "List providers of models.", need="admin", answer=ProviderPage),
             Operation(
                 "GET",
                 f"{one}/models",
                 self.models,
                 "Ask a provider for its models.",
                 need="admin",
-                answer=ProviderModelList,
+                answer=ProviderModelPage,
             ),
             Operation(
                 "POST",
@@ -75,11 +49,11 @@ class ProviderRoutes:
     async def index(self, request: Request, principal: PrincipalId) -> Response:
         default, *fallback = self._providers.order()
         return json_response(
-            ProviderList(default=default, fallback=tuple(fallback), providers=await self._providers.all())
+            ProviderPage(default=default, fallback=tuple(fallback), providers=await self._providers.all())
         )
 
     async def models(self, request: Request, principal: PrincipalId) -> Response:
-        return json_response(ProviderModelList(models=await self._providers.models(_name(request))))
+        return json_response(ProviderModelPage(models=await self._providers.models(_name(request))))
 
     async def test(self, request: Request, principal: PrincipalId) -> Response:
         asked = await read_body(request, ProviderTestRequest)

@@ -1,80 +1,28 @@
 """Runs over HTTP: send a message, follow a run, show it, cancel it."""
 
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from palyra.core import channel
-from palyra.core.events import Entry, InputMode
+from palyra.core.events import Entry
 from palyra.core.ids import PrincipalId, RunId, SessionId, parse_ulid
 from palyra.core.message import AcceptedMessage, Inbound
-from palyra.core.model.catalog import TaskClass
 from palyra.core.model.request_options import RequestOptions
-from palyra.core.session import SessionRef
-from palyra.core.tool import JsonObject
+from palyra.core.run.record import RunRecord
 from palyra.gateway.cursor import from_run
 from palyra.gateway.error_status import RequestInvalid
 from palyra.gateway.http.event_stream import EventStream
 from palyra.gateway.http.messages import MAX_PAGE, cursor, json_response, number, read_body
 from palyra.gateway.http.operation import AFTER_SEQ, CURSOR, LIMIT, Operation, QueryParameter
+from palyra.gateway.records.runs import CancelRequest, MessageRequest, RunPage, RunResponse, TapePage
 from palyra.gateway.stream_limit import StreamLimiter
 from palyra.journal import tape
 from palyra.journal.engines.base import Connection, Engine
 from palyra.journal.stores import runs
-from palyra.journal.stores.runs import RunRecord
 from palyra.journal.tail import Tail
 from palyra.runs.services.cancellation import CancellationService, RunNotFound
 from palyra.runs.services.intake import MessageIntake
-
-
-class MessageRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A message to the agent."""
-
-    text: str
-    session: SessionRef = SessionRef()
-    mode: InputMode = InputMode.QUEUE
-    idempotency_key: str | None = None
-    model: str = ""
-    """The model that must answer, as `PROVIDER` or `PROVIDER/MODEL`; the routing chooses if none is named."""
-    task: TaskClass = TaskClass.INTERACTIVE
-    """The task class, as routing rules name it."""
-
-
-class CancelRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why a run should stop."""
-
-    reason: str = "cancelled by its owner"
-
-
-class RunPage(Struct, frozen=True, kw_only=True):
-    """Runs, the latest first."""
-
-    runs: list[RunRecord]
-    next_cursor: str | None
-
-
-class RunResponse(Struct, frozen=True, kw_only=True):
-    """One run."""
-
-    run: RunRecord
-
-
-class TapeEntryResponse(Struct, frozen=True, kw_only=True):
-    """One entry of a session's tape."""
-
-    session_id: str
-    run_id: str | None
-    tape_seq: int
-    run_seq: int
-    event: JsonObject
-
-
-class TapePage(Struct, frozen=True, kw_only=True):
-    """Entries of a tape, and where to continue."""
-
-    entries: list[TapeEntryResponse]
-    next_after_seq: int | None
 
 
 class RunRoutes:

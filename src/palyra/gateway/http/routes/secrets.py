@@ -2,60 +2,22 @@
 
 import base64
 import binascii
-from typing import Literal
 
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from palyra.core.ids import PrincipalId
-from palyra.core.secret import SealedRecord, SecretRecord, SecretScope, SecretValueInvalid
+from palyra.core.secret import SecretScope, SecretValueInvalid
 from palyra.gateway.http.messages import MAX_PAGE, json_response, number, read_body
 from palyra.gateway.http.operation import LIMIT, Operation
+from palyra.gateway.records.secrets import RevealResponse, SealedSecretPage, SecretPage, SecretRequest, SecretResponse
 from palyra.runs.services.sealing import SecretSealer
 from palyra.runs.services.secrets import SecretService
 
 
-class ScopeRequest(SecretScope, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a secret may be used for; what is left out has its default."""
-
-
-class SecretRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A secret to be stored."""
-
-    name: str
-    value: str
-    encoding: Literal["text", "base64"] = "text"
-    """How the value is encoded; base64 for one that is not text."""
-    scope: ScopeRequest = ScopeRequest()
-
-
-class SecretList(Struct, frozen=True, kw_only=True):
-    """Secrets by name, without their values."""
-
-    secrets: list[SecretRecord]
-
-
-class SecretResponse(Struct, frozen=True, kw_only=True):
-    """One secret, without its value."""
-
-    secret: SecretRecord
-
-
-class SealedSecretList(Struct, frozen=True, kw_only=True):
-    """Secrets that were found in texts, the latest first, without their values."""
-
-    sealed: list[SealedRecord]
-
-
 class RevealRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A value is to be shown."""
-
-
-class RevealResponse(Struct, frozen=True, kw_only=True):
-    """A value that a marker stands for."""
-
-    value: str
 
 
 class SecretRoutes:
@@ -68,7 +30,7 @@ class SecretRoutes:
     def operations(self) -> list[Operation]:
         every, sealed = "/console/v1/secrets", "/console/v1/sealed"
         return [
-            Operation("GET", every, self.index, "List secrets, without their values.", answer=SecretList),
+            Operation("GET", every, self.index, "List secrets, without their values.", answer=SecretPage),
             Operation(
                 "POST", every, self.keep, "Keep a secret.", need="write", body=SecretRequest, answer=SecretResponse
             ),
@@ -79,7 +41,7 @@ class SecretRoutes:
                 self.sealed,
                 "List secrets that were found in texts, without their values.",
                 query=(LIMIT,),
-                answer=SealedSecretList,
+                answer=SealedSecretPage,
             ),
             Operation(
                 "POST",
@@ -101,7 +63,7 @@ class SecretRoutes:
         ]
 
     async def index(self, request: Request, principal: PrincipalId) -> Response:
-        return json_response(SecretList(secrets=await self._secrets.list(principal)))
+        return json_response(SecretPage(secrets=await self._secrets.list(principal)))
 
     async def keep(self, request: Request, principal: PrincipalId) -> Response:
         asked = await read_body(request, SecretRequest)
@@ -116,7 +78,7 @@ class SecretRoutes:
 
     async def sealed(self, request: Request, principal: PrincipalId) -> Response:
         limit = number(request, "limit", default=50, most=MAX_PAGE)
-        return json_response(SealedSecretList(sealed=await self._seals.page(principal, limit=limit)))
+        return json_response(SealedSecretPage(sealed=await self._seals.page(principal, limit=limit)))
 
     async def reveal(self, request: Request, principal: PrincipalId) -> Response:
         await read_body(request, RevealRequest)

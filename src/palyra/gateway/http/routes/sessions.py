@@ -1,24 +1,32 @@
 """Sessions over HTTP: find, list, search, change, read, follow, export."""
 
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp
 
 from palyra.core.clock import from_ms
 from palyra.core.events import Entry
-from palyra.core.ids import PrincipalId, RunId, SessionId, parse_ulid
-from palyra.core.model.prompt import Role
+from palyra.core.ids import PrincipalId, SessionId, parse_ulid
 from palyra.core.session import Session, SessionNotFound, SessionRef
 from palyra.gateway.cursor import from_session
 from palyra.gateway.error_status import RequestInvalid
 from palyra.gateway.http.event_stream import EventStream
 from palyra.gateway.http.messages import MAX_PAGE, cursor, json_response, number, read_body
 from palyra.gateway.http.operation import AFTER_SEQ, CURSOR, LIMIT, Handler, Operation, QueryParameter
-from palyra.gateway.http.routes.runs import TapePage, after_seq, tape_page
+from palyra.gateway.http.routes.runs import after_seq, tape_page
+from palyra.gateway.records.runs import TapePage
+from palyra.gateway.records.sessions import (
+    MessagePage,
+    RenameRequest,
+    ResolvedSessionResponse,
+    SearchHit,
+    SearchHitPage,
+    SessionMessage,
+    SessionPage,
+    SessionResponse,
+)
 from palyra.gateway.stream_limit import StreamLimiter
 from palyra.journal import tape
 from palyra.journal.engines.base import Connection, Engine
@@ -28,64 +36,6 @@ from palyra.runs.services import session_export
 from palyra.runs.services.sessions import SessionService
 
 MAX_QUERY_CHARS = 500
-
-
-class RenameRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A new title."""
-
-    title: str
-
-
-class SearchHit(Struct, frozen=True, kw_only=True):
-    """A message that a search found."""
-
-    session_id: SessionId
-    tape_seq: int
-    title: str | None
-    text: str
-
-
-class SearchResponse(Struct, frozen=True, kw_only=True):
-    """What a search found, best first."""
-
-    hits: list[SearchHit]
-
-
-class SessionPage(Struct, frozen=True, kw_only=True):
-    """Sessions, the latest first."""
-
-    sessions: list[Session]
-    next_cursor: str | None
-
-
-class SessionResponse(Struct, frozen=True, kw_only=True):
-    """One session."""
-
-    session: Session
-
-
-class ResolvedSessionResponse(Struct, frozen=True, kw_only=True):
-    """One session, and whether it was just created."""
-
-    session: Session
-    created: bool
-
-
-class SessionMessage(Struct, frozen=True, kw_only=True):
-    """One message of a conversation."""
-
-    tape_seq: int
-    run_id: RunId
-    role: Role
-    text: str
-    at: datetime
-
-
-class MessagePage(Struct, frozen=True, kw_only=True):
-    """Messages, the latest first."""
-
-    messages: list[SessionMessage]
-    next_before: int | None
 
 
 class SessionRoutes:
@@ -120,7 +70,7 @@ class SessionRoutes:
                 self.search,
                 "Search what was said.",
                 query=(words, LIMIT),
-                answer=SearchResponse,
+                answer=SearchHitPage,
             ),
             Operation("GET", one, self.show, "Show a session.", answer=SessionResponse),
             Operation(
@@ -179,7 +129,7 @@ class SessionRoutes:
                 if (session := sessions.get(conn, hit.session_id, principal)) is not None
             ]
 
-        return json_response(SearchResponse(hits=await self._engine.read(find)))
+        return json_response(SearchHitPage(hits=await self._engine.read(find)))
 
     async def show(self, request: Request, principal: PrincipalId) -> Response:
         """Show one session."""

@@ -1,9 +1,7 @@
 """Tokens over HTTP."""
 
-from datetime import datetime, timedelta
-from typing import Annotated
+from datetime import timedelta
 
-from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -12,52 +10,9 @@ from palyra.core.ids import PrincipalId, TokenId, parse_ulid
 from palyra.gateway.auth import Auth
 from palyra.gateway.http.messages import MAX_PAGE, json_response, number, read_body
 from palyra.gateway.http.operation import CURSOR, LIMIT, Operation, QueryParameter
-from palyra.journal.stores.tokens import TokenHolder, TokenRecord, TokenScope
+from palyra.gateway.records.tokens import NewTokenResponse, TokenPage, TokenRequest, TokenResponse, TokenSummary
+from palyra.journal.stores.tokens import TokenHolder, TokenRecord
 from palyra.runs.services.tokens import AFTER_ALL, TokenService
-
-
-class TokenRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A token as it should be."""
-
-    name: str
-    principal: str | None = None
-    """Whose it is; the caller's own if none is named."""
-    scopes: tuple[TokenScope, ...] = (TokenScope.READ, TokenScope.WRITE)
-    expires_in_seconds: Annotated[int, Meta(ge=1, le=3650 * 86400)] | None = None
-
-
-class TokenSummary(Struct, frozen=True, kw_only=True):
-    """A token without its secret."""
-
-    token_id: TokenId
-    principal: PrincipalId
-    name: str
-    scopes: list[TokenScope]
-    created_at: datetime
-    expires_at: datetime | None
-    revoked_at: datetime | None
-    current: bool
-    """This request was made with it."""
-
-
-class TokenPage(Struct, frozen=True, kw_only=True):
-    """Tokens that were not revoked, the latest first."""
-
-    tokens: list[TokenSummary]
-    next_cursor: str | None
-
-
-class TokenResponse(Struct, frozen=True, kw_only=True):
-    """One token."""
-
-    token: TokenSummary
-
-
-class NewTokenResponse(Struct, frozen=True, kw_only=True):
-    """A new token, and its secret, which is shown only once."""
-
-    token: TokenSummary
-    secret: str
 
 
 class TokenRoutes:
