@@ -28,5 +28,5 @@ def test_the_guide_works_as_written(new_sqlite_daemon: NewDaemon, tmp_path: Path
         ["bash", "-c", script], env=environ, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("42") >= 3
+    assert done.stdout.count("built-in helper") >= 3
     assert "data: [DONE]" in done.stdout

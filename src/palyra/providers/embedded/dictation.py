@@ -1,12 +1,11 @@
 """Requests to write text to a file: what is written is exactly the person's text, character by character.
 
-So the original message is parsed: the other rules drop punctuation, articles and quotes, and do not accept messages of
-several lines.
+So messages of several lines are parsed too, which the other rules do not accept.
 """
 
 import re
 
-from palyra.providers.embedded.intents import Use
+from palyra.core.tool import JsonObject
 
 NOTES = "notes.txt"
 
@@ -47,8 +46,8 @@ _LOOKS_LIKE_A_FILE = re.compile(r"(?!https?:).*(?:/.|\.\w{1,12}$)|Makefile|Docke
 _PAGE = re.compile(r"https?://|www\.", re.IGNORECASE)
 
 
-def read_dictation(message: str) -> Use | None:
-    """Return the call that writes the message's text, if the message asks for that."""
+def read_dictation(message: str) -> JsonObject | None:
+    """Return the arguments of the `files.write` that the message asks for, or None if it asks for none."""
     for form in _FORMS:
         if found := form.fullmatch(message.lstrip()):
             groups = found.groupdict()
@@ -61,7 +60,7 @@ def read_dictation(message: str) -> Use | None:
                 return None
             if groups["verb"].lower() in _BEHIND:
                 return _line(path, _meant(said))
-            return Use("files.write", {"path": path, "text": _meant(said), "mode": "replace"})
+            return {"path": path, "text": _meant(said), "mode": "replace"}
     return None
 
 
@@ -74,5 +73,5 @@ def _meant(said: str) -> str:
     return said
 
 
-def _line(path: str, text: str) -> Use:
-    return Use("files.write", {"path": path, "text": text if text.endswith("\n") else f"{text}\n", "mode": "append"})
+def _line(path: str, text: str) -> JsonObject:
+    return {"path": path, "text": text if text.endswith("\n") else f"{text}\n", "mode": "append"}

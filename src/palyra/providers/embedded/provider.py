@@ -10,15 +10,15 @@ from collections.abc import AsyncIterator, Iterator
 from palyra.core.ids import CallId
 from palyra.core.model.catalog import Capabilities
 from palyra.core.model.prompt import CallProposed, Message, ModelEvent, Prompt, Role, StopReason, TextDelta, TurnDone
+from palyra.core.text.escaping import printable_row
 from palyra.core.tool import ToolCall
-from palyra.providers.embedded.answers import calculate, meet, recall, say
-from palyra.providers.embedded.intent_parser import recognise
-from palyra.providers.embedded.intents import Calculate, Meet, Recall, Say, Use
-from palyra.providers.embedded.tool_results import tell
+from palyra.providers.embedded.rules import ANSWERS, Topic, Use, recognise
+from palyra.providers.embedded.tool_results import report
 from palyra.providers.tool_calls import call_id
 from palyra.providers.usage_estimate import estimate
 
 MAX_PIECES = 8
+MAX_QUOTED_CHARS = 300
 
 _PIECE = re.compile(r"[^\n]*?(?:[.!?](?= )\s+|\n+)|[^\n]+")
 
@@ -45,22 +45,18 @@ class EmbeddedProvider:
 def respond(prompt: Prompt) -> str | CallProposed:
     """Return the answer to a conversation, or the call that is needed first."""
     question, since = _open_question(prompt.messages)
-    intent = recognise(question)
     calls = {call.call_id: call for message in since for call in message.calls}
     if calls:
-        return _told(calls, since, beyond=isinstance(intent, Use) and intent.beyond)
-    match intent:
-        case Say():
-            return say(intent, prompt.tools)
-        case Recall():
-            return recall(intent, prompt.messages)
-        case Meet():
-            return meet(intent)
-        case Calculate():
-            return calculate(intent)
+        return _reported(calls, since)
+    match recognise(question):
+        case Topic.FIRST:
+            first = next(message.text for message in prompt.messages if message.role is Role.USER)
+            return f'Your first message that I can see was: "{printable_row(first[:MAX_QUOTED_CHARS])}"'
+        case Topic() as topic:
+            return ANSWERS[topic]
         case Use(tool=tool, arguments=arguments):
             if all(spec.name != tool for spec in prompt.tools):
-                return f"For that I would need the tool {tool}, and it is not available to me now."
+                return f"That needs the tool {tool}, which is not available in this run."
             return CallProposed(call_id=call_id(prompt, 0), tool=tool, arguments=arguments)
 
 
@@ -80,9 +76,9 @@ def _open_question(messages: tuple[Message, ...]) -> tuple[str, tuple[Message, .
     return "", messages
 
 
-def _told(calls: dict[CallId, ToolCall], since: tuple[Message, ...], *, beyond: bool) -> str:
+def _reported(calls: dict[CallId, ToolCall], since: tuple[Message, ...]) -> str:
     results = {message.call_id: message.text for message in since if message.role is Role.TOOL}
     return "\n\n".join(
-        tell(call, results[call.call_id], beyond=beyond) if call.call_id in results else "The tool gave no result."
+        report(call, results[call.call_id]) if call.call_id in results else "The tool gave no result."
         for call in calls.values()
     )

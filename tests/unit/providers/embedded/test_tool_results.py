@@ -3,24 +3,22 @@
 import pytest
 
 from palyra.core.tool import JsonObject
-from palyra.providers.embedded.tool_results import tell
+from palyra.providers.embedded.tool_results import report
 from tests.unit.providers.conversation import a_call
 
 
-def told(tool: str, result: str, arguments: JsonObject | None = None, *, beyond: bool = False) -> str:
-    return tell(a_call(tool, arguments), result, beyond=beyond)
+def told(tool: str, result: str, arguments: JsonObject | None = None) -> str:
+    return report(a_call(tool, arguments), result)
 
 
 def test_the_time_is_a_sentence() -> None:
     result = "Sunday, 2026-03-01 23:05:09 Asia/Tokyo (UTC+09:00)"
-    assert told("time.now", result) == "It is 23:05 on Sunday, 1 March 2026 (Asia/Tokyo, UTC+09:00)."
+    assert told("time.now", result) == f"It is {result}."
 
 
-def test_a_folder_is_a_list_with_readable_sizes() -> None:
-    result = ".: 3 entries\ndocs/\nbig.bin (2500000 bytes)\na.txt (12 bytes)"
-    assert told("files.list", result) == (
-        "The workspace holds 3 entries:\n- docs/\n- big.bin (2.5 MB)\n- a.txt (12 bytes)"
-    )
+def test_a_folder_is_a_list() -> None:
+    result = ".: 2 entries\ndocs/\na.txt (12 bytes)"
+    assert told("files.list", result) == "The workspace holds 2 entries:\n    docs/\n    a.txt (12 bytes)"
 
 
 def test_an_empty_folder_is_called_empty() -> None:
@@ -28,58 +26,39 @@ def test_an_empty_folder_is_called_empty() -> None:
 
 
 def test_a_long_listing_says_how_much_is_missing() -> None:
-    result = "\n".join(
-        [".: 500 entries", *(f"f{n} (1 bytes)" for n in range(200)), "[300 more; raise limit to see them]"]
-    )
-    assert told("files.list", result).endswith("… and 440 more.")
+    result = "\n".join([".: 200 entries", *(f"f{n} (1 bytes)" for n in range(200))])
+    assert told("files.list", result).endswith("… and 160 more lines.")
 
 
 def test_a_file_is_shown_with_its_name_and_set_off() -> None:
     result = "notes.txt, 10 bytes, from line 1:\nhello\nworld\n"
-    assert told("files.read", result) == "notes.txt (10 bytes):\n    hello\n    world"
+    assert told("files.read", result) == "notes.txt, 10 bytes, from line 1:\n    hello\n    world"
 
 
 def test_of_a_long_file_the_beginning_is_shown_and_the_next_step_named() -> None:
     body = "\n".join(f"row {n}" for n in range(1, 101))
-    answer = told("files.read", f"a.txt, 900 bytes, from line 1:\n{body}")
+    answer = told("files.read", f"a.txt, 900 bytes, from line 1:\n{body}", {"path": "a.txt"})
     assert "row 40" in answer
     assert "row 41" not in answer
     assert "lines 41 to 80 of 'a.txt'" in answer
 
 
 def test_the_tools_own_note_about_more_is_not_shown_as_content() -> None:
-    answer = told("files.read", "a.txt, 99 bytes, from line 3:\nx\n[more follows: read again with line=4]")
+    result = "a.txt, 99 bytes, from line 3:\nx\n[more follows: read again with line=4]"
+    answer = told("files.read", result, {"path": "a.txt"})
     assert "more follows" not in answer
     assert "lines 4 to 43 of 'a.txt'" in answer
-
-
-def test_a_summary_is_not_pretended() -> None:
-    answer = told("files.read", "a.txt, 2 bytes, from line 1:\nx", beyond=True)
-    assert answer.startswith("I can not judge or sum up a text")
 
 
 def test_matches_are_listed_with_their_lines() -> None:
     result = "2 matches (5 files searched)\na.txt:3: the budget: high\ndocs/b.md:10: budget"
     assert told("files.search", result, {"text": "budget"}) == (
-        "I found 2 lines:\n- a.txt, line 3: the budget: high\n- docs/b.md, line 10: budget"
+        "2 matches (5 files searched):\n    a.txt:3: the budget: high\n    docs/b.md:10: budget"
     )
-
-
-def test_files_found_by_name_are_listed() -> None:
-    assert told("files.search", "1 file (9 files searched)\na.md", {"glob": "*.md"}) == "I found 1 file:\n- a.md"
 
 
 def test_nothing_found_is_said_plainly() -> None:
-    assert (
-        told("files.search", "0 matches (1 file searched)", {"text": "x"}) == "I found nothing. I looked into 1 file."
-    )
-
-
-def test_a_search_that_was_cut_short_says_so() -> None:
-    result = "1 match (9 files searched)\na:1: x\n[only the first 1 are shown; narrow it by folder or glob]"
-    assert told("files.search", result, {"text": "x"}).endswith(
-        "Note: only the first 1 are shown; narrow it by folder or glob."
-    )
+    assert told("files.search", "0 matches (1 file searched)") == "0 matches (1 file searched)."
 
 
 @pytest.mark.parametrize(
@@ -90,7 +69,6 @@ def test_a_search_that_was_cut_short_says_so() -> None:
         ("[timeout] files.read was stopped.", "That took too long: files.read"),
         ("[interrupted] gone", "That was interrupted, so ask again"),
         ("[skipped] the limit", "That was left out: the limit"),
-        ("There is no 'x' in the workspace.", "That did not work: There is no 'x'"),
     ],
 )
 def test_faults_are_passed_on_as_such(result: str, opening: str) -> None:
@@ -103,9 +81,5 @@ def test_binary_and_empty_files_are_described() -> None:
     assert told("files.read", "a is empty.") == "a is empty."
 
 
-def test_the_answer_of_another_agent_is_marked_as_such() -> None:
-    assert told("agent.delegate", "Done.") == "The other agent answered:\nDone."
-
-
 def test_a_tool_that_is_not_known_is_quoted() -> None:
-    assert told("magic.wand", "abra\x1b[0m") == "The tool magic.wand answered:\nabra[0m"
+    assert told("magic.wand", "abra\x1b[0m") == "The tool magic.wand answered:\n    abra⟨ESC⟩[0m"
