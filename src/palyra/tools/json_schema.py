@@ -7,12 +7,13 @@ reference to another document is refused, since nothing is fetched to understand
 """
 
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeGuard
 
 import msgspec
 
 from palyra.core.errors import Invalid
+from palyra.core.json_schema import Path, SchemaTooLarge, resolve, walk
 from palyra.core.tool import JsonObject
 
 MAX_BYTES = 64 * 1024
@@ -24,8 +25,6 @@ MAX_STEPS = 20_000
 MAX_NAMED = 8
 MAX_PROBLEM_CHARS = 200
 
-Path = tuple[str | int, ...]
-
 _TYPES: dict[str, Callable[[Any], bool]] = {
     "object": lambda value: isinstance(value, dict),
     "array": lambda value: isinstance(value, list | tuple),
@@ -36,8 +35,9 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "number": lambda value: _is_number(value),
 }
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
-_ALTERNATIVES = ("anyOf", "oneOf", "allOf")
+_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _NAMED = ("properties", "$defs", "definitions")
+_CHECKED = frozenset({*_LISTS, *_NAMED, "items", "additionalProperties", "additionalItems", "not"})
 
 
 class ToolSchemaInvalid(Invalid):
@@ -254,25 +254,16 @@ def _look_through(document: object) -> None:
         raise ToolSchemaInvalid(f"The schema is no JSON: {error}.") from error
     if size > MAX_BYTES:
         raise ToolSchemaInvalid(f"The schema has {size} bytes; {MAX_BYTES} are the most.")
-    left: list[tuple[object, Path]] = [(document, ())]
-    seen: set[int] = set()
-    while left:
-        schema, at = left.pop()
-        # The target of a reference is visited more than once.
-        if isinstance(schema, bool) or id(schema) in seen:
-            continue
-        seen.add(id(schema))
-        if len(seen) > MAX_SCHEMAS or len(at) > MAX_DEPTH:
-            raise ToolSchemaInvalid("The schema is nested too deeply, or has too many parts.")
-        if not isinstance(schema, dict):
-            raise ToolSchemaInvalid(f"{_place(at)} must be a schema: an object, true or false.")
-        _look_at(schema, at)
-        left.extend(_parts(schema, at))
-        if "$ref" in schema:
-            left.append((_referred(document, schema["$ref"]), tuple(schema["$ref"].split("/")[1:])))
+    try:
+        for at, schema in walk(document, _CHECKED, follow=True, max_depth=MAX_DEPTH, max_parts=MAX_SCHEMAS):
+            if not isinstance(schema, dict):
+                raise ToolSchemaInvalid(f"{_place(at)} must be a schema: an object, true or false.")
+            _look_at(document, schema, at)
+    except SchemaTooLarge:
+        raise ToolSchemaInvalid("The schema is nested too deeply, or has too many parts.") from None
 
 
-def _look_at(schema: JsonObject, at: Path) -> None:
+def _look_at(document: JsonObject, schema: JsonObject, at: Path) -> None:
     names = schema.get("type")
     if names is not None:
         listed = names if isinstance(names, list) else [names]
@@ -291,26 +282,14 @@ def _look_at(schema: JsonObject, at: Path) -> None:
             raise ToolSchemaInvalid(f"{_place(at)}: {name} must be a number.")
     if schema.get("multipleOf", 1) <= 0:
         raise ToolSchemaInvalid(f"{_place(at)}: multipleOf must be greater than 0.")
-
-
-def _parts(schema: JsonObject, at: Path) -> Iterator[tuple[object, Path]]:
     for name in _NAMED:
-        if name in schema:
-            if not isinstance(schema[name], dict):
-                raise ToolSchemaInvalid(f"{_place(at)}: {name} must be an object of schemas.")
-            yield from ((part, (*at, name, key)) for key, part in schema[name].items())
-    for name in (*_ALTERNATIVES, "prefixItems"):
-        if name in schema:
-            if not isinstance(schema[name], list) or not schema[name]:
-                raise ToolSchemaInvalid(f"{_place(at)}: {name} must be a list of schemas.")
-            yield from ((part, (*at, name, place)) for place, part in enumerate(schema[name]))
-    if isinstance(schema.get("items"), list):
-        yield from ((part, (*at, "items", place)) for place, part in enumerate(schema["items"]))
-    elif "items" in schema:
-        yield schema["items"], (*at, "items")
-    for name in ("additionalProperties", "additionalItems", "not"):
-        if name in schema:
-            yield schema[name], (*at, name)
+        if name in schema and not isinstance(schema[name], dict):
+            raise ToolSchemaInvalid(f"{_place(at)}: {name} must be an object of schemas.")
+    for name in _LISTS:
+        if name in schema and not (isinstance(schema[name], list) and schema[name]):
+            raise ToolSchemaInvalid(f"{_place(at)}: {name} must be a list of schemas.")
+    if "$ref" in schema:
+        _referred(document, schema["$ref"])
 
 
 def _referred(document: JsonObject, reference: object) -> JsonObject | bool:
@@ -319,15 +298,9 @@ def _referred(document: JsonObject, reference: object) -> JsonObject | bool:
         raise ToolSchemaInvalid(
             f"The schema refers to {_shown(reference)}: only references within it, #/…, are followed."
         )
-    found: object = document
-    for step in reference.split("/")[1:]:
-        name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list) and name.isdecimal() and len(name) < 6 and int(name) < len(found):
-            found = found[int(name)]
-        elif isinstance(found, dict) and name in found:
-            found = found[name]
-        else:
-            raise ToolSchemaInvalid(f"The schema refers to {_shown(reference)}, which is not in it.")
+    found = resolve(document, reference)
+    if found is None:
+        raise ToolSchemaInvalid(f"The schema refers to {_shown(reference)}, which is not in it.")
     if not isinstance(found, dict | bool):
         raise ToolSchemaInvalid(f"The schema refers to {_shown(reference)}, which is no schema.")
     return found

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from palyra.core.json_schema import SchemaTooLarge, walk
 from palyra.core.model.prompt import GenerationOptions, Message, Prompt, Reasoning, Role, ToolChoice
 from palyra.core.tool import JsonObject, ToolCall, ToolSpec
 from palyra.providers.dialect import AS_JSON, ModelTarget
@@ -70,21 +71,20 @@ def shape(schema: JsonObject) -> JsonObject:
     return {"name": "answer", "schema": schema, "strict": is_strict(schema)}
 
 
-def is_strict(schema: Any) -> bool:
+def is_strict(schema: JsonObject) -> bool:
     """Return whether OpenAI can enforce a schema: objects must list all their properties."""
-    if isinstance(schema, list):
-        return all(is_strict(part) for part in schema)
-    if not isinstance(schema, dict):
+    try:
+        return all(_lists_all(part) for _, part in walk(schema))
+    except SchemaTooLarge:
+        return False
+
+
+def _lists_all(part: Any) -> bool:
+    if not isinstance(part, dict) or not (part.get("type") == "object" or "properties" in part):
         return True
-    if schema.get("type") == "object" or "properties" in schema:
-        properties = schema.get("properties")
-        named = set(properties) if isinstance(properties, dict) else set()
-        required = schema.get("required")
-        if schema.get("additionalProperties") is not False:
-            return False
-        if not isinstance(required, list) or set(map(str, required)) != named:
-            return False
-    return all(is_strict(part) for part in schema.values())
+    properties, required = part.get("properties"), part.get("required")
+    named = set(properties) if isinstance(properties, dict) else set()
+    return part.get("additionalProperties") is False and isinstance(required, list) and set(map(str, required)) == named
 
 
 def parameters(tool: ToolSpec, target: ModelTarget) -> JsonObject:

@@ -11,26 +11,26 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from palyra.core.json_schema import SchemaTooLarge, Visit, map_parts, resolve, transform, walk
 from palyra.core.tool import JsonObject
 
 _FITS = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _UNFIT = re.compile(r"[^a-zA-Z0-9_.-]")
 _TOP = frozenset({"anyOf", "oneOf", "allOf", "enum", "not", "$ref"})
-_NAMED = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
-"""Keywords that contain parts by name."""
-_PARTS = frozenset(
-    "items prefixItems additionalProperties contains propertyNames anyOf oneOf allOf not if then else".split()
-)
 
 
 def fitted(schema: JsonObject, *, keys: bool = False) -> JsonObject:
     """Return a tool's schema as it may be sent; with `keys`, all argument names are valid for Claude."""
-    return {"properties": {}, **_part(_opened(schema), keys=keys), "type": "object"}
+    try:
+        sent = transform(_opened(schema), _named if keys else _itemised)
+    except SchemaTooLarge:
+        sent = {}
+    return {"properties": {}, **sent, "type": "object"}
 
 
 def restored(schema: JsonObject, arguments: JsonObject) -> JsonObject:
     """Return arguments under the names that the tool knows."""
-    own = {_short(name): name for name in _names(schema) if not _FITS.fullmatch(name)}
+    own = {_short(name): name for name in _argument_names(schema) if not _FITS.fullmatch(name)}
     return _renamed(arguments, own) if own else arguments
 
 
@@ -54,29 +54,15 @@ def _alternatives(schema: JsonObject) -> Iterator[JsonObject]:
 def _followed(part: JsonObject, root: JsonObject) -> JsonObject:
     """Return the target of a part's reference, if it is in the same schema."""
     reference = part.get("$ref")
-    if not isinstance(reference, str) or not reference.startswith("#/"):
-        return part
-    found: Any = root
-    for step in reference.split("/")[1:]:
-        found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+    found = resolve(root, reference) if isinstance(reference, str) else None
     return found if isinstance(found, dict) else part
 
 
-def _part(schema: Any, *, keys: bool) -> Any:
+def _itemised(schema: Any, visit: Visit) -> Any:
+    """Describe the items of a list."""
     if not isinstance(schema, dict):
         return schema
-    found: JsonObject = {}
-    for word, value in schema.items():
-        if word in _NAMED and isinstance(value, dict):
-            rename = keys and word == "properties"
-            found[word] = {_fit(name) if rename else name: _part(part, keys=keys) for name, part in value.items()}
-        elif word == "required" and keys and isinstance(value, list):
-            found[word] = [_fit(name) if isinstance(name, str) else name for name in value]
-        elif word in _PARTS:
-            parts = isinstance(value, list)
-            found[word] = [_part(one, keys=keys) for one in value] if parts else _part(value, keys=keys)
-        else:
-            found[word] = value
+    found = {**schema, **map_parts(schema, visit)}
     kinds = schema.get("type")
     if kinds == "array" or (isinstance(kinds, list) and "array" in kinds):
         items = found.get("items")
@@ -84,20 +70,25 @@ def _part(schema: Any, *, keys: bool) -> Any:
     return found
 
 
-def _names(schema: Any) -> Iterator[str]:
-    """Yield the names of all arguments, at any depth."""
-    if isinstance(schema, list):
-        for part in schema:
-            yield from _names(part)
-    elif isinstance(schema, dict):
-        for word, value in schema.items():
-            if word in _NAMED and isinstance(value, dict):
-                if word == "properties":
-                    yield from value
-                for part in value.values():
-                    yield from _names(part)
-            elif word in _PARTS:
-                yield from _names(value)
+def _named(schema: Any, visit: Visit) -> Any:
+    """Do the same, with argument names that Claude accepts."""
+    found = _itemised(schema, visit)
+    if not isinstance(found, dict):
+        return found
+    if isinstance(properties := found.get("properties"), dict):
+        found["properties"] = {_fit(name): part for name, part in properties.items()}
+    if isinstance(required := found.get("required"), list):
+        found["required"] = [_fit(name) if isinstance(name, str) else name for name in required]
+    return found
+
+
+def _argument_names(schema: JsonObject) -> set[str]:
+    """Return the names of all arguments, at any depth."""
+    try:
+        properties = [part.get("properties") for _, part in walk(schema) if isinstance(part, dict)]
+    except SchemaTooLarge:
+        return set()  # none was sent
+    return {name for named in properties if isinstance(named, dict) for name in named}
 
 
 def _renamed(value: Any, own: dict[str, str]) -> Any:

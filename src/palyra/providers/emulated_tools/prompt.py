@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from palyra.core.json_schema import Visit, map_parts, transform
 from palyra.core.model.prompt import estimate_tokens
 from palyra.core.tool import JsonObject, Risk, ToolSpec
 
@@ -86,53 +87,48 @@ def output_schema(tools: tuple[ToolSpec, ...], *, answer: JsonObject | None) -> 
 
     Properties are written in their order, so the tool is chosen before its arguments.
     """
-    choices = [
-        _object({"tool": {"const": tool.name}, "arguments": simplify_schema(tool.parameters, is_object=True)})
-        for tool in tools
-    ]
+    choices = [_object({"tool": {"const": tool.name}, "arguments": simplify_schema(tool.parameters)}) for tool in tools]
     if answer is not None:
         choices.append(_object({"answer": answer}))
     return {"anyOf": choices}
 
 
-def simplify_schema(schema: Any, depth: int = 0, *, is_object: bool = False) -> JsonObject:
-    """Return the part of a schema that every server can enforce: a wider one, which allows all that the original does.
+def simplify_schema(parameters: JsonObject) -> JsonObject:
+    """Return the part of a tool's schema that every server can enforce: a wider one, which allows all that it does.
 
     A pattern, a bound or a reference that a server does not support would make it reject the whole request.
     """
-    if not isinstance(schema, dict) or depth > MAX_DEPTH:
-        return {"type": "object"} if is_object else {}
+    return _plain_object(
+        parameters, lambda part, via="": transform(part, _simplified, max_depth=MAX_DEPTH - 1, beyond={})
+    )
+
+
+def _simplified(schema: Any, visit: Visit) -> JsonObject:
+    if not isinstance(schema, dict):
+        return {}
     if "const" in schema or isinstance(schema.get("enum"), list):
         values = [schema["const"]] if "const" in schema else schema["enum"]
         return {"enum": values} if 0 < len(values) <= MAX_CHOICES else {}
-    for name in ("anyOf", "oneOf"):
-        choices = schema.get(name)
-        if isinstance(choices, list) and not is_object:
-            return (
-                {"anyOf": [simplify_schema(choice, depth + 1) for choice in choices]}
-                if 0 < len(choices) <= MAX_CHOICES
-                else {}
-            )
     kind = schema.get("type")
-    if isinstance(kind, list):
-        return {"anyOf": [simplify_schema({**schema, "type": one}, depth + 1) for one in kind]} if kind else {}
-    if kind == "object" or is_object or (kind is None and "properties" in schema):
-        return _plain_object(schema, depth)
+    kinds = [{**schema, "type": one} for one in kind] if isinstance(kind, list) else None
+    for choices in (schema.get("anyOf"), schema.get("oneOf"), kinds):
+        if isinstance(choices, list):
+            return {"anyOf": [visit(choice) for choice in choices]} if 0 < len(choices) <= MAX_CHOICES else {}
+    if kind == "object" or (kind is None and "properties" in schema):
+        plain = _plain_object(schema, visit)
+        is_closed = plain["properties"] or schema.get("additionalProperties") is False
+        return plain if is_closed else {"type": "object"}
     if kind == "array":
-        return {"type": "array", "items": simplify_schema(schema.get("items"), depth + 1)}
+        return {"type": "array", "items": visit(schema.get("items"))}
     return {"type": kind} if kind in _SIMPLE else {}
 
 
-def _plain_object(schema: JsonObject, depth: int) -> JsonObject:
-    properties = schema.get("properties")
-    if not isinstance(properties, dict):
-        properties = {}
-    if not properties and schema.get("additionalProperties") is not False and depth:
-        return {"type": "object"}
+def _plain_object(schema: JsonObject, visit: Visit) -> JsonObject:
+    properties = map_parts(schema, visit, ("properties",)).get("properties", {})
     required = schema.get("required")
     return {
         "type": "object",
-        "properties": {name: simplify_schema(part, depth + 1) for name, part in properties.items()},
+        "properties": properties,
         "required": [name for name in properties if isinstance(required, list) and name in required],
         "additionalProperties": False,
     }

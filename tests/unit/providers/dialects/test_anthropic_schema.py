@@ -64,3 +64,10 @@ WORDS = ["type", "properties", "items", "anyOf", "oneOf", "allOf", "$defs", "for
 def test_whatever_comes_in_it_is_said_or_not(schema: Any) -> None:
     found = closed(schema)
     assert found is None or not {"oneOf", "minimum", "pattern"} & found.keys()
+
+
+def test_a_schema_that_is_too_deep_can_not_be_said() -> None:
+    deep: JsonObject = {"type": "string"}
+    for _ in range(5000):
+        deep = {"type": "array", "items": deep}
+    assert closed(deep) is None

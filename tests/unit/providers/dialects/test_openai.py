@@ -133,6 +133,12 @@ def test_a_schema_is_held_to_where_it_names_all_that_it_has() -> None:
     assert is_strict(whole)
     assert not is_strict({**whole, "required": []})
     assert not is_strict({"type": "array", "items": {"type": "object", "properties": {}}})
+    # A default is a value, whatever it looks like.
+    assert is_strict({"type": "string", "default": {"type": "object"}})
+    deep: JsonObject = {"type": "string"}
+    for _ in range(5000):
+        deep = {"type": "array", "items": deep}
+    assert not is_strict(deep)
 
 
 def test_pictures_go_with_their_message_and_those_of_tools_after_all_results() -> None:

@@ -166,3 +166,11 @@ def _called(speaks: Dialect, arguments: str) -> Iterator[JsonObject]:
     yield {"type": "content_block_delta", "index": 0, "delta": delta}
     yield {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}
     yield {"type": "message_stop"}
+
+
+def test_a_schema_that_is_too_deep_becomes_an_open_object() -> None:
+    deep: JsonObject = {"type": "string"}
+    for _ in range(5000):
+        deep = {"type": "object", "properties": {"этаж": deep}}
+    assert fitted(deep, keys=True) == {"type": "object", "properties": {}}
+    assert restored(deep, {"этаж": 1}) == {"этаж": 1}

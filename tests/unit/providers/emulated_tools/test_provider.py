@@ -305,6 +305,6 @@ def test_what_a_tool_takes_is_told_in_a_few_words() -> None:
     ],
 )
 def test_a_schema_is_held_to_as_far_as_every_server_understands_it(schema: object, left: JsonObject) -> None:
-    wrapped = simplify_schema({"type": "object", "properties": {"part": schema}, "required": ["part"]}, is_object=True)
+    wrapped = simplify_schema({"type": "object", "properties": {"part": schema}, "required": ["part"]})
     assert wrapped["properties"]["part"] == left
     assert wrapped["required"] == ["part"]
