@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from palyra.sandbox.network.egress import (
-    ConnectionFailed,
     CredentialsNeedTls,
     Egress,
     EgressLimits,
     EgressRequest,
     HeaderNotAllowed,
 )
+from palyra.sandbox.network.pinning import ConnectionFailed
 from tests.support.needs import OPENSSL, needs
 from tests.support.site import HELLO, Names, Site, certificate, served
 

@@ -12,19 +12,21 @@ import pytest
 
 from palyra.sandbox.network import address
 from palyra.sandbox.network.egress import (
-    AddressNotAllowed,
-    ConnectionFailed,
     Egress,
     EgressLimits,
     EgressRequest,
     FetchTimeout,
     HeaderNotAllowed,
-    HostNotAllowed,
-    HostNotFound,
     RedirectLimitReached,
-    address_problem,
 )
 from palyra.sandbox.network.http_response import HttpResponseInvalid
+from palyra.sandbox.network.pinning import (
+    AddressNotAllowed,
+    ConnectionFailed,
+    HostNotAllowed,
+    HostNotFound,
+    address_problem,
+)
 from palyra.sandbox.network.url import HostNotPublic, UrlInvalid, parse
 from tests.support.needs import OPENSSL, needs
 from tests.support.site import HELLO, Names, Site, certificate

@@ -1,39 +1,34 @@
 """The only way out: every request of a tool to the network passes here.
 
-A URL is parsed in one way, its host is resolved once, every address is checked, and the connection goes to one of
-the addresses that passed, with the name in `Host` and in the TLS handshake. If one address of several is refused,
-all are: a name that leads inside and outside is an attack. A redirect is followed within its origin (scheme, host and
-port) only, and checked from the start; what was allowed is that origin, and nothing that was sent goes to another.
-Proxies that the environment names are not used.
+A URL is parsed in one way, and the connection goes to an address that was checked, with the name in `Host` and in the
+TLS handshake. A redirect is followed within its origin (scheme, host and port) only, and checked from the start; what
+was allowed is that origin, and nothing that was sent goes to another. Proxies that the environment names are not used.
 """
 
 import asyncio
 import re
-import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
 
 from palyra.core.errors import Denied, Invalid, Unavailable
 from palyra.core.version import VERSION
-from palyra.sandbox.network import address
+from palyra.sandbox.network.address import Address
 from palyra.sandbox.network.http_response import HttpResponse, read_response
+from palyra.sandbox.network.pinning import (
+    ConnectionFailed,
+    HostNotAllowed,
+    Judge,
+    Resolve,
+    address_problem,
+    connect,
+    literal_address,
+    look_up,
+    pin,
+    require_allowed,
+)
 from palyra.sandbox.network.url import UrlTarget, parse, resolve_redirect
-from palyra.threads import Threads
-
-MAX_ADDRESSES = 4
-"""How many addresses of a host are tried."""
-CONNECT_SECONDS = 10.0
-
-MAX_LOOKUPS = 64
-"""Maximum lookups at once."""
-
-Resolve = Callable[[str, int], Awaitable[list[str]]]
-"""Takes a name and a port, returns its addresses."""
-Judge = Callable[[address.Address, int], str]
-"""Returns why an address may not be reached; empty if it may."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
@@ -45,28 +40,12 @@ _OURS = frozenset(
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
-class AddressNotAllowed(Denied):
-    """The host has an address that no tool may reach: it is private, of this machine, or otherwise not public."""
-
-
-class HostNotAllowed(Denied):
-    """This host is not among those that may be reached."""
-
-
-class HostNotFound(Unavailable):
-    """The host has no address, or the name server does not answer."""
-
-
 class HeaderNotAllowed(Invalid):
     """This header can not be sent."""
 
 
 class CredentialsNeedTls(Denied):
     """Credentials are sent over TLS only, so nothing was sent. Use the address with https."""
-
-
-class ConnectionFailed(Unavailable):
-    """The host could not be reached, or ended the connection."""
 
 
 class FetchTimeout(Unavailable):
@@ -117,41 +96,6 @@ class EgressResponse:
     """The target of a redirect that was not followed, since it leaves the origin."""
 
 
-@cache
-def _lookups() -> Threads:
-    """Return threads for name lookups alone: a name server that does not answer blocks them for long, and must not
-    block anything else."""
-    return Threads(MAX_LOOKUPS, name="names")
-
-
-async def look_up(host: str, port: int) -> list[str]:
-    """Ask the system for the addresses of a host."""
-    asked = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-    found = await asyncio.get_running_loop().run_in_executor(_lookups(), asked)
-    return list(dict.fromkeys(str(place[0]) for _, _, _, _, place in found))
-
-
-def address_problem(place: address.Address, port: int) -> str:
-    """Return why an address may not be reached; empty if it may.
-
-    One of this machine's own may be public: local-only services may listen there.
-    """
-    return address.address_problem(place, port) or (
-        "an address of this machine" if is_of_this_machine(str(place)) else ""
-    )
-
-
-def is_of_this_machine(text: str) -> bool:
-    """Tell whether an address is one of this machine's own: only those can be bound."""
-    family = socket.AF_INET6 if ":" in text else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.bind((text, 0))
-        except OSError:
-            return False
-    return True
-
-
 class Egress:
     """Sends requests to public addresses, and to nothing else."""
 
@@ -172,29 +116,18 @@ class Egress:
         if _checked(request.credentials) and target.scheme != "https":
             raise CredentialsNeedTls
         _checked(request.headers)
-        with suppress(ValueError):
-            self._require_allowed(target, [str(address.parse_address(target.host))])
+        require_allowed(target.host, target.port, literal_address(target.host), self._problem)
 
     async def pin(self, target: UrlTarget, *, allowed: frozenset[str] | None = None) -> PinnedTarget:
         """Resolve a target and check all its addresses; `allowed` are the hosts that may be reached, None for all."""
         if allowed is not None and target.host not in allowed:
             raise HostNotAllowed(f"{target.host} is not among the hosts that may be reached.")
-        try:
-            # An address resolves to itself, whatever a resolver says.
-            found = [str(address.parse_address(target.host))]
-        except ValueError:
-            found = await self._look_up(target)
-        self._require_allowed(target, found)
-        return PinnedTarget(target, tuple(found[:MAX_ADDRESSES]))
+        addresses = await pin(target.host, target.port, judge=self._problem, resolve=self._resolve)
+        return PinnedTarget(target, addresses)
 
-    def _require_allowed(self, target: UrlTarget, found: list[str]) -> None:
-        for text in found:
-            try:
-                fault = self._judge(address.parse_address(text), target.port)
-            except ValueError:
-                fault = "no address at all"
-            if fault:
-                raise AddressNotAllowed(f"{target.host} leads to {text}, which is {fault}. No tool may reach it.")
+    def _problem(self, place: Address, port: int) -> str:
+        problem = self._judge(place, port)
+        return f"{problem}. No tool may reach it" if problem else ""
 
     async def send(self, request: EgressRequest, *, allowed: frozenset[str] | None = None) -> EgressResponse:
         """Send a request and follow redirects within its origin."""
@@ -220,15 +153,6 @@ class Egress:
             raise FetchTimeout(f"{target.host} took longer than {self._reach.seconds:g} s.") from None
         raise RedirectLimitReached(f"{request.url} redirects more than {self._reach.redirects} times.")
 
-    async def _look_up(self, target: UrlTarget) -> list[str]:
-        try:
-            found = await self._resolve(target.host, target.port)
-        except OSError as error:
-            raise HostNotFound(f"{target.host} has no address: {error.strerror or error}.") from error
-        if not found:
-            raise HostNotFound(f"{target.host} has no address.")
-        return found
-
     async def _ask(self, pinned: PinnedTarget, method: str, headers: Mapping[str, str], body: bytes) -> HttpResponse:
         target = pinned.target
         reader, writer = await self._connect(pinned)
@@ -250,18 +174,14 @@ class Egress:
                 self._tls = await asyncio.to_thread(ssl.create_default_context)
             tls = self._tls
         name = target.host if tls is not None else None
-        last = "no address"
-        for place in pinned.addresses:
+
+        async def attempt(place: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
             try:
-                async with asyncio.timeout(CONNECT_SECONDS):
-                    return await asyncio.open_connection(place, target.port, ssl=tls, server_hostname=name)
+                return await asyncio.open_connection(place, target.port, ssl=tls, server_hostname=name)
             except ssl.SSLError as error:
                 raise ConnectionFailed(f"{target.host} can not prove who it is: {error.reason or error}.") from error
-            except TimeoutError:
-                last = "it does not answer"
-            except OSError as error:
-                last = error.strerror or str(error)
-        raise ConnectionFailed(f"{target.host} can not be reached: {last}.")
+
+        return await connect(target.host, pinned.addresses, attempt)
 
 
 def _checked(headers: Mapping[str, str]) -> dict[str, str]:

@@ -1,9 +1,8 @@
 """An MCP server behind a URL: reached at the address that was checked, and at no other.
 
-The name is resolved for each connection, every address is checked by the rules of the egress guard, and the connection
-goes to one of the addresses that passed. The URL is in the configuration, so the owner may allow an address
-that is not public, also one of this machine; Palyra's own endpoints can never be reached. Redirects
-that leave the host are refused, and so are proxies that the environment names.
+The URL is in the configuration, so the owner may allow an address that is not public, also one of this machine;
+Palyra's own endpoints can never be reached. Redirects that leave the host are refused, and so are proxies that the
+environment names.
 """
 
 import ssl
@@ -17,20 +16,18 @@ import httpx2
 from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 
-from palyra.sandbox.network import address
-from palyra.sandbox.network.egress import (
-    AddressNotAllowed,
-    ConnectionFailed,
+from palyra.sandbox.network.address import Address
+from palyra.sandbox.network.pinning import (
+    CONNECT_SECONDS,
     HostNotAllowed,
-    HostNotFound,
+    Resolve,
     address_problem,
+    connect,
     is_of_this_machine,
     look_up,
+    pin,
 )
 from palyra.tools.mcp.limits import MAX_LINE_BYTES, MessageRateLimit, ServerUnusable
-
-CONNECT_SECONDS = 10.0
-MAX_ADDRESSES = 4
 
 
 @asynccontextmanager
@@ -126,8 +123,11 @@ class BoundedResponse(httpx2.AsyncByteStream):
 class PinnedConnector(httpcore2.AsyncNetworkBackend):
     """Connects to one host, at addresses that may be reached."""
 
-    def __init__(self, host: str, *, allow_private: bool, own_ports: frozenset[int]) -> None:
+    def __init__(
+        self, host: str, *, allow_private: bool, own_ports: frozenset[int], resolve: Resolve = look_up
+    ) -> None:
         self._host = host
+        self._resolve = resolve
         self._allow_private = allow_private
         self._own_ports = own_ports
         self._network = httpcore2.AnyIOBackend()
@@ -143,30 +143,23 @@ class PinnedConnector(httpcore2.AsyncNetworkBackend):
         """Connect to an address that passed the check."""
         if host.strip("[]") != self._host.strip("[]"):
             raise HostNotAllowed(f"{host} is not the host that the configuration names.")
-        last = "no address"
-        for place in (await self._places(host, port))[:MAX_ADDRESSES]:
+
+        async def attempt(place: str) -> httpcore2.AsyncNetworkStream:
             try:
                 return await self._network.connect_tcp(place, port, timeout, local_address, socket_options)
-            except httpcore2.NetworkError as error:
-                last = str(error) or type(error).__name__
             except httpcore2.TimeoutException:
-                last = "it does not answer"
-        raise ConnectionFailed(f"{host} can not be reached at port {port}: {last}.")
+                raise TimeoutError from None
+            except httpcore2.NetworkError as error:
+                raise OSError(str(error) or type(error).__name__) from error
+
+        addresses = await pin(host.strip("[]"), port, judge=self._problem, resolve=self._resolve)
+        return await connect(f"{host} at port {port}", addresses, attempt)
 
     async def sleep(self, seconds: float) -> None:
         await anyio.sleep(seconds)
 
-    async def _places(self, host: str, port: int) -> list[str]:
-        try:
-            found = await look_up(host.strip("[]"), port)
-        except OSError as error:
-            raise HostNotFound(f"{host} has no address: {error.strerror or error}.") from error
-        for text in found:
-            if port in self._own_ports and is_of_this_machine(text):
-                raise AddressNotAllowed(f"{host} leads to Palyra itself. No agent may reach its own control plane.")
-            fault = address_problem(address.parse_address(text), port)
-            if fault and not self._allow_private:
-                raise AddressNotAllowed(
-                    f"{host} leads to {text}, which is {fault}. Set allow_private for this server if you mean it."
-                )
-        return found
+    def _problem(self, place: Address, port: int) -> str:
+        if port in self._own_ports and is_of_this_machine(str(place)):
+            return "Palyra itself. No agent may reach its own control plane"
+        problem = "" if self._allow_private else address_problem(place, port)
+        return f"{problem}. Set allow_private for this server if you mean it" if problem else ""

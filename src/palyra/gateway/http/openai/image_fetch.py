@@ -24,7 +24,8 @@ from palyra.gateway.http.openai.errors import ParameterUnsupported
 from palyra.gateway.http.openai.images import MAX_BYTES, is_link, read_image
 from palyra.policy.gate import Gate, PolicyQuery
 from palyra.policy.risk import highest, of_host
-from palyra.sandbox.network.egress import Egress, EgressLimits, EgressRequest, EgressResponse, HostNotAllowed
+from palyra.sandbox.network.egress import Egress, EgressLimits, EgressRequest, EgressResponse
+from palyra.sandbox.network.pinning import HostNotAllowed
 from palyra.sandbox.network.url import UrlTarget, parse
 from palyra.tools.builtin.fetch import fetch
 
