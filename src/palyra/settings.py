@@ -12,7 +12,6 @@ from palyra.core.model.routing_plan import RoutingMode
 from palyra.core.spending.budget import MAX_BUDGETS, Budget
 
 DEFAULT_PORT = 7717
-DEFAULT_GRPC_PORT = 7718
 MAX_RULES = 64
 
 Port = Annotated[int, Meta(ge=0, le=65535)]

@@ -17,7 +17,7 @@ from tests.support.builders import ANA
 from tests.support.crowd import a_tool, crowd
 from tests.support.world import Model, World
 
-MOST_TOKENS = 2_000
+MAX_TOKENS = 2_000
 WANTED = "mcp.tracker.create_issue"
 
 
@@ -65,10 +65,10 @@ async def test_the_prompt_for_hi_stays_small(begin: Begin) -> None:
         await world.ended(said)
         (shown,) = [event for event in await world.events(said) if isinstance(event, ContextAssembled)]
         prompt = world.prompts[-1]
-        assert shown.estimated_tokens < MOST_TOKENS
+        assert shown.estimated_tokens < MAX_TOKENS
         # The whole of it, counted once more from what the model was really given.
         whole = msgspec.json.encode(prompt).decode()
-        assert estimate_tokens(whole) < MOST_TOKENS
+        assert estimate_tokens(whole) < MAX_TOKENS
         assert not any(name.startswith("mcp.") for name in names(prompt))
         await world.stop()
 

@@ -104,7 +104,7 @@ SEEDS = range(2_000)
 # Explaining a failure traces every line, and takes longer than a test may; the story of the life says more.
 DRAWN = settings(max_examples=60, deadline=None, phases=set(Phase) - {Phase.explain})
 
-MOST_DECISIONS = 150
+MAX_DECISIONS = 150
 """Far more than the longest life needs: at most 5 + 4 turns of 3 calls, 5 crashes, 8 writes by others."""
 
 CRASHES = 5
@@ -315,7 +315,7 @@ def live(dice: random.Random, others: Callable[[Life, random.Random], bool] = in
     """Lead a run from its acceptance to its end, or give up after far too many decisions."""
     life = a_new_life(dice)
     crashes, interruptions = CRASHES, INTERRUPTIONS
-    while not life.has_ended() and len(life.decisions) < MOST_DECISIONS:
+    while not life.has_ended() and len(life.decisions) < MAX_DECISIONS:
         decided = life.state
         step = next_step(decided)
         life.decisions.append((decided, step))

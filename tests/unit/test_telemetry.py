@@ -3,7 +3,7 @@
 import json
 import logging
 
-from palyra.core.text.redaction import redact_values
+from palyra.core.text.redaction import hide_values
 from palyra.telemetry import JsonLogFormatter
 
 KNOWN = {"github": b'hunter2-"hunter2"'}
@@ -12,7 +12,7 @@ VALUE = KNOWN["github"].decode()
 
 def line(message: str, *args: object, **extra: object) -> dict[str, object]:
     record = logging.makeLogRecord({"msg": message, "args": args, "levelname": "INFO", "name": "test", **extra})
-    written = JsonLogFormatter(lambda text: redact_values(text, KNOWN)).format(record)
+    written = JsonLogFormatter(lambda text: hide_values(text, [(VALUE.encode(), "github")])).format(record)
     assert "\n" not in written
     found: dict[str, object] = json.loads(written)
     return found

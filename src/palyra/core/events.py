@@ -548,6 +548,9 @@ SessionEvent = (
 )
 TapeEvent = RunEvent | SessionEvent
 
+FINAL_KINDS = frozenset({"run_completed", "run_failed", "run_cancelled"})
+"""The kinds of the entries that end a run."""
+
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[TapeEvent] = msgspec.json.Decoder(TapeEvent)
 

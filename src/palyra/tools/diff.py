@@ -6,7 +6,7 @@ from difflib import SequenceMatcher
 CONTEXT = 3
 MAX_COMPARED = 1_000_000
 """Lines times lines up to which a small diff is searched for; beyond that, everything is shown as one hunk."""
-FEW, MOST_COMPARED_TO_FEW = 200, 200_000
+FEW, MAX_COMPARED_TO_FEW = 200, 200_000
 """In a shorter text, lines that repeat often are also compared, which takes longer."""
 NO_NEWLINE = "\\ No newline at end of file"
 
@@ -49,7 +49,7 @@ def _spans(old: list[str], new: list[str]) -> list[Span]:
     left, right = old[start : len(old) - end], new[start : len(new) - end]
     if not left and not right:
         return []
-    if len(left) * len(right) > (MOST_COMPARED_TO_FEW if len(right) < FEW else MAX_COMPARED):
+    if len(left) * len(right) > (MAX_COMPARED_TO_FEW if len(right) < FEW else MAX_COMPARED):
         return [(start, start + len(left), start, start + len(right))]
     # It may skip lines that repeat too often. Without that, a thousand lines take a minute.
     codes = SequenceMatcher(None, left, right).get_opcodes()

@@ -69,11 +69,6 @@ def redact_fields(fields: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-def redact_values(text: str, known: Mapping[str, bytes]) -> str:
-    """Return the text with `[secret NAME]` instead of each known value."""
-    return hide_values(text, ((value, name) for name, value in known.items()))
-
-
 def hide_values(text: str, known: Iterable[tuple[bytes, str]]) -> str:
     """Return the text without the values, each of which has a name; two may have the same."""
     # The longest first: one value may be part of another, and the rest of the other would stay visible.

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from palyra.core.errors import PalyraError
-from palyra.core.events import TapeEvent
+from palyra.core.events import FINAL_KINDS, TapeEvent
 from palyra.gateway.client.client import Client
 from palyra.gateway.client.errors import (
     CONNECT_TIMEOUT_SECONDS,
@@ -27,8 +27,6 @@ from palyra.gateway.records.runs import TapeEntry, TapePage
 
 if TYPE_CHECKING:
     from palyra.gateway.client.grpc_calls import EntryStream
-
-FINAL = frozenset({"run_completed", "run_failed", "run_cancelled"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ class ReceivedEntry:
 
     def ends(self, run_id: str | None) -> bool:
         """Whether this entry is the final one of its run."""
-        return self.kind in FINAL and self.run_id == run_id
+        return self.kind in FINAL_KINDS and self.run_id == run_id
 
 
 class _Stamp(Struct):

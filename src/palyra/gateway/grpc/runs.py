@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from palyra.core import channel
 from palyra.core.errors import Invalid, Unavailable
-from palyra.core.events import Entry, InputMode
+from palyra.core.events import FINAL_KINDS, Entry, InputMode
 from palyra.core.ids import PrincipalId, RunId, SessionId, parse_ulid
 from palyra.core.message import AcceptedMessage, Inbound
 from palyra.core.model.catalog import TaskClass
@@ -31,7 +31,6 @@ PROTOCOL_VERSION = 1
 LOOKUP_TIMEOUT_SECONDS = 60.0
 BATCH_CHARS = 128 * 1024
 RESTART = timedelta(seconds=1)
-FINAL = frozenset({"run_completed", "run_failed", "run_cancelled"})
 
 
 class ProtocolVersionUnsupported(Invalid):
@@ -81,7 +80,7 @@ class RunMethods:
                 entries = await _following(follower)
                 answers = _answers(entries) or [pb.RunStreamResponse()]
                 answers[0].accepted.CopyFrom(convert.from_accepted(accepted))
-                while entries and entries[-1].kind not in FINAL:
+                while entries and entries[-1].kind not in FINAL_KINDS:
                     for answer in answers:
                         await self._send(call, answer)
                     entries = await _following(follower)
@@ -166,7 +165,7 @@ class RunMethods:
             while entries := await _following(follower):
                 for batch in _batches(entries):
                     await self._send(call, pb.TapeBatch(entries=convert.from_entries(batch)))
-                if ends_with_run and entries[-1].kind in FINAL:
+                if ends_with_run and entries[-1].kind in FINAL_KINDS:
                     return
             # A stream that ended here without an error would mean that the run has no more entries.
             raise DaemonStopping(retry_after=RESTART)

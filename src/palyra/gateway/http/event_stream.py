@@ -5,12 +5,11 @@ from contextlib import ExitStack
 
 from starlette.types import Receive, Scope, Send
 
-from palyra.core.events import Entry
+from palyra.core.events import FINAL_KINDS, Entry
 from palyra.journal.tail import TapeReader
 
 KEEP_ALIVE_SECONDS = 15.0
 PIECE_BYTES = 64 * 1024
-FINAL = frozenset({"run_completed", "run_failed", "run_cancelled"})
 
 
 class EventStream:
@@ -49,7 +48,7 @@ class EventStream:
         while not over and not follower.closed:
             entries = await follower.next(seconds=KEEP_ALIVE_SECONDS)
             chunk = b"".join(map(frame, entries)) if entries else b": still here\n\n"
-            over = self._ends_with_run and bool(entries) and entries[-1].kind in FINAL
+            over = self._ends_with_run and bool(entries) and entries[-1].kind in FINAL_KINDS
             # In small pieces, so that little is buffered for a slow reader. A client that does not read is disconnected
             # (`protocol.py`); it can reconnect with the last id that it has seen.
             for start in range(0, len(chunk), PIECE_BYTES):

@@ -14,6 +14,7 @@ from palyra.journal.content import file_origins
 from palyra.journal.content.blobs import digest_of
 from palyra.journal.content.file_origins import FileOrigin, WrittenFolder
 from palyra.journal.engines.base import Connection, Engine
+from palyra.sandbox.files.snapshot import is_text
 from palyra.tools.base import Tool
 from palyra.tools.execution_record import ExecutionRecorder
 
@@ -36,7 +37,7 @@ async def labels_of_files(engine: Engine, principal: PrincipalId, witness: Execu
     """Return the labels of the files that a call has read so far; none if all of them are the owner's."""
     if not witness.files and not witness.folders:
         return ()
-    files, folders = (sorted(filter(_is_text, paths)) for paths in (witness.files, witness.folders))
+    files, folders = (sorted(filter(is_text, paths)) for paths in (witness.files, witness.folders))
     # A path that is not valid text cannot be looked up.
     odd = (labels.UNKNOWN,) if len(files) + len(folders) < len(witness.files) + len(witness.folders) else ()
 
@@ -123,11 +124,3 @@ def digest_at(path: str) -> str | None:
     except OSError:
         return None
     return digest_of(data) if len(data) <= MAX_KEPT_BYTES else None
-
-
-def _is_text(path: str) -> bool:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -69,7 +69,7 @@ def changes_since(before: FolderSnapshot) -> FolderChanges:
         was = before.folders.get(path)
         if now == was and not (isinstance(now, dict) and _UNSURE in now.values()):
             continue
-        if not _is_text(path):
+        if not is_text(path):
             found.listings.append(_text_above(path))
         elif isinstance(now, tuple):
             found.hidden.append(path)
@@ -86,7 +86,7 @@ def _compare(path: str, now: _Listing, was: _Listing | None, found: FolderChange
                 found.listings.append(entry)
         elif earlier == state != _UNSURE:
             continue
-        elif not _is_text(name):
+        elif not is_text(name):
             found.listings.append(path)
         else:
             found.entries.append(entry)
@@ -192,12 +192,13 @@ def _has_attributes(folder: str) -> bool:
 
 def _text_above(path: str) -> str:
     """Return the innermost folder above a path whose own path is valid text."""
-    while not _is_text(path):
+    while not is_text(path):
         path = os.path.dirname(path)
     return path
 
 
-def _is_text(name: str) -> bool:
+def is_text(name: str) -> bool:
+    """Tell whether a name is valid Unicode: those of the file system need not be."""
     try:
         name.encode()
     except UnicodeEncodeError:

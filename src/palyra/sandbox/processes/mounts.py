@@ -92,27 +92,27 @@ def plan_mounts(
     """
     if len(roots) > MAX_ROOTS:
         raise RootNotAllowed(f"A program is given {MAX_ROOTS} folders at most, and these are {len(roots)}. Use fewer.")
-    hidden = tuple(_real(folder) for folder in private.folders)
+    hidden = tuple(real_path(folder) for folder in private.folders)
     links = tuple(link for folder in private.folders for link in links_on_the_way(folder))
-    opened = tuple(_real(folder) for folder in private.open)
+    opened = tuple(real_path(folder) for folder in private.open)
     mounts: dict[Path, Mount] = {}
     for root in roots:
         descriptor, path = root.open()
         keep(descriptor)
         _check(path, hidden=hidden, opened=opened)
         _check_ways(path, links)
-        is_fixed = any(_lies_in(path, folder) for folder in private.fixed)
+        is_fixed = any(lies_in(path, folder) for folder in private.fixed)
         mounts[path] = Mount(path, opened=descriptor, is_fixed=is_fixed, is_trusted=root.below is None)
     given = tuple(mounts)
     for path in given:
         # One inside another is visible there. A mount inside a folder that programs change would follow their links.
-        is_inside = any(path != other and _lies_in(path, other) for other in given)
-        if is_inside and not any(_lies_in(path, folder) for folder in hidden):
+        is_inside = any(path != other and lies_in(path, other) for other in given)
+        if is_inside and not any(lies_in(path, folder) for folder in hidden):
             del mounts[path]
     kept = [Mount(folder, is_fixed=True) for folder in private.fixed if folder not in given]
     for mount in (*kept, *(Mount(folder, covered=True) for folder in hidden)):
-        if any(_lies_in(mount.path, root) for root in given):
-            above = (above for above in mount.path.parents if any(_lies_in(above, root) for root in given))
+        if any(lies_in(mount.path, root) for root in given):
+            above = (above for above in mount.path.parents if any(lies_in(above, root) for root in given))
             mounts = {place: Mount(place) for place in above} | mounts
             mounts[mount.path] = mount
     return tuple(sorted(mounts.values(), key=lambda mount: len(mount.path.parts)))
@@ -121,16 +121,16 @@ def plan_mounts(
 def _check(root: Path, *, hidden: tuple[Path, ...], opened: tuple[Path, ...]) -> None:
     for name in RESERVED:
         place = Path(name)
-        if _lies_in(place, root) or (_lies_in(root, place) and name not in _SHARED):
+        if lies_in(place, root) or (lies_in(root, place) and name not in _SHARED):
             raise RootNotAllowed(f"{root} belongs to the system. Give programs a folder of their own to work in.")
     for folder in hidden:
-        if _lies_in(root, folder) and not any(_lies_in(root, place) for place in opened):
+        if lies_in(root, folder) and not any(lies_in(root, place) for place in opened):
             raise RootNotAllowed(f"{root} holds files of Palyra itself, which no program may see. Use another folder.")
 
 
 def _check_ways(root: Path, links: tuple[Path, ...]) -> None:
     for link in links:
-        if _lies_in(link, root):
+        if lies_in(link, root):
             raise RootNotAllowed(
                 f"{link} is a link that leads to Palyra's own folder, and a program that works in {root} could put"
                 " another in its place. Start Palyra with --home and the folder itself, or use another workspace."
@@ -163,9 +163,11 @@ def followed(path: Path) -> tuple[Path, tuple[Path, ...]]:
     return here.joinpath(*reversed(names)), tuple(links)
 
 
-def _lies_in(path: Path, folder: Path) -> bool:
+def lies_in(path: Path, folder: Path) -> bool:
+    """Tell whether a path is a folder, or something within it."""
     return path == folder or folder in path.parents
 
 
-def _real(path: Path) -> Path:
+def real_path(path: Path) -> Path:
+    """Return a path without symbolic links."""
     return Path(os.path.realpath(path))

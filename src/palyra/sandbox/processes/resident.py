@@ -24,7 +24,7 @@ from palyra.sandbox.files.root import RootSymlinked, open_path
 from palyra.sandbox.processes import installation, seccomp
 from palyra.sandbox.processes.capture import OutputCapture
 from palyra.sandbox.processes.launch import LaunchPlan, memory_file
-from palyra.sandbox.processes.mounts import followed
+from palyra.sandbox.processes.mounts import followed, lies_in, real_path
 from palyra.sandbox.processes.tiers import NO_BIND_FD, binds_by_descriptor, find, tier_problem
 
 BLOCK_BYTES = 64 * 1024
@@ -193,22 +193,22 @@ def _covered(launch: LaunchPlan, staying: ResidentJob, cover: HiddenPaths) -> li
 
 def _mounts(launch: LaunchPlan, cover: HiddenPaths, *, by_descriptor: bool) -> list[str]:
     """Return the paths that bubblewrap covers, and those that stay writable, outer ones first."""
-    hidden = {_real(folder) for folder in cover.folders if folder.is_dir()}
-    opened = {_real(folder) for folder in cover.open if folder.is_dir()}
+    hidden = {real_path(folder) for folder in cover.folders if folder.is_dir()}
+    opened = {real_path(folder) for folder in cover.open if folder.is_dir()}
     named = dict(_opened(launch, path, cover.workspaces) for path in cover.writable)
     for path in named:
         installation.refuse_inside(path)
         if path == Path("/") or path.is_relative_to("/proc") or path.is_relative_to("/sys"):
             raise RootNotAllowed(f"{path} belongs to the system. Name the folders that the program is to change.")
-        if any(_lies_in(path, folder) for folder in hidden):
+        if any(lies_in(path, folder) for folder in hidden):
             raise RootNotAllowed(
                 f"{path} holds files of Palyra itself, which no program may change. Use another folder."
             )
-    free = {path for path in {*named, *(_real(Path(name)) for name in TEMPORARY)} if path.exists()} | opened
-    fixed = {folder for folder in installation.folders() if any(_lies_in(folder, place) for place in free)}
+    free = {path for path in {*named, *(real_path(Path(name)) for name in TEMPORARY)} if path.exists()} | opened
+    fixed = {folder for folder in installation.folders() if any(lies_in(folder, place) for place in free)}
     # A mounted folder cannot be renamed, so nothing can replace it.
     parents = {place for folder in hidden | fixed for place in folder.parents}
-    above = {place for place in parents if any(_lies_in(place, one) for one in free)}
+    above = {place for place in parents if any(lies_in(place, one) for one in free)}
     told = []
     for place in sorted(free | above | hidden | fixed, key=lambda path: len(path.parts)):
         if place in hidden:
@@ -225,13 +225,13 @@ def _mounts(launch: LaunchPlan, cover: HiddenPaths, *, by_descriptor: bool) -> l
 def _opened(launch: LaunchPlan, path: Path, workspaces: tuple[Path, ...]) -> tuple[Path, int | None]:
     """Return where a path leads; if agents could put a link there meanwhile, open it so that none is followed."""
     place, links = followed(path)
-    around = [_real(folder) for folder in workspaces]
-    if link := next((link for link in links if any(_lies_in(link, folder) for folder in around)), None):
+    around = [real_path(folder) for folder in workspaces]
+    if link := next((link for link in links if any(lies_in(link, folder) for folder in around)), None):
         raise RootSymlinked(
             f"{link} is a link inside a workspace, and what the program is to change lies behind it. Name the folder"
             " itself."
         )
-    if place in around or not any(_lies_in(place, folder) for folder in around):
+    if place in around or not any(lies_in(place, folder) for folder in around):
         return place, None
     try:
         descriptor = open_path(place)
@@ -247,11 +247,3 @@ def _messengers() -> list[str]:
     user = os.getuid()
     places = [f"/run/user/{user}", *(("/run/dbus", "/run/systemd/private") if user == 0 else ())]
     return [place for place in places if os.path.exists(place)]
-
-
-def _lies_in(path: Path, folder: Path) -> bool:
-    return path == folder or folder in path.parents
-
-
-def _real(path: Path) -> Path:
-    return Path(os.path.realpath(path))

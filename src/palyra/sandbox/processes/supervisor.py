@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 
-SHORTEST_PAUSE_SECONDS, PAUSE_SECONDS = 0.0005, 0.01
+MIN_PAUSE_SECONDS, PAUSE_SECONDS = 0.0005, 0.01
 """Between two rounds of killing: short at first, since most end at once."""
 POLL_SECONDS = 0.02
 """How often the number of all processes of the machine is read."""
@@ -156,7 +156,7 @@ def _watch(child: int, wakes: int, *, before: MachineBaseline, order: "dict[str,
 
 def _kill_all(child: int, *, group: str | None) -> None:
     """Kill everything below this process, until nothing is left, and remove the control group."""
-    pause = SHORTEST_PAUSE_SECONDS
+    pause = MIN_PAUSE_SECONDS
     while True:
         if group is not None:
             _write(f"{group}/cgroup.kill", b"1")

@@ -41,7 +41,7 @@ FRESH_SECONDS = 60.0
 """After this time the tools of a server are listed again before one of them is called."""
 CALM_SECONDS = 1.0
 """Minimum time between two listings for a server that reports changed tools."""
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
+FIRST_PAUSE, MAX_PAUSE = 1.0, 300.0
 STEADY_SECONDS = 60.0
 """A server that ran this long has recovered: its next failure counts as the first again."""
 COVERED = "covered"
@@ -167,7 +167,7 @@ class McpServerProcess:
                     await self._again.wait()
                 pause = FIRST_PAUSE
             except TimeoutError:
-                pause = min(pause * 2, LONGEST_PAUSE)
+                pause = min(pause * 2, MAX_PAUSE)
 
     async def call(self, tool: McpTool, arguments: JsonObject, witness: ExecutionRecorder) -> str:
         """Call an accepted tool, if it is unchanged since; the witness records how its program is isolated."""

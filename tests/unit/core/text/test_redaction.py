@@ -4,7 +4,7 @@ from time import process_time
 
 import pytest
 
-from palyra.core.text.redaction import HIDDEN, find_secrets, has_secret, redact, redact_fields, redact_values
+from palyra.core.text.redaction import HIDDEN, find_secrets, has_secret, hide_values, redact, redact_fields
 
 
 @pytest.mark.parametrize(
@@ -119,6 +119,10 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
 # -- by value
 
 KNOWN = {"github": b"hunter2-hunter2", "quoted": b'say "hi" & go', "short": b"abc", "longer": b"hunter2-hunter2-longer"}
+
+
+def redact_values(text: str, known: dict[str, bytes]) -> str:
+    return hide_values(text, ((value, name) for name, value in known.items()))
 
 
 def test_a_known_value_is_hidden_by_name() -> None:
