@@ -119,7 +119,7 @@ def read(home: Home, *, environ: Mapping[str, str] = os.environ, text: str | Non
     sources: dict[str, SettingSource] = {}
     for key, field in _fields():
         section, _, name = key.partition(".")
-        value, source, where = _given(key, table, path=home.config, environ=environ)
+        value, source, where = _configured_value(key, table, path=home.config, environ=environ)
         try:
             # A variable is always text, whatever type the key has; in the file, the type is explicit.
             if source is not SettingSource.DEFAULT:
@@ -163,7 +163,7 @@ def crash_after(environ: Mapping[str, str] = os.environ) -> int | None:
 
 def effective(settings: Settings) -> dict[str, object]:
     """Return every key with its value; secrets are hidden."""
-    return {key: _shown(key, value) for key, value in _flat(settings)}
+    return {key: _displayed(key, value) for key, value in _flat(settings)}
 
 
 def references(settings: Settings) -> dict[str, SecretReference]:
@@ -229,7 +229,7 @@ def _fields() -> Iterator[tuple[str, Any]]:
             yield f"{section.name}.{field.name}", field
 
 
-def _given(
+def _configured_value(
     key: str, table: dict[str, Any], *, path: Path, environ: Mapping[str, str]
 ) -> tuple[object, SettingSource, str]:
     """Return the value that was set for a key, if there is one, and where it was set."""
@@ -316,12 +316,12 @@ def _default(field: Any) -> Any:
     return field.default_factory() if field.default is msgspec.NODEFAULT else field.default
 
 
-def _shown(key: str, value: object) -> object:
+def _displayed(key: str, value: object) -> object:
     if key in settings_tables.TABLES:
         assert isinstance(value, dict)
         return json.dumps(settings_tables.shown(key, value), sort_keys=True)
     if isinstance(value, tuple):
         return json.dumps(msgspec.to_builtins(value), sort_keys=True)
     if isinstance(value, SecretText):
-        return value.shown
+        return value.display
     return redacted(value) if isinstance(value, str) and key in SECRETS else value

@@ -51,7 +51,7 @@ class Home(Struct, frozen=True):
         return self.path / "daemon.json"
 
     @property
-    def kept(self) -> Path:
+    def keep_file(self) -> Path:
         """The process id of a daemon that was started for one command and should keep running."""
         return self.path / "daemon.kept"
 

@@ -51,15 +51,15 @@ class SecretReference:
 class SecretText(str):
     """A secret that is used as text; its repr shows a replacement text."""
 
-    shown: str
+    display: str
 
     def __new__(cls, secret: str, *, shown: str) -> "SecretText":
         made = super().__new__(cls, secret)
-        made.shown = shown
+        made.display = shown
         return made
 
     def __repr__(self) -> str:
-        return repr(self.shown)
+        return repr(self.display)
 
 
 def parse(text: str) -> SecretReference | None:

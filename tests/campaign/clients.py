@@ -25,6 +25,8 @@ T = TypeVar("T")
 PATIENCE_SECONDS = 300.0
 """For which a client tries in vain before it gives up."""
 CALL_SECONDS = 10.0
+STREAM_SECONDS = 60.0
+"""The library may leave a stream open for ever whose server was killed: follow it again after that time."""
 PAUSE = 0.02
 MAX_WAIT_SECONDS = 5.0
 """For which an answer waits for the next restart."""
@@ -129,10 +131,10 @@ class Link:
             path = f"/palyra.v1.{method}"
             if method.endswith("RunStream"):
                 stub = channel.stream_stream(path, type(request).SerializeToString, answer.FromString)
-                stream = stub(iter([request]), metadata=self._metadata())
+                stream = stub(iter([request]), metadata=self._metadata(), timeout=STREAM_SECONDS)
             else:
                 stream = channel.unary_stream(path, type(request).SerializeToString, answer.FromString)(
-                    request, metadata=self._metadata()
+                    request, metadata=self._metadata(), timeout=STREAM_SECONDS
                 )
             for message in stream:
                 for entry in message.entries:

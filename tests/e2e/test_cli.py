@@ -134,11 +134,11 @@ def test_ctrl_c_cancels_the_run_and_waits_for_its_end(daemon: Daemon) -> None:
 class Impatient(JsonAudience):
     """Presses Ctrl-C twice before anything could be done about the first."""
 
-    def hear(self, line: ReceivedEntry) -> RunEnded | None:
+    def on_entry(self, line: ReceivedEntry) -> RunEnded | None:
         if isinstance(line.event, ModelText):
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
-        return super().hear(line)
+        return super().on_entry(line)
 
 
 def test_who_leaves_at_once_by_a_second_ctrl_c_leaves_no_run_behind(

@@ -84,7 +84,7 @@ async def test_the_question_shows_the_effect_and_the_run_goes_on_with_the_answer
     assert question.reason
     assert question.arguments == {"text": "dear diary"}
     assert pen.written == []
-    assert world.worker.carrying == 0
+    assert world.worker.active_runs == 0
 
     answered = await world.approvals.resolve(ANA, question.approval_id, allow=True)
 
@@ -345,7 +345,7 @@ async def test_somebody_who_may_be_coming_is_waited_for_once_and_not_for_every_c
     said = await world.say("Write.")
     assert (await world.ended(said)).status is RunStatus.DONE
     assert sum("no_approval_channel" in result for result in results(world.prompts[-1])) == len("abcdefgh")
-    assert (await world.state(said)).carried_ms < 4 * GRACE_SECONDS * 1000
+    assert (await world.state(said)).active_ms < 4 * GRACE_SECONDS * 1000
 
 
 async def test_what_is_dangerous_is_asked_when_the_owner_looks_into_the_inbox(begin: Begin) -> None:

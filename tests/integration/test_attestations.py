@@ -48,7 +48,7 @@ async def test_an_execution_is_attested_in_the_entry_that_ends_it(begin: Begin) 
     assert (found.tool, found.runtime, found.outcome) == ("files.read", CallRuntime.INTERNAL, CallOutcome.OK)
     assert (found.policy_hash, found.approval_id, found.grant_id) == (decided.policy_hash, None, None)
     assert (found.result, found.finished_at, found.attempt) == (digest_of_text(end.text), end.at, 1)
-    assert (found.ran, found.whole) == ((), None)
+    assert (found.programs, found.full_result) == ((), None)
     report = await world.engine.read(verify)
     assert (report.attested, report.unattested) == (1, 0)
 
@@ -82,10 +82,10 @@ async def test_a_long_result_is_attested_whole(begin: Begin, workspace: Path) ->
     found = stated(end)
 
     assert isinstance(end, ToolFinished)
-    assert found.whole is not None
-    assert (found.whole.artifact_id, found.whole.size) == (end.artifact, 50_000)
-    assert found.whole.digest == digest_of_text("blah " * 10_000)
-    assert found.result == digest_of_text(end.text) != found.whole.digest
+    assert found.full_result is not None
+    assert (found.full_result.artifact_id, found.full_result.size) == (end.artifact, 50_000)
+    assert found.full_result.digest == digest_of_text("blah " * 10_000)
+    assert found.result == digest_of_text(end.text) != found.full_result.digest
 
 
 async def test_a_call_that_a_crash_interrupted_is_attested_as_such(begin: Begin) -> None:

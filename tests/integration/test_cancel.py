@@ -43,7 +43,7 @@ async def test_a_run_that_would_speak_for_ever_stops(begin: Begin) -> None:
     await world.seen(said, "model_text", times=2)
     await world.cancel(said)
     await assert_cancelled(world, said)
-    await eventually(lambda: world.worker.carrying == 0)
+    await eventually(lambda: world.worker.active_runs == 0)
 
 
 async def test_what_the_model_had_open_is_closed_before_the_run_ends(begin: Begin) -> None:

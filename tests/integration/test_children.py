@@ -64,7 +64,7 @@ async def test_the_parent_waits_uncarried_and_the_childs_answer_comes_back(begin
     child = await world.child_of(parent)
     await world.seen(child, "model_turn_started")
     assert await row_of(world, parent) == ("waiting", None, 0)
-    await eventually(lambda: world.worker.carrying == 1)
+    await eventually(lambda: world.worker.active_runs == 1)
     gate.set()
     run = await world.ended(parent)
     assert run.status is RunStatus.DONE

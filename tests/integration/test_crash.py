@@ -212,6 +212,6 @@ async def test_a_daemon_that_stops_does_not_wait_for_ever(begin: Begin) -> None:
     said = await world.say("Hello.")
     await world.seen(said, "model_text")
     await world.worker.park(seconds=0.01)
-    assert world.worker.carrying == 1
+    assert world.worker.active_runs == 1
     await world.cancel(said)
     await world.ended(said)

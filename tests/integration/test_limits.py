@@ -164,7 +164,7 @@ async def test_a_last_turn_that_never_ends_is_cancelled_for_its_time(begin: Begi
     events = await world.events(said)
     assert isinstance(events[-1], RunCancelled)
     assert "model_text" in await world.kinds(said)
-    assert 1_000 <= (await world.state(said)).carried_ms < 10_000
+    assert 1_000 <= (await world.state(said)).active_ms < 10_000
 
 
 async def test_a_last_turn_without_a_word_is_a_failure(begin: Begin) -> None:
@@ -210,8 +210,8 @@ async def test_waiting_for_a_child_does_not_count_as_time(begin: Begin) -> None:
     world.clock.advance(timedelta(minutes=5))
     gate.set()
     await world.ended(parent)
-    assert (await world.state(child)).carried_ms >= 300_000
-    assert (await world.state(parent)).carried_ms - before.carried_ms < 10_000
+    assert (await world.state(child)).active_ms >= 300_000
+    assert (await world.state(parent)).active_ms - before.active_ms < 10_000
 
 
 @on_sqlite
@@ -229,7 +229,7 @@ async def test_what_the_worker_spent_is_on_the_tape(begin: Begin) -> None:
     world.clock.advance(timedelta(minutes=5))
     gate.set()
     await world.ended(said)
-    assert 300_000 <= (await world.state(said)).carried_ms < 310_000
+    assert 300_000 <= (await world.state(said)).active_ms < 310_000
 
 
 async def test_time_is_counted_once_even_if_its_record_was_interrupted(begin: Begin) -> None:
@@ -252,7 +252,7 @@ async def test_time_is_counted_once_even_if_its_record_was_interrupted(begin: Be
     await carrier.catch_up()
     world.clock.advance(timedelta(minutes=1))
     state = await carrier([a_cancellation()])
-    assert 360_000 <= state.carried_ms < 370_000
+    assert 360_000 <= state.active_ms < 370_000
 
 
 @on_sqlite

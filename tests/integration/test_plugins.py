@@ -77,7 +77,7 @@ async def test_what_held_the_module_is_attested(begin: Begin, home: Home) -> Non
     world, run = await called(begin, "units.list", units)
     [finished] = await of_kind(world, run, ToolFinished)
     assert finished.attestation is not None
-    [ran] = msgspec.json.decode(finished.attestation.statement, type=Statement).ran
+    [ran] = msgspec.json.decode(finished.attestation.statement, type=Statement).programs
     assert (ran.tier, ran.exit_code) == ("wasm", 0)
     assert ran.limits == units.manifest.limits.bounds.enforced()
 

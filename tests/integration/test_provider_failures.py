@@ -107,7 +107,7 @@ async def test_a_fault_of_ours_after_text_fails_the_run_too(begin: Begin) -> Non
     world = await begin(Model(speak))
     said = await world.say("Go.")
     assert (await world.ended(said)).status is RunStatus.FAILED
-    await eventually(lambda: world.worker.carrying == 0)
+    await eventually(lambda: world.worker.active_runs == 0)
 
 
 @on_sqlite

@@ -28,7 +28,7 @@ from palyra.core.spending.usage import Usage
 from palyra.providers import routing
 from palyra.providers.base import FailureKind, Provider, ProviderFailed
 from palyra.providers.local.llama import LlamaRuntime
-from palyra.providers.local.provider import LocalProvider, known
+from palyra.providers.local.provider import LocalProvider, model_card
 from palyra.settings import ModelSettings, SpendingSettings
 from tests.integration.cast import inputs
 from tests.integration.conftest import Begin
@@ -178,7 +178,7 @@ async def test_what_is_missing_here_is_told_at_once(begin: Begin, tmp_path: Path
     """A model file that is not there is not there after a pause, either."""
     table = ModelProvider(dialect=DialectName.LOCAL, path=str(tmp_path / "none.gguf"))
     llama = LlamaRuntime()
-    here = LocalProvider("here", table, known(table), llama)
+    here = LocalProvider("here", table, model_card(table), llama)
     world = await begin(here)
     try:
         said = await world.say("Hello?")
@@ -327,7 +327,7 @@ async def test_a_model_that_the_settings_name_no_longer_ends_the_run_and_says_so
 async def test_a_caller_may_name_the_model_and_then_there_is_no_other(begin: Begin) -> None:
     first, second = Named("first", fails(FailureKind.NETWORK, times=0)), Named("second", fails(FailureKind.QUOTA))
     world = await world_of(begin, first, second)
-    accepted = await world.intake.accept(Inbound(principal=ANA, text="Hello?", brief=RequestOptions(model="second")))
+    accepted = await world.intake.accept(Inbound(principal=ANA, text="Hello?", options=RequestOptions(model="second")))
     run = await world.ended(accepted)
     assert (run.status, run.reason) == (RunStatus.FAILED, "It fails (1).")
     started = next(event for event in await turns(world, accepted) if isinstance(event, ModelTurnStarted))
@@ -341,7 +341,7 @@ async def test_rules_choose_by_what_the_work_is_for(begin: Begin) -> None:
     rules = (RoutingRule(models=("second",), task=TaskClass.BACKGROUND),)
     world.models = replace(world.models, routing=RoutingMode.ENFORCE, rules=rules)
     for task, asked in ((TaskClass.INTERACTIVE, "first"), (TaskClass.BACKGROUND, "second")):
-        accepted = await world.intake.accept(Inbound(principal=ANA, text="Hello?", brief=RequestOptions(task=task)))
+        accepted = await world.intake.accept(Inbound(principal=ANA, text="Hello?", options=RequestOptions(task=task)))
         await world.ended(accepted)
         started = next(event for event in await turns(world, accepted) if isinstance(event, ModelTurnStarted))
         assert started.provider == asked

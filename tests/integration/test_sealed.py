@@ -129,7 +129,7 @@ async def test_steered_and_attached_messages_are_sealed(begin: Begin, workspace:
         ),
         Message(role=Role.TOOL, text=f"{PEM} was used", call_id="c1"),  # type: ignore[arg-type]
     )
-    given = Inbound(principal=ANA, text="and now?", session=SessionRef(key="other"), given=history)
+    given = Inbound(principal=ANA, text="and now?", session=SessionRef(key="other"), history=history)
     accepted = await world.intake.accept(given)
 
     assert accepted.sealed == 3

@@ -65,7 +65,7 @@ async def test_a_model_that_would_speak_for_ever_is_ended(begin: Begin) -> None:
     await world.seen(said, "model_text", times=2)
     assert await stop(world) == 1
     await assert_stopped(world, said)
-    await eventually(lambda: world.worker.carrying == 0)
+    await eventually(lambda: world.worker.active_runs == 0)
 
 
 async def test_a_tool_at_work_is_ended_and_the_next_one_is_never_begun(begin: Begin) -> None:

@@ -19,7 +19,7 @@ async def held_by(world: World, owner: str) -> list[Lease]:
 
 
 def place_of(world: World) -> str | None:
-    with world.worker.place(ANA) as owner:
+    with world.worker.reserve_slot(ANA) as owner:
         return owner
 
 
@@ -53,7 +53,7 @@ async def test_a_run_that_no_worker_has_room_for_waits_until_one_has(begin: Begi
     await eventually(lambda: place_of(world))
     for number in range(4):
         await world.say("Go.", key=str(number))
-    with world.worker.place(ANA) as owner:
+    with world.worker.reserve_slot(ANA) as owner:
         assert owner is None
     said = await world.say("Go.")
     # It is looked for, but nobody has room.
@@ -82,4 +82,4 @@ async def test_a_caller_that_leaves_does_not_take_its_run_along(begin: Begin) ->
     assert run.status is RunStatus.DONE
     # The place that was kept for it is free again.
     with ExitStack() as places:
-        assert None not in [places.enter_context(world.worker.place(ANA)) for _ in range(CONCURRENCY)]
+        assert None not in [places.enter_context(world.worker.reserve_slot(ANA)) for _ in range(CONCURRENCY)]

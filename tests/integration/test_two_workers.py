@@ -83,7 +83,7 @@ async def test_a_run_whose_carrier_stands_still_is_taken_over_and_the_old_one_ca
     before = await there.tape(said.session_id)
     thaw.set()
     gate.set()
-    await eventually(lambda: here.worker.carrying == 0)
+    await eventually(lambda: here.worker.active_runs == 0)
     await there.quiet()
     texts = [event.text for event in await there.events(said) if isinstance(event, ModelText)]
     assert texts == ["Well, ", "You said: Hello."]
@@ -192,7 +192,7 @@ async def test_a_run_that_was_taken_away_stops_its_tools(begin: Begin, monkeypat
         lambda conn: conn.execute("UPDATE runs SET lease_owner = 'next door:1', lease_epoch = lease_epoch + 1")
     )
     await eventually(lambda: door.sent_away)
-    await eventually(lambda: world.worker.carrying == 0)
+    await eventually(lambda: world.worker.active_runs == 0)
     assert (await world.kinds(said))[-1] == "tool_started", "nothing may be recorded without the lease"
     state = await world.engine.read(lambda conn: replay(conn, said.run_id))
     assert state.status is RunStatus.IN_PROGRESS
@@ -207,8 +207,8 @@ async def test_a_daemon_that_was_frozen_before_it_kept_a_file_does_not_change_th
         @tool(name="file.change", risk=Risk.LOW, repeatable=True)
         async def change(context: ToolContext) -> str:
             """Change a file."""
-            if not await context.keeping.earlier():
-                await context.keeping.checkpoint([FileChange(ExistingFile("/w", "/w/x", None), b"x")])
+            if not await context.storage.earlier():
+                await context.storage.checkpoint([FileChange(ExistingFile("/w", "/w/x", None), b"x")])
             changed.append(who)
             return "changed"
 
@@ -235,5 +235,5 @@ async def test_a_daemon_that_was_frozen_before_it_kept_a_file_does_not_change_th
     assert (await there.ended(said)).status is RunStatus.DONE
     assert changed == ["there"]
     thaw.set()
-    await eventually(lambda: here.worker.carrying == 0)
+    await eventually(lambda: here.worker.active_runs == 0)
     assert changed == ["there"], "the one that was frozen found out before it changed anything"

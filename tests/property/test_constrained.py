@@ -49,7 +49,7 @@ def read(pieces: list[str]) -> tuple[str, TextAnswer | ToolChosen | str]:
     try:
         end = reading.end()
     except OutputMalformed as error:
-        return told, f"{type(error).__name__} {reading.tells}"
+        return told, f"{type(error).__name__} {reading.is_text}"
     return (told + end.rest, TextAnswer("")) if isinstance(end, TextAnswer) else (told, end)
 
 

@@ -87,7 +87,7 @@ ANYTHING = st.recursive(
 
 
 def target_of(speaks: Dialect, model: str) -> ModelTarget:
-    return ModelTarget(provider="p", model=model, card=speaks.known(model), max_output_tokens=100)
+    return ModelTarget(provider="p", model=model, card=speaks.model_card(model), max_output_tokens=100)
 
 
 @st.composite

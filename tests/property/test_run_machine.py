@@ -398,7 +398,7 @@ def events_are_counted_and_the_time_they_took_adds_up(life: Life) -> None:
     for count, (event, state) in enumerate(zip(life.tape, life.states, strict=True), start=1):
         carried_ms += event.carried_ms
         assert state.run_seq == count
-        assert state.carried_ms == carried_ms
+        assert state.active_ms == carried_ms
 
 
 def no_call_starts_again_unless_it_was_interrupted(life: Life) -> None:
@@ -474,7 +474,7 @@ def no_turn_begins_when_its_time_is_up(life: Life) -> None:
     for before, event in zip(life.states, life.tape[1:], strict=False):
         if isinstance(event, ContextAssembled):
             grace = life.limits.last_turn_ms if before.limit else 0
-            assert before.carried_ms < life.limits.wall_clock_ms + grace
+            assert before.active_ms < life.limits.wall_clock_ms + grace
 
 
 def every_call_has_an_outcome_before_the_model_is_asked_again(life: Life) -> None:
@@ -524,7 +524,7 @@ def only_calls_of_the_callers_tools_are_handed_over_and_nothing_runs_after_one(l
 
 
 def no_call_of_the_callers_tools_is_carried_out_here(life: Life) -> None:
-    if life.state.brief.tools:
+    if life.state.options.tools:
         theirs = {event.call_id for event in life.tape if isinstance(event, ToolProposed) and event.tool == CALLERS}
         for event in life.tape:
             assert not (isinstance(event, PolicyDecided | ToolStarted | ChildStarted) and event.call_id in theirs)

@@ -372,9 +372,9 @@ class World:
             bounds=RunSettings(queued_inputs=QUEUED_INPUTS, open_runs=OPEN_RUNS),
             stops=stops,
             meant=roster.meant,
-            glance=context.glance,
+            glance=context.prefetch,
             seals=self.seals,
-            place=worker.place,
+            place=worker.reserve_slot,
         )
         self.stops = stops
         self.control = CancellationService(engine, clock=clock, ids=ids)

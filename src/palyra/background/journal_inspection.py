@@ -58,17 +58,17 @@ class JournalInspector:
 
     async def stats(self) -> Stats:
         """Count what the journal holds."""
-        return await self._carry_out("stats", threading.Event(), lambda conn: stats.gather(conn, self._home))
+        return await self._run("stats", threading.Event(), lambda conn: stats.gather(conn, self._home))
 
     async def verify(self, saved: Anchor | None = None) -> ProofReport:
         """Verify every tape and anchor, and the archive; `saved` is an anchor that was kept elsewhere."""
         with self._alone("verify", VerifyInProgress) as stop:
-            return await self._carry_out("verify", stop, lambda conn: self._walk(conn, saved))
+            return await self._run("verify", stop, lambda conn: self._walk(conn, saved))
 
     async def verify_in_background(self) -> ProofReport:
         """Do the same more slowly, for the daemon itself."""
         with self._alone("background", VerifyInProgress) as stop:
-            return await self._carry_out(
+            return await self._run(
                 "background", stop, lambda conn: self._walk(conn, None), pause_seconds=BACKGROUND_PAUSE_SECONDS
             )
 
@@ -118,7 +118,7 @@ class JournalInspector:
         finally:
             del self._under_way[kind]
 
-    async def _carry_out(
+    async def _run(
         self,
         kind: str,
         stop: threading.Event,

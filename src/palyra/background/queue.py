@@ -83,7 +83,7 @@ class TaskQueue:
         self._claimed_ms = now_ms
         for lease, task in taken:
             self._busy += 1
-            group.create_task(self._carry_out(lease, task))
+            group.create_task(self._run_task(lease, task))
 
     async def _due(self, now_ms: int) -> bool:
         """Return whether there may be a task to take. Leases of dead daemons are checked from time to time."""
@@ -101,7 +101,7 @@ class TaskQueue:
         leases.renew(conn, leases.TASKS, owner=self._owner, now_ms=now_ms)
         return tasks.claim(conn, owner=self._owner, now_ms=now_ms, limit=limit) if limit > 0 else []
 
-    async def _carry_out(self, lease: Lease, task: Task) -> None:
+    async def _run_task(self, lease: Lease, task: Task) -> None:
         try:
             error = await self._attempt(task)
             now_ms = to_ms(self._clock.now())
@@ -109,11 +109,11 @@ class TaskQueue:
                 await self._engine.write(lambda conn: tasks.finish(conn, lease, now_ms=now_ms))
             elif task.attempts >= task.max_attempts and not isinstance(error, JOURNAL_AWAY):
                 log.error("task %s %s is parked: %s", task.kind, task.task_id, error)
-                await self._engine.write(lambda conn: tasks.park(conn, lease, now_ms=now_ms, error=_told(error)))
+                await self._engine.write(lambda conn: tasks.park(conn, lease, now_ms=now_ms, error=_error_text(error)))
             else:
                 # A journal that cannot be written is not the task's fault, and a run may wait for the task.
                 at_ms = now_ms + min(FIRST_WAIT_MS * 2 ** (task.attempts - 1), MAX_WAIT_MS)
-                await self._engine.write(lambda conn: tasks.retry(conn, lease, at_ms=at_ms, error=_told(error)))
+                await self._engine.write(lambda conn: tasks.retry(conn, lease, at_ms=at_ms, error=_error_text(error)))
         except (LeaseLost, JournalClosed):
             pass
         except Unavailable as trouble:
@@ -144,5 +144,5 @@ class TaskQueue:
             self._wake.set()
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

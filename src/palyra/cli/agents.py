@@ -132,7 +132,7 @@ def bind_agent(invocation: Invocation, agent: str, session: str) -> None:
     """Make an agent answer in a session, from its next run on."""
     found, where = find_agent(invocation.client, agent), find_session(invocation.client, session)
     bound = invocation.client.agents.bind(found.agent_id, where.session_id)
-    _tell_bound(invocation, bound, f"{printable_line(found.name)} answers in it.")
+    _print_binding(invocation, bound, f"{printable_line(found.name)} answers in it.")
 
 
 @agents.command("unbind")
@@ -142,7 +142,7 @@ def unbind_agent(invocation: Invocation, session: str) -> None:
     """Let the default agent answer in a session again."""
     where = find_session(invocation.client, session)
     bound = invocation.client.agents.unbind(where.session_id)
-    _tell_bound(invocation, bound, "the default agent answers in it.")
+    _print_binding(invocation, bound, "the default agent answers in it.")
 
 
 @agents.command("resolve")
@@ -185,7 +185,7 @@ def _show(invocation: Invocation, agent: Agent) -> None:
         print(printable(agent.instructions))
 
 
-def _tell_bound(invocation: Invocation, session: Session, said: str) -> None:
+def _print_binding(invocation: Invocation, session: Session, said: str) -> None:
     if invocation.json:
         show_json({"session": session})
     else:

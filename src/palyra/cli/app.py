@@ -116,7 +116,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def run(command: click.Command, args: Sequence[str] | None, *, prog: str) -> int:
     """Run a command, print its errors in one line each, and return the exit code."""
-    _mend_streams()
+    _repair_streams()
     invocation = Invocation()
     try:
         code = _invoke(command, sys.argv[1:] if args is None else args, prog=prog, invocation=invocation)
@@ -127,7 +127,7 @@ def run(command: click.Command, args: Sequence[str] | None, *, prog: str) -> int
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except click.ClickException as error:
-        return _tell_usage(error, prog=prog)
+        return _print_usage_error(error, prog=prog)
     except (click.Abort, KeyboardInterrupt):
         return 130
     except Exception as error:
@@ -138,7 +138,7 @@ def run(command: click.Command, args: Sequence[str] | None, *, prog: str) -> int
         return print_error(error, invocation=invocation, prog=prog)
 
 
-def _mend_streams() -> None:
+def _repair_streams() -> None:
     """Make sure that everything can be printed: a closed stream or a missing character must not end the program."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")
@@ -159,7 +159,7 @@ def _invoke(command: click.Command, args: Sequence[str], *, prog: str, invocatio
     return code if isinstance(code, int) else 0
 
 
-def _tell_usage(error: click.ClickException, *, prog: str) -> int:
+def _print_usage_error(error: click.ClickException, *, prog: str) -> int:
     if isinstance(error, NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return 2

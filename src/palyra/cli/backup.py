@@ -84,7 +84,7 @@ def verify(invocation: Invocation, *, path: Path) -> Exit:
     if invocation.json:
         show_json(_fields(checked))
     else:
-        _tell(checked)
+        _print_report(checked)
     return Exit.DONE if checked.ok else Exit.FAILED
 
 
@@ -123,7 +123,7 @@ def _faulty(one: FaultyPlugin) -> dict[str, str]:
     return {"plugin": one.name, "code": one.error.code, "detail": one.error.detail}
 
 
-def _tell(checked: BackupReport) -> None:
+def _print_report(checked: BackupReport) -> None:
     if not checked.ok:
         print(f"The backup does not hold: {_first_problem(checked)}")
         return

@@ -30,7 +30,7 @@ def print_error(error: Exception, *, invocation: Invocation, prog: str) -> Exit:
         return exit_of(error)
     what = printable_line(f"{type(error).__name__}: {error}", width=300)
     print(
-        f"{prog}: Something went wrong that should not ({what}). {_where_to_look(invocation)}"
+        f"{prog}: Something went wrong that should not ({what}). {_log_hint(invocation)}"
         "PALYRA_DEBUG=1 shows the traceback. [unexpected]",
         file=sys.stderr,
     )
@@ -49,7 +49,7 @@ def _seconds(wait: float) -> str:
     return f"{wait:.0f}" if wait >= 1 else f"{wait:.1f}"
 
 
-def _where_to_look(invocation: Invocation) -> str:
+def _log_hint(invocation: Invocation) -> str:
     try:
         log = invocation.home.log
     except PalyraError:

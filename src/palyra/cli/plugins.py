@@ -44,24 +44,24 @@ def install(invocation: Invocation, folder: Path, *, given: tuple[str, ...], yes
     source = installed.read_offered_plugin(folder)
     before = _before(invocation, source.manifest.name)
     earlier = before.pin.folders if before is not None else {}
-    folders = installed.folders_for(invocation.home, source.manifest, _given(given), before=earlier)
+    folders = installed.folders_for(invocation.home, source.manifest, _folder_options(given), before=earlier)
     asyncio.run(WasmRunner().check(source.module))
     changes = difference(source.manifest, folders, before)
     if not yes:
-        _tell_powers(source, before, changes)
+        _print_capabilities(source, before, changes)
         if sys.stdin is None or not sys.stdin.isatty():
             raise ConfirmationRequired(
                 "Nothing was installed: no terminal is attached to confirm it. Pass `--yes` once you have read it."
             )
         click.confirm("Install it", abort=True, err=True)
     plugin = installed.install(invocation.home, source, folders, at=SystemClock().now())
-    taken = _have_taken_over(invocation)
+    taken = _reload_daemon(invocation)
     if invocation.json:
         show_json(
             {"plugin": _fields(plugin), "added": changes.added, "removed": changes.removed, "daemon": taken or "down"}
         )
         return
-    print(f"{plugin.manifest.name} {plugin.manifest.version} is installed. {_said_of(taken)}")
+    print(f"{plugin.manifest.name} {plugin.manifest.version} is installed. {_reload_text(taken)}")
     if yes:
         show(_lines(changes, is_new=before is None))
 
@@ -123,11 +123,11 @@ def show_plugin(invocation: Invocation, name: str) -> None:
 def remove(invocation: Invocation, name: str) -> None:
     """Take a plugin away; agents can not use its tools any more."""
     installed.remove(invocation.home, name)
-    taken = _have_taken_over(invocation)
+    taken = _reload_daemon(invocation)
     if invocation.json:
         show_json({"removed": name, "daemon": taken or "down"})
     else:
-        print(f"The plugin {printable_line(name)} is gone. {_said_of(taken)}")
+        print(f"The plugin {printable_line(name)} is gone. {_reload_text(taken)}")
 
 
 @plugins.command("verify")
@@ -164,7 +164,7 @@ def _before(invocation: Invocation, name: str) -> Plugin | None:
         return None
 
 
-def _given(pairs: tuple[str, ...]) -> dict[str, str]:
+def _folder_options(pairs: tuple[str, ...]) -> dict[str, str]:
     found: dict[str, str] = {}
     for pair in pairs:
         name, sign, path = pair.partition("=")
@@ -174,7 +174,7 @@ def _given(pairs: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _tell_powers(source: PluginSource, before: Plugin | None, changes: CapabilityDifference) -> None:
+def _print_capabilities(source: PluginSource, before: Plugin | None, changes: CapabilityDifference) -> None:
     manifest = source.manifest
     show(_rows(f"{manifest.name} {manifest.version}: {manifest.description}", ""))
     if before is not None:
@@ -189,7 +189,7 @@ def _lines(changes: CapabilityDifference, *, is_new: bool) -> list[str]:
         return [row for line in changes.added for row in _rows(line, "  ")]
     lines = [paint(row, "yellow") for line in changes.added for row in _rows(line, "  + ")]
     lines += [paint(row, "dim") for line in changes.removed for row in _rows(line, "  - ")]
-    return [*lines, *(row for line in changes.kept for row in _rows(line, "    "))]
+    return [*lines, *(row for line in changes.unchanged for row in _rows(line, "    "))]
 
 
 def _rows(line: str, sign: str) -> list[str]:
@@ -234,7 +234,7 @@ def _fields(plugin: Plugin) -> dict[str, Any]:
     }
 
 
-def _have_taken_over(invocation: Invocation) -> str:
+def _reload_daemon(invocation: Invocation) -> str:
     """Make a running daemon reload its plugins; return the result, empty if there is no daemon."""
     from palyra.gateway.client.client import ADMIN_ROOT, Client
     from palyra.gateway.client.target import find_daemon, find_target
@@ -249,7 +249,7 @@ def _have_taken_over(invocation: Invocation) -> str:
     return "in force"
 
 
-def _said_of(taken: str) -> str:
+def _reload_text(taken: str) -> str:
     match taken:
         case "":
             return "No daemon is running; the next one has it so."

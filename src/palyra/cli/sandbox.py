@@ -90,7 +90,7 @@ def check(invocation: Invocation) -> Exit:
         answer = {"tier": wanted, "ok": _works(found), "tiers": found, "search": searching, "memory": counting}
         show_json(answer)
     else:
-        _tell(found)
+        _print_checks(found)
         print("\n" + hang(f"Memory is counted {counting.what}. {counting.remedy}".rstrip(), indent=0))
         print("\n" + hang(f"Searches of files {searching.what}. {searching.remedy}".rstrip(), indent=0))
     return Exit.DONE if _works(found) else Exit.FAILED
@@ -173,7 +173,7 @@ def _works(found: list[TierCheck]) -> bool:
     return any(one.works for one in found if one.is_set)
 
 
-def _tell(found: list[TierCheck]) -> None:
+def _print_checks(found: list[TierCheck]) -> None:
     for one in found:
         state = paint("works  ", "green") if one.works else paint("lacking", "red" if one.is_set else "yellow")
         print(f"{'*' if one.is_set else ' '} {one.tier:<8} {state}  {hang(printable_line(one.what), indent=MARGIN)}")

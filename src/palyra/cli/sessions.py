@@ -115,7 +115,7 @@ def search_sessions(invocation: Invocation, words: tuple[str, ...], *, limit: in
 def rename_session(invocation: Invocation, session: str, title: str) -> None:
     """Give a conversation another title."""
     client = invocation.client
-    _tell(invocation, client.rename(find_session(client, session).session_id, title), "renamed")
+    _print_session(invocation, client.rename(find_session(client, session).session_id, title), "renamed")
 
 
 @sessions.command("archive")
@@ -149,7 +149,7 @@ def cleanup_session(invocation: Invocation, session: str) -> None:
     """Cancel what is active in a conversation, archive it, and free its key."""
     client = invocation.client
     found = client.cleanup(find_session(client, session).session_id)
-    _tell(invocation, found, "cleaned up: archived, and its key is free")
+    _print_session(invocation, found, "cleaned up: archived, and its key is free")
 
 
 @sessions.command("export")
@@ -239,10 +239,10 @@ def name_of(session: Session) -> str:
 def _change(invocation: Invocation, session: str, *, verb: str, done: str, archived: bool = False) -> None:
     client = invocation.client
     found = find_session(client, session, archived=archived)
-    _tell(invocation, client.change(found.session_id, verb), done)
+    _print_session(invocation, client.change(found.session_id, verb), done)
 
 
-def _tell(invocation: Invocation, session: Session, done: str) -> None:
+def _print_session(invocation: Invocation, session: Session, done: str) -> None:
     if invocation.json:
         show_json({"session": session})
     else:

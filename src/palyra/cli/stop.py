@@ -85,7 +85,7 @@ def stop(invocation: Invocation, *, everything: bool, principal: str | None, rea
         show_json(halted)
     else:
         ended = plural(halted.runs, "active run")
-        print(f"{printable_line(halted.stop.told)} It ended {ended}. {RESUME_HINT}")
+        print(f"{printable_line(halted.stop.description)} It ended {ended}. {RESUME_HINT}")
 
 
 @click.command(cls=PalyraCommand)
@@ -103,7 +103,7 @@ def resume(invocation: Invocation, *, principal: str | None, remove_file: bool) 
         what = "Everything" if one.principal is None else f"The work of {one.principal}"
         print(f"{printable_line(what)} goes on.")
     for one in done.stops:
-        say(f"Still: {printable_line(one.told)}")
+        say(f"Still: {printable_line(one.description)}")
 
 
 def _ask(invocation: Invocation, verb: str, kind: type[T], asked: object, *, own: object) -> T:

@@ -146,7 +146,7 @@ def why(invocation: Invocation, run: str | None, *, since: str | None, everybody
         if found.turns:
             print()
             show(_turns(found))
-        _say_rest(found.total)
+        _print_remainder(found.total)
 
 
 @usage.command("prices")
@@ -175,8 +175,8 @@ def prices(invocation: Invocation, model: str | None) -> None:
                     [
                         ("input", f"{price.input}"),
                         ("output", f"{price.output}"),
-                        ("cached", _given(price.cached)),
-                        ("into the cache", _given(price.cache_write)),
+                        ("cached", _text_of(price.cached)),
+                        ("into the cache", _text_of(price.cache_write)),
                         ("source", price.source),
                         ("date", price.date),
                         ("from", where),
@@ -193,8 +193,8 @@ def prices(invocation: Invocation, model: str | None) -> None:
         [
             one.name,
             str(one.price.input),
-            _given(one.price.cached),
-            _given(one.price.cache_write),
+            _text_of(one.price.cached),
+            _text_of(one.price.cache_write),
             str(one.price.output),
             one.price.date,
             one.price.source or one.file,
@@ -231,7 +231,7 @@ def _show_rows(found: UsageReport) -> None:
     total = _cells(found.total, found.currency)
     show(table([found.by.value.upper(), *HEADS], [*rows, ["in all", *total]], stretch=0))
     say(f"Since {date_time(found.since)}.")
-    _say_rest(found.total)
+    _print_remainder(found.total)
 
 
 def _cells(used: UsageTotal, currency: str) -> list[str]:
@@ -247,7 +247,7 @@ def _cells(used: UsageTotal, currency: str) -> list[str]:
     ]
 
 
-def _say_rest(used: UsageTotal) -> None:
+def _print_remainder(used: UsageTotal) -> None:
     """Print what a sum does not show."""
     if used.unpriced:
         say(f"Without a price: {plural(used.unpriced, 'turn')}. `palyra usage prices MODEL` says how to set one.")
@@ -308,5 +308,5 @@ def _turns(found: UsageCauses) -> list[str]:
     return table(["OF RUN", "TURN", "MODEL", "BECAUSE OF", "", "IN", "OUT", "COST"], rows, stretch=2)
 
 
-def _given(amount: object) -> str:
+def _text_of(amount: object) -> str:
     return "" if amount is None else str(amount)

@@ -84,7 +84,7 @@ def _details(link: TraceNode, currency: str) -> Iterator[str]:
     facts = link.facts
     cost = ("cost", format_money(facts["cost_micros"], currency) if facts.get("cost_micros") else None)
     if link.kind == "input":
-        yield _words(
+        yield _joined(
             ("run", link.run_id),
             ("from", describe_channel(str(facts.get("origin") or ""))),
             ("tokens", f"{facts.get('input_tokens', 0)} in, {facts.get('output_tokens', 0)} out"),
@@ -94,30 +94,30 @@ def _details(link: TraceNode, currency: str) -> Iterator[str]:
     elif link.kind == "turn":
         seen = [f"{one['tool']} ({', '.join(one['labels'])})" for one in facts.get("results", ())]
         span = f"{facts['first_seq']} to {facts['last_seq']}" if facts.get("first_seq") else None
-        yield _words(("saw entries", span), ("labels", ", ".join(link.labels)), ("results of", ", ".join(seen)), cost)
+        yield _joined(("saw entries", span), ("labels", ", ".join(link.labels)), ("results of", ", ".join(seen)), cost)
         if facts.get("text"):
             yield f"said: {facts['text']}"
     elif link.kind == "call":
-        yield _words(("call", facts.get("call_id")), ("run", link.run_id), ("labels", ", ".join(link.labels)))
+        yield _joined(("call", facts.get("call_id")), ("run", link.run_id), ("labels", ", ".join(link.labels)))
     elif link.kind == "policy":
-        yield _words(("risk", facts.get("risk")), ("policy", str(facts.get("policy_hash", ""))[:16]))
+        yield _joined(("risk", facts.get("risk")), ("policy", str(facts.get("policy_hash", ""))[:16]))
         # A tool that says no more than its name adds nothing.
         if " " in str(facts.get("effect", "")):
             yield f"it would {facts['effect']}"
     elif link.kind == "approval":
-        yield _words(
+        yield _joined(
             ("approval", facts.get("approval_id")), ("until", facts.get("until")), ("grant", facts.get("grant_id"))
         )
     elif link.kind in ("file", "restore"):
-        yield _words(("checkpoint", facts.get("checkpoint_id")))
+        yield _joined(("checkpoint", facts.get("checkpoint_id")))
     elif link.kind == "execution":
         if facts.get("artifact_id"):
-            yield _words(("artifact", facts["artifact_id"]))
+            yield _joined(("artifact", facts["artifact_id"]))
         if facts.get("text"):
             yield f"gave: {facts['text']}"
 
 
-def _words(*pairs: tuple[str, object]) -> str:
+def _joined(*pairs: tuple[str, object]) -> str:
     return "; ".join(f"{name} {value}" for name, value in pairs if value)
 
 

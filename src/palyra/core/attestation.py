@@ -9,7 +9,7 @@ import hashlib
 from datetime import datetime
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
 from palyra.core.tool import CallOutcome, CallRuntime
@@ -73,11 +73,11 @@ class Statement(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     started_at: datetime
     finished_at: datetime
     outcome: CallOutcome
-    ran: tuple[ProgramRun, ...]
+    programs: tuple[ProgramRun, ...] = field(name="ran")
     """The programs that it ran, in order; empty if the daemon did the work itself."""
     result: str
     """The digest of the text that the model got."""
-    whole: FullResult | None
+    full_result: FullResult | None = field(name="whole")
     """The full result, if that text is only a part of it."""
 
 

@@ -38,9 +38,9 @@ class Inbound(Struct, frozen=True, kw_only=True):
     origin: str = "api"
     agent: str | None = None
     """The agent that should answer, by its id or name; the session's agent if none is named."""
-    brief: RequestOptions = NO_REQUEST_OPTIONS
+    options: RequestOptions = NO_REQUEST_OPTIONS
     images: tuple[Image, ...] = ()
-    given: tuple[Message, ...] = ()
+    history: tuple[Message, ...] = ()
     """The attached history, in order: earlier messages, or results of client tools."""
     pictures: dict[str, bytes] = {}
     """The images of all messages, by their digests."""
@@ -48,7 +48,7 @@ class Inbound(Struct, frozen=True, kw_only=True):
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to answer."""
-        results = bool(self.given) and self.given[-1].role is Role.TOOL
+        results = bool(self.history) and self.history[-1].role is Role.TOOL
         return not self.text.strip() and not self.images and not results
 
 

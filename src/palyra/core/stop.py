@@ -29,7 +29,7 @@ class EmergencyStop(Struct, frozen=True, kw_only=True):
         return f"stopped by {self.by}" + (f": {self.reason}" if self.reason else "")
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """What is stopped, since when, by whom and why, in one sentence."""
         what = "Everything" if self.principal is None else f"All work of {self.principal}"
         why = f": {self.reason.rstrip('.')}" if self.reason else ""

@@ -71,7 +71,7 @@ class LiveConfig:
         log.info("settings read again: %s in force, %s from the next start", list(done.live), list(done.restart))
         return done
 
-    async def reload_or_say(self) -> None:
+    async def reload_or_log(self) -> None:
         """Reload the settings; log what is wrong if they cannot be used."""
         try:
             await self.reload()

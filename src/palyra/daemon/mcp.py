@@ -48,7 +48,7 @@ def build(
 
 def mcp_status(servers: McpServers) -> list[DaemonPart]:
     """Return their status, if there are any: first what needs the owner."""
-    found = servers.standing()
+    found = servers.status()
     if not found:
         return []
     counts = {

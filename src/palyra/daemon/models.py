@@ -67,10 +67,10 @@ def _local(
     name: str, model: str | None, table: ModelProvider, llama: LlamaRuntime, *, max_output_tokens: int
 ) -> Provider:
     # Imported here, since few homes use it.
-    from palyra.providers.local.provider import LocalProvider, known, model_name
+    from palyra.providers.local.provider import LocalProvider, model_card, model_name
 
     model_name(table, model)
-    card = known(table)
+    card = model_card(table)
     return _with_tools(LocalProvider(name, table, card, llama, max_output_tokens=max_output_tokens), card)
 
 

@@ -242,7 +242,9 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                     DaemonPart(name="tapes", status=verification.code or "ok", detail=verification.detail),
                     models.model_status(roster),
                     DaemonPart(name="agents", status="ok", detail=f"{agent_count} in all"),
-                    standing.worker_status(worker.carrying, parked=run_counts.get("parked", 0), starved=worker.starved),
+                    standing.worker_status(
+                        worker.active_runs, parked=run_counts.get("parked", 0), starved=worker.starved
+                    ),
                     standing.stop_status(stops),
                     DaemonPart(
                         name="queue",
@@ -258,7 +260,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             return metrics.exposition(
                 counted.counters,
                 {
-                    "runs_carried": ("Runs that are being carried.", worker.carrying),
+                    "runs_carried": ("Runs that are being carried.", worker.active_runs),
                     "tapes_followed": ("Sessions that somebody follows.", tail.followed),
                     "storage_ok": ("1 while the journal can be written.", storage.trouble is None),
                     "storage_full": (
@@ -284,14 +286,14 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
             metrics=figures,
             ready=lambda: storage.trouble,
             warning=lambda: verification.code,
-            place=worker.place,
+            place=worker.reserve_slot,
             stops=stops,
             shadows=shadows,
             watch=watch,
             toolbox=toolbox,
             gate=lambda: policies.gate,
             roster=roster,
-            glance=context.glance,
+            glance=context.prefetch,
             remote=remote,
             embeddings=embeddings,
             mcp=McpService(engine, mcp_servers, clock=clock),
@@ -325,7 +327,7 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                     return
 
         # Before the address is published: a client that knows the daemon may stop it at once.
-        stop, reload = _word_to_stop(), _word_to_reload()
+        stop, reload = _stop_signal(), _reload_signal()
         announced = announcement.publish(grpc=grpc_at, waiting="", warning=verification.found)
         # Runs first at shutdown, so that no client is sent to a daemon that is stopping.
         stack.callback(announcement.withdraw)
@@ -340,9 +342,9 @@ async def _serve(home: Home, settings: Settings, *, ready: Callable[[str], None]
                     stops.watch(),
                     shadows.watch(),
                     verification.run(),
-                    tail.look_again(),
+                    tail.recheck(),
                     *(() if announced else (announce(),)),
-                    _reload_when_told(current, reload),
+                    _reload_on_signal(current, reload),
                 )
             ]
             http = group.create_task(both.http.serve(sockets=[listener]))
@@ -382,7 +384,7 @@ async def _start_grpc(server: GrpcServer, settings: Settings) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _word_to_stop() -> asyncio.Event:
+def _stop_signal() -> asyncio.Event:
     """Return an event that is set by the first signal to stop; the second signal ends the process at once."""
     stop = asyncio.Event()
 
@@ -397,15 +399,15 @@ def _word_to_stop() -> asyncio.Event:
     return stop
 
 
-def _word_to_reload() -> asyncio.Event:
+def _reload_signal() -> asyncio.Event:
     """Return an event that is set by the signal to reload the settings."""
     reload = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
     return reload
 
 
-async def _reload_when_told(current: LiveConfig, reload: asyncio.Event) -> None:
+async def _reload_on_signal(current: LiveConfig, reload: asyncio.Event) -> None:
     while True:
         await reload.wait()
         reload.clear()
-        await current.reload_or_say()
+        await current.reload_or_log()

@@ -55,8 +55,8 @@ def worker_status(carrying: int, *, parked: int, starved: int) -> DaemonPart:
 def stop_status(stops: StopService) -> DaemonPart:
     """Return what is stopped. Every token can read it, so stops of single principals are only counted."""
     if (stop := stops.everything) is not None:
-        return DaemonPart(name="stop", status="stopped", detail=f"{stop.told} `palyra resume` lets work go on.")
-    people = len({stop.principal for stop in stops.standing})
+        return DaemonPart(name="stop", status="stopped", detail=f"{stop.description} `palyra resume` lets work go on.")
+    people = len({stop.principal for stop in stops.in_force})
     return DaemonPart(
         name="stop", status="ok", detail=f"the work of {people} principals is stopped" if people else "nothing is"
     )

@@ -25,7 +25,7 @@ class StreamLimiter:
         """How many streams are open in all."""
         return self._open.total()
 
-    def place(self, principal: PrincipalId) -> ExitStack:
+    def slot(self, principal: PrincipalId) -> ExitStack:
         """Take a slot for a stream; closing what is returned releases it."""
         with ExitStack() as stack:
             stack.enter_context(self._one(principal))

@@ -82,15 +82,15 @@ class Tail:
             if not watched.followers:
                 del self._watched[session_id]
 
-    async def look_again(self) -> None:
+    async def recheck(self) -> None:
         """Find entries whose notification was lost, until the daemon stops."""
         while True:
             await asyncio.sleep(RECHECK_SECONDS)
             # A journal that cannot be read now is read the next time.
             with suppress(Unavailable):
-                await self._look()
+                await self._poll()
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         session_ids = list(self._watched)
         for start in range(0, len(session_ids), RECENT_ENTRIES):
             part = session_ids[start : start + RECENT_ENTRIES]

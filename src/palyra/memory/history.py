@@ -28,8 +28,8 @@ class NewMessages:
     reset_seq: int
     in_scope: int
     """How many messages there are since the last reset."""
-    kept: list[StoredMessage]
-    whole: bool
+    messages: list[StoredMessage]
+    complete: bool
     """The cached messages are out of date: these replace them."""
 
 
@@ -43,7 +43,7 @@ class HistoryWindow:
     count: int
     dropped: int
     tokens: int
-    most_tokens: int
+    max_tokens: int
     """Their maximum number of tokens."""
     labels: tuple[str, ...]
     pictured: bool
@@ -59,10 +59,10 @@ class _RunMessages:
     """
 
     run_id: RunId
-    kept: tuple[StoredMessage, ...]
+    stored: tuple[StoredMessage, ...]
     messages: tuple[Message, ...]
     tokens: int
-    most_tokens: int
+    max_tokens: int
     labels: tuple[str, ...]
     pictured: bool
 
@@ -82,7 +82,7 @@ class SessionHistory:
     messages: list[Message] = field(default_factory=list)
     labels: Counter[tuple[str, ...]] = field(default_factory=Counter)
     tokens: int = 0
-    most_tokens: int = 0
+    max_tokens: int = 0
     count: int = 0
     pictured: int = 0
     """How many of the blocks have images."""
@@ -94,22 +94,22 @@ class SessionHistory:
     @property
     def last_tokens(self) -> int:
         """The tokens of the last message."""
-        return self.blocks[-1].kept[-1].tokens if self.blocks else 0
+        return self.blocks[-1].stored[-1].tokens if self.blocks else 0
 
     @property
     def last_input(self) -> str:
         """The last message of a person."""
-        said = self._last_said()
+        said = self._last_assistant_message()
         return said.text if said is not None else ""
 
     @property
     def last_pictured(self) -> bool:
         """Whether that message has images."""
-        said = self._last_said()
+        said = self._last_assistant_message()
         return said is not None and bool(said.images)
 
-    def _last_said(self) -> Message | None:
-        kept = self.blocks[-1].kept if self.blocks else ()
+    def _last_assistant_message(self) -> Message | None:
+        kept = self.blocks[-1].stored if self.blocks else ()
         return next((item.message for item in reversed(kept) if item.message.role is Role.USER), None)
 
     def append(self, block: _RunMessages) -> None:
@@ -118,8 +118,8 @@ class SessionHistory:
         self.messages += block.messages
         self.labels[block.labels] += 1
         self.tokens += block.tokens
-        self.most_tokens += block.most_tokens
-        self.count += len(block.kept)
+        self.max_tokens += block.max_tokens
+        self.count += len(block.stored)
         self.pictured += block.pictured
 
     def pop(self) -> _RunMessages:
@@ -140,8 +140,8 @@ class SessionHistory:
         if not self.labels[block.labels]:
             del self.labels[block.labels]
         self.tokens -= block.tokens
-        self.most_tokens -= block.most_tokens
-        self.count -= len(block.kept)
+        self.max_tokens -= block.max_tokens
+        self.count -= len(block.stored)
         self.pictured -= block.pictured
 
 
@@ -161,12 +161,12 @@ class HistoryCache:
     def take_in(self, session_id: SessionId, fresh: NewMessages, *, most: int) -> SessionHistory:
         """Add the new messages, and return the cached history. Runs beyond `most` tokens are dropped."""
         known = self._known.pop(session_id, None)
-        if known is None or fresh.whole:
+        if known is None or fresh.complete:
             known = SessionHistory(fresh.reset_seq, fresh.reset_seq)
         self._known[session_id] = known
         if len(self._known) > MAX_SESSIONS:
             self._known.popitem(last=False)
-        _extend(known, fresh.kept)
+        _extend(known, fresh.messages)
         known.in_scope = fresh.in_scope
         while known.tokens > most and len(known.blocks) > 1:
             known.drop()
@@ -180,9 +180,9 @@ def read_new(conn: Connection, session_id: SessionId, *, position: tuple[int, in
     if position is not None and position[0] == reset_seq:
         kept = messages.following(conn, session_id, after_seq=position[1], limit=MAX_NEW)
         if len(kept) < MAX_NEW:
-            return NewMessages(reset_seq, in_scope, kept, whole=False)
+            return NewMessages(reset_seq, in_scope, kept, complete=False)
     kept = messages.newest(conn, session_id, after_seq=reset_seq, tokens=tokens)
-    return NewMessages(reset_seq, in_scope, _from_an_input(conn, session_id, kept), whole=True)
+    return NewMessages(reset_seq, in_scope, _from_an_input(conn, session_id, kept), complete=True)
 
 
 def _extend(known: SessionHistory, kept: list[StoredMessage]) -> None:
@@ -194,10 +194,10 @@ def _extend(known: SessionHistory, kept: list[StoredMessage]) -> None:
         end = place
         while end < len(kept) and kept[end].run_id == run_id:
             end += 1
-        same, most_tokens = kept[place:end], _most_tokens(kept[place:end])
+        same, most_tokens = kept[place:end], _max_tokens(kept[place:end])
         if known.blocks and (known.blocks[-1].run_id == run_id or _goes_on(same)):
             before = known.pop()
-            same, most_tokens = [*before.kept, *same], before.most_tokens + most_tokens
+            same, most_tokens = [*before.stored, *same], before.max_tokens + most_tokens
         known.append(_block(run_id, same, most_tokens))
         place = end
 
@@ -207,17 +207,17 @@ def _goes_on(kept: Sequence[StoredMessage]) -> bool:
     return kept[0].message.role is Role.TOOL
 
 
-def _most_tokens(kept: Sequence[StoredMessage]) -> int:
+def _max_tokens(kept: Sequence[StoredMessage]) -> int:
     return sum(messages.max_tokens_of(item.message) for item in kept)
 
 
 def _block(run_id: RunId, kept: list[StoredMessage], most_tokens: int) -> _RunMessages:
     return _RunMessages(
         run_id=run_id,
-        kept=tuple(kept),
+        stored=tuple(kept),
         messages=_paired(kept),
         tokens=sum(item.tokens for item in kept),
-        most_tokens=most_tokens,
+        max_tokens=most_tokens,
         labels=labels.mixed_label(*(item.labels for item in kept)),
         pictured=any(item.message.images for item in kept),
     )
@@ -246,12 +246,12 @@ def _window(known: SessionHistory, in_scope: int, *, tokens: int) -> HistoryWind
     blocks = known.blocks
     return HistoryWindow(
         messages=tuple(known.messages),
-        first_seq=blocks[0].kept[0].tape_seq if blocks else None,
-        last_seq=blocks[-1].kept[-1].tape_seq if blocks else None,
+        first_seq=blocks[0].stored[0].tape_seq if blocks else None,
+        last_seq=blocks[-1].stored[-1].tape_seq if blocks else None,
         count=known.count,
         dropped=in_scope - known.count,
         tokens=known.tokens,
-        most_tokens=known.most_tokens,
+        max_tokens=known.max_tokens,
         labels=labels.join(*known.labels),
         pictured=known.pictured > 0,
     )
@@ -263,23 +263,23 @@ def _shortened(block: _RunMessages, tokens: int) -> _RunMessages:
     The person's messages in the run are always kept, and so is the last step: a model that does not see the results of
     its calls makes them again. Of the attached history, the latest part that fits is kept.
     """
-    asked = [item for item in block.kept if _is_input(item)]
+    asked = [item for item in block.stored if _is_input(item)]
     # A caller may attach everything, with results of client tools at the end: then those are what is answered.
-    chosen = asked or [item for item in block.kept if item.message.role is Role.USER][-1:]
+    chosen = asked or [item for item in block.stored if item.message.role is Role.USER][-1:]
     room = tokens - sum(item.tokens for item in chosen)
-    for number, step in enumerate(reversed(_steps(block.kept))):
+    for number, step in enumerate(reversed(_steps(block.stored))):
         room -= sum(item.tokens for item in step)
-        if room < 0 and (number > 0 or (asked and step[0].message.given)):
+        if room < 0 and (number > 0 or (asked and step[0].message.attached)):
             break
         chosen = [*chosen, *step]
     ordered = [item for _, item in sorted({item.tape_seq: item for item in chosen}.items())]
     said = (place for place, item in enumerate(ordered) if item.message.role is Role.USER)
     shown = ordered[next(said, 0) :]
-    return _block(block.run_id, shown, _most_tokens(shown))
+    return _block(block.run_id, shown, _max_tokens(shown))
 
 
 def _is_input(item: StoredMessage) -> bool:
-    return item.message.role is Role.USER and not item.message.given
+    return item.message.role is Role.USER and not item.message.attached
 
 
 def _steps(kept: Sequence[StoredMessage]) -> list[list[StoredMessage]]:
@@ -289,7 +289,7 @@ def _steps(kept: Sequence[StoredMessage]) -> list[list[StoredMessage]]:
     """
     steps: list[list[StoredMessage]] = []
     for item in kept:
-        if item.message.role is Role.ASSISTANT or (item.message.role is Role.USER and item.message.given):
+        if item.message.role is Role.ASSISTANT or (item.message.role is Role.USER and item.message.attached):
             steps.append([item])
         elif item.message.role is Role.TOOL and steps:
             steps[-1].append(item)

@@ -41,7 +41,7 @@ class AssembledPrompt:
     window: HistoryWindow
     estimated_tokens: int
     """The estimate by which it was fitted into the window."""
-    most_tokens: int
+    max_tokens: int
     """The maximum number of its tokens; this is reserved for it."""
     digest: str
     """The digest of the part before the conversation; that itself is on the tape, from its first entry to its last."""
@@ -63,12 +63,12 @@ class _Prefetch:
     fresh: NewMessages
     position: tuple[int, int] | None
     """The cached position in the conversation at that time."""
-    most: int
+    max_tokens: int
 
     def holds(self, state: RunState, position: tuple[int, int] | None, *, most: int) -> bool:
         """Return whether it is still complete: there are no newer messages, and the cache is the same."""
-        unchanged = self.fresh.whole or self.position == position
-        return unchanged and self.most == most and state.turns == 0 and state.inputs == 1
+        unchanged = self.fresh.complete or self.position == position
+        return unchanged and self.max_tokens == most and state.turns == 0 and state.inputs == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class _PromptPrefix:
 
     tools: tuple[ToolSpec, ...]
     tokens: int
-    most_tokens: int
+    max_tokens: int
     digest: str
 
 
@@ -92,7 +92,7 @@ class PromptAssembler:
         self._widest_tokens = 0
         """The window size of the last `look`."""
 
-    def glance(self, conn: Connection, state: RunState, agent: Agent) -> None:
+    def prefetch(self, conn: Connection, state: RunState, agent: Agent) -> None:
         """Prefetch within the commit that begins a run, on the writer thread: its first turn need not wait.
 
         The result is not used before `look` has checked that it is current; if the commit fails, it is never used.
@@ -110,7 +110,7 @@ class PromptAssembler:
             self._glances.pop(next(iter(self._glances)), None)
         self._glances[state.run_id] = _Prefetch(agent, fresh, position, most)
 
-    async def look(self, state: RunState, *, widest_tokens: int) -> PromptSources | None:
+    async def read(self, state: RunState, *, widest_tokens: int) -> PromptSources | None:
         """Read the run's agent and the messages since the last call; None if the agent does not exist.
 
         Reads as much as fits into the largest window among the possible models.
@@ -134,7 +134,7 @@ class PromptAssembler:
         agent, fresh = found
         return PromptSources(agent, self._history.take_in(state.session_id, fresh, most=widest_tokens))
 
-    def least_tokens(self, state: RunState, seen: PromptSources, tools: tuple[ToolSpec, ...]) -> int:
+    def min_tokens(self, state: RunState, seen: PromptSources, tools: tuple[ToolSpec, ...]) -> int:
         """Return the minimum tokens of the next prompt: everything before the conversation, and its last message."""
         return self._fixed_part(_system(seen.agent, state), tools).tokens + seen.conversation.last_tokens
 
@@ -152,10 +152,10 @@ class PromptAssembler:
             # Relative to what was sent: the model has just shown that its window is not as large as we assumed.
             window = seen.conversation.window(tokens=window.tokens >> halved)
         return AssembledPrompt(
-            prompt=Prompt(system=system, tools=tools, messages=window.messages, options=state.brief.options),
+            prompt=Prompt(system=system, tools=tools, messages=window.messages, options=state.options.options),
             window=window,
             estimated_tokens=fixed.tokens + window.tokens,
-            most_tokens=fixed.most_tokens + window.most_tokens + _schema_tokens(state),
+            max_tokens=fixed.max_tokens + window.max_tokens + _schema_tokens(state),
             digest=fixed.digest,
         )
 
@@ -176,12 +176,12 @@ class PromptAssembler:
 
 def _schema_tokens(state: RunState) -> int:
     """Return the maximum tokens of the answer's schema, which is sent with the prompt."""
-    schema = state.brief.options.schema
+    schema = state.options.options.schema
     return max_tokens(_encode.encode(schema).decode()) if schema is not None else 0
 
 
 def _system(agent: Agent, state: RunState) -> str:
-    brief = state.brief
+    brief = state.options
     parts = [brief.system] if brief.plain else [agent.instructions, RULES, brief.system]
     if state.limit is not None:
         parts.append(LAST_TURN.format(limit=state.limit.value.replace("_", " ")))

@@ -64,18 +64,18 @@ def _kind(arguments: JsonObject, commands: list[str], urls: list[str], hosts: li
         # All arguments count: how a server builds a command line from them is not known.
         kind = "exact command" if of_command(commands[0]) is not Risk.CRITICAL else ""
     elif hosts:
-        places = {_place(url) for url in urls} or {hosts[0]}
+        places = {_origin(url) for url in urls} or {hosts[0]}
         kind = f"host:{places.pop()}" if len(places) == 1 else ""
     else:
         return ""
-    rest = {name: part for name, part in arguments.items() if commands or _tells(part)}
+    rest = {name: part for name, part in arguments.items() if commands or _is_informative(part)}
     said = msgspec.json.encode(rest, order="sorted").decode() if rest else ""
     if len(said) > _MAX_REST_CHARS:
         return ""
     return f"{kind} with {said}" if kind and said else kind
 
 
-def _tells(value: object) -> bool:
+def _is_informative(value: object) -> bool:
     """Return whether a value is more than a number or a flag; addresses count by their host."""
     texts = [text for _, text in _texts(value, "", 0)]
     return any(not _URL.match(text) for text in texts)
@@ -89,21 +89,21 @@ def _commands(value: object, depth: int) -> Iterator[str]:
         for part in value:
             yield from _commands(part, depth + 1)
     elif isinstance(value, dict):
-        behind = [word for name, part in value.items() if _key(name) in _ARGUMENTS for word in _words(part)]
+        behind = [word for name, part in value.items() if _key(name) in _ARGUMENTS for word in _strings(part)]
         for name, part in value.items():
             key = _key(name)
             if key not in _COMMANDS:
                 yield from _commands(part, depth + 1)
             elif isinstance(part, str):
                 yield f"{part} {shlex.join(behind)}".strip() if key != "commands" else part
-            elif key != "commands" and (words := list(_words(part))):
+            elif key != "commands" and (words := list(_strings(part))):
                 yield shlex.join(words if key in _ARGUMENTS else [*words, *behind])
             else:
-                yield from (one for one in _words(part))
+                yield from (one for one in _strings(part))
                 yield from _commands(part, depth + 1)
 
 
-def _words(value: object) -> Iterable[str]:
+def _strings(value: object) -> Iterable[str]:
     if isinstance(value, str):
         return [value]
     return [str(part) for part in value if isinstance(part, str | int | float)] if isinstance(value, list) else []
@@ -137,7 +137,7 @@ def _hosts_of(url: str) -> Iterator[str]:
             yield name
 
 
-def _place(url: str) -> str:
+def _origin(url: str) -> str:
     """Return the host of a URL, with scheme and port unless they are the default ones."""
     host = next(_hosts_of(url), "")
     try:

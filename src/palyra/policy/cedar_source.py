@@ -64,14 +64,14 @@ class Policy:
     line: int
     column: int
 
-    def place(self, offset: int) -> tuple[int, int]:
+    def position(self, offset: int) -> tuple[int, int]:
         """Return line and column of an offset in the text."""
         line, column = position(self.text, offset)
         return self.line + line - 1, column if line > 1 else self.column + column - 1
 
     def problem(self, what: str, remedy: str, *, offset: int = 0) -> PolicyProblem:
         """Return a problem at an offset in the text."""
-        line, column = self.place(offset)
+        line, column = self.position(offset)
         return PolicyProblem(self.file, line, column, what, remedy)
 
 

@@ -48,7 +48,7 @@ def redact_effect(
         )
     effect = msgspec.structs.replace(effect, summary=visible_line(effect.summary), detail=visible(effect.detail))
     leaves = effect.hosts or (effect.command and effect.access is not FolderAccess.READ) or runtime is CallRuntime.MCP
-    if not leaves or not _carries_secret(arguments):
+    if not leaves or not _contains_secret(arguments):
         return effect
     return msgspec.structs.replace(
         effect,
@@ -60,7 +60,7 @@ def redact_effect(
     )
 
 
-def _carries_secret(arguments: JsonObject) -> bool:
+def _contains_secret(arguments: JsonObject) -> bool:
     # Imported when something is sent: most calls send nothing, and the expressions are large.
     from palyra.core.text.scanner import carries_secret
 
@@ -69,12 +69,12 @@ def _carries_secret(arguments: JsonObject) -> bool:
 
 def _marks(arguments: JsonObject) -> list[str]:
     """Return the lines that point at possible secrets."""
-    found = list(_found(arguments, ""))
+    found = list(_secret_locations(arguments, ""))
     marks = [LOOKS_SECRET + mark for mark in found[:MAX_MARKS]]
     return [*marks, f"{LOOKS_SECRET}{len(found) - MAX_MARKS} more"] if len(found) > MAX_MARKS else marks
 
 
-def _found(value: object, name: str) -> Iterator[str]:
+def _secret_locations(value: object, name: str) -> Iterator[str]:
     """Yield where secrets are: the argument, the line and the column, and how each begins."""
     from palyra.core.text.redaction import find_secrets
     from palyra.core.text.scanner import MAX_CHARS, carries_secret
@@ -94,7 +94,7 @@ def _found(value: object, name: str) -> Iterator[str]:
         for key, part in value.items():
             if carries_secret(key):
                 yield f"{where}the name {escape_start(key, NAME_CHARS)}"
-            yield from _found(part, f"{name}.{key}" if name else key)
+            yield from _secret_locations(part, f"{name}.{key}" if name else key)
     elif isinstance(value, list | tuple):
         for number, part in enumerate(value, 1):
-            yield from _found(part, f"{name}[{number}]")
+            yield from _secret_locations(part, f"{name}[{number}]")

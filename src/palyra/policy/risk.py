@@ -85,7 +85,7 @@ def of_command(text: str) -> Risk:
     risks += [of_path(source, writing=False) for source in line.sources]
     if any(target.startswith(("/", "~", "..", "$")) and target not in _HARMLESS_DEVICES for target in line.targets):
         risks.append(Risk.HIGH)
-    if "$(" in text or "`" in text or "<(" in text or not line.commands or not (line.is_whole and line.is_named):
+    if "$(" in text or "`" in text or "<(" in text or not line.commands or not (line.is_complete and line.is_named):
         risks.append(Risk.HIGH)
     if any(map(_ORDERING.match, line.assigned)) or _UNSEEN.search(text):
         risks.append(Risk.HIGH)

@@ -63,7 +63,7 @@ class CommandLine:
     """It contains nothing that only a shell could interpret."""
     is_named: bool
     """Every program is named literally, and not computed by the shell."""
-    is_whole: bool
+    is_complete: bool
     """All of it was parsed: it is not too long, and every quote is closed."""
 
 
@@ -122,12 +122,12 @@ def _read(text: str, depth: int) -> CommandLine:
     commands = written.commands
     begun = (*commands, *written.behind)
     inner = written.behind + [
-        one for words in begun for start in (words, *_launched(words)) for one in _carried(start, depth)
+        one for words in begun for start in (words, *_launched(words)) for one in _nested_commands(start, depth)
     ]
     for script in (*found.scripts, *found.bodies, *written.given):
         if depth < _MAX_NESTED_COMMANDS:
             inner += _commands_of(script, depth + 1)
-    whole = found.is_whole and len(text) <= _MAX_LINE_CHARS
+    whole = found.is_complete and len(text) <= _MAX_LINE_CHARS
     if not whole or any("<<" in script for script in found.scripts):
         # Where the end of a quote is uncertain, quoted text counts as commands too.
         inner += _raw(text[:_MAX_LINE_CHARS])
@@ -142,7 +142,7 @@ def _read(text: str, depth: int) -> CommandLine:
         assigned=tuple(written.assigned),
         is_plain=plain and bool(commands),
         is_named=written.is_named,
-        is_whole=whole,
+        is_complete=whole,
     )
 
 
@@ -226,7 +226,7 @@ def _raw(text: str) -> Iterator[Words]:
             yield words
 
 
-def _carried(words: Words, depth: int) -> Iterator[Words]:
+def _nested_commands(words: Words, depth: int) -> Iterator[Words]:
     """Yield the commands that a command runs through its arguments."""
     if depth >= _MAX_NESTED_COMMANDS:
         return
@@ -245,7 +245,7 @@ def _carried(words: Words, depth: int) -> Iterator[Words]:
             yield run
             if program(run) != name:
                 # What another `find` runs is checked here anyway.
-                yield from _carried(run, depth + 1)
+                yield from _nested_commands(run, depth + 1)
     elif name in _LAUNCHER_PROGRAMS:
         # Which options take a value is not known for each program: every remainder might be the command.
         for start, word in enumerate(words[1 : 1 + _MAX_LAUNCHER_WORDS], start=1):
@@ -255,4 +255,4 @@ def _carried(words: Words, depth: int) -> Iterator[Words]:
                 yield words[start:]
                 if program(words[start:]) not in _LAUNCHER_PROGRAMS:
                     # What follows another of these is checked anyway.
-                    yield from _carried(words[start:], depth + 1)
+                    yield from _nested_commands(words[start:], depth + 1)

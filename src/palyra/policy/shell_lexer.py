@@ -41,7 +41,7 @@ class LexedLine:
     """The substitutions: commands whose output becomes part of the line."""
     bodies: list[str] = field(default_factory=list)
     """Texts that programs get as their input, which a shell would run."""
-    is_whole: bool = True
+    is_complete: bool = True
     """Every quote and every bracket is closed."""
 
 
@@ -127,7 +127,7 @@ class _Lexer:
 
     def _until(self, sign: str) -> str:
         end = self._text.find(sign, self._at + 1)
-        self._cut.is_whole = self._cut.is_whole and end >= 0
+        self._cut.is_complete = self._cut.is_complete and end >= 0
         found = self._text[self._at + 1 : end if end >= 0 else len(self._text)]
         self._at = end + 1 if end >= 0 else len(self._text)
         return found
@@ -157,7 +157,7 @@ class _Lexer:
             else:
                 certain = False
                 said.append(self._backquoted() if char == "`" else self._dollar(in_double=True))
-        self._cut.is_whole = False
+        self._cut.is_complete = False
         return "".join(said), certain
 
     def _dollar(self, *, in_double: bool) -> str:
@@ -183,7 +183,7 @@ class _Lexer:
         inside = self._text[start + 2 : end]
         if closer == ")":
             self._cut.scripts.append(inside)
-        elif self._cut.is_whole:
+        elif self._cut.is_complete:
             # A variable may have a substitution in its default value.
             self._cut.scripts += _Lexer(inside).scripts()
         self._at = end + 1
@@ -219,7 +219,7 @@ class _Lexer:
                 if inner:
                     within = inner == '"' or (inner == "}" and in_double)
                     at = self._close(at, inner, escapes=raw, in_double=within, depth=depth + 1) + 1
-        self._cut.is_whole = False
+        self._cut.is_complete = False
         return len(self._text)
 
     def _await_body(self, *, strip: bool) -> None:

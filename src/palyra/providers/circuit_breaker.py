@@ -42,7 +42,7 @@ class CircuitBreakers:
         circuit = self._circuits.get(provider)
         return max(0.0, circuit.open_until - self._clock.monotonic()) if circuit is not None else 0.0
 
-    def asked(self, provider: str) -> None:
+    def note_attempt(self, provider: str) -> None:
         """Record a request: if the circuit was open until now, this is the only trial request."""
         circuit = self._circuits.get(provider)
         if circuit is not None and circuit.failures >= FAILURES:

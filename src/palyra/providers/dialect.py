@@ -73,7 +73,7 @@ class Dialect(Protocol):
         """Return the failure for an answer that is not a stream: an error, or something unexpected."""
         ...
 
-    def known(self, model: str) -> ModelCard:
+    def model_card(self, model: str) -> ModelCard:
         """Return what is known about a model by its name; the rest is estimated conservatively, and nothing is None."""
         ...
 

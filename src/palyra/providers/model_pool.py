@@ -74,7 +74,7 @@ class ModelPool:
         return self.named(self._current().settings.provider)
 
     @property
-    def most_output_tokens(self) -> int:
+    def max_output_tokens(self) -> int:
         """The maximum length of an answer."""
         return self._current().settings.max_output_tokens
 
@@ -110,9 +110,9 @@ class ModelPool:
             mode=settings.routing,
         )
 
-    def asked(self, model: Provider) -> None:
+    def note_attempt(self, model: Provider) -> None:
         """Record that a turn of a model begins."""
-        self._breakers.asked(model.name)
+        self._breakers.note_attempt(model.name)
 
     def answered(self, model: Provider) -> None:
         """Record that a turn ended."""

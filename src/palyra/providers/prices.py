@@ -60,14 +60,14 @@ class PriceList:
     currency: str
     items: tuple[SourcedPrice, ...]
     """The most specific first."""
-    found: dict[str, SourcedPrice | None] = field(default_factory=dict, compare=False)
+    prices: dict[str, SourcedPrice | None] = field(default_factory=dict, compare=False)
     """Cached lookups: a daemon uses few models, and looks each of them up in every turn."""
 
     def of(self, model: str) -> SourcedPrice | None:
         """Return the price that applies to `PROVIDER/MODEL`."""
-        if model not in self.found:
-            self.found[model] = next((named for named in self.items if named.fits(model)), None)
-        return self.found[model]
+        if model not in self.prices:
+            self.prices[model] = next((named for named in self.items if named.fits(model)), None)
+        return self.prices[model]
 
 
 class CurrentPrices:

@@ -67,7 +67,7 @@ class TurnNeeds:
     context_tokens: int = 0
     """The minimum tokens of the prompt: everything before the conversation, and its last message."""
 
-    def words(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         """Return the needs as the tape records them."""
         return (
             *(("tools",) if self.tools else ()),
@@ -109,7 +109,7 @@ def plan(
         reason=_reason(choice, names, against, first=first, second=second),
         candidates=tuple(ModelCandidate(model=name, passed_over=against[name]) for name in names),
         recommended=wished if wished != choice else "",
-        needs=turn.need.words(),
+        needs=turn.need.names(),
         mode=mode,
         task=turn.task,
         complexity=turn.complexity,

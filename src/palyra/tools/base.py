@@ -42,7 +42,7 @@ class ToolContext:
 
     workspace: Workspace
     clock: Clock
-    keeping: CallStorage = NO_STORAGE
+    storage: CallStorage = NO_STORAGE
     """Stores what the call leaves behind."""
     sandbox: Sandbox = NO_SANDBOX
     """Runs programs."""

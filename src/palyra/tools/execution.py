@@ -27,15 +27,15 @@ class ToolResult:
 
     outcome: CallOutcome
     text: str
-    whole: FullResult | None = None
+    full: FullResult | None = None
     """The full result, if the text is only a part."""
-    found: tuple[str, ...] = ()
+    discovered_tools: tuple[str, ...] = ()
     """Tools that it discovered."""
 
     @property
     def artifact(self) -> str | None:
         """The id of the full result."""
-        return self.whole.artifact_id if self.whole is not None else None
+        return self.full.artifact_id if self.full is not None else None
 
 
 async def execute(
@@ -51,7 +51,7 @@ async def execute(
         return result
     outcome, text = (CallOutcome.OK, result.text) if isinstance(result, DiscoveredTools) else result
     finished = await _finished(outcome, await hide(text) if hide is not None else text, context)
-    return replace(finished, found=result.tools) if isinstance(result, DiscoveredTools) else finished
+    return replace(finished, discovered_tools=result.tools) if isinstance(result, DiscoveredTools) else finished
 
 
 async def _run(
@@ -110,7 +110,7 @@ async def _finished(outcome: CallOutcome, text: str, context: ToolContext) -> To
     if len(text) * 4 <= MAX_RESULT_BYTES or len(whole := repair_text(text).encode()) <= MAX_RESULT_BYTES:
         return ToolResult(outcome, fit(text))
     try:
-        spilt = await context.keeping.spill(whole[:MAX_KEPT_BYTES])
+        spilt = await context.storage.spill(whole[:MAX_KEPT_BYTES])
     except PalyraError as error:
         # The part that is returned is better than nothing.
         _log.warning("a long result is not kept: %s", error.detail)

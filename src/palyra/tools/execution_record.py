@@ -48,7 +48,7 @@ class _NoWriteLabels:
 class ExecutionRecorder:
     """What one call has run so far. Runtimes other than the process sandbox record their own runs."""
 
-    ran: list[ProgramRun] = field(default_factory=list)
+    programs: list[ProgramRun] = field(default_factory=list)
     files: set[str] = field(default_factory=set)
     """Files that were read, by real path."""
     folders: set[str] = field(default_factory=set)
@@ -59,13 +59,13 @@ class ExecutionRecorder:
 
     def note(self, ran: ProgramRun) -> None:
         """Record how something was isolated, and how it ended."""
-        self.ran.append(ran)
+        self.programs.append(ran)
 
     def read(self, path: str) -> None:
         """Record that a file was read, and is part of the result."""
         self.files.add(path)
 
-    def looked_into(self, folder: str) -> None:
+    def note_folder(self, folder: str) -> None:
         """Record that anything below a folder may be part of the result, even if only the name of a file."""
         self.folders.add(folder)
 
@@ -82,7 +82,7 @@ class ExecutionRecorder:
         Folders are real paths.
         """
         for folder in reads:
-            self.looked_into(str(folder))
+            self.note_folder(str(folder))
         if labels:
             self.learned(labels)
         async with self.writing.program(self, tuple(map(str, writes))):

@@ -39,14 +39,14 @@ RUN_ENDINGS = (".sh", ".bash", ".zsh", ".fish", ".command", ".desktop", ".servic
 
 async def finished_before(context: ToolContext) -> bool:
     """Tell whether an earlier attempt of this call took effect; one that did so in part is undone first."""
-    earlier = await context.keeping.earlier()
+    earlier = await context.storage.earlier()
     return bool(earlier) and await asyncio.to_thread(_settle, context.workspace, earlier)
 
 
 async def apply(context: ToolContext, changes: Sequence[FileChange]) -> None:
     """Store the current contents, then make all changes or none."""
     if changes:
-        await context.keeping.checkpoint(changes)
+        await context.storage.checkpoint(changes)
         await asyncio.to_thread(apply_changes, context.workspace, changes)
 
 
@@ -54,14 +54,14 @@ async def effect_of(context: ToolContext, verb: str, changes: Sequence[FileChang
     """Return the effect of the changes: the diff against the current contents, with markers for the secrets in it."""
     await asyncio.to_thread(check_possible, changes)
     effect = await asyncio.to_thread(_effect, verb, changes)
-    found = [change.found for change in changes]
+    found = [change.existing for change in changes]
     contents = {one.path: text_of(one.content.data) for one in found if one.content is not None}
     there = {path: content for path, content in contents.items() if content is not None}
-    return msgspec.structs.replace(effect, detail=await context.sealed.shown(effect.detail, there))
+    return msgspec.structs.replace(effect, detail=await context.sealed.reseal(effect.detail, there))
 
 
 def _effect(verb: str, changes: Sequence[FileChange]) -> Effect:
-    paths = tuple(change.found.path for change in changes)
+    paths = tuple(change.existing.path for change in changes)
     risk = highest(map(_risk_of, changes), at_least=Risk.MEDIUM)
     folders = {os.path.dirname(path) for path in paths}
     # A lasting approval is for ordinary files of one folder. Anything more needs approval each time. Deleting is a
@@ -70,7 +70,7 @@ def _effect(verb: str, changes: Sequence[FileChange]) -> Effect:
     return Effect(
         risk=risk,
         summary=f"{verb} {summarize_changes(changes)}",
-        detail="".join(describe_change(change.found, change.after) for change in changes),
+        detail="".join(describe_change(change.existing, change.after) for change in changes),
         paths=paths,
         kind=f"folder:{min(folders)}" if lasting else "",
     )
@@ -83,16 +83,21 @@ def describe_change(found: ExistingFile, after: bytes | None) -> str:
     """
     name = escape_line(os.path.relpath(found.path, found.root))
     before = found.content.data if found.content is not None else None
-    old, new = _shown(before), _shown(after)
+    old, new = _display_text(before), _display_text(after)
     is_text = (before is None) == (old is None) and (after is None) == (new is None)
     if is_text and len(diff := unified(old, new, name=name)) <= MAX_DIFF_CHARS:
         return diff
-    if before is not None and after is not None and after.startswith(before) and (more := _shown(after[len(before) :])):
+    if (
+        before is not None
+        and after is not None
+        and after.startswith(before)
+        and (more := _display_text(after[len(before) :]))
+    ):
         return f"file {name}: {_sized(before)} stay, and this comes behind them:\n{unified(None, more, name=name)}"
     return f"file {name}: {_sized(before)} would become {_sized(after)}\n" + unified(None, new, name=name)
 
 
-def _shown(data: bytes | None) -> str | None:
+def _display_text(data: bytes | None) -> str | None:
     """Return the bytes as text, as it is shown; None if they are not text."""
     text = text_of(data)
     return _LIKE_A_HEAD.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", escape(text)) if text is not None else None
@@ -119,7 +124,7 @@ def summarize_changes(changes: Sequence[FileChange]) -> str:
 
 
 def _named(change: FileChange) -> str:
-    found = change.found
+    found = change.existing
     name = escape_line(os.path.relpath(found.path, found.root))
     before, after = (text_of(data) for data in (found.content.data if found.content else None, change.after))
     added, removed = counted(before, after)
@@ -132,13 +137,13 @@ def _named(change: FileChange) -> str:
 
 def _risk_of(change: FileChange) -> Risk:
     # By its path in the workspace: the workspace itself may be anywhere.
-    by_name = of_path(os.path.relpath(change.found.path, change.found.root), writing=True)
+    by_name = of_path(os.path.relpath(change.existing.path, change.existing.root), writing=True)
     return highest([by_name], at_least=Risk.HIGH if _is_delicate(change) else Risk.MEDIUM)
 
 
 def _is_delicate(change: FileChange) -> bool:
     """Tell whether more depends on the file than its content: it is deleted, or a program runs it."""
-    found = change.found
+    found = change.existing
     if change.after is None:
         return True
     parts = os.path.relpath(found.path, found.root).lower().split("/")

@@ -56,7 +56,7 @@ class ArgumentSchema:
     def __init__(self, document: JsonObject) -> None:
         """Raise `ToolSchemaInvalid` if the document is not a schema, or one that cannot be checked safely."""
         self.document = document
-        _look_through(document)
+        _check_document(document)
 
     def read(self, arguments: JsonObject) -> ValidArguments:
         """Return the arguments; raise `msgspec.ValidationError` if they do not fit, `UnicodeError` for invalid text.
@@ -197,9 +197,9 @@ def _meant(name: str, text: str) -> int | float | bool | None:
 
 def _check_value(schema: JsonObject, value: Any, at: Path) -> None:
     if "const" in schema and not _same(schema["const"], value):
-        raise _wrong(f"Expected {_shown(schema['const'])}", at)
+        raise _wrong(f"Expected {_short_json(schema['const'])}", at)
     if "enum" in schema and not any(_same(one, value) for one in schema["enum"]):
-        known = ", ".join(_shown(one) for one in schema["enum"][:MAX_NAMED])
+        known = ", ".join(_short_json(one) for one in schema["enum"][:MAX_NAMED])
         more = ", …" if len(schema["enum"]) > MAX_NAMED else ""
         raise _wrong(f"Expected one of {known}{more}", at)
     if isinstance(value, str | list | tuple | dict):
@@ -244,7 +244,7 @@ def _is_multiple(value: int | float, step: int | float) -> bool:
     return abs(parts - round(parts)) < 1e-9 if abs(parts) < 1e300 else False
 
 
-def _look_through(document: object) -> None:
+def _check_document(document: object) -> None:
     """Refuse a document that is not a schema; iteratively, since its depth is not known yet."""
     if not isinstance(document, dict) or document.get("type", "object") != "object":
         raise ToolSchemaInvalid('The schema of the arguments must be an object, with "type": "object".')
@@ -257,37 +257,39 @@ def _look_through(document: object) -> None:
     try:
         for at, schema in walk(document, _CHECKED, follow=True, max_depth=MAX_DEPTH, max_parts=MAX_SCHEMAS):
             if not isinstance(schema, dict):
-                raise ToolSchemaInvalid(f"{_place(at)} must be a schema: an object, true or false.")
-            _look_at(document, schema, at)
+                raise ToolSchemaInvalid(f"{_json_path(at)} must be a schema: an object, true or false.")
+            _check_keywords(document, schema, at)
     except SchemaTooLarge:
         raise ToolSchemaInvalid("The schema is nested too deeply, or has too many parts.") from None
 
 
-def _look_at(document: JsonObject, schema: JsonObject, at: Path) -> None:
+def _check_keywords(document: JsonObject, schema: JsonObject, at: Path) -> None:
     names = schema.get("type")
     if names is not None:
         listed = names if isinstance(names, list) else [names]
         if not listed or not all(isinstance(name, str) and name in _TYPES for name in listed):
-            raise ToolSchemaInvalid(f"{_place(at)} has the type {_shown(names)}, which JSON Schema does not know.")
+            raise ToolSchemaInvalid(
+                f"{_json_path(at)} has the type {_short_json(names)}, which JSON Schema does not know."
+            )
     if "enum" in schema and not (isinstance(schema["enum"], list) and schema["enum"]):
-        raise ToolSchemaInvalid(f"{_place(at)}: enum must be a list of values.")
+        raise ToolSchemaInvalid(f"{_json_path(at)}: enum must be a list of values.")
     required = schema.get("required", [])
     if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-        raise ToolSchemaInvalid(f"{_place(at)}: required must be a list of names.")
+        raise ToolSchemaInvalid(f"{_json_path(at)}: required must be a list of names.")
     for name in _COUNTS:
         if name in schema and not (type(schema[name]) is int and schema[name] >= 0):
-            raise ToolSchemaInvalid(f"{_place(at)}: {name} must be a number that is not negative.")
+            raise ToolSchemaInvalid(f"{_json_path(at)}: {name} must be a number that is not negative.")
     for name in ("minimum", "maximum", "multipleOf"):
         if name in schema and not _is_number(schema[name]):
-            raise ToolSchemaInvalid(f"{_place(at)}: {name} must be a number.")
+            raise ToolSchemaInvalid(f"{_json_path(at)}: {name} must be a number.")
     if schema.get("multipleOf", 1) <= 0:
-        raise ToolSchemaInvalid(f"{_place(at)}: multipleOf must be greater than 0.")
+        raise ToolSchemaInvalid(f"{_json_path(at)}: multipleOf must be greater than 0.")
     for name in _NAMED:
         if name in schema and not isinstance(schema[name], dict):
-            raise ToolSchemaInvalid(f"{_place(at)}: {name} must be an object of schemas.")
+            raise ToolSchemaInvalid(f"{_json_path(at)}: {name} must be an object of schemas.")
     for name in _LISTS:
         if name in schema and not (isinstance(schema[name], list) and schema[name]):
-            raise ToolSchemaInvalid(f"{_place(at)}: {name} must be a list of schemas.")
+            raise ToolSchemaInvalid(f"{_json_path(at)}: {name} must be a list of schemas.")
     if "$ref" in schema:
         _referred(document, schema["$ref"])
 
@@ -296,13 +298,13 @@ def _referred(document: JsonObject, reference: object) -> JsonObject | bool:
     """Return the schema that a reference points to, within the document."""
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         raise ToolSchemaInvalid(
-            f"The schema refers to {_shown(reference)}: only references within it, #/…, are followed."
+            f"The schema refers to {_short_json(reference)}: only references within it, #/…, are followed."
         )
     found = resolve(document, reference)
     if found is None:
-        raise ToolSchemaInvalid(f"The schema refers to {_shown(reference)}, which is not in it.")
+        raise ToolSchemaInvalid(f"The schema refers to {_short_json(reference)}, which is not in it.")
     if not isinstance(found, dict | bool):
-        raise ToolSchemaInvalid(f"The schema refers to {_shown(reference)}, which is no schema.")
+        raise ToolSchemaInvalid(f"The schema refers to {_short_json(reference)}, which is no schema.")
     return found
 
 
@@ -323,10 +325,10 @@ def _type_of(value: object) -> str:
 
 
 def _wrong(what: str, at: Path) -> msgspec.ValidationError:
-    return msgspec.ValidationError(f"{what} - at `{_place(at)}`" if at else what)
+    return msgspec.ValidationError(f"{what} - at `{_json_path(at)}`" if at else what)
 
 
-def _place(at: Path) -> str:
+def _json_path(at: Path) -> str:
     return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{_short(step)}" for step in at)
 
 
@@ -335,7 +337,7 @@ def _nearest(name: str, known: JsonObject) -> str:
     return f"; did you mean `{near[0]}`?" if near else ""
 
 
-def _shown(value: object) -> str:
+def _short_json(value: object) -> str:
     return _short(msgspec.json.encode(value).decode(errors="replace"))
 
 

@@ -27,7 +27,7 @@ class SealedValues(Protocol):
         """
         ...
 
-    async def shown(self, text: str, there: Mapping[str, str] = NO_FILES) -> str:
+    async def reseal(self, text: str, there: Mapping[str, str] = NO_FILES) -> str:
         """Return a text for a person with markers for secrets, also for those of the files in `there`, by path."""
         ...
 
@@ -41,7 +41,7 @@ class NoSealedValues:
     async def restore(self, text: str, *, path: str, there: str | None) -> str:
         return text
 
-    async def shown(self, text: str, there: Mapping[str, str] = NO_FILES) -> str:
+    async def reseal(self, text: str, there: Mapping[str, str] = NO_FILES) -> str:
         return text
 
 

@@ -26,22 +26,22 @@ _EMPTY = frozenset("a an and any are as at by can do for from how i in is it me 
 class _Words:
     """The words of a tool's definition."""
 
-    whole: str
+    full_name: str
     name: frozenset[str]
     text: frozenset[str]
 
 
 def rank(query: str, tools: Sequence[ToolSpec]) -> list[ToolSpec]:
     """Return the tools that have a word of the query, best first, then by name."""
-    wanted = _wanted(query)
-    said = [(spec, _said(spec)) for spec in tools]
+    wanted = _query_words(query)
+    said = [(spec, _tool_words(spec)) for spec in tools]
     weights = {word: _weight(word, [words for _, words in said]) for word in wanted}
     scored = [(_score(query, wanted, weights, words), spec) for spec, words in said]
     return [spec for score, spec in sorted(scored, key=lambda pair: (-pair[0], pair[1].name)) if score > 0]
 
 
 def _score(query: str, wanted: Sequence[str], weights: dict[str, float], said: _Words) -> float:
-    if said.whole == query.strip().lower():
+    if said.full_name == query.strip().lower():
         return math.inf
     points = [_points(word, said) * weights[word] for word in wanted]
     met = sum(point > 0 for point in points)
@@ -57,7 +57,7 @@ def _points(word: str, said: _Words) -> float:
         return NAME_START
     if word in said.text:
         return TEXT
-    if starts and word in said.whole:
+    if starts and word in said.full_name:
         return NAME_PART
     return TEXT_START if starts and any(other.startswith(word) for other in said.text) else 0.0
 
@@ -67,16 +67,16 @@ def _weight(word: str, said: Sequence[_Words]) -> float:
     return math.log(1 + len(said) / having) if having else 0.0
 
 
-def _wanted(query: str) -> list[str]:
+def _query_words(query: str) -> list[str]:
     words = list(dict.fromkeys(_words(query)))[:MAX_WORDS]
     return [word for word in words if word not in _EMPTY] or words
 
 
-def _said(spec: ToolSpec) -> _Words:
+def _tool_words(spec: ToolSpec) -> _Words:
     properties = spec.parameters.get("properties")
     arguments = " ".join(map(str, properties)) if isinstance(properties, dict) else ""
     return _Words(
-        whole=spec.name.lower(),
+        full_name=spec.name.lower(),
         name=frozenset(_words(spec.name)),
         text=frozenset(_words(f"{spec.description} {arguments}")),
     )

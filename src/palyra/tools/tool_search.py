@@ -67,11 +67,11 @@ def _search(specs: Sequence[ToolSpec], query: str) -> DiscoveredTools:
         return DiscoveredTools(
             f"No tool fits {query[:60]!r}. Try other words. There are {len(specs)}: {_groups(specs)}."
         )
-    listed = "\n\n".join(map(_told, found))
+    listed = "\n\n".join(map(_tool_text, found))
     return DiscoveredTools(f"From now on you can call:\n\n{listed}", tuple(spec.name for spec in found))
 
 
-def _told(spec: ToolSpec) -> str:
+def _tool_text(spec: ToolSpec) -> str:
     text = " ".join(spec.description.split())
     shown = text if len(text) <= MAX_DESCRIPTION_CHARS else text[:MAX_DESCRIPTION_CHARS] + "…"
     return f"{spec.name}: {shown}\narguments: {_arguments(spec.parameters)}"

@@ -251,7 +251,7 @@ async def test_a_long_body_is_cut(site: Site, egress: Egress) -> None:
 
     site.replies["/"] = endless
     response = (await egress.send(at(site))).response
-    assert (len(response.body), response.is_whole) == (1000, False)
+    assert (len(response.body), response.is_complete) == (1000, False)
 
 
 async def test_a_small_body_that_unpacks_to_a_large_one_is_cut(site: Site, egress: Egress) -> None:
@@ -260,7 +260,7 @@ async def test_a_small_body_that_unpacks_to_a_large_one_is_cut(site: Site, egres
         b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed) + packed
     )
     response = (await egress.send(at(site))).response
-    assert (response.body, response.is_whole) == (b"x" * 1000, False)
+    assert (response.body, response.is_complete) == (b"x" * 1000, False)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ async def test_a_small_body_that_unpacks_to_a_large_one_is_cut(site: Site, egres
 async def test_an_answer_that_breaks_off_is_not_taken_for_whole(site: Site, egress: Egress, reply: bytes) -> None:
     site.replies["/"] = reply
     response = (await egress.send(at(site))).response
-    assert (response.body, response.is_whole) == (b"hello", False)
+    assert (response.body, response.is_complete) == (b"hello", False)
 
 
 @pytest.mark.parametrize(

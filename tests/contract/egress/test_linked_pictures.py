@@ -63,7 +63,7 @@ def whole(body: bytes, *, status: str = "200 OK", kind: str = "text/plain") -> b
 def named(*urls: str, given: tuple[Message, ...] = ()) -> tuple[Inbound, dict[str, str]]:
     pictures = RequestImages()
     images = tuple(pictures.read(url, param=f"messages[{place}]") for place, url in enumerate(urls))
-    return Inbound(principal=ANA, text="What?", images=images, given=given), pictures.links
+    return Inbound(principal=ANA, text="What?", images=images, history=given), pictures.links
 
 
 def at(site: Site, path: str, host: str = "site.example") -> str:
@@ -91,7 +91,7 @@ async def test_one_that_is_named_twice_is_fetched_once_and_also_for_earlier_mess
     earlier = Message(role=Role.USER, text="Look.", images=(Image(digest=url, media_type=LINK, size=0),))
     got = await linked.fetched(*named(url, url, given=(earlier,)))
     assert len(site.asked) == 1
-    assert {image.media_type for image in (*got.images, *got.given[0].images)} == {"image/png"}
+    assert {image.media_type for image in (*got.images, *got.history[0].images)} == {"image/png"}
 
 
 async def test_a_message_without_addresses_is_left_as_it_is(linked: ImageFetcher, site: Site) -> None:

@@ -300,7 +300,7 @@ async def test_whatever_the_order_of_notices_every_entry_comes_once(relay: Relay
 @asynccontextmanager
 async def looking(tail: Tail) -> AsyncIterator[None]:
     """Have the tail look again while the block runs."""
-    task = asyncio.create_task(tail.look_again())
+    task = asyncio.create_task(tail.recheck())
     try:
         yield
     finally:

@@ -62,7 +62,7 @@ class Keeping:
     context: ToolContext
 
     def standing(self, name: str = "s") -> McpServerStatus:
-        found = [one for one in self.servers.standing() if one.name == name]
+        found = [one for one in self.servers.status() if one.name == name]
         assert found, f"there is no server {name}"
         return found[0]
 
@@ -126,7 +126,7 @@ async def keeping(folder: Path, engine: Engine, **wanted: McpServer) -> AsyncIte
     context = ToolContext(workspace=Workspace((folder,)), clock=clock, principal=OWNER)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(servers.run())
-        await eventually(lambda: len(servers.standing()) == len(wanted))
+        await eventually(lambda: len(servers.status()) == len(wanted))
         yield Keeping(servers, McpService(engine, servers, clock=clock), home, used, secrets, context)
         running.cancel()
 

@@ -263,10 +263,10 @@ async def test_servers_come_and_go_with_the_settings(sqlite: SqliteEngine, keep:
         assert kept.servers.get("s").settings.timeout_seconds == 5
         kept.servers.adopt({"s": msgspec.structs.replace(notebook(), enabled=False)})
         await kept.reaches(McpServerState.DISABLED)
-        assert [one.name for one in kept.servers.standing()] == ["s"]
+        assert [one.name for one in kept.servers.status()] == ["s"]
         assert kept.names() == []
         kept.servers.adopt({})
-        await eventually(lambda: not kept.servers.standing())
+        await eventually(lambda: not kept.servers.status())
 
 
 async def test_without_the_package_it_is_said_how_to_install_it(

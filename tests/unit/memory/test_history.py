@@ -37,7 +37,7 @@ class Talk:
         """Add what the caller of the next run brings along."""
         made = tuple(ToolCall(call_id=CallId(call), tool="t", arguments={}) for call in calls)
         call_id = CallId(answers) if answers is not None else None
-        message = Message(role=role, text=text, calls=made, call_id=call_id, given=True)
+        message = Message(role=role, text=text, calls=made, call_id=call_id, attached=True)
         return self._add(message, tokens, (labels.TOOL,))
 
     def begin(self) -> "Talk":
@@ -50,7 +50,7 @@ class Talk:
         return self
 
     def fresh(self, start: int = 0, *, whole: bool = True) -> NewMessages:
-        return NewMessages(0, len(self.kept), self.kept[start:], whole=whole)
+        return NewMessages(0, len(self.kept), self.kept[start:], complete=whole)
 
 
 def window(talk: Talk, *, tokens: int = 1_000) -> HistoryWindow:
@@ -124,8 +124,8 @@ def test_results_that_come_with_the_next_run_stand_behind_their_calls() -> None:
     talk.user("three")
     assert texts(window(talk, tokens=59)) == ["three"], "and both runs are dropped together"
     known = HistoryCache()
-    known.take_in(SESSION, NewMessages(0, 3, talk.kept[:3], whole=True), most=1_000)
-    later = known.take_in(SESSION, NewMessages(0, 6, talk.kept[3:], whole=False), most=1_000)
+    known.take_in(SESSION, NewMessages(0, 3, talk.kept[:3], complete=True), most=1_000)
+    later = known.take_in(SESSION, NewMessages(0, 6, talk.kept[3:], complete=False), most=1_000)
     assert texts(later.window(tokens=1_000)) == ["one", "look", "of a", "of b", "two", "three"]
 
 
@@ -206,9 +206,9 @@ def shown_of(talk: Talk, dice: random.Random, *, tokens: int) -> HistoryWindow:
     known, start = HistoryCache(), 0
     while True:
         end = min(len(talk.kept), start + dice.randint(1, 6))
-        shown = known.take_in(SESSION, NewMessages(0, end, talk.kept[start:end], whole=start == 0), most=tokens).window(
-            tokens=tokens
-        )
+        shown = known.take_in(
+            SESSION, NewMessages(0, end, talk.kept[start:end], complete=start == 0), most=tokens
+        ).window(tokens=tokens)
         if end == len(talk.kept):
             return shown
         start = end

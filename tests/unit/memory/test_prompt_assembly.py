@@ -53,7 +53,7 @@ def assemble(
         StoredMessage(place, RUN, Message(role=Role.USER, text=text), estimate_tokens(text), (), 0)
         for place, text in enumerate(texts, start=1)
     ]
-    fresh = NewMessages(0, len(kept), kept, whole=True)
+    fresh = NewMessages(0, len(kept), kept, complete=True)
     seen = PromptSources(agent or an_agent(), HistoryCache().take_in(SESSION, fresh, most=100_000))
     return PromptAssembler(NoEngine()).assemble(state or a_run(), seen, tools, window_tokens=window, halved=halved)
 

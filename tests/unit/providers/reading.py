@@ -13,7 +13,7 @@ from palyra.providers.dialect import Dialect, ModelTarget
 def target_of(
     speaks: Dialect, model: str, *, reasoning: bool | None = None, max_output_tokens: int = 8192
 ) -> ModelTarget:
-    known = speaks.known(model)
+    known = speaks.model_card(model)
     card = ModelCard(
         window_tokens=known.window_tokens,
         max_output_tokens=known.max_output_tokens,

@@ -56,7 +56,7 @@ def test_after_the_rest_one_tries_and_the_others_wait_for_it() -> None:
     breakers = broken(clock)
     clock.advance(timedelta(seconds=OPEN_SECONDS))
     assert breakers.rests_seconds("a") == 0
-    breakers.asked("a")
+    breakers.note_attempt("a")
     assert breakers.rests_seconds("a") > 0
     breakers.answered("a")
     assert breakers.rests_seconds("a") == 0
@@ -66,7 +66,7 @@ def test_a_trial_that_fails_doubles_the_rest() -> None:
     clock = FakeClock()
     breakers = broken(clock)
     clock.advance(timedelta(seconds=OPEN_SECONDS))
-    breakers.asked("a")
+    breakers.note_attempt("a")
     breakers.failed("a", ProviderFailed(kind=FailureKind.TIMEOUT))
     assert breakers.rests_seconds("a") == OPEN_SECONDS * 2
 
@@ -75,12 +75,12 @@ def test_many_who_fail_at_once_are_one_outage() -> None:
     clock = FakeClock()
     breakers = CircuitBreakers(clock)
     for _ in range(64):
-        breakers.asked("a")
+        breakers.note_attempt("a")
     for _ in range(64):
         breakers.failed("a", ProviderFailed(kind=FailureKind.NETWORK))
     assert breakers.rests_seconds("a") == OPEN_SECONDS
     clock.advance(timedelta(seconds=OPEN_SECONDS))
-    breakers.asked("a")
+    breakers.note_attempt("a")
     breakers.failed("a", ProviderFailed(kind=FailureKind.NETWORK))
     breakers.failed("a", ProviderFailed(kind=FailureKind.NETWORK))
     assert breakers.rests_seconds("a") == OPEN_SECONDS * 2

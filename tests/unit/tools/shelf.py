@@ -32,10 +32,10 @@ class Shelf:
 
     async def checkpoint(self, changes: Sequence[FileChange]) -> None:
         for change in changes:
-            content = change.found.content
+            content = change.existing.content
             self.checkpoints.append(
                 EarlierAttempt(
-                    path=change.found.path,
+                    path=change.existing.path,
                     before=content.data if content is not None else None,
                     mode=content.mode if content is not None else None,
                     before_digest=digest_of(content.data) if content is not None else None,

@@ -55,7 +55,7 @@ class Cell:
 async def seen(cell: Cell) -> ProgramRun:
     witness = ExecutionRecorder()
     await RecordedSandbox(cell, witness).run(JOB)
-    (ran,) = witness.ran
+    (ran,) = witness.programs
     return ran
 
 
@@ -85,7 +85,7 @@ async def test_a_program_that_was_broken_off_is_seen_too() -> None:
     with pytest.raises(asyncio.CancelledError):
         await running
 
-    (ran,) = witness.ran
+    (ran,) = witness.programs
     assert (ran.tier, ran.exit_code, ran.stopped) == ("strict", None, "it was broken off")
 
 
@@ -94,7 +94,7 @@ async def test_what_was_never_run_is_not_seen() -> None:
     with pytest.raises(SandboxMissing):
         await RecordedSandbox(MissingSandbox(), witness).run(JOB)
 
-    assert witness.ran == []
+    assert witness.programs == []
 
 
 async def test_every_program_of_a_call_is_seen_in_order() -> None:
@@ -103,7 +103,7 @@ async def test_every_program_of_a_call_is_seen_in_order() -> None:
     for sandbox in watched:
         await sandbox.run(JOB)
 
-    assert [ran.exit_code for ran in witness.ran] == [0, 1]
+    assert [ran.exit_code for ran in witness.programs] == [0, 1]
 
 
 @pytest.mark.parametrize(("tier", "learned"), [(Tier.STRICT, set()), (Tier.GUARDED, set()), (Tier.OFF, {"web"})])

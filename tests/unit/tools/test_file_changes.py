@@ -31,7 +31,7 @@ def root(tmp_path: Path) -> Path:
 
 
 async def act(root: Path, tool: str, shelf: Shelf | None = None, **arguments: object) -> ToolResult:
-    context = ToolContext(workspace=Workspace((root,)), clock=StillClock(), keeping=shelf or Shelf())
+    context = ToolContext(workspace=Workspace((root,)), clock=StillClock(), storage=shelf or Shelf())
     finished = await execute(a_call(tool, dict(arguments)), catalog=CATALOG, context=context, timeout_ms=5000)
     assert isinstance(finished, ToolResult)
     return finished

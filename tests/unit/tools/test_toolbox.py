@@ -92,25 +92,28 @@ def test_no_source_can_put_a_tool_of_its_own_in_the_place_of_a_built_in_one(name
 
 async def test_a_search_lists_the_best_with_their_arguments() -> None:
     finished = await search(Toolbox(lambda: MANY), "create issue tracker")
-    assert finished.found[0] == "mcp.tracker.create_issue"
-    assert len(finished.found) <= MAX_RESULTS
+    assert finished.discovered_tools[0] == "mcp.tracker.create_issue"
+    assert len(finished.discovered_tools) <= MAX_RESULTS
     assert "mcp.tracker.create_issue: Create a issue of the tracker, with its title" in finished.text
     assert "arguments: id (string), title (string, optional), text (string, optional)" in finished.text
-    assert [name for name in finished.found if f"{name}: " not in finished.text] == []
+    assert [name for name in finished.discovered_tools if f"{name}: " not in finished.text] == []
 
 
 async def test_a_search_brings_no_more_than_fits_into_the_next_prompt() -> None:
     large = [a_tool(f"large.{number}", LARGE) for number in range(20)]
     toolbox = Toolbox(lambda: large)
     finished = await search(toolbox, "large")
-    assert len(finished.found) == OF_ONE_SEARCH // 1500
-    assert toolbox.offer(None, finished.found).names()[-len(finished.found) :] == finished.found
+    assert len(finished.discovered_tools) == OF_ONE_SEARCH // 1500
+    assert (
+        toolbox.offer(None, finished.discovered_tools).names()[-len(finished.discovered_tools) :]
+        == finished.discovered_tools
+    )
     assert len(finished.text) < 4000
 
 
 async def test_a_search_that_finds_nothing_says_what_there_is() -> None:
     finished = await search(Toolbox(lambda: MANY), "zzzyx")
-    assert finished.found == ()
+    assert finished.discovered_tools == ()
     assert "No tool fits 'zzzyx'" in finished.text
     assert "mcp.shop (50)" in finished.text
 

@@ -46,7 +46,8 @@ def list_approvals(invocation: Invocation, *, everything: bool = False) -> None:
         show(["Nothing waits for an answer."])
         return
     rows = [
-        (one.approval_id[-CODE_CHARS:], _stands(one), one.effect.risk, one.effect.summary) for one in found.approvals
+        (one.approval_id[-CODE_CHARS:], _state_text(one), one.effect.risk, one.effect.summary)
+        for one in found.approvals
     ]
     show(table(("CODE", "STATE", "RISK", "WHAT"), rows))
     say("`palyra approvals show CODE` shows all that would happen.")
@@ -161,7 +162,7 @@ def _show(invocation: Invocation, one: Approval) -> None:
         ("what", one.effect.summary),
         ("risk", one.effect.risk.value),
         ("asked because", f"{one.reason} (policy {', '.join(one.policies)})" if one.policies else one.reason),
-        ("state", _stands(one)),
+        ("state", _state_text(one)),
         ("answered by", one.answered_by or ""),
         ("for", one.scope.value if one.scope is not None and one.decision == "allowed" else ""),
         ("saying", one.answer),
@@ -193,7 +194,7 @@ def _grant_id(invocation: Invocation, grant: str) -> str:
     return find_by_suffix(grant, (one.grant_id for one in found))
 
 
-def _stands(one: Approval) -> str:
+def _state_text(one: Approval) -> str:
     if one.decision is None:
         return f"open until {date_time(one.expires_at)}"
     return f"{one.decision.replace('_', ' ')} {date_time(one.answered_at)}".rstrip()

@@ -43,7 +43,7 @@ def reissue(invocation: Invocation, approval: str) -> Exit:
     client = invocation.client
     accepted = client.ask(AcceptedMessage, "POST", f"/approvals/{find_overdue(client, approval)}/reissue", body={})
     if has_terminal() and not invocation.json:
-        _tell_of_waiting(accepted)
+        _print_waiting(accepted)
         audience = audience_for(invocation, decide=approval_asker(client))
         return exit_after(watch(client, accepted.run_id, after_seq=accepted.after_seq, audience=audience))
     # A run that waits behind another one makes its request when its turn comes, and that may be never.
@@ -51,7 +51,7 @@ def reissue(invocation: Invocation, approval: str) -> Exit:
     if invocation.json:
         show_json(ReissuedApproval(run=accepted, approval=question))
         return Exit.DONE
-    _tell_of_waiting(accepted)
+    _print_waiting(accepted)
     if question is not None:
         code = question.approval_id[-6:]
         show([f"Asked once more: {printable_line(question.effect.summary)}"])
@@ -78,7 +78,7 @@ def _wait_for_question(client: Client, accepted: AcceptedMessage) -> Approval | 
     return None
 
 
-def _tell_of_waiting(accepted: AcceptedMessage) -> None:
+def _print_waiting(accepted: AcceptedMessage) -> None:
     if accepted.repeated:
         say(f"palyra: it is asked once more already, by run {accepted.run_id}.")
     elif accepted.queued:

@@ -84,7 +84,7 @@ def _conversation(client: Client, session: str | None, ref: SessionRef, *, new: 
         ref = SessionRef(session_id=find_session(client, session).session_id, key=ref.key, label=ref.label)
     conversation = ChatSession(client, ref)
     if new:
-        conversation.begin_anew()
+        conversation.start_new()
     return conversation
 
 

@@ -66,7 +66,7 @@ class ChatSession:
         # The person archived the old session; what is typed now belongs to a new one.
         return self._replace(session)
 
-    def begin_anew(self) -> None:
+    def start_new(self) -> None:
         """Continue in a new session. One that was opened by name is archived, so that the new one gets the name."""
         if self._ref.session_id is not None:
             self._ref = SessionRef()
@@ -94,7 +94,7 @@ class ChatSession:
         return seq
 
     @property
-    def asked(self) -> ApprovalPrompt | None:
+    def open_approval(self) -> ApprovalPrompt | None:
         """The approval request that the next answer is for."""
         return next(iter(self._questions), None)
 
@@ -169,7 +169,7 @@ class ChatSession:
                 return SlashReply()
             case "/new":
                 self._questions.clear()
-                self.begin_anew()
+                self.start_new()
                 return SlashReply(("A new conversation. /sessions lists the others.",), moved=True)
             case "/sessions":
                 return self._sessions(slash.argument)
@@ -180,11 +180,11 @@ class ChatSession:
         if argument != "all":
             return "Use /stop for the run under way, or /stop all for all of your work."
         stop = self._client.ask(EmergencyStop, "POST", "/stop", body={"reason": "stopped in the chat"}, field="stop")
-        return f"{printable_line(stop.told)} /resume lets it go on."
+        return f"{printable_line(stop.description)} /resume lets it go on."
 
     def _resume(self) -> str:
         left = self._client.ask(tuple[EmergencyStop, ...], "POST", "/resume", body={}, field="stops")
-        return "Your work goes on." if not left else " ".join(printable_line(stop.told) for stop in left)
+        return "Your work goes on." if not left else " ".join(printable_line(stop.description) for stop in left)
 
     def _sessions(self, argument: str) -> SlashReply:
         if not argument:

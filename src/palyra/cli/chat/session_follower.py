@@ -75,13 +75,13 @@ class SessionFollower:
 
     def _follow(self, stream: TapeStream) -> None:
         narrator, others = Narrator(own_keys=self._conversation.own_keys), Narrator()
-        family = ChildRunFollower(self._client, lambda line: self._hear_beside(others, line))
+        family = ChildRunFollower(self._client, lambda line: self._on_child_entry(others, line))
         try:
             for line in stream:
                 self._after_seq = line.tape_seq
-                self._keep_count(line)
+                self._count_children(line)
                 family.take(line)
-                for piece in narrator.tell(line):
+                for piece in narrator.pieces_of(line):
                     self._put(piece)
                     if isinstance(piece, RunEnded):
                         self._run_ended(piece)
@@ -92,17 +92,17 @@ class SessionFollower:
         finally:
             family.close()
 
-    def _hear_beside(self, narrator: Narrator, line: ReceivedEntry) -> None:
+    def _on_child_entry(self, narrator: Narrator, line: ReceivedEntry) -> None:
         """Show the approval requests of child runs to the person too."""
-        for piece in narrator.tell(line):
+        for piece in narrator.pieces_of(line):
             self._put(piece, before=Notice(asking_run(line)))
 
     def _put(self, piece: Piece, *, before: Notice | None = None) -> None:
         """Show a piece; approval prompts one at a time, since an answer must be about what was read last."""
         with self._putting:
-            first = self._conversation.asked
+            first = self._conversation.open_approval
             self._conversation.take_note(piece)
-            now = self._conversation.asked
+            now = self._conversation.open_approval
             if not isinstance(piece, ApprovalPrompt):
                 self._scroll.show(piece)
             elif before is not None:
@@ -117,7 +117,7 @@ class SessionFollower:
             self._scroll.show(before)
         self._scroll.show(question)
 
-    def _keep_count(self, line: ReceivedEntry) -> None:
+    def _count_children(self, line: ReceivedEntry) -> None:
         match line.event:
             case RunAccepted() | RunStarted() if line.run_id is not None:
                 if line.run_id not in self._running:

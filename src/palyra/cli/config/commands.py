@@ -55,7 +55,7 @@ def check_config(invocation: Invocation) -> Exit:
     if invocation.json:
         show_json({"ok": not problems, "file": str(home.config), "references": leading, "problems": problems})
     else:
-        _tell(home, problems)
+        _print_problems(home, problems)
         for key, reference in references(reading.settings).items():
             if leading[key]:
                 print(f"{key}: there is a secret at {printable_line(str(reference))}.")
@@ -185,7 +185,7 @@ def check_references(home: Home, settings: Settings) -> Iterator[SettingsProblem
             )
 
 
-def _tell(home: Home, problems: list[SettingsProblem]) -> None:
+def _print_problems(home: Home, problems: list[SettingsProblem]) -> None:
     for problem in problems:
         print(f"{paint(printable_line(problem.where), 'red')}: {printable_line(problem.what)}")
         print(f"    {printable_line(problem.remedy)}")

@@ -145,7 +145,10 @@ def _table(daemon: DaemonRecord, told: DaemonStatus, stops: tuple[EmergencyStop,
         version += f" (this command is {VERSION}; `palyra restart` brings them together)"
     shown = [
         ("daemon", f"running, process {daemon.pid}, since {date_time(daemon.started_at)}"),
-        ("stopped", f"{' '.join(stop.told for stop in stops)} `palyra resume` lets work go on." if stops else None),
+        (
+            "stopped",
+            f"{' '.join(stop.description for stop in stops)} `palyra resume` lets work go on." if stops else None,
+        ),
         ("address", daemon.address),
         ("grpc", daemon.grpc),
         ("version", version),

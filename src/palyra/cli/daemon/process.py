@@ -74,18 +74,18 @@ def check(home: Home) -> None:
 def keep_running(home: Home, daemon: DaemonRecord) -> None:
     """Keep a daemon running that another command may have started for itself alone."""
     try:
-        home.kept.write_text(str(daemon.pid))
+        home.keep_file.write_text(str(daemon.pid))
     except OSError as error:
         raise DaemonStartFailed(
-            f"The daemon (process {daemon.pid}) runs, but may end with the command that started it: {home.kept} can not"
-            f" be written ({error.strerror}). Try again, or run `palyra restart`."
+            f"The daemon (process {daemon.pid}) runs, but may end with the command that started it:"
+            f" {home.keep_file} cannot be written ({error.strerror}). Try again, or run `palyra restart`."
         ) from error
 
 
 def is_kept_running(home: Home, daemon: DaemonRecord) -> bool:
     """Return whether the daemon is to keep running."""
     try:
-        return home.kept.read_text() == str(daemon.pid)
+        return home.keep_file.read_text() == str(daemon.pid)
     except OSError:
         return False
 

@@ -25,19 +25,19 @@ class ReadySignal:
         """Report where the daemon answers."""
         if self._descriptor is None:
             print(f"palyrad {VERSION} answers at {address}", file=sys.stderr, flush=True)
-        self._say(f"ready {address}")
+        self._write(f"ready {address}")
 
     def checked(self) -> None:
         """Report that the daemon could start."""
         if self._descriptor is None:
             print("The daemon can be started.")
-        self._say("ready")
+        self._write("ready")
 
     def failed(self, error: PalyraError) -> None:
         """Report why the daemon did not start."""
-        self._say(f"error {error.code} {' '.join(error.detail.split())}")
+        self._write(f"error {error.code} {' '.join(error.detail.split())}")
 
-    def _say(self, line: str) -> None:
+    def _write(self, line: str) -> None:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             # The parent process may be gone; the daemon serves all the same.

@@ -53,7 +53,7 @@ class Service:
     """The commands that the person runs once the file is written."""
     ended_by: tuple[str, ...]
     """The commands that the person runs once it is removed."""
-    link: Path | None = None
+    enabled_link: Path | None = None
     """The link that enabling it creates."""
 
     @property
@@ -114,7 +114,7 @@ def install(invocation: Invocation, *, system: bool, only_print: bool) -> None:
     print(f"Written: {made.path}")
     for line in _warnings(invocation.home):
         print(line)
-    _tell_next(made.started_by)
+    _print_next_steps(made.started_by)
 
 
 @service.command("uninstall")
@@ -127,8 +127,8 @@ def uninstall(invocation: Invocation, *, system: bool) -> None:
     _refuse_foreign(made)
     try:
         made.path.unlink(missing_ok=True)
-        if made.link is not None and made.link.is_symlink():
-            made.link.unlink()
+        if made.enabled_link is not None and made.enabled_link.is_symlink():
+            made.enabled_link.unlink()
     except OSError as error:
         raise ServiceFileNotWritable(f"{made.path} can not be removed: {error.strerror}. Run this as root.") from error
     if invocation.json:
@@ -137,7 +137,7 @@ def uninstall(invocation: Invocation, *, system: bool) -> None:
         print(f"There is no {made.path}.")
     else:
         print(f"Removed: {made.path}")
-        _tell_next(made.ended_by)
+        _print_next_steps(made.ended_by)
 
 
 @service.command("show")
@@ -184,7 +184,7 @@ def systemd_service(home: Home, *, system: bool) -> Service:
         text=_unit(home, system=system, wanted_by=wanted_by),
         started_by=tuple(started_by),
         ended_by=(f"{tool} stop {name}", f"{tool} daemon-reload"),
-        link=folder / f"{wanted_by}.wants" / name,
+        enabled_link=folder / f"{wanted_by}.wants" / name,
     )
 
 
@@ -344,7 +344,7 @@ def _warnings(home: Home) -> list[str]:
     return lines
 
 
-def _tell_next(commands: tuple[str, ...]) -> None:
+def _print_next_steps(commands: tuple[str, ...]) -> None:
     if sys.platform != "darwin" and not SYSTEMD_RUNS.exists():
         say("systemd does not run on this machine; where it does, this comes next:")
     else:

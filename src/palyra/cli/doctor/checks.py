@@ -253,7 +253,7 @@ def check_wasm() -> Check:
         outcome = asyncio.run(WasmRunner().run(ModuleJob(module=NOTHING)))
     except (PalyraError, OSError) as error:
         return Check(
-            "wasm", WARN, f"modules do not run: {_words(error)}", "Install Palyra anew, with its dependencies."
+            "wasm", WARN, f"modules do not run: {_error_text(error)}", "Install Palyra anew, with its dependencies."
         )
     if not outcome.ok:
         return Check("wasm", WARN, f"a module that does nothing failed: {outcome.stopped}", "Install Palyra anew.")
@@ -332,7 +332,7 @@ def check_journal(home: Home, settings: Settings) -> Iterator[Check]:
             newest_ms = sessions.newest_ms(conn) if schema == known else 0
     except Exception as error:
         # The doctor continues whatever it finds, and a damaged file makes the database fail in many ways.
-        yield Check(where, FAIL, _words(error), "See `palyra logs`; restore a backup if the file is damaged.")
+        yield Check(where, FAIL, _error_text(error), "See `palyra logs`; restore a backup if the file is damaged.")
         return
     yield _check_schema(where, schema, known=known)
     if schema == known:
@@ -400,7 +400,7 @@ def _check_chain(home: Home, settings: Settings) -> Check:
     try:
         report = walk(home, settings)
     except Exception as error:
-        return Check("tapes", FAIL, _words(error), "Restore a backup of the journal.")
+        return Check("tapes", FAIL, _error_text(error), "Restore a backup of the journal.")
     if not report.ok:
         what = f"were changed: {report.problems[0].what}"
         return Check("tapes", FAIL, what, "`palyra journal verify` says where.")
@@ -419,5 +419,5 @@ def _check_mode(name: str, path: Path, *, wanted: int) -> Check:
     return Check(name, OK, f"{path} (mode {mode:04o})")
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return error.detail if isinstance(error, PalyraError) else str(error)

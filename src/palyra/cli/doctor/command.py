@@ -36,11 +36,11 @@ def doctor(invocation: Invocation, *, bundle: Path | None) -> Exit:
     if invocation.json:
         show_json({"ok": not _failed(checks), "checks": checks})
     else:
-        _tell(checks)
+        _print_checks(checks)
     return Exit.FAILED if _failed(checks) else Exit.DONE
 
 
-def _tell(checks: list[Check]) -> None:
+def _print_checks(checks: list[Check]) -> None:
     longest = max(len(check.name) for check in checks)
     for check in checks:
         state = paint(check.state.ljust(4), _COLOURS[check.state])

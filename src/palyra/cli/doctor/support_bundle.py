@@ -28,10 +28,10 @@ def write_bundle(invocation: Invocation, path: Path, checks: list[Check]) -> lis
     parts = {
         "version.txt": VERSION,
         "doctor.json": _json({"checks": checks}),
-        "settings.json": _told(lambda: _json(effective(invocation.settings))),
-        "status.json": _told(lambda: _json(invocation.client.status())),
-        "journal.json": _told(lambda: _journal(invocation)),
-        "log.ndjson": _told(lambda: "\n".join(last_lines(invocation.home.log, LOG_LINES))),
+        "settings.json": _section_text(lambda: _json(effective(invocation.settings))),
+        "status.json": _section_text(lambda: _json(invocation.client.status())),
+        "journal.json": _section_text(lambda: _journal(invocation)),
+        "log.ndjson": _section_text(lambda: "\n".join(last_lines(invocation.home.log, LOG_LINES))),
     }
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz") as tar:
@@ -50,7 +50,7 @@ def _journal(invocation: Invocation) -> str:
         return _json(stats.gather(conn, invocation.home))
 
 
-def _told(tell: Callable[[], str]) -> str:
+def _section_text(tell: Callable[[], str]) -> str:
     """Return a part's content, or the error that it failed with: bundles are made when things are broken."""
     try:
         return tell()

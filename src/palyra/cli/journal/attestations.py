@@ -51,7 +51,7 @@ def show_attestations(invocation: Invocation, execution: str, *, export_file: Pa
         show_json({"attestations": [_fields(one) for one in found]})
     else:
         for place, one in enumerate(found):
-            show(["", *_told(one)] if place else _told(one))
+            show(["", *_attestation_lines(one)] if place else _attestation_lines(one))
     return Exit.DONE if all(one.problem is None for one in found) else Exit.FAILED
 
 
@@ -73,13 +73,13 @@ def _fields(found: FoundAttestation) -> dict[str, object]:
     }
 
 
-def _told(found: FoundAttestation) -> list[str]:
+def _attestation_lines(found: FoundAttestation) -> list[str]:
     if found.problem is not None:
         # If it was changed, it may contain anything.
         place = f"session {printable_line(found.entry.session_id)}, entry {found.entry.tape_seq}"
         return [f"Call {printable_line(found.call_id)} ({place}): {printable_line(found.problem)}."]
     stated = attestation.read(found.attestation.statement)
-    whole = stated.whole
+    whole = stated.full_result
     return facts(
         [
             ("call", stated.call_id),
@@ -89,7 +89,7 @@ def _told(found: FoundAttestation) -> list[str]:
             ("run", f"{stated.run_id}, session {stated.session_id}, entry {found.entry.tape_seq}"),
             ("when", f"{date_time(stated.started_at)} to {clock_time(stated.finished_at)}, attempt {stated.attempt}"),
             ("allowed", _allowed(stated)),
-            *(("ran", _ran(ran)) for ran in stated.ran),
+            *(("ran", _program_text(ran)) for ran in stated.programs),
             ("arguments", f"sha256 {stated.arguments}"),
             ("result", f"sha256 {stated.result}"),
             ("whole", f"artifact {whole.artifact_id}, {whole.size} bytes, sha256 {whole.digest}" if whole else None),
@@ -105,7 +105,7 @@ def _allowed(stated: Statement) -> str:
     return f"by grant {stated.grant_id}, {under}" if stated.grant_id is not None else under
 
 
-def _ran(ran: ProgramRun) -> str:
+def _program_text(ran: ProgramRun) -> str:
     how = f"exit code {ran.exit_code}" if ran.exit_code is not None else "no exit code"
     limits = ", ".join(f"{name} {value}" for name, value in ran.limits.items())
     return f"in the {ran.tier} sandbox, {how}{f', stopped: {ran.stopped}' if ran.stopped else ''} ({limits})"

@@ -87,7 +87,7 @@ def verify_journal(invocation: Invocation, *, anchor: Path | None, export_file: 
     if invocation.json:
         show_json(_fields_of(report))
     else:
-        _tell(report, "journal")
+        _print_report(report, "journal")
     return Exit.DONE if report.ok else Exit.FAILED
 
 
@@ -185,7 +185,7 @@ def rebuild_journal(invocation: Invocation) -> Exit:
     if invocation.json:
         show_json({**msgspec.to_builtins(done), "differed": done.differed})
     else:
-        _tell_rebuilt(done)
+        _print_rebuild(done)
     return Exit.FAILED if done.problems else Exit.DONE
 
 
@@ -201,7 +201,7 @@ def _verify_file(invocation: Invocation, path: Path, saved: Anchor | None) -> Ex
     if invocation.json:
         show_json({**_fields_of(report), "header": _without_tag(header)})
     else:
-        _tell(report, "export")
+        _print_report(report, "export")
         if report.ok:
             signed = f"signed by key {printable_line(header.public_key or '')}" if report.anchors else "not signed yet"
             print(f"Made {date_time(header.made_at)}, {signed}.")
@@ -217,11 +217,11 @@ def _verify_deep(invocation: Invocation, saved: Anchor | None) -> Exit:
         fields = {name: [_fields(problem) for problem in found] for name, found in parts.items()}
         show_json({**_fields_of(examined.report), "ok": examined.ok, "deep": fields})
         return Exit.DONE if examined.ok else Exit.FAILED
-    _tell(examined.report, "journal")
+    _print_report(examined.report, "journal")
     for name, found in parts.items():
         if found:
             more = f" ({plural(len(found), 'problem')}; --json names them all)" if len(found) > 1 else ""
-            print(f"{_DEEP[name][0]}: {_place(found[0])}{printable_line(found[0].what)}{more}. {_DEEP[name][1]}")
+            print(f"{_DEEP[name][0]}: {_location(found[0])}{printable_line(found[0].what)}{more}. {_DEEP[name][1]}")
     if examined.ok:
         print("The file is sound, the archive is whole, and all that follows from the tapes is right.")
     elif not examined.report.ok:
@@ -254,7 +254,7 @@ def _table(found: Stats) -> list[str]:
     )
 
 
-def _tell_rebuilt(done: RebuildReport) -> None:
+def _print_rebuild(done: RebuildReport) -> None:
     if done.differed:
         parts = [
             (done.conversations, "conversations"),
@@ -263,16 +263,16 @@ def _tell_rebuilt(done: RebuildReport) -> None:
             (done.questions, "questions"),
             (done.grants, "grants, which are taken back now"),
             (done.used, "rows of what models used"),
-            (done.words, "messages of the search index"),
+            (done.search_index, "messages of the search index"),
         ]
         print(f"Set right: {', '.join(f'{what}: {number}' for number, what in parts if number)}.")
     elif not done.problems:
         print(f"All was right ({plural(done.sessions, 'session')}).")
     for problem in done.problems:
-        print(f"Left alone: {_place(problem)}{printable_line(problem.what)}.")
+        print(f"Left alone: {_location(problem)}{printable_line(problem.what)}.")
 
 
-def _tell(report: ProofReport, what: str) -> None:
+def _print_report(report: ProofReport, what: str) -> None:
     walked = ", ".join([f"entries: {report.entries}", f"sessions: {report.sessions}", f"anchors: {report.anchors}"])
     if report.rotated:
         walked += f", moved to the archive: {report.rotated}"
@@ -286,7 +286,7 @@ def _tell(report: ProofReport, what: str) -> None:
             print(f"Executions from before there were attestations: {report.unattested}.")
         return
     first, *others = report.problems
-    print(f"The {what} was changed: {_place(first)}{printable_line(first.what)}.")
+    print(f"The {what} was changed: {_location(first)}{printable_line(first.what)}.")
     if others:
         print(f"Further problems: {len(others)}; --json names them all.")
     print(f"Walked {walked}.")
@@ -296,7 +296,7 @@ def _entries(number: int) -> str:
     return "1 entry" if number == 1 else f"{number} entries"
 
 
-def _place(problem: ProofProblem) -> str:
+def _location(problem: ProofProblem) -> str:
     if problem.session_id is None:
         return ""
     entry = f", entry {problem.tape_seq}" if problem.tape_seq is not None else ""

@@ -99,10 +99,10 @@ def show_policy(invocation: Invocation, name: str | None, *, schema: bool, text:
         for item in items:
             print(f"{paint(f'// {printable_line(_origin(item))}', 'dim')}\n{printable(item.text)}\n")
     else:
-        _tell(loaded, home=invocation.home.path)
+        _print_policies(loaded, home=invocation.home.path)
 
 
-def _tell(loaded: Policies, *, home: Path) -> None:
+def _print_policies(loaded: Policies, *, home: Path) -> None:
     rows = [
         [
             item.id,

@@ -47,7 +47,7 @@ def misnamed_tools(policies: Iterable[Policy], catalog: "ToolCatalog") -> Iterat
     for policy in policies:
         for found in _NAMED.finditer(policy.text):
             if note := unknown_note(catalog, found[1]):
-                line, column = policy.place(found.start())
+                line, column = policy.position(found.start())
                 yield f"{policy.file}:{line}:{column}", note
 
 

@@ -76,7 +76,7 @@ class ProviderAdded(Struct, frozen=True, kw_only=True):
     key: str | None
     """The reference to its key."""
     default: bool
-    trial: ProviderTestResult | None
+    test: ProviderTestResult | None
     """None if it was not tested."""
     tools: ToolChoice
     """How the model calls tools."""
@@ -153,7 +153,7 @@ def add(
     vllm. The key goes to the vault; it is never an argument, and never stands in the settings.
     """
     person = has_terminal() and not invocation.json and not key_stdin
-    wanted = _wanted(name, preset, base_url, dialect, path, model, person=person)
+    wanted = _add_options(name, preset, base_url, dialect, path, model, person=person)
     _check_free(invocation, wanted.name, replace_it, person=person)
     _check(wanted)
     source = KeyOptions(key_env, key_file, key_stdin, key_at)
@@ -170,10 +170,10 @@ def add(
     if invocation.json:
         show_json(added)
     else:
-        _tell(invocation, added)
+        _print_added(invocation, added)
 
 
-def _wanted(
+def _add_options(
     name: str | None,
     preset: str | None,
     base_url: str | None,
@@ -191,7 +191,7 @@ def _wanted(
         if not person:
             raise ProviderRequired
         chosen = asking.ask_provider()
-        name, known = chosen.name, chosen.known
+        name, known = chosen.name, chosen.preset
         base_url, path = base_url or chosen.base_url, path or chosen.path
     if path is not None:
         file = Path(path).expanduser().absolute()
@@ -275,7 +275,7 @@ class _ProviderSetup:
             self._undo(before)
             raise
         return ProviderAdded(
-            provider=wanted.name, model=shown, key=reference, default=default, trial=trial, tools=choice
+            provider=wanted.name, model=shown, key=reference, default=default, test=trial, tools=choice
         )
 
     def _keep_key(self) -> str | None:
@@ -368,7 +368,7 @@ class _ProviderSetup:
         return what
 
 
-def _tell(invocation: Invocation, added: ProviderAdded) -> None:
+def _print_added(invocation: Invocation, added: ProviderAdded) -> None:
     name, key = printable_line(added.provider), ""
     if added.key is not None:
         in_vault = added.key.startswith("vault:")

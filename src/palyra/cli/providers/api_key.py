@@ -67,7 +67,7 @@ def find_key(title: str, known: ProviderPreset | None, source: KeyOptions, *, pe
         return NO_KEY
     variable = key_variable(known) if known is not None else None
     if person:
-        return _asked(title, variable, needed=known is not None)
+        return _ask_key(title, variable, needed=known is not None)
     if known is None:
         return NO_KEY
     hint = f" {variable} is set here: --key-env {variable} takes it from there." if variable is not None else ""
@@ -77,7 +77,7 @@ def find_key(title: str, known: ProviderPreset | None, source: KeyOptions, *, pe
     )
 
 
-def _asked(title: str, variable: str | None, *, needed: bool) -> ProviderKey:
+def _ask_key(title: str, variable: str | None, *, needed: bool) -> ProviderKey:
     if variable is not None:
         by_reference = asking.ask_where(variable) == "env"
         return ProviderKey(reference=f"env:{variable}") if by_reference else ProviderKey(_from_variable(variable))

@@ -28,7 +28,7 @@ class _ServerModels(msgspec.Struct):
 class DiscoveredProvider:
     """A provider that could be used now."""
 
-    known: ProviderPreset
+    preset: ProviderPreset
     variable: str | None = None
     """The variable with its key."""
     base_url: str | None = None
@@ -36,7 +36,7 @@ class DiscoveredProvider:
     models: int = 0
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """What was discovered, as text."""
         if self.variable is not None:
             return f"its key is in {self.variable}"

@@ -30,7 +30,7 @@ class TurnExplanation(Struct, kw_only=True):
     """`answered`, `voided` or `open`."""
     failure: str = ""
     """The kind of failure that discarded it."""
-    said: str = ""
+    error: str = ""
     """Its reason."""
 
 
@@ -71,11 +71,11 @@ def explained(lines: Iterator[ReceivedEntry]) -> tuple[list[TurnExplanation], st
             case ModelTurnEnded() if turns:
                 turns[-1].outcome = "answered"
             case ModelTurnDiscarded(failure=failure, reason=reason) if turns:
-                turns[-1].outcome, turns[-1].failure, turns[-1].said = "voided", failure, reason
+                turns[-1].outcome, turns[-1].failure, turns[-1].error = "voided", failure, reason
             case RunResumed() if _is_open(turns):
-                turns[-1].outcome, turns[-1].said = "voided", "the daemon ended in the middle of it"
+                turns[-1].outcome, turns[-1].error = "voided", "the daemon ended in the middle of it"
             case RunCancelled() if _is_open(turns):
-                turns[-1].outcome, turns[-1].said = "voided", "the run was cancelled in the middle of it"
+                turns[-1].outcome, turns[-1].error = "voided", "the run was cancelled in the middle of it"
             case RunFailed(reason=reason):
                 ended = reason
             case _:
@@ -91,12 +91,12 @@ def _plain(turn: TurnExplanation) -> dict[str, Any]:
     made: dict[str, Any] = msgspec.to_builtins(turn)
     if turn.plan is not None:
         # With its defaults: a reader of the JSON does not know them.
-        made["plan"] = _whole(turn.plan)
-        made["plan"]["candidates"] = [_whole(one) for one in turn.plan.candidates]
+        made["plan"] = _all_fields(turn.plan)
+        made["plan"]["candidates"] = [_all_fields(one) for one in turn.plan.candidates]
     return made
 
 
-def _whole(value: Struct) -> dict[str, Any]:
+def _all_fields(value: Struct) -> dict[str, Any]:
     return {name: msgspec.to_builtins(getattr(value, name)) for name in value.__struct_fields__}
 
 
@@ -114,7 +114,7 @@ def _lines(turn: TurnExplanation) -> Iterator[str]:
             ("  rules", f"would choose {plan.recommended} ({plan.mode})" if plan.recommended else f"{plan.mode}"),
             ("  budget", plan.budget),
             ("  try", f"{plan.attempt}" if plan.attempt > 1 else None),
-            ("  failure", turn.said),
+            ("  failure", turn.error),
         ],
         colours={"  failure": "red"},
     )

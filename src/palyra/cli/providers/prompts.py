@@ -25,7 +25,7 @@ class ProviderChoice:
     """The provider that the person chose."""
 
     name: str
-    known: ProviderPreset | None = None
+    preset: ProviderPreset | None = None
     base_url: str | None = None
     path: str | None = None
 
@@ -33,10 +33,10 @@ class ProviderChoice:
 def ask_provider() -> ProviderChoice:
     """Show the discovered providers, and ask which one to add."""
     say("Looking for keys and servers on this machine …")
-    found = {one.known.name: one for one in discover_providers()}
+    found = {one.preset.name: one for one in discover_providers()}
     # Discovered providers come first; a server that does not answer cannot be chosen.
     names = [*found, *(name for name, one in PROVIDER_PRESETS.items() if name not in found and not one.is_server)]
-    offered = [(name, PROVIDER_PRESETS[name].title, _words(found.get(name))) for name in names]
+    offered = [(name, PROVIDER_PRESETS[name].title, _summary(found.get(name))) for name in names]
     offered += [(name, "", what) for name, what in _BEYOND]
     rows = [[str(number), name, title, what] for number, (name, title, what) in enumerate(offered, start=1)]
     show(table(["", "NAME", "PROVIDER", ""], rows, stretch=3))
@@ -111,8 +111,8 @@ def _ask_name(default: str) -> str:
     return name.strip()
 
 
-def _words(found: DiscoveredProvider | None) -> str:
-    return found.words if found is not None else "needs a key"
+def _summary(found: DiscoveredProvider | None) -> str:
+    return found.summary if found is not None else "needs a key"
 
 
 def _one_of(names: Sequence[str], question: str, *, default: str | None) -> str:

@@ -145,7 +145,7 @@ class _TestAudience:
         self._calls: list[JsonObject] = []
         self._waits = False
 
-    def hear(self, line: ReceivedEntry) -> RunEnded | None:
+    def on_entry(self, line: ReceivedEntry) -> RunEnded | None:
         match line.event:
             case ModelTurnStarted(provider=provider, model=model):
                 self._name = f"{provider}/{model}"
@@ -166,7 +166,7 @@ class _TestAudience:
                 pass  # says nothing about the model
         return ended_by(line)
 
-    def hear_beside(self, line: ReceivedEntry) -> None:
+    def on_child_entry(self, line: ReceivedEntry) -> None:
         """Ignore it: a test has no tool that starts child runs."""
 
     def lost(self) -> None:

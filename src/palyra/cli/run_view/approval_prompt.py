@@ -80,7 +80,7 @@ def prompt_lines(question: ApprovalPrompt, *, width: int = MAX_COLUMNS) -> list[
     width = min(width, MAX_COLUMNS)
     lines = fold(printable_row(question.summary), width, first="? ", rest=EDGE)
     lines += [] if question.of_budget else [f"  ({question.risk} risk)"]
-    shown, left_lines, left_chars = _shown(question.detail.removesuffix("\n"), width)
+    shown, left_lines, left_chars = _visible_rows(question.detail.removesuffix("\n"), width)
     lines += shown
     if left_lines:
         left = f"{plural(left_lines, 'line')} with {plural(left_chars, 'character')}"
@@ -99,7 +99,7 @@ def detail_rows(detail: str, *, width: int) -> Iterator[str]:
         yield from fold(printable_row(line), width, first=EDGE, rest=EDGE)
 
 
-def _shown(detail: str, width: int) -> tuple[list[str], int, int]:
+def _visible_rows(detail: str, width: int) -> tuple[list[str], int, int]:
     """Return as many rows as a person can be expected to read, and how many lines and characters are left."""
     rows, lines, chars = list[str](), 0, 0
     for line in detail.split("\n") if detail else ():

@@ -144,36 +144,36 @@ class Narrator:
     own_keys: set[str] = field(default_factory=set)
     """Idempotency keys of messages that need not be shown: the person has just typed them."""
     _labels: dict[str, str] = field(default_factory=dict)
-    _said: bool = False
-    _voided: bool = False
+    _has_text: bool = False
+    _discarded: bool = False
     _failed: str = ""
     """Why the turn before failed."""
-    _told: str = ""
-    _asked: str = ""
+    _reported: str = ""
+    _last_model: str = ""
     _calls: int = 0
 
-    def tell(self, line: ReceivedEntry) -> list[Piece]:
+    def pieces_of(self, line: ReceivedEntry) -> list[Piece]:
         """Return the pieces to show for an entry; often none."""
         match line.event:
             case ModelTurnStarted(provider=provider, model=model):
                 # Only now is it certain that the answer is tried again, rather than given up.
-                voided, self._voided = self._voided, False
-                self._said, self._calls = False, 0
+                voided, self._discarded = self._discarded, False
+                self._has_text, self._calls = False, 0
                 told: list[Piece] = [AttemptDiscarded()] if voided else []
                 return [*told, *self._of_another_try(f"{provider}/{model}")]
             case ContextAssembled(narrowed=narrowed) if narrowed:
                 return [Notice(f"({narrowed})")]
             case ModelText(text=text):
-                self._said = True
+                self._has_text = True
                 return [AnswerText(text)]
             case ToolProposed(call_id=call_id, tool=tool, arguments=arguments):
                 self._calls += 1
                 self._labels[call_id] = label_of(tool, arguments)
             case ModelTurnEnded():
-                said, self._said = self._said, False
+                said, self._has_text = self._has_text, False
                 return [TurnEnded(is_answer=self._calls == 0)] if said else []
             case ModelTurnDiscarded() | RunResumed() as event:
-                self._voided, self._said = self._voided or self._said, False
+                self._discarded, self._has_text = self._discarded or self._has_text, False
                 if isinstance(event, ModelTurnDiscarded):
                     self._failed = printable_line(event.reason, width=REASON_WIDTH)
             case RunAccepted(text=text, idempotency_key=key) | InputSteered(text=text, idempotency_key=key) as event:
@@ -181,19 +181,19 @@ class Narrator:
                 return [*heard, *_sealed(event, "in your message")]
             case _:
                 ended = ended_by(line)
-                return [ended] if ended is not None else self._tell_of_calls(line)
+                return [ended] if ended is not None else self._call_pieces(line)
         return []
 
     def _of_another_try(self, model: str) -> list[Piece]:
         """Show why a model is called if the one before failed; the same reason is shown once."""
         failed, self._failed = self._failed, ""
-        before, self._asked = self._asked, model
-        if not failed or (failed == self._told and model == before):
+        before, self._last_model = self._last_model, model
+        if not failed or (failed == self._reported and model == before):
             return []
-        self._told = failed
+        self._reported = failed
         return [Notice(f"({failed} {'Trying again.' if model == before else f'Asking {model} instead.'})")]
 
-    def _tell_of_calls(self, line: ReceivedEntry) -> list[Piece]:
+    def _call_pieces(self, line: ReceivedEntry) -> list[Piece]:
         match line.event:
             case PolicyDecided(call_id=call_id, verdict=Verdict.DENY, reason=reason):
                 return [self._step(call_id, CallOutcome.DENIED, reason)]

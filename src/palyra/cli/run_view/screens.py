@@ -44,7 +44,7 @@ class PipeScreen:
                 self._turn.append(text)
             case TurnEnded(is_answer):
                 text, self._turn = "".join(self._turn), []
-                _write(self._out if is_answer else self._err, _whole_lines(printable(text)))
+                _write(self._out if is_answer else self._err, _with_newline(printable(text)))
             case AttemptDiscarded():
                 self._turn = []
                 _write(self._err, f"{DISCARDED_NOTICE}\n")
@@ -160,7 +160,7 @@ def _outcome(step: ToolStepEnded) -> str:
     return f"{step.outcome}: {step.detail}" if step.detail else step.outcome
 
 
-def _whole_lines(text: str) -> str:
+def _with_newline(text: str) -> str:
     return text if not text or text.endswith("\n") else f"{text}\n"
 
 

@@ -82,7 +82,7 @@ def describe(line: ReceivedEntry) -> str:
 def _of_session(event: SessionEvent) -> str:
     match event:
         case SessionCreated(principal=principal, key=key, label=label):
-            return _words(f"by {principal}", key and f"key {key!r}", label and f"label {label!r}")
+            return _joined(f"by {principal}", key and f"key {key!r}", label and f"label {label!r}")
         case SessionReset():
             return "what stands above is no longer context"
         case SessionRenamed(title=title):
@@ -99,13 +99,13 @@ def _of_session(event: SessionEvent) -> str:
             return grant_id
         case EmbeddingsStarted(provider=provider, model=model, texts=texts, bytes=size, warned=warned):
             beyond = ", ".join(one.overdrawn.budget for one in warned)
-            return _words(
+            return _joined(
                 f"{plural(texts, 'text')}, {size} bytes, {provider}/{model}", beyond and f"beyond the budget {beyond}"
             )
         case EmbeddingsEnded(came=came, usage=usage, vectors=vectors, reason=reason):
             made = vectors and plural(vectors, "vector")
             about = "about " if usage.estimated else ""
-            return _words(came.value, made, f"{about}{usage.input_tokens} tokens in", reason)
+            return _joined(came.value, made, f"{about}{usage.input_tokens} tokens in", reason)
         case _:
             assert_never(event)
 
@@ -115,7 +115,7 @@ def _of_run(event: RunEvent) -> str:
         case RunAccepted(text=text, mode=mode, origin=origin):
             return f"{text!r} ({origin}, {mode})"
         case HistoryAttached(role=role, text=text, calls=calls):
-            return _words(f"{role}: {text!r}", bool(calls) and f"calls {', '.join(call.tool for call in calls)}")
+            return _joined(f"{role}: {text!r}", bool(calls) and f"calls {', '.join(call.tool for call in calls)}")
         case RunStarted():
             return ""
         case RunResumed(reason=reason):
@@ -123,16 +123,16 @@ def _of_run(event: RunEvent) -> str:
         case InputSteered(text=text, origin=origin):
             return f"{text!r} ({origin})"
         case ContextAssembled(messages=messages, estimated_tokens=tokens, dropped=dropped):
-            return _words(f"{plural(messages, 'message')}, about {tokens} tokens", dropped and f"{dropped} left out")
+            return _joined(f"{plural(messages, 'message')}, about {tokens} tokens", dropped and f"{dropped} left out")
         case ModelTurnStarted(turn=turn, provider=provider, model=model, last=last):
-            return _words(f"turn {turn}, {provider}/{model}", last and "last turn, no tools")
+            return _joined(f"turn {turn}, {provider}/{model}", last and "last turn, no tools")
         case BudgetWarned(overdrawn=overdrawn):
             return f"{overdrawn.budget!r} of {overdrawn.whose} per {overdrawn.per}"
         case ModelText(text=text) | ModelReasoning(text=text):
             return repr(text)
         case ModelTurnEnded(turn=turn, stop=stop, usage=usage):
             cached = usage.cached_tokens and f"{usage.cached_tokens} of them from the cache"
-            return _words(f"turn {turn}, {stop}, {usage.input_tokens} tokens in", cached, f"{usage.output_tokens} out")
+            return _joined(f"turn {turn}, {stop}, {usage.input_tokens} tokens in", cached, f"{usage.output_tokens} out")
         case ModelTurnDiscarded(turn=turn, reason=reason):
             return f"turn {turn} does not count: {reason}"
         case LimitReached(limit=limit):
@@ -160,19 +160,19 @@ def _of_call(
 ) -> str:
     match event:
         case ToolProposed(tool=tool, arguments=arguments, malformed=malformed):
-            return _words(label_of(tool, arguments), malformed and f"malformed: {malformed}")
+            return _joined(label_of(tool, arguments), malformed and f"malformed: {malformed}")
         case PolicyDecided(verdict=verdict, risk=risk, reason=reason):
             of_risk = f"{risk} risk" if risk else None
-            return _words(verdict.value, of_risk, reason if reason != of_risk else None)
+            return _joined(verdict.value, of_risk, reason if reason != of_risk else None)
         case ApprovalRequested(approval_id=approval_id, expires_at=expires_at, budgets=budgets):
             names = ", ".join(one.budget for one in budgets)
-            return _words(
+            return _joined(
                 f"{approval_id}, until {expires_at.astimezone():%Y-%m-%d %H:%M}", names and f"about the budget {names}"
             )
         case ApprovalResolved(decision=decision, reason=reason):
-            return _words(decision.value, reason)
+            return _joined(decision.value, reason)
         case ToolStarted(call_id=call_id, attempt=attempt):
-            return _words(call_id, attempt > 1 and f"attempt {attempt}")
+            return _joined(call_id, attempt > 1 and f"attempt {attempt}")
         case ToolFinished(outcome=outcome, text=text):
             return f"{outcome}: {text!r}"
         case CallHandedOver(call_id=call_id):
@@ -185,5 +185,5 @@ def _of_call(
             assert_never(event)
 
 
-def _words(*parts: str | bool | int | None) -> str:
+def _joined(*parts: str | bool | int | None) -> str:
     return ", ".join(str(part) for part in parts if part)

@@ -80,7 +80,7 @@ def watch_unattended(
     # Only a running daemon can accept the answer, whatever started it.
     if (daemon := find_daemon(invocation.home)) is not None:
         process.keep_running(invocation.home, daemon)
-    _tell_of_leaving(accepted.run_id, unattended.left, told=isinstance(audience, TerminalAudience))
+    _print_left_waiting(accepted.run_id, unattended.left, told=isinstance(audience, TerminalAudience))
     return Exit.WAITING
 
 
@@ -113,14 +113,14 @@ class UnattendedRun:
         """Store the stream that is closed when the run is left."""
         first, self._main = self._main is None, stream
         if first and self._accepted.queued and self._rule is not OnApproval.WAIT:
-            self._look_ahead()
+            self._watch_earlier_runs()
 
-    def hear(self, line: ReceivedEntry) -> RunEnded | None:
-        ended = self._audience.hear(line)
+    def on_entry(self, line: ReceivedEntry) -> RunEnded | None:
+        ended = self._audience.on_entry(line)
         self._take(line)
         return RunEnded(self._accepted.run_id, "waiting") if self.left and ended is None else ended
 
-    def hear_beside(self, line: ReceivedEntry) -> None:
+    def on_child_entry(self, line: ReceivedEntry) -> None:
         if line.run_id is not None:
             self._family.add(RunId(line.run_id))
         self._take(line)
@@ -174,7 +174,7 @@ class UnattendedRun:
         if self._main is not None:
             self._main.close()
 
-    def _look_ahead(self) -> None:
+    def _watch_earlier_runs(self) -> None:
         """Watch the session for approval requests of the runs before this one, until its turn comes."""
         accepted = self._accepted
         if self._client.run(accepted.run_id).status != "accepted":
@@ -214,7 +214,7 @@ class UnattendedRun:
                 hear(line)
 
 
-def _tell_of_leaving(run_id: str, asked: list[Approval], *, told: bool) -> None:
+def _print_left_waiting(run_id: str, asked: list[Approval], *, told: bool) -> None:
     """Print what the run waits for; `told` if its own approval requests were shown already."""
     if all(one.run_id != run_id for one in asked):
         others = ", ".join(sorted({one.run_id for one in asked}))

@@ -40,11 +40,11 @@ class InterruptCounter:
 class RunAudience(Protocol):
     """Receives the entries of a run."""
 
-    def hear(self, line: ReceivedEntry) -> RunEnded | None:
+    def on_entry(self, line: ReceivedEntry) -> RunEnded | None:
         """Take one entry, and return how the run ended if it was the final one."""
         ...
 
-    def hear_beside(self, line: ReceivedEntry) -> None:
+    def on_child_entry(self, line: ReceivedEntry) -> None:
         """Take an approval request, or an answer, of a child run. Called from another thread."""
         ...
 
@@ -67,15 +67,15 @@ class TerminalAudience:
         # One approval prompt at a time, whichever run it is from.
         self._deciding = threading.Lock()
 
-    def hear(self, line: ReceivedEntry) -> RunEnded | None:
+    def on_entry(self, line: ReceivedEntry) -> RunEnded | None:
         ended = None
-        for piece in self._narrator.tell(line):
+        for piece in self._narrator.pieces_of(line):
             self._take(piece)
             ended = piece if isinstance(piece, RunEnded) else ended
         return ended
 
-    def hear_beside(self, line: ReceivedEntry) -> None:
-        for piece in self._others.tell(line):
+    def on_child_entry(self, line: ReceivedEntry) -> None:
+        for piece in self._others.pieces_of(line):
             if isinstance(piece, ApprovalPrompt):
                 self._screen.show(Notice(asking_run(line)))
             self._take(piece)
@@ -95,11 +95,11 @@ class TerminalAudience:
 class JsonAudience:
     """Gets every entry as a line of JSON."""
 
-    def hear(self, line: ReceivedEntry) -> RunEnded | None:
+    def on_entry(self, line: ReceivedEntry) -> RunEnded | None:
         show_json_line(line.text)
         return ended_by(line)
 
-    def hear_beside(self, line: ReceivedEntry) -> None:
+    def on_child_entry(self, line: ReceivedEntry) -> None:
         """Ignore it: only the entries of one run are printed."""
 
     def lost(self) -> None:
@@ -118,7 +118,10 @@ def watch(
 
     `on_stream` gets each stream before it is read. Closing one ends the watching.
     """
-    with _cancelling(client, run_id) as interrupts, closing(ChildRunFollower(client, audience.hear_beside)) as family:
+    with (
+        _cancelling(client, run_id) as interrupts,
+        closing(ChildRunFollower(client, audience.on_child_entry)) as family,
+    ):
         while True:
             stream = follow_run(client, run_id, after_seq=after_seq, lost=audience.lost)
             interrupts.stream = stream
@@ -129,7 +132,7 @@ def watch(
                 interrupts.told = True
             for line in stream:
                 family.take(line)
-                ended = audience.hear(line)
+                ended = audience.on_entry(line)
                 if ended is not None:
                     return ended
             after_seq = stream.after_seq
@@ -140,10 +143,10 @@ def watch(
 
 def attach(client: Client, run_id: str, *, after_seq: int, audience: RunAudience) -> RunEnded:
     """Follow a run without controlling it: Ctrl-C only stops following."""
-    with closing(ChildRunFollower(client, audience.hear_beside)) as family:
+    with closing(ChildRunFollower(client, audience.on_child_entry)) as family:
         for line in follow_run(client, run_id, after_seq=after_seq, lost=audience.lost):
             family.take(line)
-            ended = audience.hear(line)
+            ended = audience.on_entry(line)
             if ended is not None:
                 return ended
     return ended_of(client.run(run_id))

@@ -59,7 +59,7 @@ def fold(text: str, width: int, *, first: str = "", rest: str = "") -> list[str]
     """
     rows, row, room = list[str](), first, width - width_of(first)
     for char in text:
-        taken = _most_columns(char)
+        taken = _max_columns(char)
         if taken > room and len(row) > len(rest):
             rows.append(row)
             row, room = rest, width - width_of(rest)
@@ -199,7 +199,7 @@ def _pad(cell: str, width: int) -> str:
     return f"{cell}…" + " " * (width - 1 - width_of(cell))
 
 
-def _most_columns(char: str) -> int:
+def _max_columns(char: str) -> int:
     """Return how many columns a character may take: terminals know characters that we do not."""
     return 2 if char >= "\U0001f000" else max(1, _columns(char))
 

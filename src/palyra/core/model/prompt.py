@@ -46,7 +46,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     call_id: CallId | None = None
     images: tuple[Image, ...] = ()
     reasoning: tuple[Reasoning, ...] = ()
-    given: bool = False
+    attached: bool = False
     """It is part of the attached history."""
 
 

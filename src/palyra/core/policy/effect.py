@@ -49,15 +49,15 @@ def class_of_command(command: str, *, folder: str, access: FolderAccess) -> str:
 
 def class_of_pattern(effect: Effect, pattern: str) -> str:
     """Return the class of all commands that match a pattern, in the folder and with the access of a call."""
-    return f"{_PATTERN}{_place_of(effect)}{pattern}"
+    return f"{_PATTERN}{_folder_class(effect)}{pattern}"
 
 
 def pattern_for(effect: Effect, kind: str) -> str:
     """Return the pattern of a class that may contain the command of a call; empty if it is another class."""
-    place = f"{_PATTERN}{_place_of(effect)}"
+    place = f"{_PATTERN}{_folder_class(effect)}"
     return kind.removeprefix(place) if effect.kind.startswith(f"{_EXACT} in ") and kind.startswith(place) else ""
 
 
-def _place_of(effect: Effect) -> str:
+def _folder_class(effect: Effect) -> str:
     """Return the prefix of a call's class: its folder and access."""
     return effect.kind.removesuffix(effect.command).removeprefix(_EXACT)

@@ -78,12 +78,12 @@ def begin(run_id: RunId, session_id: SessionId, event: RunAccepted) -> RunState:
         limits=event.limits,
         parent=event.parent,
         reissue=event.reissue,
-        brief=event.brief,
+        options=event.brief,
         origin=event.origin,
         channels=event.channels or (event.origin,),
         # It was discovered when it was first proposed.
-        found=(event.reissue.tool,) if event.reissue is not None else (),
-        carried_ms=event.carried_ms,
+        discovered_tools=(event.reissue.tool,) if event.reissue is not None else (),
+        active_ms=event.carried_ms,
     )
 
 
@@ -95,7 +95,7 @@ def evolve(state: RunState, event: RunEvent) -> RunState:
     return replace(
         after,
         run_seq=state.run_seq + 1,
-        carried_ms=state.carried_ms + event.carried_ms,
+        active_ms=state.active_ms + event.carried_ms,
         status=_status(after),
     )
 
@@ -160,7 +160,7 @@ def _apply(state: RunState, event: RunEvent) -> RunState:
             return replace(state, cancel=state.cancel or reason)
         case RunCompleted():
             settled = state.turn is None and all(c.stage in SETTLED for c in state.calls)
-            answered = state.said_something if state.last_turn else state.is_answered or state.is_handed_over
+            answered = state.has_text if state.last_turn else state.is_answered or state.is_handed_over
             _require(settled and answered, "there is no answer yet")
             _require(state.cancel is None, "the run is being cancelled")
             _require(state.refused is None, "the run may not go beyond its budget")
@@ -183,7 +183,7 @@ def _resume(state: RunState) -> RunState:
     if state.turn is None:
         return replace(state, calls=calls)
     return replace(
-        _void_turn(state),
+        _discard_turn(state),
         interrupted_turns=state.interrupted_turns + 1,
         interrupted_in_a_row=state.interrupted_in_a_row + 1,
     )
@@ -194,7 +194,7 @@ def _cut_off(state: RunState, status: RunStatus) -> RunState:
     return replace(state, status=status, turn=None, text=state.text if state.turn is not None else ())
 
 
-def _void_turn(state: RunState) -> RunState:
+def _discard_turn(state: RunState) -> RunState:
     return replace(
         state,
         turn=None,
@@ -204,7 +204,7 @@ def _void_turn(state: RunState) -> RunState:
         thinks=False,
         calls=(),
         answered=False,
-        inputs_seen=0,
+        inputs_shown=0,
         assembled=False,
     )
 
@@ -248,7 +248,7 @@ def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
                 turns=turn,
                 turn=turn,
                 last_turn=last,
-                asked=f"{event.provider}/{event.model}",
+                last_model=f"{event.provider}/{event.model}",
                 reserved=event.reserved,
                 text=(),
                 text_labels=event.labels,
@@ -256,9 +256,9 @@ def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
                 thinks=False,
                 calls=(),
                 answered=False,
-                inputs_seen=state.inputs,
+                inputs_shown=state.inputs,
                 assembled=False,
-                found=event.found,
+                discovered_tools=event.found,
             )
         case ToolProposed(turn=0, tool=tool, arguments=arguments):
             first = state.started and state.turns == 0 and not state.assembled and not state.calls
@@ -280,9 +280,9 @@ def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
             answered = not state.calls or (stop is StopReason.LENGTH and state.is_bounded)
             return replace(state, turn=None, answered=answered, failures=(), interrupted_in_a_row=0)
         case ModelTurnDiscarded():
-            failure = FailedAttempt(state.asked, event.failure, event.retry_ms, event.reason, event.refused)
+            failure = FailedAttempt(state.last_model, event.failure, event.retry_ms, event.reason, event.refused)
             return replace(
-                _void_turn(state),
+                _discard_turn(state),
                 failures=(*state.failures, failure),
                 failed_turns=state.failed_turns + 1,
             )
@@ -379,7 +379,7 @@ def _apply_execution(state: RunState, event: ToolStarted | ToolFinished | ChildS
             }
             finished = _settled(_move(state, call_id, from_stages, CallStage.FINISHED), call_id, event.outcome)
             return (
-                replace(finished, found=discovered_tools.join_tools(state.found, event.found))
+                replace(finished, discovered_tools=discovered_tools.join_tools(state.discovered_tools, event.found))
                 if event.found
                 else finished
             )
@@ -403,7 +403,7 @@ def _settled(state: RunState, call_id: CallId, outcome: CallOutcome) -> RunState
 def _hand_over(state: RunState, call_id: CallId) -> RunState:
     _require(state.turn is None and not state.last_turn, "the turn is still open, or had no tools")
     _require(state.cancel is None, "the run is being cancelled")
-    _require(state.inputs == state.inputs_seen, "an input came in between")
+    _require(state.inputs == state.inputs_shown, "an input came in between")
     _require(state.is_callers(state.call(call_id)), f"call {call_id} is of no tool that the caller has")
     return _move(state, call_id, {CallStage.PROPOSED}, CallStage.HANDED_OVER)
 

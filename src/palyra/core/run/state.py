@@ -102,7 +102,7 @@ class RunState(Struct, frozen=True):
     parent: ParentRun | None = None
     reissue: Reissue | None = None
     """The call that the run begins with."""
-    brief: RequestOptions = NO_REQUEST_OPTIONS
+    options: RequestOptions = NO_REQUEST_OPTIONS
     """The caller's request options."""
     origin: str = "api"
     """What led to the run: a client or channel by which a message came in, `run` for a task of another run."""
@@ -112,7 +112,7 @@ class RunState(Struct, frozen=True):
     run_seq: int = 1
     started: bool = False
     inputs: int = 1
-    inputs_seen: int = 0
+    inputs_shown: int = 0
     assembled: bool = False
     turns: int = 0
     turn: int | None = None
@@ -131,7 +131,7 @@ class RunState(Struct, frozen=True):
     """The model's reasoning in the current turn."""
     thinks: bool = False
     """The last reasoning block is still open."""
-    asked: str = ""
+    last_model: str = ""
     """The model that was used last, as `PROVIDER/MODEL`."""
     reserved: Reservation | None = None
     """What is reserved for the open turn."""
@@ -152,10 +152,10 @@ class RunState(Struct, frozen=True):
     answered: bool = False
     executed: int = 0
     children: int = 0
-    carried_ms: int = 0
+    active_ms: int = 0
     limit: LimitKind | None = None
     cancel: str | None = None
-    found: tuple[str, ...] = ()
+    discovered_tools: tuple[str, ...] = ()
     """The tools discovered so far."""
 
     @property
@@ -186,7 +186,7 @@ class RunState(Struct, frozen=True):
     @property
     def is_answered(self) -> bool:
         """Whether the model has answered every message."""
-        return self.answered and self.inputs == self.inputs_seen
+        return self.answered and self.inputs == self.inputs_shown
 
     @property
     def is_handed_over(self) -> bool:
@@ -195,16 +195,16 @@ class RunState(Struct, frozen=True):
 
     def is_callers(self, call: CallState) -> bool:
         """Return whether a call is of a client tool."""
-        return any(tool.name == call.call.tool for tool in self.brief.tools)
+        return any(tool.name == call.call.tool for tool in self.options.tools)
 
     @property
     def is_bounded(self) -> bool:
         """Whether the caller's token limit cut a turn off in its calls: a retry costs as much and ends the same way."""
-        bounded = self.brief.options.max_output_tokens is not None
+        bounded = self.options.options.max_output_tokens is not None
         return bounded and all(call.call.malformed for call in self.calls)
 
     @property
-    def said_something(self) -> bool:
+    def has_text(self) -> bool:
         """Whether the current turn contains more than whitespace."""
         return any(not piece.isspace() and piece for piece in self.text)
 

@@ -120,7 +120,7 @@ def next_step(state: RunState) -> Step:
         return _finish_at_limit(state)
     if settled and (state.is_answered or state.is_handed_over):
         return Finish(RunStatus.DONE, limit=state.limit)
-    if state.carried_ms >= state.limits.wall_clock_ms + state.limits.last_turn_ms:
+    if state.active_ms >= state.limits.wall_clock_ms + state.limits.last_turn_ms:
         return Finish(RunStatus.CANCELLED, reason="timeout")
     if state.limit is None and (kind := _limit_met(state, settled=settled)):
         return NoteLimit(kind)
@@ -133,7 +133,7 @@ def next_step(state: RunState) -> Step:
 
 
 def _limit_met(state: RunState, *, settled: bool) -> LimitKind | None:
-    if state.carried_ms >= state.limits.wall_clock_ms:
+    if state.active_ms >= state.limits.wall_clock_ms:
         return LimitKind.WALL_CLOCK
     stages = {c.stage for c in state.calls}
     if stages & {CallStage.ALLOWED, CallStage.ASK} and CallStage.INTERRUPTED not in stages and _room(state) <= 0:
@@ -176,10 +176,10 @@ def _after_ours(state: RunState, theirs: tuple[CallState, ...]) -> Step:
     if not theirs or any(c.stage is CallStage.WAITING for c in state.calls):
         return Suspend()
     # A message that came meanwhile may change the model's plan, and a run that hands over no longer reads it.
-    return RefuseCalls(theirs, None) if state.inputs > state.inputs_seen else HandOver(theirs)
+    return RefuseCalls(theirs, None) if state.inputs > state.inputs_shown else HandOver(theirs)
 
 
 def _finish_at_limit(state: RunState) -> Finish:
-    if state.said_something:
+    if state.has_text:
         return Finish(RunStatus.DONE, limit=state.limit)
     return Finish(RunStatus.FAILED, reason="the run reached a limit, and the model gave no last answer")

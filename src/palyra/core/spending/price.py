@@ -61,17 +61,17 @@ def cost_micros(price: Price, usage: Usage) -> int:
         + usage.cache_write_tokens * written
         + usage.output_tokens * price.output
     )
-    return _whole(total)
+    return _round_up(total)
 
 
 def max_cost_micros(price: Price, input_tokens: int, output_tokens: int) -> int:
     """Return the maximum cost of a turn, whether its prompt is uncached, read from the cache or written to it."""
     price = at_length(price, input_tokens)
     highest = max(price.input, price.cached or Decimal(0), price.cache_write or Decimal(0))
-    return _whole(input_tokens * highest + output_tokens * price.output)
+    return _round_up(input_tokens * highest + output_tokens * price.output)
 
 
-def _whole(amount: Decimal) -> int:
+def _round_up(amount: Decimal) -> int:
     return int(amount.to_integral_value(rounding=ROUND_CEILING))
 
 

@@ -38,14 +38,14 @@ def _end(text: str, place: int, limit: int) -> int:
                 return last.end()
             end = stop
         else:
-            return _end_of_words(text, place, stop) or end
+            return _end_of_block(text, place, stop) or end
         if found is None:
             break
         place = found.end()
     return end
 
 
-def _end_of_words(text: str, place: int, stop: int) -> int:
+def _end_of_block(text: str, place: int, stop: int) -> int:
     """Return the end of a key on one line, whose lines were joined by spaces; 0 if there is none."""
     words = _WORDS.match(text, place, stop)
     if words is None:

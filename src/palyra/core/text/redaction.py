@@ -64,7 +64,7 @@ def find_secrets(text: str) -> list[tuple[int, int]]:
 def redact_fields(fields: Mapping[str, object]) -> dict[str, object]:
     """Return the fields without secrets: fields with a secret's name are hidden completely, texts are searched."""
     return {
-        name: HIDDEN if _is_telling(name) else redact(value) if isinstance(value, str) else value
+        name: HIDDEN if _is_secret_name(name) else redact(value) if isinstance(value, str) else value
         for name, value in fields.items()
     }
 
@@ -102,5 +102,5 @@ def _pieces(plain: str) -> Iterable[str]:
     return [piece for piece in plain.split() if len(piece) >= MIN_PIECE_CHARS and not piece.startswith("---")]
 
 
-def _is_telling(name: str) -> bool:
+def _is_secret_name(name: str) -> bool:
     return name.lower().replace("-", "_") in NAMES

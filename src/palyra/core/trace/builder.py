@@ -145,7 +145,7 @@ class _TraceBuilder:
                 self._usage[1] += event.usage.output_tokens
                 self._spend(event.micros)
             case ModelTurnDiscarded():
-                self._turn.voided = event
+                self._turn.discarded = event
                 self._spend(event.micros)
             case ToolProposed():
                 call = self._calls[event.call_id] = CallTrace(entry, event)
@@ -162,31 +162,31 @@ class _TraceBuilder:
     def _take_of_call(self, entry: Entry, event: Event) -> None:
         match event:
             case PolicyDecided():
-                self._calls[event.call_id].links.append(policy_node(entry, event))
+                self._calls[event.call_id].nodes.append(policy_node(entry, event))
             case ApprovalRequested(budgets=budgets) if budgets:
                 self._asked[event.approval_id] = (entry, event)
                 self._add(entry, open_approval_node(entry, event))
             case ApprovalResolved(call_id=""):
                 self._answered(entry, event)
             case ApprovalRequested():
-                self._calls[event.call_id].asked[event.approval_id] = (entry, event)
+                self._calls[event.call_id].approval[event.approval_id] = (entry, event)
             case ApprovalResolved():
                 call = self._calls[event.call_id]
-                call.links.append(approval_node(entry, event, call.asked.pop(event.approval_id, None)))
+                call.nodes.append(approval_node(entry, event, call.approval.pop(event.approval_id, None)))
             case ToolStarted():
                 call = self._calls[event.call_id]
                 call.started, call.attempts = (entry, event), event.attempt
             case ToolFinished():
                 call = self._calls[event.call_id]
-                call.links.append(execution_node(entry, event, call))
+                call.nodes.append(execution_node(entry, event, call))
                 self._seen.append(result_of(call, event.outcome.value, event.labels))
             case CallHandedOver():
-                self._calls[event.call_id].links.append(handed_over_node(entry, event))
+                self._calls[event.call_id].nodes.append(handed_over_node(entry, event))
             case ChildStarted():
-                self._calls[event.call_id].links.append(child_node(entry, event))
+                self._calls[event.call_id].nodes.append(child_node(entry, event))
             case ChildEnded():
                 call = self._calls[event.call_id]
-                call.links.append(execution_node(entry, event, call))
+                call.nodes.append(execution_node(entry, event, call))
                 self._seen.append(result_of(call, event.outcome.value, event.labels))
             case _:
                 pass
@@ -211,7 +211,7 @@ class _TraceBuilder:
             elif isinstance(part, CallTrace):
                 if focus.turn is None and focus.call_id in (None, part.event.call_id):
                     then.append(self._call(part, focus))
-            elif (shown := self._shown(part, focus)) is not None:
+            elif (shown := self._node(part, focus)) is not None:
                 then.append(shown)
         tokens = {"input_tokens": self._usage[0], "output_tokens": self._usage[1]}
         if self._micros is not None:
@@ -220,7 +220,7 @@ class _TraceBuilder:
         # For an entry without a node of its own, the whole run is shown.
         return root if any(link.subject for link in walk_nodes(root)) else replace(root, subject=not self._below)
 
-    def _shown(self, turn: TurnTrace, focus: TraceFocus) -> TraceNode | None:
+    def _node(self, turn: TurnTrace, focus: TraceFocus) -> TraceNode | None:
         if focus.turn is not None and turn.event.turn != focus.turn:
             return None
         calls = [call for call in turn.calls if focus.call_id in (None, call.event.call_id)]
@@ -232,7 +232,7 @@ class _TraceBuilder:
 
     def _call(self, call: CallTrace, focus: TraceFocus) -> TraceNode:
         call_id = call.event.call_id
-        links = [*call.links, *(open_approval_node(entry, event) for entry, event in call.asked.values())]
+        links = [*call.nodes, *(open_approval_node(entry, event) for entry, event in call.approval.values())]
         if call.started is not None and not any(link.kind == "execution" for link in links):
             links.append(unfinished_node(*call.started))
         if (child := self._below.get(call_id)) is not None:

@@ -52,8 +52,8 @@ class CallTrace:
 
     proposed: Entry
     event: ToolProposed
-    links: list[TraceNode] = field(default_factory=list)
-    asked: dict[str, tuple[Entry, ApprovalRequested]] = field(default_factory=dict)
+    nodes: list[TraceNode] = field(default_factory=list)
+    approval: dict[str, tuple[Entry, ApprovalRequested]] = field(default_factory=dict)
     started: tuple[Entry, ToolStarted] | None = None
     attempts: int = 0
 
@@ -65,11 +65,11 @@ class TurnTrace:
     entry: Entry
     event: ModelTurnStarted
     context: ContextAssembled | None
-    seen: list[JsonObject]
+    inputs: list[JsonObject]
     """Calls of this run whose results the model had seen before."""
     text: list[str] = field(default_factory=list)
     ended: ModelTurnEnded | None = None
-    voided: ModelTurnDiscarded | None = None
+    discarded: ModelTurnDiscarded | None = None
     calls: list[CallTrace] = field(default_factory=list)
 
 
@@ -87,7 +87,7 @@ def file_node(checkpoint: FileCheckpoint, *, subject: bool = False) -> TraceNode
         by=checkpoint.what if checkpoint.call_id is not None else checkpoint.principal,
         session_id=checkpoint.session_id,
         run_id=checkpoint.run_id or "",
-        facts=_given(
+        facts=_present(
             path=checkpoint.path,
             checkpoint_id=checkpoint.checkpoint_id,
             call_id=checkpoint.call_id,
@@ -107,12 +107,12 @@ def event_node(entry: Entry, *, subject: bool = False) -> TraceNode:
         for name, value in msgspec.to_builtins(event).items()
         if name not in ("kind", "at", "actor", "labels", "carried_ms")
     }
-    return _link(entry, event, "session", entry.kind.replace("_", " "), facts=facts, subject=subject)
+    return _node(entry, event, "session", entry.kind.replace("_", " "), facts=facts, subject=subject)
 
 
 def input_node(entry: Entry, event: RunAccepted) -> TraceNode:
     """Return the node of the message that a run began with."""
-    facts = _given(
+    facts = _present(
         text=_cut(event.text),
         principal=event.principal,
         origin=event.origin,
@@ -123,23 +123,23 @@ def input_node(entry: Entry, event: RunAccepted) -> TraceNode:
         parent_run_id=event.parent.run_id if event.parent else None,
         reissues=event.reissue.approval_id if event.reissue else None,
     )
-    return _link(entry, event, "input", _quoted(event.text), facts=facts)
+    return _node(entry, event, "input", _quoted(event.text), facts=facts)
 
 
 def history_node(entry: Entry, event: HistoryAttached) -> TraceNode:
     """Return the node of a message of the attached history."""
-    facts = _given(role=event.role.value, text=_cut(event.text), call_id=event.call_id)
-    return _link(entry, event, "given", f"{event.role.value}: {_quoted(event.text)}", facts=facts)
+    facts = _present(role=event.role.value, text=_cut(event.text), call_id=event.call_id)
+    return _node(entry, event, "given", f"{event.role.value}: {_quoted(event.text)}", facts=facts)
 
 
 def handed_over_node(entry: Entry, event: CallHandedOver) -> TraceNode:
     """Return the node of a call that was handed over to the caller."""
-    return _link(entry, event, "execution", "left to the caller, whose tool it is", facts={"call_id": event.call_id})
+    return _node(entry, event, "execution", "left to the caller, whose tool it is", facts={"call_id": event.call_id})
 
 
 def steered_node(entry: Entry, event: InputSteered) -> TraceNode:
     """Return the node of a message that came while the run was in progress."""
-    return _link(entry, event, "input", _quoted(event.text), facts={"text": _cut(event.text), "origin": event.origin})
+    return _node(entry, event, "input", _quoted(event.text), facts={"text": _cut(event.text), "origin": event.origin})
 
 
 def end_node(entry: Entry, event: End) -> TraceNode:
@@ -158,13 +158,13 @@ def end_node(entry: Entry, event: End) -> TraceNode:
             what, facts = f"failed: {event.reason} [{event.code}]", {"status": "failed", "code": event.code}
         case RunCancelled():
             what, facts = f"was cancelled: {event.reason}", {"status": "cancelled"}
-    return _link(entry, event, "end", what, facts=facts)
+    return _node(entry, event, "end", what, facts=facts)
 
 
 def turn_node(turn: TurnTrace) -> TraceNode:
     """Return the node of a model turn, without its calls."""
     context, ended = turn.context, turn.ended
-    facts = _given(
+    facts = _present(
         turn=turn.event.turn,
         provider=turn.event.provider,
         model=turn.event.model,
@@ -176,39 +176,39 @@ def turn_node(turn: TurnTrace) -> TraceNode:
         messages=context.messages if context else None,
         dropped=(context.dropped or None) if context else None,
         digest=context.digest if context else None,
-        results=turn.seen,
+        results=turn.inputs,
         text=_cut("".join(turn.text)),
         stop=ended.stop.value if ended else None,
-        voided=turn.voided.reason if turn.voided else None,
+        voided=turn.discarded.reason if turn.discarded else None,
     )
     if ended is not None:
         facts |= {"input_tokens": ended.usage.input_tokens, "output_tokens": ended.usage.output_tokens}
-    if (closed := ended or turn.voided) is not None and closed.micros is not None:
+    if (closed := ended or turn.discarded) is not None and closed.micros is not None:
         facts["cost_micros"] = closed.micros
     what = f"{turn.event.turn}, {' '.join(dict.fromkeys((turn.event.provider, turn.event.model)))}"
     if ended is not None:
         what += f", {ended.usage.input_tokens} tokens in, {ended.usage.output_tokens} out"
-    if turn.voided is not None:
-        what += f", does not count: {turn.voided.reason}"
-    return _link(turn.entry, turn.event, "turn", what, facts=facts)
+    if turn.discarded is not None:
+        what += f", does not count: {turn.discarded.reason}"
+    return _node(turn.entry, turn.event, "turn", what, facts=facts)
 
 
 def call_node(call: CallTrace) -> TraceNode:
     """Return the node of a call, without what followed from it."""
-    facts = _given(
+    facts = _present(
         call_id=call.event.call_id,
         tool=call.event.tool,
         arguments=call.event.arguments,
         malformed=call.event.malformed,
     )
     what = f"{call.event.tool} {_line(_encode.encode(call.event.arguments).decode())}"
-    return _link(call.proposed, call.event, "call", what, facts=facts)
+    return _node(call.proposed, call.event, "call", what, facts=facts)
 
 
 def policy_node(entry: Entry, event: PolicyDecided) -> TraceNode:
     """Return the node of the policy's decision about a call."""
     effect = event.effect
-    facts = _given(
+    facts = _present(
         verdict=event.verdict.value,
         risk=event.risk.value if event.risk else None,
         reason=event.reason,
@@ -223,12 +223,12 @@ def policy_node(entry: Entry, event: PolicyDecided) -> TraceNode:
     )
     clauses = f" by {', '.join(event.policies)}" if event.policies else ""
     grant = f" (grant {event.grant_id})" if event.grant_id else ""
-    return _link(entry, event, "policy", f"{event.verdict.value}{clauses}: {event.reason}{grant}", facts=facts)
+    return _node(entry, event, "policy", f"{event.verdict.value}{clauses}: {event.reason}{grant}", facts=facts)
 
 
 def approval_node(entry: Entry, event: ApprovalResolved, asked: tuple[Entry, ApprovalRequested] | None) -> TraceNode:
     """Return the node of an approval request that was answered or expired."""
-    facts = _given(
+    facts = _present(
         approval_id=event.approval_id,
         asked_at=asked[1].at.isoformat() if asked else None,
         decision=event.decision.value,
@@ -243,13 +243,13 @@ def approval_node(entry: Entry, event: ApprovalResolved, asked: tuple[Entry, App
     said = f": {event.reason}" if event.reason else ""
     beyond = f", asked{_about(asked[1])}" if asked is not None and asked[1].budgets else ""
     what = f"{event.decision.value.replace('_', ' ')} by {event.actor}, {event.scope.value}{beyond}{edited}{said}"
-    return _link(entry, event, "approval", what, facts=facts)
+    return _node(entry, event, "approval", what, facts=facts)
 
 
 def open_approval_node(entry: Entry, event: ApprovalRequested) -> TraceNode:
     """Return the node of an approval request that is still open."""
     facts = {"approval_id": event.approval_id, "expires_at": event.expires_at.isoformat()}
-    return _link(entry, event, "approval", f"asked{_about(event)}, and not answered", facts=facts)
+    return _node(entry, event, "approval", f"asked{_about(event)}, and not answered", facts=facts)
 
 
 def _about(event: ApprovalRequested) -> str:
@@ -261,12 +261,12 @@ def child_node(entry: Entry, event: ChildStarted) -> TraceNode:
     """Return the node of a task that a child run executes."""
     facts = {"run_id": event.child_run_id, "session_id": event.child_session_id, "text": _cut(event.text)}
     what = f"delegated to run {event.child_run_id}: {_quoted(event.text)}"
-    return _link(entry, event, "child", what, facts=facts)
+    return _node(entry, event, "child", what, facts=facts)
 
 
 def execution_node(entry: Entry, event: ToolFinished | ChildEnded, call: CallTrace) -> TraceNode:
     """Return the node of an execution that ended or never began."""
-    facts = _given(
+    facts = _present(
         outcome=event.outcome.value,
         attempts=call.attempts or None,
         text=_cut(event.text),
@@ -279,22 +279,22 @@ def execution_node(entry: Entry, event: ToolFinished | ChildEnded, call: CallTra
         what += f" after {took:.1f} s"
     if event.attestation is not None:
         what += _of_statement(event.attestation, facts)
-    return _link(entry, event, "execution", what, facts=facts)
+    return _node(entry, event, "execution", what, facts=facts)
 
 
 def _of_statement(attested: attestation.Attestation, facts: JsonObject) -> str:
     """Add the facts of the attestation; return them as text."""
     stated = attestation.read(attested.statement)
     facts["runtime"] = stated.runtime.value
-    facts["ran"] = [msgspec.to_builtins(ran) for ran in stated.ran]
-    words = [f"sandbox {ran.tier}, {ran.stopped or f'exit code {ran.exit_code}'}" for ran in stated.ran]
+    facts["ran"] = [msgspec.to_builtins(ran) for ran in stated.programs]
+    words = [f"sandbox {ran.tier}, {ran.stopped or f'exit code {ran.exit_code}'}" for ran in stated.programs]
     return "".join(f", {word}" for word in words)
 
 
 def unfinished_node(entry: Entry, event: ToolStarted) -> TraceNode:
     """Return the node of an execution without an end on the tape."""
     facts = {"attempts": event.attempt}
-    return _link(entry, event, "execution", "begun, with no end on the tape", facts=facts)
+    return _node(entry, event, "execution", "begun, with no end on the tape", facts=facts)
 
 
 def result_of(call: CallTrace, outcome: str, labels: tuple[str, ...]) -> JsonObject:
@@ -302,7 +302,7 @@ def result_of(call: CallTrace, outcome: str, labels: tuple[str, ...]) -> JsonObj
     return {"call_id": call.event.call_id, "tool": call.event.tool, "outcome": outcome, "labels": list(labels)}
 
 
-def _link(
+def _node(
     entry: Entry, event: Event, kind: str, what: str, *, facts: JsonObject | None = None, subject: bool = False
 ) -> TraceNode:
     return TraceNode(
@@ -319,7 +319,7 @@ def _link(
     )
 
 
-def _given(**facts: object) -> JsonObject:
+def _present(**facts: object) -> JsonObject:
     """Return the facts that are not empty."""
     return {name: value for name, value in facts.items() if value not in (None, "", [], ())}
 

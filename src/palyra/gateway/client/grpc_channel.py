@@ -126,7 +126,7 @@ def translate_error(error: grpc.RpcError, target: DaemonTarget) -> PalyraError:
     if status is grpc.StatusCode.UNIMPLEMENTED:
         return DaemonResponseInvalid()
     if status in _BREAKS:
-        return unreachable(target.grpc, _words(status, detail))
+        return unreachable(target.grpc, _failure_text(status, detail))
     # gRPC itself refuses a message that is too large; the caller's input is the cause.
     number = 413 if status is grpc.StatusCode.RESOURCE_EXHAUSTED else 500
     name = status.name.lower()
@@ -161,7 +161,7 @@ def _open(target: DaemonTarget, *, seconds: float, keepalive: float = KEEPALIVE_
     ]
     if not target.tls:
         return grpc.insecure_channel(target.grpc, options)
-    name = _name_shown(target, seconds)
+    name = _certificate_name(target, seconds)
     if target.certificate is None:
         return grpc.secure_channel(target.grpc, grpc.ssl_channel_credentials(), options)
     try:
@@ -177,7 +177,7 @@ def _open(target: DaemonTarget, *, seconds: float, keepalive: float = KEEPALIVE_
     return grpc.secure_channel(target.grpc, credentials, options)
 
 
-def _name_shown(target: DaemonTarget, seconds: float) -> str:
+def _certificate_name(target: DaemonTarget, seconds: float) -> str:
     """Return the name in the server's certificate, which must be the certificate that the home names.
 
     gRPC cannot skip the name check, and the certificate holds the name that other machines use.
@@ -229,7 +229,7 @@ def _parse(answer: bytes, kind: type[M]) -> M:
         raise DaemonResponseInvalid from error
 
 
-def _words(status: grpc.StatusCode, detail: str) -> str:
+def _failure_text(status: grpc.StatusCode, detail: str) -> str:
     """Return why a connection failed. gRPC reports the whole chain; its end is the reason."""
     if status is grpc.StatusCode.DEADLINE_EXCEEDED:
         return "no answer in time"

@@ -273,7 +273,7 @@ class GrpcConnection(asyncio.Protocol):
                 if call := self._calls.get(event.stream_id or 0):
                     call.feed_end()
             case StreamReset():
-                self._taken_back(event)
+                self._on_reset(event)
             case WindowUpdated():
                 self._room = True
                 self._count(1)
@@ -328,7 +328,7 @@ class GrpcConnection(asyncio.Protocol):
         if call := self._calls.get(event.stream_id or 0):
             call.feed(event.data or b"", size)
 
-    def _taken_back(self, event: StreamReset) -> None:
+    def _on_reset(self, event: StreamReset) -> None:
         if (call := self._calls.pop(event.stream_id or 0, None)) is None:
             return
         call.drop()

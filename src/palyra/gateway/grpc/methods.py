@@ -92,7 +92,7 @@ class Methods:
             with ExitStack() as place:
                 try:
                     holder = await self._auth.admit(authorization(call), need, slot=call.slot)
-                    place.enter_context(self._streams.place(holder.principal))
+                    place.enter_context(self._streams.slot(holder.principal))
                     with self._auth.concealing(holder):
                         await method(call, holder.principal)
                     ending = GrpcError(GrpcStatus.OK, "", ())
@@ -109,7 +109,7 @@ def public_method(serve: Handler) -> Handler:
     streams = StreamLimiter(lambda: (ANYBODYS_CALLS, ANYBODYS_CALLS))
 
     async def counted(call: ServerCall) -> None:
-        with streams.place(_ANYBODY):
+        with streams.slot(_ANYBODY):
             await serve(call)
 
     return counted

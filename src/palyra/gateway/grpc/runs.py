@@ -216,5 +216,5 @@ def _inbound(message: pb.InboundMessage, principal: PrincipalId) -> Inbound:
         mode=convert.MODES[message.mode],
         idempotency_key=message.idempotency_key or None,
         origin=channel.GRPC,
-        brief=RequestOptions(model=message.model, task=TaskClass(message.task or TaskClass.INTERACTIVE)),
+        options=RequestOptions(model=message.model, task=TaskClass(message.task or TaskClass.INTERACTIVE)),
     )

@@ -125,7 +125,7 @@ class GrpcServer:
         serve = self._methods.get(call.path)
         try:
             async with asyncio.timeout(call.seconds):
-                self._hosts.check(_asked(call))
+                self._hosts.check(_request_origin(call))
                 if serve is None:
                     call.leave(GrpcStatus.UNIMPLEMENTED, "There is no such method.")
                 else:
@@ -140,7 +140,7 @@ class GrpcServer:
             call.leave(*grpc_error(error))
 
 
-def _asked(call: ServerCall) -> RequestOrigin:
+def _request_origin(call: ServerCall) -> RequestOrigin:
     said = call.metadata
     host = said.get(":authority") or said.get("host")
     return RequestOrigin(host, said.get("origin"), said.get("sec-fetch-site"), said.get(":scheme", ""), call.slot.local)

@@ -27,7 +27,7 @@ class StopMethods:
         }
 
     async def list_stops(self, asked: pb.ListStopsRequest, principal: PrincipalId) -> pb.ListStopsResponse:
-        return pb.ListStopsResponse(stops=_told(self._stops.covering(principal)))
+        return pb.ListStopsResponse(stops=_stop_messages(self._stops.covering(principal)))
 
     async def stop_own(self, asked: pb.StopOwnRequest, principal: PrincipalId) -> pb.StopResponse:
         halted = await self._stops.stop(principal, principal=principal, reason=asked.reason)
@@ -35,7 +35,7 @@ class StopMethods:
 
     async def resume_own(self, asked: pb.ResumeOwnRequest, principal: PrincipalId) -> pb.ResumeResponse:
         lifted = await self._stops.resume(principal, principal=principal, admin=False)
-        return pb.ResumeResponse(lifted=_told(lifted), stops=_told(self._stops.covering(principal)))
+        return pb.ResumeResponse(lifted=_stop_messages(lifted), stops=_stop_messages(self._stops.covering(principal)))
 
     async def stop_all(self, asked: pb.StopAllRequest, principal: PrincipalId) -> pb.StopResponse:
         halted = await self._stops.stop(principal, principal=asked.principal or None, reason=asked.reason)
@@ -45,10 +45,10 @@ class StopMethods:
         lifted = await self._stops.resume(
             principal, principal=asked.principal or None, admin=True, remove_file=asked.remove_file
         )
-        return pb.ResumeResponse(lifted=_told(lifted), stops=_told(self._stops.standing))
+        return pb.ResumeResponse(lifted=_stop_messages(lifted), stops=_stop_messages(self._stops.in_force))
 
 
-def _told(stops: Iterable[EmergencyStop]) -> list[pb.Stop]:
+def _stop_messages(stops: Iterable[EmergencyStop]) -> list[pb.Stop]:
     return [_stop(stop) for stop in stops]
 
 

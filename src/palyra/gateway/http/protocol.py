@@ -48,10 +48,10 @@ class BoundedProtocol(HttpToolsProtocol):
     """How much was received since then."""
     _unread_bytes = 0
     """How much was unread at the last check."""
-    _look: asyncio.TimerHandle | None = None
+    _reader_timer: asyncio.TimerHandle | None = None
 
     @staticmethod
-    def patience() -> float:
+    def read_timeout() -> float:
         """Return for how many seconds a reader may take almost nothing."""
         return 30.0
 
@@ -119,33 +119,33 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._look_later()
+        self._start_reader_timer()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._look_no_more()
+        self._stop_reader_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._look_no_more()
+        self._stop_reader_timer()
         self.slot.release()
         super().connection_lost(exc)
 
-    def _look_later(self) -> None:
-        self._look_no_more()
+    def _start_reader_timer(self) -> None:
+        self._stop_reader_timer()
         self._unread_bytes = self.transport.get_write_buffer_size()
-        self._look = self.loop.call_later(self.patience(), self._judge_reader)
+        self._reader_timer = self.loop.call_later(self.read_timeout(), self._judge_reader)
 
-    def _look_no_more(self) -> None:
-        if self._look is not None:
-            self._look.cancel()
-            self._look = None
+    def _stop_reader_timer(self) -> None:
+        if self._reader_timer is not None:
+            self._reader_timer.cancel()
+            self._reader_timer = None
 
     def _judge_reader(self) -> None:
         if self._unread_bytes - self.transport.get_write_buffer_size() < MIN_BODY_RATE_BYTES:
             log.info("a client was cut off: it did not read what was sent to it")
             self.transport.abort()
         else:
-            self._look_later()
+            self._start_reader_timer()
 
     def _refuse(self, error: PalyraError) -> None:
         # A response in progress must not be mixed with this one; before the first step there is none.
@@ -157,6 +157,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-def bounded(patience: Callable[[], float]) -> type[BoundedProtocol]:
+def bounded(read_timeout: Callable[[], float]) -> type[BoundedProtocol]:
     """Return the protocol with this read timeout; it is called each time, since it may change."""
-    return type("PatientProtocol", (BoundedProtocol,), {"patience": staticmethod(patience)})
+    return type("TimedProtocol", (BoundedProtocol,), {"read_timeout": staticmethod(read_timeout)})

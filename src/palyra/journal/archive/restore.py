@@ -72,7 +72,7 @@ def restore(path: Path, home: Home, *, replace: bool, ids: IdSource, at: datetim
         try:
             if not replace:
                 _refuse_used(home)
-            return _Restoration(path, checked, home, replace=replace, ids=ids, at=at).carry_out()
+            return _Restoration(path, checked, home, replace=replace, ids=ids, at=at).run()
         except BaseException:
             if made_here:
                 shutil.rmtree(home.path, ignore_errors=True)
@@ -100,7 +100,7 @@ class _Restoration:
             raise JournalKeyMissing
         self._signer = signing_key.load(key)
 
-    def carry_out(self) -> RestoreReport:
+    def run(self) -> RestoreReport:
         with explain_write_errors(self._home.path):
             self._staged.path.mkdir(mode=0o700)
             try:

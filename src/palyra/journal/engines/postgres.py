@@ -177,7 +177,7 @@ class PostgresEngine:
         if self._closed:
             raise JournalClosed
         outcome: WriteResult[T] = WriteResult(self._loop)
-        self._writers.submit(self._carry_out, unit, outcome)
+        self._writers.submit(self._run_unit, unit, outcome)
         return await outcome.wait()
 
     async def read(self, query: Unit[T]) -> T:
@@ -195,7 +195,7 @@ class PostgresEngine:
         for raw in self._opened:
             raw.close()
 
-    def _carry_out(self, unit: Unit[T], outcome: WriteResult[T]) -> None:
+    def _run_unit(self, unit: Unit[T], outcome: WriteResult[T]) -> None:
         result, failure = None, None
         try:
             result = self._write(unit)
@@ -239,9 +239,9 @@ class PostgresEngine:
         if self._after_commit is not None:
             self._after_commit()
         if facts:
-            self._loop.call_soon_threadsafe(self._tell, facts)
+            self._loop.call_soon_threadsafe(self._notify, facts)
 
-    def _tell(self, facts: list[Fact]) -> None:
+    def _notify(self, facts: list[Fact]) -> None:
         for listener in self._listeners:
             listener(facts)
 

@@ -292,11 +292,11 @@ class SqliteEngine:
                     stop = True
                     break
                 group.append(further)
-            self._carry_out(group)
+            self._run_group(group)
             if stop:
                 return
 
-    def _carry_out(self, group: list[_Job]) -> None:
+    def _run_group(self, group: list[_Job]) -> None:
         # Nothing of a unit that must run again is recorded. A unit that is alone in its group always gets its answer.
         for again in self._try_group(group, careful=False):
             for alone in self._try_group(again, careful=True):

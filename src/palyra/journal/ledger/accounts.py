@@ -75,14 +75,14 @@ def lock_balances(
     wanted = sorted(set(accounts))
     if not wanted:
         return {}
-    held = _standing(conn, wanted)
+    held = _balances(conn, wanted)
     while True:
         missing = [account for account in wanted if account not in held]
         # No other unit can add to the account of a run that has not begun, so none has to be blocked.
         _hold_ledger(conn, alone=any(account.period != new_run for account in missing))
         for account in missing:
             _open(conn, account, sum_turns(conn, account, at=at), kept_until_ms=to_ms(_end(account, at) + KEPT))
-        held = _standing(conn, wanted, hold=True)
+        held = _balances(conn, wanted, hold=True)
         # An account may have been swept between the two reads.
         if len(held) == len(wanted):
             return held
@@ -91,7 +91,7 @@ def lock_balances(
 def read_balances(conn: Connection, accounts: Iterable[Account], *, at: datetime) -> dict[Account, Amount]:
     """Return the balances of accounts, open or not, and change nothing."""
     wanted = sorted(set(accounts))
-    found = _standing(conn, wanted) if wanted else {}
+    found = _balances(conn, wanted) if wanted else {}
     return {account: found.get(account) or sum_turns(conn, account, at=at) for account in wanted}
 
 
@@ -174,7 +174,7 @@ def _open(conn: Connection, account: Account, amount: Amount, *, kept_until_ms: 
     )
 
 
-def _standing(conn: Connection, accounts: Sequence[Account], *, hold: bool = False) -> dict[Account, Amount]:
+def _balances(conn: Connection, accounts: Sequence[Account], *, hold: bool = False) -> dict[Account, Amount]:
     params: dict[str, object] = {}
     pairs = []
     for place, account in enumerate(accounts):

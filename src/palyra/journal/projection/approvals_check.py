@@ -156,7 +156,7 @@ def orphaned_approvals(conn: Connection) -> list[tuple[str, SessionId]]:
 def orphaned_grants(conn: Connection, folder: Path) -> set[str]:
     """Return grants without an answer on any tape; none if a tape of the archive, below the folder, cannot be read."""
     left = grants.ids(conn)
-    left -= _given(conn) if left else set()
+    left -= _granted_ids(conn) if left else set()
     for _, asked in archived_approvals(conn, folder) if left else ():
         if asked is None:
             return set()
@@ -164,7 +164,7 @@ def orphaned_grants(conn: Connection, folder: Path) -> set[str]:
     return left
 
 
-def _given(conn: Connection) -> set[str]:
+def _granted_ids(conn: Connection) -> set[str]:
     """Return the ids of the grants from answers on the tapes."""
     given: set[str] = set()
     place: tuple[str, int] = "", 0

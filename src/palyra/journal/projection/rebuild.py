@@ -56,7 +56,7 @@ class RebuildReport:
     """Grants that were missing or wrong are now revoked; those without an answer were deleted."""
     used: int = 0
     """Runs with wrong turns in the ledger, turns of runs that do not exist, and wrong accounts."""
-    words: int = 0
+    search_index: int = 0
     """Messages in the search index, if it had to be rebuilt."""
     problems: list[ProofProblem] = field(default_factory=list)
     """Tapes that cannot be replayed; their rows were not changed."""
@@ -64,7 +64,7 @@ class RebuildReport:
     @property
     def differed(self) -> int:
         rows = self.conversations + self.runs + self.counts + self.questions + self.grants
-        return rows + self.used + self.words
+        return rows + self.used + self.search_index
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def rebuild(writer: OfflineWriter, message_of: MessageOf, *, folder: Path, now_m
     for session_id in writer.write(lambda conn: list(sessions_of(conn))):
         rebuilt.sessions += 1
         try:
-            mended = writer.write(partial(_mend, session_id=session_id, message_of=message_of, now_ms=now_ms))
+            mended = writer.write(partial(_repair_session, session_id=session_id, message_of=message_of, now_ms=now_ms))
         except Unreplayable as error:
             rebuilt.problems.append(ProofProblem(session_id, error.tape_seq, str(error)))
             continue
@@ -99,13 +99,13 @@ def rebuild(writer: OfflineWriter, message_of: MessageOf, *, folder: Path, now_m
     if writer.write(ledger_check.has_rows):
         rebuilt.used += writer.write(ledger_check.repair_accounts)
     if writer.write(has_rows):
-        _mend_asked(writer, rebuilt, folder=folder, now_ms=now_ms)
+        _repair_approvals(writer, rebuilt, folder=folder, now_ms=now_ms)
     if rebuilt.conversations or writer.write(lambda conn: list(check_search_index(conn))):
-        rebuilt.words = writer.write(_rebuild_words)
+        rebuilt.search_index = writer.write(_rebuild_search_index)
     return rebuilt
 
 
-def _mend_asked(writer: OfflineWriter, rebuilt: RebuildReport, *, folder: Path, now_ms: int) -> None:
+def _repair_approvals(writer: OfflineWriter, rebuilt: RebuildReport, *, folder: Path, now_ms: int) -> None:
     """Correct the approval requests and grants of archived tapes, and delete those of no tape."""
     for _, asked in writer.write(lambda conn: list(archived_approvals(conn, folder))):
         if asked is not None:
@@ -126,7 +126,7 @@ def _mend_asked(writer: OfflineWriter, rebuilt: RebuildReport, *, folder: Path, 
     rebuilt.grants += strange
 
 
-def _mend(conn: Connection, session_id: SessionId, message_of: MessageOf, now_ms: int) -> _Repairs:
+def _repair_session(conn: Connection, session_id: SessionId, message_of: MessageOf, now_ms: int) -> _Repairs:
     """Correct one session."""
     replay, asked = SessionReplay(session_id), SessionApprovals(session_id)
     stored = messages_of(conn, session_id)
@@ -139,7 +139,9 @@ def _mend(conn: Connection, session_id: SessionId, message_of: MessageOf, now_ms
         _refill(conn, session_id, message_of)
     questions, given = repair(conn, asked, now_ms=now_ms) if has_rows(conn) else (0, 0)
     used = ledger_check.repair(conn, replay.spent) if ledger_check.has_rows(conn) else 0
-    return _Repairs(int(not holds), _mend_session(conn, replay), _mend_runs(conn, replay), questions, given, used)
+    return _Repairs(
+        int(not holds), _repair_session_row(conn, replay), _repair_runs(conn, replay), questions, given, used
+    )
 
 
 def _replayed(
@@ -155,7 +157,7 @@ def _refill(conn: Connection, session_id: SessionId, message_of: MessageOf) -> N
         messages.put(conn, session_id, principal, kept=[kept])
 
 
-def _mend_session(conn: Connection, replay: SessionReplay) -> int:
+def _repair_session_row(conn: Connection, replay: SessionReplay) -> int:
     if session_row(conn, replay.session_id) == replay.row():
         return 0
     return conn.execute(
@@ -171,7 +173,7 @@ def _mend_session(conn: Connection, replay: SessionReplay) -> int:
     )
 
 
-def _mend_runs(conn: Connection, replay: SessionReplay) -> int:
+def _repair_runs(conn: Connection, replay: SessionReplay) -> int:
     wrong = [run_id for run_id, _ in differing_runs(conn, replay)]
     for run_id in wrong:
         run = replay.runs.get(run_id)
@@ -194,6 +196,6 @@ def _put_run(conn: Connection, run_id: RunId, run: ReplayedRun) -> None:
     )
 
 
-def _rebuild_words(conn: Connection) -> int:
+def _rebuild_search_index(conn: Connection) -> int:
     conn.execute("DELETE FROM message_words")
     return table_dump.index(conn)

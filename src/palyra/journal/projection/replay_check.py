@@ -249,7 +249,7 @@ def check(conn: Connection, message_of: MessageOf, *, folder: Path) -> list[Proo
         problems.extend(check_session(conn, session_id, message_of))
     problems.extend(check_search_index(conn))
     if has_rows(conn):
-        problems.extend(_check_asked(conn, folder))
+        problems.extend(_check_grants(conn, folder))
     if ledger_check.has_rows(conn):
         problems.extend(_check_spent(conn))
     return problems
@@ -293,7 +293,7 @@ def _differing(conn: Connection, asked: SessionApprovals) -> Iterator[ProofProbl
         yield ProofProblem(asked.session_id, None, f"the row of grant {grant.grant_id} is not what was answered")
 
 
-def _check_asked(conn: Connection, folder: Path) -> Iterator[ProofProblem]:
+def _check_grants(conn: Connection, folder: Path) -> Iterator[ProofProblem]:
     for _, asked in archived_approvals(conn, folder):
         if asked is not None:
             yield from _differing(conn, asked)

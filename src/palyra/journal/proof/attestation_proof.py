@@ -196,9 +196,9 @@ class AttestationVerifier:
         for noun, found, said in _compared(entry, run, call, ended, stated):
             if found != said:
                 return f"the attestation of this execution is of another {noun}"
-        if stated.whole is not None and self._whole_of is not None:
-            kept = self._whole_of(stated.whole.artifact_id)
-            if kept != stated.whole:
+        if stated.full_result is not None and self._whole_of is not None:
+            kept = self._whole_of(stated.full_result.artifact_id)
+            if kept != stated.full_result:
                 return "the whole of this result, as it is kept, is not what was attested"
         return None
 
@@ -213,7 +213,7 @@ def _compared(
     yield "result", digest_of_text(ended.text), stated.result
     yield "outcome", ended.outcome, stated.outcome
     yield "end", ended.at, stated.finished_at
-    yield "artifact", ended.artifact, stated.whole.artifact_id if stated.whole is not None else None
+    yield "artifact", ended.artifact, stated.full_result.artifact_id if stated.full_result is not None else None
     if run.accepted is not None:
         accepted = _accepted.decode(run.accepted)
         yield "principal", accepted.principal, stated.principal

@@ -48,7 +48,7 @@ def find(conn: Connection, wanted: str | None, *, key: str | None, now_ms: int) 
         key=key or meta.get(conn, "public_key"),
         whole_of=lambda named: artifacts.read_all(conn, named),
     )
-    return _chosen(_looked_at(entries, walk), wanted)
+    return _chosen(_checked(entries, walk), wanted)
 
 
 def find_in(path: Path, wanted: str | None) -> list[FoundAttestation]:
@@ -61,10 +61,10 @@ def find_in(path: Path, wanted: str | None) -> list[FoundAttestation]:
     with entries_in(path) as (header, entries):
         # If it begins after an anchor, the starts of some calls are not in it.
         walk = AttestationVerifier(AttestationCounts(), key=header.public_key, from_start=header.since is None)
-        return _chosen(_looked_at(entries, walk), wanted)
+        return _chosen(_checked(entries, walk), wanted)
 
 
-def _looked_at(entries: Iterable[Entry], walk: AttestationVerifier) -> Iterator[FoundAttestation]:
+def _checked(entries: Iterable[Entry], walk: AttestationVerifier) -> Iterator[FoundAttestation]:
     for entry in entries:
         problem = walk.take(entry)
         if entry.kind not in ENDS:

@@ -221,7 +221,7 @@ class WalkResult:
 
     end: TapeHead
     claims: dict[int, str]
-    whole: bool
+    complete: bool
 
 
 def walk_chain(
@@ -250,9 +250,9 @@ def walk_chain(
             what = "the chain was rewritten: an anchor knew another entry here"
         if what is not None:
             problems.append(ProofProblem(session_id, seq, what))
-            return WalkResult(TapeHead(seq, before), open_claims, whole=False)
+            return WalkResult(TapeHead(seq, before), open_claims, complete=False)
         before = stored
-    return WalkResult(TapeHead(seq, before), open_claims, whole=True)
+    return WalkResult(TapeHead(seq, before), open_claims, complete=True)
 
 
 def walk_tape(
@@ -271,7 +271,7 @@ def walk_tape(
     """
     walked = walk_chain(calls.follow(chain), session_id, after=after, claims=claims, problems=problems)
     seq = walked.end.tape_seq
-    if walked.whole:
+    if walked.complete:
         what = None
         if head is None:
             what = "the session has entries, but no head"

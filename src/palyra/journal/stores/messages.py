@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from palyra.core.ids import PrincipalId, RunId, SessionId
 from palyra.core.model.prompt import Image, Message, Reasoning, Role, estimate_tokens
@@ -24,7 +24,7 @@ class _MessageExtras(Struct, frozen=True, kw_only=True, omit_defaults=True):
     calls: tuple[ToolCall, ...] = ()
     images: tuple[Image, ...] = ()
     reasoning: tuple[Reasoning, ...] = ()
-    given: bool = False
+    attached: bool = field(default=False, name="given")
 
 
 _encode = msgspec.json.Encoder()
@@ -137,7 +137,7 @@ def following(conn: Connection, session_id: SessionId, *, after_seq: int, limit:
         " ORDER BY tape_seq LIMIT :limit",
         {"session_id": session_id, "after_seq": after_seq, "limit": limit},
     )
-    return [_kept(row) for row in rows]
+    return [_stored_message(row) for row in rows]
 
 
 def owned(
@@ -149,7 +149,7 @@ def owned(
         " ORDER BY tape_seq LIMIT :limit",
         {"session_id": session_id, "after_seq": after_seq, "limit": limit},
     )
-    return [(PrincipalId(row[9]), _kept(row)) for row in rows]
+    return [(PrincipalId(row[9]), _stored_message(row)) for row in rows]
 
 
 def answer_of(conn: Connection, session_id: SessionId, run_id: RunId) -> str:
@@ -184,14 +184,14 @@ def _page(
         f" WHERE session_id = :session_id AND tape_seq > :after_seq{place} ORDER BY tape_seq DESC LIMIT :limit",
         params,
     )
-    return [_kept(row) for row in rows]
+    return [_stored_message(row) for row in rows]
 
 
 def _beside_text(message: Message) -> str:
-    if not message.images and not message.reasoning and not message.given:
+    if not message.images and not message.reasoning and not message.attached:
         return _encode.encode(message.calls).decode()
     beside = _MessageExtras(
-        calls=message.calls, images=message.images, reasoning=message.reasoning, given=message.given
+        calls=message.calls, images=message.images, reasoning=message.reasoning, attached=message.attached
     )
     return _encode.encode(beside).decode()
 
@@ -207,11 +207,11 @@ def _message(row: Row) -> Message:
         call_id=call_id,
         images=beside.images,
         reasoning=beside.reasoning,
-        given=beside.given,
+        attached=beside.attached,
     )
 
 
-def _kept(row: Row) -> StoredMessage:
+def _stored_message(row: Row) -> StoredMessage:
     return StoredMessage(
         tape_seq=row[0],
         run_id=RunId(row[1]),

@@ -58,7 +58,7 @@ def get(conn: Connection, principal: PrincipalId, name: str) -> StoredSecret | N
         f"SELECT {_COLUMNS} FROM secrets WHERE principal = :principal AND name = :name",
         {"principal": principal, "name": name},
     )
-    return _kept(row) if row else None
+    return _stored_secret(row) if row else None
 
 
 def of(conn: Connection, principal: PrincipalId) -> list[StoredSecret]:
@@ -66,7 +66,7 @@ def of(conn: Connection, principal: PrincipalId) -> list[StoredSecret]:
     rows = conn.fetch(
         f"SELECT {_COLUMNS} FROM secrets WHERE principal = :principal ORDER BY name", {"principal": principal}
     )
-    return [_kept(row) for row in rows]
+    return [_stored_secret(row) for row in rows]
 
 
 def keys(conn: Connection) -> dict[str, int]:
@@ -100,7 +100,7 @@ def delete(conn: Connection, principal: PrincipalId, name: str) -> bool:
     )
 
 
-def _kept(row: Row) -> StoredSecret:
+def _stored_secret(row: Row) -> StoredSecret:
     name, principal, version, scope, created_ms, updated_ms, last_used_ms, key_id, sealed = row
     record = SecretRecord(
         name=name,

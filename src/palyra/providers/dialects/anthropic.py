@@ -144,7 +144,7 @@ class AnthropicDialect:
         wait, refused = retry_after(headers), status >= 400
         return failure(target, kind, error.message, instead=instead, retry_after=wait, refused=refused)
 
-    def known(self, model: str) -> ModelCard:
+    def model_card(self, model: str) -> ModelCard:
         """Return what is known about a model by its name."""
         if "claude" not in model:
             return ModelCard(
@@ -153,7 +153,7 @@ class AnthropicDialect:
         version = version_of(model)
         return ModelCard(
             window_tokens=1_000_000 if version >= (5, 0) else 200_000,
-            max_output_tokens=_longest_answer(model, version),
+            max_output_tokens=_max_output_tokens(model, version),
             tools="native",
             vision=version >= (3, 0),
             reasoning=adapts(model),
@@ -174,7 +174,7 @@ class AnthropicDialect:
 DIALECT = AnthropicDialect()
 
 
-def _longest_answer(model: str, version: tuple[int, int]) -> int:
+def _max_output_tokens(model: str, version: tuple[int, int]) -> int:
     if version < (3, 5):
         return 4_096
     if version < (3, 7):
@@ -234,7 +234,7 @@ class AnthropicReader:
         delta = event.delta
         # By far the most frequent one first.
         if delta is not None and delta.text and delta.type == "text_delta":
-            return self._say(delta.text)
+            return self._text(delta.text)
         return self._take(event.type or name, event)
 
     def end(self) -> Iterable[ModelEvent]:
@@ -269,7 +269,7 @@ class AnthropicReader:
                 pass  # pings, and events that may be added in the future
         return ()
 
-    def _say(self, text: str) -> Iterable[ModelEvent]:
+    def _text(self, text: str) -> Iterable[ModelEvent]:
         self._chars += len(text)
         return (TextDelta(text),)
 
@@ -279,7 +279,7 @@ class AnthropicReader:
         part = self._open[index] = _Part(block.type, (self._chars, len(self._drafts.all)))
         match block.type:
             case "text" if block.text:
-                return self._say(block.text)
+                return self._text(block.text)
             case "thinking":
                 part.signature = block.signature or ""
                 return (ReasoningDelta(block.thinking),) if block.thinking else ()
@@ -305,7 +305,7 @@ class AnthropicReader:
                 if part.draft is not None:
                     self._drafts.add(part.draft, delta.partial_json)
                 elif part.kind == "tool_use":
-                    return self._say(delta.partial_json)
+                    return self._text(delta.partial_json)
             case _:
                 pass
         return ()

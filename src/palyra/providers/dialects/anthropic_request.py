@@ -51,13 +51,13 @@ def adapts(model: str) -> bool:
 
 def answer_tool(prompt: Prompt, target: ModelTarget, names: ToolNames) -> str | None:
     """Return the tool with which the answer must be given, if it must match a schema that the model does not accept."""
-    if prompt.options.schema is None or _taken(prompt.options.schema, target) is not None:
+    if prompt.options.schema is None or _answer_schema(prompt.options.schema, target) is not None:
         return None
     taken = {names.out(tool.name) for tool in prompt.tools}
     return next(name for name in (ANSWER + "_" * number for number in range(len(taken) + 1)) if name not in taken)
 
 
-def _taken(schema: JsonObject, target: ModelTarget) -> JsonObject | None:
+def _answer_schema(schema: JsonObject, target: ModelTarget) -> JsonObject | None:
     """Return the schema as the model accepts it for an answer; None if it does not."""
     return closed(schema) if version_of(target.model) >= (4, 5) else None
 
@@ -73,7 +73,7 @@ def body_of(prompt: Prompt, target: ModelTarget) -> JsonObject:
     if options.schema is not None:
         answer = answer_tool(prompt, target, names)
         if answer is None:
-            schema = _taken(options.schema, target)
+            schema = _answer_schema(options.schema, target)
             body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         else:
             free = bool(prompt.tools) and options.choice is not ToolChoice.NONE
@@ -161,7 +161,7 @@ def _messages(prompt: Prompt, target: ModelTarget, names: ToolNames) -> list[Jso
             case Role.TOOL:
                 blocks = [_result(message, prompt, target)]
             case Role.USER:
-                blocks = _seen(message, prompt, target) or [_text(EMPTY)]
+                blocks = _user_content(message, prompt, target) or [_text(EMPTY)]
         if not blocks:
             continue
         if messages and messages[-1]["role"] == role:
@@ -183,7 +183,7 @@ def _text(text: str) -> JsonObject:
     return {"type": "text", "text": text}
 
 
-def _seen(message: Message, prompt: Prompt, target: ModelTarget) -> list[JsonObject]:
+def _user_content(message: Message, prompt: Prompt, target: ModelTarget) -> list[JsonObject]:
     """Return the images of a message and then its text; a text of whitespace is rejected."""
     blocks = [_image(image, prompt, target) for image in message.images]
     return [*blocks, _text(message.text)] if message.text.strip() else blocks
@@ -199,7 +199,7 @@ def _image(image: Image, prompt: Prompt, target: ModelTarget) -> JsonObject:
 
 def _result(message: Message, prompt: Prompt, target: ModelTarget) -> JsonObject:
     block: JsonObject = {"type": "tool_result", "tool_use_id": _id(message.call_id or "")}
-    if content := _seen(message, prompt, target):
+    if content := _user_content(message, prompt, target):
         block["content"] = content
     return block
 
@@ -209,21 +209,21 @@ def _assistant(message: Message, target: ModelTarget, names: ToolNames) -> list[
     blocks: list[JsonObject] = []
     chars = calls = 0
     for thought, block in _thoughts(message, target):
-        upto_chars, upto_calls = _place(thought.data)
-        blocks += _said(message, names, chars=slice(chars, upto_chars), calls=slice(calls, upto_calls))
+        upto_chars, upto_calls = _thought_position(thought.data)
+        blocks += _assistant_content(message, names, chars=slice(chars, upto_chars), calls=slice(calls, upto_calls))
         chars, calls = max(chars, upto_chars), max(calls, upto_calls)
         blocks.append(block)
-    return [*blocks, *_said(message, names, chars=slice(chars, None), calls=slice(calls, None))]
+    return [*blocks, *_assistant_content(message, names, chars=slice(chars, None), calls=slice(calls, None))]
 
 
-def _said(message: Message, names: ToolNames, *, chars: slice, calls: slice) -> Iterator[JsonObject]:
+def _assistant_content(message: Message, names: ToolNames, *, chars: slice, calls: slice) -> Iterator[JsonObject]:
     if (text := message.text[chars]).strip():
         yield _text(text)
     for call in message.calls[calls]:
         yield {"type": "tool_use", "id": _id(call.call_id), "name": names.out(call.tool), "input": call.arguments}
 
 
-def _place(data: JsonObject) -> tuple[int, int]:
+def _thought_position(data: JsonObject) -> tuple[int, int]:
     match data.get("after"):
         case [int(chars), int(calls)] if chars >= 0 and calls >= 0:
             return chars, calls

@@ -153,7 +153,7 @@ class GeminiDialect:
         error = found.error if isinstance(found, _Refusal) else found[0].error
         return _failed(error, target, status=status, wait=retry_after(headers), refused=status >= 400)
 
-    def known(self, model: str) -> ModelCard:
+    def model_card(self, model: str) -> ModelCard:
         """Return what is known about a model by its name."""
         version = version_of(model)
         if "gemini" not in model or "-image" in model or "-tts" in model:
@@ -196,7 +196,9 @@ def _failed(
 ) -> ProviderFailed:
     kind = _kind(error, status)
     instead = NOT_ACCEPTED if kind is FailureKind.MALFORMED else NOT_FOUND if status == 404 else ""
-    return failure(target, kind, error.message, instead=instead, retry_after=max(wait, _asked(error)), refused=refused)
+    return failure(
+        target, kind, error.message, instead=instead, retry_after=max(wait, _retry_delay(error)), refused=refused
+    )
 
 
 def _kind(error: _Error, status: int) -> FailureKind:
@@ -218,10 +220,10 @@ def _used_up(error: _Error) -> bool:
     if quotas:
         return any("PerDay" in quota for quota in quotas) or "limit: 0" in error.message
     # Without details the message decides; a retry delay means that waiting helps.
-    return "billing" in error.message and not _asked(error)
+    return "billing" in error.message and not _retry_delay(error)
 
 
-def _asked(error: _Error) -> timedelta:
+def _retry_delay(error: _Error) -> timedelta:
     for detail in error.details or ():
         if isinstance(detail.retry_delay, str) and (found := _SECONDS.fullmatch(detail.retry_delay)):
             return min(timedelta(seconds=float(found[1])), MAX_WAIT)

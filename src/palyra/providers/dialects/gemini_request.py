@@ -105,7 +105,7 @@ def _contents(prompt: Prompt, target: ModelTarget, names: ToolNames) -> list[Jso
             case Role.TOOL:
                 results.setdefault(message.call_id or "", []).extend(_result(message, prompt, target, called))
             case Role.USER:
-                contents.append({"role": "user", "parts": _seen(message, prompt, target) or [{"text": EMPTY}]})
+                contents.append({"role": "user", "parts": _user_content(message, prompt, target) or [{"text": EMPTY}]})
     return _in_turns(contents + _answered(results))
 
 
@@ -130,7 +130,7 @@ def _answered(results: dict[str, list[JsonObject]]) -> list[JsonObject]:
     return [{"role": "user", "parts": ordered}] if ordered else []
 
 
-def _seen(message: Message, prompt: Prompt, target: ModelTarget) -> list[JsonObject]:
+def _user_content(message: Message, prompt: Prompt, target: ModelTarget) -> list[JsonObject]:
     parts = [_image(image, prompt, target) or {"text": UNSEEN} for image in message.images]
     return [*parts, {"text": message.text}] if message.text.strip() else parts
 

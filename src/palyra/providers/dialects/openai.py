@@ -17,7 +17,7 @@ from palyra.core.spending.usage import Usage
 from palyra.core.tool import JsonObject
 from palyra.providers.base import FailureKind, ProviderFailed
 from palyra.providers.dialect import ModelTarget, ProviderRequest
-from palyra.providers.dialects.openai_models import known
+from palyra.providers.dialects.openai_models import model_card
 from palyra.providers.dialects.openai_request import NAME, body_of, thinker
 from palyra.providers.dialects.partial_calls import MAX_CHARS, PartialCall, PartialCalls, names_of
 from palyra.providers.dialects.thought_tags import ThoughtTags
@@ -102,9 +102,9 @@ class OpenAiDialect:
         """Return the failure for an answer that is not a stream."""
         return refusal(status, headers, body, target)
 
-    def known(self, model: str) -> ModelCard:
+    def model_card(self, model: str) -> ModelCard:
         """Return what is known about a model by its name."""
-        return known(model)
+        return model_card(model)
 
     def list_path(self) -> str:
         """Return the path of the list of models."""
@@ -173,7 +173,7 @@ class OpenAiReader:
                 and delta.reasoning_details is None
             ):
                 return (TextDelta(delta.content),) if delta.content else ()
-        return list(self._whole(chunk))
+        return list(self._chunk_events(chunk))
 
     def end(self) -> Iterable[ModelEvent]:
         """Return what is left; an answer with a finish reason is complete even without `[DONE]`."""
@@ -183,7 +183,7 @@ class OpenAiReader:
             raise failure(self._target, FailureKind.NETWORK, instead=BROKE_OFF)
         return self._done()
 
-    def _whole(self, chunk: _Chunk) -> Iterator[ModelEvent]:
+    def _chunk_events(self, chunk: _Chunk) -> Iterator[ModelEvent]:
         if chunk.error:
             raise self._failed(*(error_words({"error": chunk.error}) or ("", "")))
         if chunk.usage is not None:

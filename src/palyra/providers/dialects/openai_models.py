@@ -40,7 +40,7 @@ _SHORT_IDS = re.compile(r"(open-|labs-)?(mi[sx]tral|ministral|magistral|codestra
 _THINKS = re.compile(r"(o\d|gpt-(?:[5-9]|\d\d)(?!.*chat)|codex|gpt-oss)")
 
 
-def known(model: str) -> ModelCard:
+def model_card(model: str) -> ModelCard:
     """Return what is known about a model; the rest is estimated conservatively."""
     name = _own(model)
     return next((card for pattern, card in _FAMILIES if pattern.match(name)), UNKNOWN)

@@ -16,7 +16,7 @@ from palyra.core.tool import JsonObject
 from palyra.providers.base import ProviderFailed
 from palyra.providers.dialect import ModelTarget, ProviderRequest
 from palyra.providers.dialects.openai import DIALECT as CHAT
-from palyra.providers.dialects.openai_models import known
+from palyra.providers.dialects.openai_models import model_card
 from palyra.providers.dialects.openai_request import thinker
 from palyra.providers.dialects.partial_calls import PartialCall, PartialCalls, names_of
 from palyra.providers.dialects.responses_request import NAME, body_of
@@ -87,9 +87,9 @@ class ResponsesDialect:
         """Return the failure for an answer that is not a stream."""
         return refusal(status, headers, body, target)
 
-    def known(self, model: str) -> ModelCard:
+    def model_card(self, model: str) -> ModelCard:
         """Return what is known about a model by its name."""
-        return known(model)
+        return model_card(model)
 
     def list_path(self) -> str:
         """Return the path of the list of models."""

@@ -58,7 +58,7 @@ class EmulatedToolsProvider:
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[ModelEvent]:
         """Request a call or an answer from the model."""
-        told = self._tell(prompt)
+        told = self._tool_instructions(prompt)
         if not told.tools:
             # It answers in free text.
             async with _events(self._inner, _without_tools(prompt)) as events:
@@ -100,7 +100,7 @@ class EmulatedToolsProvider:
         except OutputTruncated as error:
             if done.stop is not StopReason.LENGTH:
                 raise self._malformed(f"{error}") from error
-            if not reading.tells:
+            if not reading.is_text:
                 raise self._malformed("it was cut off at its greatest length within the call of a tool") from error
             # A truncated answer is used as far as it goes, as with any model.
             if text := until.rest():
@@ -117,7 +117,7 @@ class EmulatedToolsProvider:
             is_well=True,
         )
 
-    def _tell(self, prompt: Prompt) -> ToolInstructions:
+    def _tool_instructions(self, prompt: Prompt) -> ToolInstructions:
         choice = prompt.options.choice
         if not prompt.tools or choice is ToolChoice.NONE:
             return ToolInstructions("", (), ())
@@ -205,12 +205,16 @@ def _plain(messages: tuple[Message, ...], *, framed: bool) -> Iterator[Message]:
                 yield message
             case Role.ASSISTANT:
                 if message.text:
-                    yield _said({"answer": message.text}) if framed else Message(role=Role.ASSISTANT, text=message.text)
+                    yield (
+                        _assistant_message({"answer": message.text})
+                        if framed
+                        else Message(role=Role.ASSISTANT, text=message.text)
+                    )
                 for call in message.calls:
                     result = results.get(call.call_id)
                     text, images = (result.text, result.images) if result is not None else (NO_RESULT, ())
                     if framed:
-                        yield _said({"tool": call.tool, "arguments": call.arguments})
+                        yield _assistant_message({"tool": call.tool, "arguments": call.arguments})
                         told = f"Result of {call.tool}:\n{text}"
                     else:
                         told = f"Result of {call.tool} with {_encode(call.arguments).decode()}:\n{text}"
@@ -219,7 +223,7 @@ def _plain(messages: tuple[Message, ...], *, framed: bool) -> Iterator[Message]:
                 continue
 
 
-def _said(value: JsonObject) -> Message:
+def _assistant_message(value: JsonObject) -> Message:
     return Message(role=Role.ASSISTANT, text=_encode(value).decode())
 
 

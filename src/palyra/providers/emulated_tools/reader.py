@@ -55,7 +55,7 @@ class ConstrainedReader:
         self._told: list[str] = []
 
     @property
-    def tells(self) -> bool:
+    def is_text(self) -> bool:
         """The text of an answer has begun."""
         return self._read_to >= 0 and not self._is_over
 
@@ -86,7 +86,7 @@ class ConstrainedReader:
         try:
             written = _decode(self._text, type=dict[str, object])
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-            if self.tells or "truncated" in str(error):
+            if self.is_text or "truncated" in str(error):
                 raise OutputTruncated("it ends before it is whole") from error
             raise OutputMalformed(f"it is no JSON object of that form: {str(error)[:100]}") from error
         told = "".join(self._told)

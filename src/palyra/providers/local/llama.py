@@ -68,7 +68,7 @@ class LlamaGeneration:
         self._taken_back.set()
 
     @property
-    def taken_back(self) -> bool:
+    def cancelled(self) -> bool:
         """The answer is no longer needed."""
         return self._taken_back.is_set()
 
@@ -110,15 +110,15 @@ class LlamaRuntime:
             thread.shutdown(wait=False)
 
     def _answer(self, question: LlamaRequest, asked: LlamaGeneration) -> None:
-        if asked.taken_back:
+        if asked.cancelled:
             return
         server = self._ready(question)
         asked.begun()
 
         def said(piece: str) -> bool:
-            if not asked.taken_back:
+            if not asked.cancelled:
                 asked.piece(piece)
-            return asked.taken_back
+            return asked.cancelled
 
         try:
             server.handle_chat_completions(question.body.decode(), said)

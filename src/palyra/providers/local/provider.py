@@ -156,7 +156,7 @@ def model_name(settings: ModelProvider, asked: str | None = None) -> str:
     return name
 
 
-def known(settings: ModelProvider) -> ModelCard:
+def model_card(settings: ModelProvider) -> ModelCard:
     """Return what the owner says about the model, and otherwise what its file says. Blocks.
 
     A file that cannot be read is not an error yet: it is reported when the model is used.

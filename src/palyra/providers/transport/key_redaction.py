@@ -55,10 +55,10 @@ class KeyRedactor:
         self._thought = thought
         match event:
             case TextDelta(text=text):
-                if text := self._shown(text):
+                if text := self._redacted(text):
                     yield TextDelta(text)
             case ReasoningDelta(text=text, dialect=dialect, data=data):
-                shown = self._shown(text)
+                shown = self._redacted(text)
                 if dialect:
                     # It ends a reasoning block: nothing of it is still to come.
                     yield ReasoningDelta(shown + self._rest(), dialect, self._out_of_data(data))
@@ -71,7 +71,7 @@ class KeyRedactor:
             case _:
                 yield event
 
-    def _shown(self, text: str) -> str:
+    def _redacted(self, text: str) -> str:
         """Return what may be shown of a text that continues, and hold back the rest."""
         text = self._out_of_text(self._held + text)
         begins = min((_begins(key, text) for key in self._keys), default=len(text))

@@ -295,7 +295,7 @@ class RemoteProvider:
 
 def full_model_card(settings: ModelProvider, speaks: Dialect, model: str) -> ModelCard:
     """Return what the owner says about a model, and otherwise what is known or estimated."""
-    said, known = settings.models.get(model, ModelCard()), speaks.known(model)
+    said, known = settings.models.get(model, ModelCard()), speaks.model_card(model)
     return ModelCard(
         **{
             field: getattr(known if getattr(said, field) is None else said, field)

@@ -65,19 +65,19 @@ class SseParser:
         self._searched = max(0, len(rest) - 1)
         if len(rest) > MAX_EVENT_BYTES:
             raise EventTooLarge
-        return self._mended(whole) if b"\\u" in whole else _events(whole)
+        return self._repaired(whole) if b"\\u" in whole else _events(whole)
 
     def end(self) -> list[Event]:
         """Return what is left when the stream has ended: an event without the empty line that should follow it."""
         whole = bytes(self._rest)
         self._rest.clear()
-        return self._mended(whole)
+        return self._repaired(whole)
 
-    def _mended(self, whole: bytes) -> list[Event]:
+    def _repaired(self, whole: bytes) -> list[Event]:
         events = _events(whole)
         # An escaped surrogate begins like this.
         if b"\\ud" in whole or b"\\uD" in whole:
-            return [(name, self._halves.mend(data)) for name, data in events]
+            return [(name, self._halves.repair(data)) for name, data in events]
         return events
 
     def _wait(self) -> list[Event]:

@@ -23,7 +23,7 @@ class SurrogateRepair:
     def __init__(self) -> None:
         self._kept = b""
 
-    def mend(self, data: bytes) -> bytes:
+    def repair(self, data: bytes) -> bytes:
         """Return an event's data with complete characters only."""
         pieces: list[bytes] = []
         upto, opened = 0, -1

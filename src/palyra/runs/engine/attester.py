@@ -49,9 +49,9 @@ class ExecutionAttester:
                 started_at=started.at,
                 finished_at=event.at,
                 outcome=event.outcome,
-                ran=tuple(ran),
+                programs=tuple(ran),
                 result=digest_of_text(event.text),
-                whole=whole,
+                full_result=whole,
             )
         )
         signed = Attestation(

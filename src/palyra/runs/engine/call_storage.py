@@ -92,10 +92,10 @@ class JournalCallStorage:
                     run_id=self._state.run_id,
                     call_id=self._call.call_id,
                     what=self._call.tool,
-                    root=change.found.root,
-                    path=change.found.path,
+                    root=change.existing.root,
+                    path=change.existing.path,
                     before_digest=before.digest if before is not None else None,
-                    before_mode=change.found.content.mode if change.found.content is not None else None,
+                    before_mode=change.existing.content.mode if change.existing.content is not None else None,
                     after_digest=blobs.digest_of(change.after) if change.after is not None else None,
                     at=self._clock.now(),
                 ),
@@ -123,7 +123,7 @@ class JournalCallStorage:
         before = checkpoint.before_digest
         there = file_origins.labels_of(known, before, around) or (labels.OWNER,)
         origin = self._origin or (labels.UNKNOWN,)
-        if before is not None and not _is_written_whole(after, self._call):
+        if before is not None and not _is_fully_written(after, self._call):
             origin = labels.join(origin, there)
         if not known and not around and origin == (labels.OWNER,):
             return
@@ -154,7 +154,7 @@ class JournalCallStorage:
         return await self._engine.read(query)
 
 
-def _is_written_whole(after: bytes, call: ToolCall) -> bool:
+def _is_fully_written(after: bytes, call: ToolCall) -> bool:
     """Tell whether the file will hold only text from the call's own arguments."""
     return any(isinstance(value, str) and value.encode(errors="replace") == after for value in call.arguments.values())
 
@@ -170,5 +170,5 @@ def _labels_of_result(conn: Connection, run_id: RunId, call_id: CallId) -> tuple
 
 
 def _packed(changes: Sequence[FileChange]) -> list[PackedContent | None]:
-    found = (change.found.content for change in changes)
+    found = (change.existing.content for change in changes)
     return [blobs.pack(content.data) if content is not None else None for content in found]

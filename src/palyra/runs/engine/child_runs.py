@@ -31,7 +31,7 @@ def limits_for_child(state: RunState) -> Limits:
     return limits.within(
         model_turns=limits.model_turns - state.counted_turns,
         tool_calls=limits.tool_calls - state.executed,
-        wall_clock_ms=limits.wall_clock_ms - state.carried_ms,
+        wall_clock_ms=limits.wall_clock_ms - state.active_ms,
     )
 
 

@@ -130,7 +130,7 @@ class RunLoop:
         while state.status not in TERMINAL and not isinstance(step := next_step(state), Suspend):
             carrier.decide_on(state)
             try:
-                if not await self._halt(state, carrier):
+                if not await self._cancel_stopped(state, carrier):
                     async with interruption.within(_seconds_left(state)):
                         await self._perform(state, step, carrier)
                 state = carrier.state
@@ -139,7 +139,7 @@ class RunLoop:
                 state = await carrier.catch_up()
         return state.status
 
-    async def _halt(self, state: RunState, emit: Emit) -> bool:
+    async def _cancel_stopped(self, state: RunState, emit: Emit) -> bool:
         """End the run instead of taking a further step, if its principal's work is stopped."""
         # Between this check and the step no other task runs, unless there is something to confirm.
         if self._stops.stopped(state.principal) is None:
@@ -197,7 +197,7 @@ class RunExecution:
         run_id = RunId(self._lease.item_id)
         if state is None:
             state = await self._engine.read(lambda conn: replay(conn, run_id))
-        self.state, self._carried_ms = state, state.carried_ms
+        self.state, self._carried_ms = state, state.active_ms
         self.decide_on(state)
         return state
 
@@ -218,7 +218,7 @@ class RunExecution:
             known = self.state
             # All time minus what is recorded: if a write was interrupted, only the tape knows whether it was made.
             spent_ms = int((self._clock.monotonic() - self._since) * 1000)
-            carried_ms = spent_ms - (known.carried_ms - self._carried_ms)
+            carried_ms = spent_ms - (known.active_ms - self._carried_ms)
             stamped = [*events[:-1], msgspec.structs.replace(events[-1], carried_ms=carried_ms)]
             written = len(stamped)
 
@@ -252,4 +252,4 @@ class RunExecution:
 def _seconds_left(state: RunState) -> float:
     """Return how long the next step may take: until the wall-clock limit, or some time over it once it is reached."""
     allowed = state.limits.wall_clock_ms + (state.limits.last_turn_ms if state.limit is not None else 0)
-    return max(0.05, (allowed - state.carried_ms) / 1000)
+    return max(0.05, (allowed - state.active_ms) / 1000)

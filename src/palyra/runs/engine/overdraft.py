@@ -32,7 +32,7 @@ class OverdraftPolicy:
 
     async def of(self, state: RunState, refusals: Sequence[BudgetExceeded]) -> RunEvent:
         """Return the next event: an approval request for the first refusal that allows one, if one can be answered."""
-        askable = next((refusal for refusal in refusals if refusal.may_be_asked), None)
+        askable = next((refusal for refusal in refusals if refusal.can_ask), None)
         if askable is None or state.limit is not None:
             return RunFailed(at=self._clock.now(), code=BUDGET_EXCEEDED, reason=refusals[0].detail)
         # Watchers of the parent run also get the approval requests of this one.

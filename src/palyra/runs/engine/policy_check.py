@@ -42,7 +42,7 @@ class PolicyJudgement:
     labels: tuple[str, ...]
     has_channel: bool
     manifest_hash: str | None = None
-    nobody_came: bool = False
+    approval_expired: bool = False
     """Whether an approver was waited for, and did not come."""
 
 
@@ -99,7 +99,7 @@ class PolicyJudge:
             return CallProblem(error.detail, rule=error.code)
         except PalyraError as error:
             # A call that cannot be checked cannot be executed either. The error may quote file contents.
-            return CallProblem(await seals.shown(error.detail))
+            return CallProblem(await seals.reseal(error.detail))
         effect = await seals.marked(effect)
         has_channel = answered or self._channels.reachable(state.principal, state.session_id)
 
@@ -115,7 +115,7 @@ class PolicyJudge:
                 judgement, nobody_came = with_channel if has_channel else judgement, not has_channel
         # An allowed call is tried at once, and reports problems itself.
         if judgement.verdict is Verdict.ASK and (unready := await _unready(tool, context, arguments)):
-            return CallProblem(await seals.shown(unready.detail), rule=unready.code)
+            return CallProblem(await seals.reseal(unready.detail), rule=unready.code)
         manifest_hash = manifest.digest if manifest is not None else None
         return PolicyJudgement(effect, judgement, origin, has_channel, manifest_hash, nobody_came)
 
@@ -172,19 +172,21 @@ def origins(entries: Iterable[Entry], calls: Iterable[CallId]) -> dict[CallId, t
                 said.append(text)
             case ToolProposed(call_id=call_id, arguments=arguments, labels=of) if call_id in wanted:
                 values = [value for part in arguments.values() for value in _texts(part)]
-                spoken = _tells(values) and all(any(_stands_in(text, value) for text in said) for value in values)
+                spoken = _is_informative(values) and all(
+                    any(_occurs_in(text, value) for text in said) for value in values
+                )
                 found[call_id] = (labels.OWNER,) if spoken else of
             case _:
                 pass
     return found
 
 
-def _tells(values: Iterable[str]) -> bool:
+def _is_informative(values: Iterable[str]) -> bool:
     """Tell whether any value is long enough to be meant: "a" and "1" occur in nearly every text."""
     return any(len(value.strip()) >= MIN_QUOTED_CHARS for value in values)
 
 
-def _stands_in(text: str, value: str) -> bool:
+def _occurs_in(text: str, value: str) -> bool:
     """Tell whether a value occurs in a text by itself, with nothing before or after it that belongs to it."""
     place = text.find(value) if value else 0
     while place >= 0:

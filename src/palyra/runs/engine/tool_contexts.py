@@ -44,8 +44,8 @@ class ToolContextFactory:
 
     def catalog(self, state: RunState, agent: Agent | None) -> ToolCatalog:
         """Return the tools that a run of this agent may use now; none if the agent is gone, or the model is alone."""
-        allowed = agent.tools if agent is not None and not state.brief.plain else ()
-        return self._toolbox.offer(allowed, state.found, who=state.principal)
+        allowed = agent.tools if agent is not None and not state.options.plain else ()
+        return self._toolbox.offer(allowed, state.discovered_tools, who=state.principal)
 
     def context(self, state: RunState, agent: Agent | None) -> ToolContext:
         """Return what the tools of a run may reach: the agent's own folders, or the principal's."""

@@ -54,8 +54,8 @@ class CallUnsealer:
 
     async def marked(self, effect: Effect) -> Effect:
         """Return the effect of a call as it is recorded and shown: with markers for secrets."""
-        summary, detail = await self.shown(effect.summary), await self.shown(effect.detail)
-        command = await self.shown(effect.command)
+        summary, detail = await self.reseal(effect.summary), await self.reseal(effect.detail)
+        command = await self.reseal(effect.command)
         if (summary, detail, command) == (effect.summary, effect.detail, effect.command):
             return effect
         # A lasting grant is stored as it is, so a class of calls cannot hold a secret.
@@ -66,7 +66,7 @@ class CallUnsealer:
         return (await self._view(text, path))[0]
 
     async def _view(self, text: str, path: str) -> tuple[str, dict[str, str]]:
-        return await self.sealing.found_in(text, (f"file:{path}",))
+        return await self.sealing.seal_text(text, (f"file:{path}",))
 
     async def restore(self, text: str, *, path: str, there: str | None) -> str:
         ids = markers_in(text)
@@ -82,7 +82,7 @@ class CallUnsealer:
         self._restored |= {name: values[name] for name in ids & values.keys()}
         return resolve_markers(text, values.get)
 
-    async def shown(self, text: str, there: Mapping[str, str] = NO_FILES) -> str:
+    async def reseal(self, text: str, there: Mapping[str, str] = NO_FILES) -> str:
         values = self._own | self._restored
         for path, content in there.items():
             values |= (await self._view(content, path))[1]
@@ -96,7 +96,7 @@ class CallUnsealer:
 
 
 def _elsewhere(name: str, one: OpenedSecret, why: str) -> SecretMarkerNotAllowed:
-    came = ", ".join(sorted(_told(origin) for origin in one.origins)) or "a session that is gone"
+    came = ", ".join(sorted(_origin_text(origin) for origin in one.origins)) or "a session that is gone"
     return SecretMarkerNotAllowed(
         f"{marker(name)} stands for a secret from {came}, and {why}: a sealed secret only goes back to where it came"
         " from. Nothing was done. Leave it out, and tell the person to put it there by hand, or to store it with"
@@ -104,7 +104,7 @@ def _elsewhere(name: str, one: OpenedSecret, why: str) -> SecretMarkerNotAllowed
     )
 
 
-def _told(origin: str) -> str:
+def _origin_text(origin: str) -> str:
     kind, _, rest = origin.partition(":")
     match kind:
         case "file":

@@ -93,10 +93,10 @@ class RunWorker:
         self._starved: dict[RunId, float] = {}
         """Since when a run has waited for resources that the system lacks."""
         engine.subscribe(self._notice)
-        stops.on_stop(self._halt)
+        stops.on_stop(self._cancel_stopped)
 
     @property
-    def carrying(self) -> int:
+    def active_runs(self) -> int:
         """How many runs are being executed."""
         return len(self._carried)
 
@@ -114,7 +114,7 @@ class RunWorker:
         """Work until cancelled; then release all leases, so that another worker can go on at once."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._keep_hold())
+                group.create_task(self._renew_leases())
                 group.create_task(self._sweep_cancels())
                 self._group = group
                 try:
@@ -127,7 +127,7 @@ class RunWorker:
             await self._let_go()
 
     @contextmanager
-    def place(self, principal: PrincipalId) -> Iterator[str | None]:
+    def reserve_slot(self, principal: PrincipalId) -> Iterator[str | None]:
         """Reserve a slot for a run that is about to be accepted, and yield the worker's name; None if none is free."""
         if not self.is_at_work or self._storage.trouble is not None or not self._has_room(principal):
             yield None
@@ -198,7 +198,7 @@ class RunWorker:
         # Without a task group the worker is stopping, and releases everything.
         if self._group is not None and (before is None or before.lease != lease):
             carried = self._carried[run_id] = _ActiveExecution(lease, state.principal if state is not None else None)
-            self._group.create_task(self._carry(run_id, carried, state))
+            self._group.create_task(self._execute(run_id, carried, state))
 
     def _claim(
         self, conn: Connection, carried: set[Lease], *, now_ms: int, overdue: bool
@@ -219,10 +219,10 @@ class RunWorker:
         found = ((lease, _replayed(conn, lease)) for lease in (*lost, *taken))
         return [(lease, state) for lease, state in found if state is not None]
 
-    async def _carry(self, run_id: RunId, carried: _ActiveExecution, state: RunState | None) -> None:
+    async def _execute(self, run_id: RunId, carried: _ActiveExecution, state: RunState | None) -> None:
         wait = FIRST_WAIT_SECONDS
         try:
-            while not await self._try_to_carry(run_id, carried, state):
+            while not await self._try_execute(run_id, carried, state):
                 state = None
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, MAX_STARVED_WAIT_SECONDS if run_id in self._starved else MAX_WAIT_SECONDS)
@@ -236,7 +236,7 @@ class RunWorker:
             if not self._carried:
                 self._idle.set()
 
-    async def _try_to_carry(self, run_id: RunId, carried: _ActiveExecution, state: RunState | None) -> bool:
+    async def _try_execute(self, run_id: RunId, carried: _ActiveExecution, state: RunState | None) -> bool:
         """Execute the run as far as it goes; False if it must be retried later."""
         try:
             await self._loop.advance(carried.lease, carried.interruption, state)
@@ -296,7 +296,7 @@ class RunWorker:
         if (carried := self._carried.get(run_id)) is not None:
             carried.interruption.fire()
 
-    def _halt(self) -> None:
+    def _cancel_stopped(self) -> None:
         """Interrupt the steps of runs that are stopped; the loop ends the runs."""
         for carried in self._carried.values():
             if carried.principal is None or self._stops.stopped(carried.principal) is not None:
@@ -311,7 +311,7 @@ class RunWorker:
                     for run_id in await self._engine.read(lambda conn: runs.cancelled_of(conn, self._owner)):
                         self._interrupt(run_id)
 
-    async def _keep_hold(self) -> None:
+    async def _renew_leases(self) -> None:
         """Renew the leases; a run whose lease could not be renewed for too long may be another worker's, and stops."""
         while True:
             await asyncio.sleep(RENEW_SECONDS)

@@ -179,22 +179,22 @@ def _written(program: _RunningProgram) -> _ProgramWrites:
     with suppress(SnapshotTooLarge, OSError):
         changes = snapshot.changes_since(program.before) if program.before is not None else None
     if changes is None:
-        return _whole(program, program.folders)
+        return _folder_writes(program, program.folders)
     entries, folders = changes.entries, list(changes.hidden)
     if len(entries) > MAX_ROWS:
         made = set(changes.new_folders)
         folders += changes.new_folders
         entries = [entry for entry in entries if made.isdisjoint(_and_above(entry))]
     if len(entries) + len(changes.listings) + len(folders) > MAX_ROWS:
-        return _whole(program, program.folders)
+        return _folder_writes(program, program.folders)
     digests = {path: digest_at(path) or "" for path in entries[:MAX_DIGESTS]}
     contents = [(path, digests.get(path, "")) for path in entries]
     contents += [(f"{path}/", "") for path in changes.listings]
     origins = [FileOrigin(path, digest, program.labels, program.program_id) for path, digest in contents]
-    return _ProgramWrites(origins, _whole(program, folders).folders)
+    return _ProgramWrites(origins, _folder_writes(program, folders).folders)
 
 
-def _whole(program: _RunningProgram, folders: Iterable[str]) -> _ProgramWrites:
+def _folder_writes(program: _RunningProgram, folders: Iterable[str]) -> _ProgramWrites:
     marks = [WrittenFolder(f"{path.rstrip('/')}/", program.labels, FOR_GOOD) for path in outermost(folders)]
     return _ProgramWrites([], marks)
 

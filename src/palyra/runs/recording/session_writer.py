@@ -207,7 +207,7 @@ class SessionWriter:
         touched = self._touched.setdefault(state.run_id, _PendingRun(after, self.seq))
         touched.state, touched.last_seq = after, self.seq
         if message := message_of_event(after, event):
-            self._keep(state, message, event)
+            self._add_message(state, message, event)
         match event:
             case ModelTurnStarted():
                 ledger.begin(self._conn, turn_opened(state, event))
@@ -283,7 +283,7 @@ class SessionWriter:
         after = self.add(state, RunStarted(at=at))
         self._active = sessions.SessionActivity(after.run_id)
         if message := message_of_event(after, accepted):
-            self._keep(after, message, accepted)
+            self._add_message(after, message, accepted)
         if (again := accepted.reissue) is not None:
             # The run's first step, in this commit, so that no reader ever sees the run without it.
             proposed = ToolProposed(
@@ -298,7 +298,7 @@ class SessionWriter:
             after = self.add(after, proposed)
         return after
 
-    def _keep(self, state: RunState, message: Message, event: TapeEvent) -> None:
+    def _add_message(self, state: RunState, message: Message, event: TapeEvent) -> None:
         tokens = messages.tokens_of(message)
         self._messages.append(StoredMessage(self.seq, state.run_id, message, tokens, event.labels, to_ms(event.at)))
 

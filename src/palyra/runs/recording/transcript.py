@@ -36,7 +36,7 @@ def message_of_event(state: RunState, event: RunEvent) -> Message | None:
         case RunAccepted(text=text, images=images):
             return Message(role=Role.USER, text=text, images=images)
         case HistoryAttached(role=role, text=text, images=images):
-            return Message(role=role, text=text, calls=event.calls, call_id=event.call_id, images=images, given=True)
+            return Message(role=role, text=text, calls=event.calls, call_id=event.call_id, images=images, attached=True)
         case InputSteered(text=text):
             return Message(role=Role.USER, text=text)
         case ModelTurnEnded() | ToolProposed(turn=0):

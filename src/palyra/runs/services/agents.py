@@ -222,7 +222,7 @@ class AgentService:
         for root in agent.workspace_roots:
             clean_text(root, what="workspace root")
             try:
-                workspace.within((Path(root),)).places()
+                workspace.within((Path(root),)).root_paths()
             except PalyraError as error:
                 allowed = workspace.roots[0].trusted
                 raise AgentInvalid(

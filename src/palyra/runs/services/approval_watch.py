@@ -39,7 +39,7 @@ class ApprovalWatch:
             with self._channels.watching(principal):
                 while not self._closed:
                     bell.clear()
-                    news = await self._look(principal, frozenset(known))
+                    news = await self._poll(principal, frozenset(known))
                     for one in news:
                         if one.decision is None:
                             known.add(one.approval_id)
@@ -52,7 +52,7 @@ class ApprovalWatch:
         finally:
             self._waiting.discard(bell)
 
-    async def _look(self, principal: PrincipalId, known: frozenset[str]) -> list[Approval]:
+    async def _poll(self, principal: PrincipalId, known: frozenset[str]) -> list[Approval]:
         return await self._engine.read(lambda conn: _news(conn, principal, known))
 
     def close(self) -> None:

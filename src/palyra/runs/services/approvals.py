@@ -130,7 +130,7 @@ class ApprovalService:
         at, grant_id = self._clock.now(), self._ids.new()
 
         def unit(conn: Connection) -> Approval:
-            asked = _found(conn, principal, approval_id)
+            asked = _find_approval(conn, principal, approval_id)
             if asked.decision is not None:
                 raise _answered(asked)
             if asked.expires_at <= at:
@@ -243,7 +243,7 @@ def timed_out(call_id: CallId, approval_id: str, *, at: datetime) -> ApprovalRes
 
 def overdue(conn: Connection, principal: PrincipalId, name: str) -> Approval:
     """Return an approval request by its id, or one that is open or expired by its code."""
-    return _found(conn, principal, name, overdue=True)
+    return _find_approval(conn, principal, name, overdue=True)
 
 
 def check_overdue(asked: Approval, *, at: datetime) -> None:
@@ -266,7 +266,7 @@ def is_waiting(state: RunState, call_id: CallId, approval_id: str) -> bool:
     )
 
 
-def _found(conn: Connection, principal: PrincipalId, name: str, *, overdue: bool = False) -> Approval:
+def _find_approval(conn: Connection, principal: PrincipalId, name: str, *, overdue: bool = False) -> Approval:
     if len(name) == CODE_CHARS:
         fitting = approvals.ending_in(conn, name.upper(), principal, overdue=overdue)
         if len(fitting) != 1:
@@ -279,7 +279,7 @@ def _found(conn: Connection, principal: PrincipalId, name: str, *, overdue: bool
 
 
 def _in_full(conn: Connection, principal: PrincipalId, name: str) -> Approval:
-    return approvals.with_arguments(conn, [_found(conn, principal, name)])[0]
+    return approvals.with_arguments(conn, [_find_approval(conn, principal, name)])[0]
 
 
 def _answered(asked: Approval) -> ApprovalAnswered:

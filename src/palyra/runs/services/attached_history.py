@@ -45,10 +45,10 @@ class MessageNotJoinable(Conflict):
 
 def check_history(inbound: Inbound) -> None:
     """Raise unless the attached history can be stored."""
-    if len(inbound.given) > MAX_MESSAGES:
+    if len(inbound.history) > MAX_MESSAGES:
         raise HistoryTooLarge
     size = 0
-    for message in inbound.given:
+    for message in inbound.history:
         clean_text(message.text, what="message")
         length = len(message.text.encode())
         if length > MAX_MESSAGE_BYTES:
@@ -74,7 +74,7 @@ def prepare_history(inbound: Inbound, *, at: datetime) -> AttachedHistory:
 
 def _events(inbound: Inbound, *, at: datetime) -> Iterator[HistoryAttached]:
     """Yield the attached history as events. Only what the person said counts as the person's."""
-    for message in inbound.given:
+    for message in inbound.history:
         yield HistoryAttached(
             at=at,
             actor=inbound.principal,
@@ -90,14 +90,14 @@ def _events(inbound: Inbound, *, at: datetime) -> Iterator[HistoryAttached]:
 
 async def seal_history(inbound: Inbound, sealing: SealingUnit) -> Inbound:
     """Return a message and its attached history with markers for secrets: nothing after this sees the values."""
-    brief = inbound.brief
+    brief = inbound.options
     if brief.system:
         brief = msgspec.structs.replace(brief, system=await sealing.seal(brief.system, MESSAGE))
     text = await sealing.seal(inbound.text, MESSAGE)
-    if brief is inbound.brief and text == inbound.text and not inbound.given:
+    if brief is inbound.options and text == inbound.text and not inbound.history:
         return inbound
-    messages = tuple([await _sealed(message, sealing) for message in inbound.given])
-    return msgspec.structs.replace(inbound, text=text, brief=brief, given=messages)
+    messages = tuple([await _sealed(message, sealing) for message in inbound.history])
+    return msgspec.structs.replace(inbound, text=text, options=brief, history=messages)
 
 
 async def _sealed(message: Message, sealing: SealingUnit) -> Message:
@@ -115,8 +115,8 @@ async def _sealed(message: Message, sealing: SealingUnit) -> Message:
 
 def match_results(conn: Connection, principal: PrincipalId, session: Session, inbound: Inbound) -> None:
     """Raise unless each result answers a call that the session's last run handed over, or one in the history."""
-    wanted = {message.call_id for message in inbound.given if message.role is Role.TOOL}
-    wanted -= {call.call_id for message in inbound.given for call in message.calls}
+    wanted = {message.call_id for message in inbound.history if message.role is Role.TOOL}
+    wanted -= {call.call_id for message in inbound.history for call in message.calls}
     if not wanted:
         return
     last = runs.last_in(conn, session.session_id, principal)
@@ -128,5 +128,5 @@ def match_results(conn: Connection, principal: PrincipalId, session: Session, in
 
 def check_can_join(inbound: Inbound) -> None:
     """Raise if a message has more than text, which is all that a running run can accept."""
-    if inbound.brief != NO_REQUEST_OPTIONS or inbound.images or inbound.given or inbound.agent is not None:
+    if inbound.options != NO_REQUEST_OPTIONS or inbound.images or inbound.history or inbound.agent is not None:
         raise MessageNotJoinable

@@ -54,7 +54,7 @@ class BudgetExceeded(Denied):
         super().__init__(" ".join(explain_overrun(one) for one in overdrawn))
 
     @property
-    def may_be_asked(self) -> bool:
+    def can_ask(self) -> bool:
         """Whether the owner may let the run exceed all of them."""
         return all(one.action is BudgetAction.ASK and not one.unpriced for one in self.overdrawn)
 
@@ -123,7 +123,7 @@ class BudgetService:
         shared = (each.account for each in applied if each.account not in own)
         held = own | accounts.lock_balances(conn, shared, at=at, new_run=new_run)
         short = list(_short(applied, held, reserved, model=model, currency=settings.currency, at=at))
-        short = _told(conn, spender, short, at=at)
+        short = _visible_overruns(conn, spender, short, at=at)
         if refused := list(_refused(spender, short)):
             raise BudgetExceeded(refused)
         return tuple(
@@ -132,7 +132,7 @@ class BudgetService:
             if one.action is BudgetAction.WARN and not budget_warnings.is_recorded(conn, each.name, each.account)
         )
 
-    def look(
+    def check(
         self, conn: Connection, state: RunState, wanted: Mapping[str, Reservation], at: datetime
     ) -> dict[str, tuple[BudgetOverrun, ...]]:
         """Return the budgets that do not cover a turn of each of these models; those that only warn are left out.
@@ -146,7 +146,7 @@ class BudgetService:
             applied = list(_applied(conn, settings.budgets, spender, model, at))
             amounts = accounts.read_balances(conn, (each.account for each in applied), at=at)
             short = list(_short(applied, amounts, reserved, model=model, currency=settings.currency, at=at))
-            found[model] = tuple(_refused(spender, _told(conn, spender, short, at=at)))
+            found[model] = tuple(_refused(spender, _visible_overruns(conn, spender, short, at=at)))
         return {model: short for model, short in found.items() if short}
 
 
@@ -205,7 +205,7 @@ def _refused(spender: Spender, short: Iterable[tuple[AppliedBudget, BudgetOverru
             yield one
 
 
-def _told(
+def _visible_overruns(
     conn: Connection, spender: Spender, short: Sequence[tuple[AppliedBudget, BudgetOverrun]], *, at: datetime
 ) -> list[tuple[AppliedBudget, BudgetOverrun]]:
     """Leave out what others have spent, unless the spender may know it."""

@@ -115,7 +115,7 @@ class EmbeddingsService:
         """Outcomes of calls from while the journal could not be written."""
         self._beyond: set[RunId] = set()
         """Calls whose tape cannot be written: `palyra journal verify --deep` says why."""
-        stops.on_stop(self._halt)
+        stops.on_stop(self._cancel_stopped)
 
     async def ask(
         self, wanted: EmbeddingsRequestRecord, send: Callable[[], Awaitable[Vectors]]
@@ -185,16 +185,16 @@ class EmbeddingsService:
 
     def _check_stopped(self, principal: PrincipalId) -> None:
         if (stop := self._stops.stopped(principal)) is not None:
-            raise WorkStopped(f"{stop.told} Nothing new is taken in. `palyra resume` lets work go on.")
+            raise WorkStopped(f"{stop.description} Nothing new is taken in. `palyra resume` lets work go on.")
 
     async def keep(self) -> None:
         """Renew the calls in progress, and settle those left behind, until cancelled."""
         while True:
             with suppress(Unavailable):
-                await self._look()
+                await self._poll()
             await asyncio.sleep(POLL_SECONDS)
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         now_ms = to_ms(self._clock.now())
         # Those only: one of ours that is not here was interrupted while it waited.
         if held := [*self._under_way, *self._unwritten]:
@@ -274,7 +274,7 @@ class EmbeddingsService:
                 warned=self._budgets.admit(conn, spender, wanted.name, reserved, at),
                 settings_hash=self._settings_hash(),
             )
-            begin(conn, resolved.book, session.session_id, event, owner=self._owner)
+            begin(conn, resolved.writer, session.session_id, event, owner=self._owner)
             return EmbeddingsInProgress(session.session_id, event)
 
         return await self._engine.write(unit)
@@ -287,13 +287,13 @@ class EmbeddingsService:
         session_id = resolved.session.session_id
         if resolved.created and wanted.session is None:
             title = TITLE.format(month=month)
-            resolved.book.note(SessionRenamed(at=at, title=title))
+            resolved.writer.note(SessionRenamed(at=at, title=title))
             sessions.set_title(conn, session_id, title, at=at)
         if resolved.session.archived_at is not None:
             if wanted.session is not None:
                 raise SessionArchivedError
             # The caller did not name it, so would not know what to do about it.
-            resolved.book.note(SessionUnarchived(at=at))
+            resolved.writer.note(SessionUnarchived(at=at))
             sessions.set_archived(conn, session_id, at=at, archived=False, free_key=False)
         return resolved
 
@@ -335,7 +335,7 @@ class EmbeddingsService:
     async def _write(self, session_id: SessionId, ended: EmbeddingsEnded) -> None:
         await self._engine.write(lambda conn: end(conn, SessionWriter.open(conn, session_id, ids=self._ids), ended))
 
-    def _halt(self) -> None:
+    def _cancel_stopped(self) -> None:
         """Stop waiting for calls of principals whose work is stopped."""
         now = asyncio.get_running_loop().time()
         for principal, limit in self._waiting.values():

@@ -142,7 +142,7 @@ class StopService:
         return self.stopped(principal)
 
     @property
-    def standing(self) -> tuple[EmergencyStop, ...]:
+    def in_force(self) -> tuple[EmergencyStop, ...]:
         """All stops in force, oldest first."""
         return self._holding
 
@@ -175,8 +175,8 @@ class StopService:
             # An emergency stop is not refused because of its reason text.
             reason=without_secrets(repair_text(reason).strip()[:MAX_STOP_REASON_CHARS]),
         )
-        stop, active = await self._engine.write(lambda conn: _halt(conn, fresh))
-        log.warning("%s", stop.told, extra={"stop_id": stop.stop_id})
+        stop, active = await self._engine.write(lambda conn: _write_stop(conn, fresh))
+        log.warning("%s", stop.description, extra={"stop_id": stop.stop_id})
         self._remember((*(row for row in self._rows if row.stop_id != stop.stop_id), stop))
         await self._end_active((stop,))
         return StopResult(stop, active)
@@ -218,7 +218,7 @@ class StopService:
         raise StopInProgress
 
     async def _take_file_away(self, *, asked: bool) -> None:
-        self._look_for_file()
+        self._check_file()
         if self._file.text() is not None:
             if not asked:
                 raise StopFileExists
@@ -239,14 +239,14 @@ class StopService:
 
     def _nothing_to_lift(self, whose: PrincipalId | None) -> Conflict | Denied:
         other = self.stopped(whose) if whose is not None else None
-        return StopNotFound() if other is None else StopNotAllowed(f"{other.told} {StopNotAllowed.__doc__}")
+        return StopNotFound() if other is None else StopNotAllowed(f"{other.description} {StopNotAllowed.__doc__}")
 
     # -- the watch
 
     async def load(self) -> None:
         """Load the stops in force, before anything begins."""
         await self._read()
-        self._look_for_file()
+        self._check_file()
 
     async def watch(self) -> None:
         """Enforce stops, and release what is no longer stopped, for as long as the daemon runs."""
@@ -254,14 +254,14 @@ class StopService:
             self._wake.clear()
             # What cannot be read or written now is retried at the next check.
             with suppress(Unavailable):
-                self._look_for_file()
+                self._check_file()
                 async with self._turn:
-                    await self._look()
+                    await self._poll()
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._wake.wait()
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         behind, self._behind = self._behind, False
         try:
             if behind or (self._shared and self._clock.monotonic() - self._read_at >= READ_SECONDS):
@@ -278,27 +278,27 @@ class StopService:
             self._behind = True
             raise
 
-    def _look_for_file(self) -> None:
+    def _check_file(self) -> None:
         text = self._file.text()
         if text is not None and self._by_file is None:
             reason = without_secrets(" ".join(repair_text(text).split())[:MAX_STOP_REASON_CHARS])
             self._by_file = EmergencyStop(
                 stop_id=self._ids.new(), principal=None, by=BY_FILE, at=self._clock.now(), reason=reason
             )
-            if not self._is_kept:
-                log.warning("%s", self._by_file.told, extra={"stop_id": self._by_file.stop_id})
+            if not self._is_recorded:
+                log.warning("%s", self._by_file.description, extra={"stop_id": self._by_file.stop_id})
             self._remember(self._rows)
-        elif text is None and self._is_kept:
+        elif text is None and self._is_recorded:
             self._by_file = None
 
     @property
-    def _is_kept(self) -> bool:
+    def _is_recorded(self) -> bool:
         """Whether the file has become a row, which holds without it."""
         return any(row.by == BY_FILE for row in self._rows)
 
     async def _keep_file(self, stop: EmergencyStop) -> None:
         """Turn the file into a row, for other daemons and for later."""
-        if not self._is_kept:
+        if not self._is_recorded:
             kept = await self._engine.write(lambda conn: _stand(conn, stop))
             self._remember((*self._rows, kept))
 
@@ -315,7 +315,7 @@ class StopService:
     def _remember(self, rows: Sequence[EmergencyStop]) -> None:
         before = {stop.stop_id for stop in self._holding}
         self._rows = tuple(rows)
-        self._holding = self._rows if self._by_file is None or self._is_kept else (*self._rows, self._by_file)
+        self._holding = self._rows if self._by_file is None or self._is_recorded else (*self._rows, self._by_file)
         if any(stop.stop_id not in before for stop in self._holding):
             for tell in self._listeners:
                 tell()
@@ -374,7 +374,7 @@ class StopService:
         book.close()
 
 
-def _halt(conn: Connection, fresh: EmergencyStop) -> tuple[EmergencyStop, int]:
+def _write_stop(conn: Connection, fresh: EmergencyStop) -> tuple[EmergencyStop, int]:
     """Record the stop; return it, and the number of runs it found active: others may end them first."""
     stop = _stand(conn, fresh)
     return stop, sum(stop.covers(run.principal) for run in runs.active(conn))

@@ -32,14 +32,14 @@ class FileComparison:
     """A file checkpoint, the state of its file now, and the diff that would restore the file."""
 
     checkpoint: FileCheckpoint
-    standing: FileState
+    state: FileState
     diff: str
 
 
 @dataclass(frozen=True, slots=True)
 class _FileInspection:
     compared: FileComparison
-    found: ExistingFile
+    content: ExistingFile
     before: bytes | None
 
 
@@ -75,7 +75,7 @@ class FileCheckpointService:
 
     async def compare(self, principal: PrincipalId, checkpoint_id: str) -> FileComparison:
         """Return a file checkpoint and the state of its file now."""
-        return (await self._look(principal, checkpoint_id)).compared
+        return (await self._inspect(principal, checkpoint_id)).compared
 
     async def restore(
         self, principal: PrincipalId, checkpoint_id: str, *, force: bool
@@ -85,17 +85,17 @@ class FileCheckpointService:
         A file that was changed since is only overwritten with `force`. A file that already has that content stays, and
         its own file checkpoint is returned.
         """
-        looked = await self._look(principal, checkpoint_id)
+        looked = await self._inspect(principal, checkpoint_id)
         wanted = looked.compared.checkpoint
-        if looked.compared.standing is FileState.AS_BEFORE:
+        if looked.compared.state is FileState.AS_BEFORE:
             return looked.compared, wanted
-        if looked.compared.standing is FileState.MOVED_ON and not force:
+        if looked.compared.state is FileState.MOVED_ON and not force:
             raise FileChanged(
                 f"{wanted.path} was changed again since that checkpoint. Look at the diff, then force it if it is"
                 " what you want."
             )
-        kept = await self._keep(wanted, looked.found)
-        change = FileChange(looked.found, looked.before, wanted.before_mode)
+        kept = await self._keep(wanted, looked.content)
+        change = FileChange(looked.content, looked.before, wanted.before_mode)
         await asyncio.to_thread(apply_changes, self._reach(wanted), [change])
         await self._note(wanted, kept)
         return looked.compared, kept
@@ -121,7 +121,7 @@ class FileCheckpointService:
 
         return await self._engine.write(unit)
 
-    async def _look(self, principal: PrincipalId, checkpoint_id: str) -> _FileInspection:
+    async def _inspect(self, principal: PrincipalId, checkpoint_id: str) -> _FileInspection:
         wanted = parse_ulid(checkpoint_id, "checkpoint id")
 
         def query(conn: Connection) -> tuple[FileCheckpoint, bytes | None]:
@@ -129,7 +129,7 @@ class FileCheckpointService:
             return checkpoint, file_checkpoints.content(conn, checkpoint)
 
         checkpoint, before = await self._engine.read(query)
-        return await asyncio.to_thread(_looked, self._reach(checkpoint), checkpoint, before)
+        return await asyncio.to_thread(_inspect, self._reach(checkpoint), checkpoint, before)
 
     def _reach(self, checkpoint: FileCheckpoint) -> Workspace:
         """Return the folder that the file was in, with the same paths out of reach as for any tool."""
@@ -182,7 +182,7 @@ def _absolute(workspace: Workspace, path: str) -> str:
         return at.path
 
 
-def _looked(workspace: Workspace, checkpoint: FileCheckpoint, before: bytes | None) -> _FileInspection:
+def _inspect(workspace: Workspace, checkpoint: FileCheckpoint, before: bytes | None) -> _FileInspection:
     found = read_existing(workspace, checkpoint.path)
     now = blobs.digest_of(found.content.data) if found.content is not None else None
     if now == checkpoint.before_digest:

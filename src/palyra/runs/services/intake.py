@@ -121,15 +121,15 @@ class MessageIntake:
     async def accept(self, inbound: Inbound) -> AcceptedMessage:
         """Accept a message: as a new run, or as a further input of the active one."""
         _check(inbound)
-        if inbound.brief.model:
-            brief = replace(inbound.brief, model=self._meant(inbound.brief.model))
-            inbound = replace(inbound, brief=brief)
+        if inbound.options.model:
+            brief = replace(inbound.options, model=self._meant(inbound.options.model))
+            inbound = replace(inbound, options=brief)
         sealing = self._seals.sealing(inbound.principal)
         inbound = await attached_history.seal_history(inbound, sealing)
         if (stop := self._stops.stopped(inbound.principal)) is not None:
             return await self._refuse(inbound, stop)
         at = self._clock.now()
-        brings = inbound.pictures or inbound.given
+        brings = inbound.pictures or inbound.history
         along = (
             await asyncio.to_thread(attached_history.prepare_history, inbound, at=at) if brings else AttachedHistory()
         )
@@ -220,9 +220,11 @@ class MessageIntake:
             raise SessionArchivedError
         if inbound.after is not None and not _is_last(conn, inbound.principal, inbound.after, resolved):
             raise RunSuperseded
-        accepted, begun = self._place(conn, inbound, along, resolved, sealing, run_id=run_id, at=at, carrier=carrier)
+        accepted, begun = self._write_run(
+            conn, inbound, along, resolved, sealing, run_id=run_id, at=at, carrier=carrier
+        )
         accepted = replace(accepted, sealed=sealing.sealed, removed=sealing.removed)
-        resolved.book.close()
+        resolved.writer.close()
         sealing.keep(conn, accepted.session_id)
         if begun is not None and begun[0].started and carrier is not None:
             self._glance(conn, *begun)
@@ -233,7 +235,7 @@ class MessageIntake:
             raise IdempotencyKeyInUse
         return accepted
 
-    def _place(
+    def _write_run(
         self,
         conn: Connection,
         inbound: Inbound,
@@ -245,7 +247,7 @@ class MessageIntake:
         at: datetime,
         carrier: str | None,
     ) -> tuple[AcceptedMessage, tuple[RunState, Agent] | None]:
-        session, book = resolved.session, resolved.book
+        session, book = resolved.session, resolved.writer
         open_runs = [] if resolved.created else runs.open_in(conn, session.session_id)
         active_id = next((run for run, active in open_runs if active), None)
         active = replay(conn, active_id) if active_id is not None else None
@@ -254,7 +256,7 @@ class MessageIntake:
             attached_history.check_can_join(inbound)
             return self._steer(book, active, inbound, sealing, at=at), None
         self._check_room(conn, inbound.principal, len(open_runs))
-        if inbound.given and open_runs:
+        if inbound.history and open_runs:
             # The attached history goes before the message, and the active run may still add messages.
             raise SessionBusy
         attached_history.match_results(conn, inbound.principal, session, inbound)
@@ -273,7 +275,7 @@ class MessageIntake:
             mode=inbound.mode,
             idempotency_key=inbound.idempotency_key,
             images=inbound.images,
-            brief=inbound.brief,
+            brief=inbound.options,
             sealed=sealing.sealed,
             removed=sealing.removed,
         )
@@ -356,7 +358,7 @@ class MessageIntake:
 
 
 def _stopped(stop: EmergencyStop) -> WorkStopped:
-    return WorkStopped(f"{stop.told} Nothing new is taken in. `palyra resume` lets work go on.")
+    return WorkStopped(f"{stop.description} Nothing new is taken in. `palyra resume` lets work go on.")
 
 
 def _check(inbound: Inbound) -> None:
@@ -376,7 +378,7 @@ def _claim(inbound: Inbound) -> IdempotencyClaim | None:
     if inbound.idempotency_key is None:
         return None
     request: tuple[object, ...] = (inbound.text, inbound.session, inbound.mode)
-    more = (inbound.agent, inbound.brief, inbound.images, inbound.given)
+    more = (inbound.agent, inbound.options, inbound.images, inbound.history)
     if more != (None, NO_REQUEST_OPTIONS, (), ()):
         # A key that came without them keeps the digest that it always had.
         request = (*request, *more)

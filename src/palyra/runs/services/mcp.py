@@ -95,7 +95,7 @@ class McpService:
 
     async def all(self) -> list[McpServerStatus]:
         """Return the status of every server, without details."""
-        return self._servers.standing()
+        return self._servers.status()
 
     async def one(self, name: str) -> McpServerStatus:
         """Return the status of a server, with its tools' full definitions."""
@@ -125,19 +125,19 @@ class McpService:
 
         await self._engine.write(unit)
         await self._servers.read_decisions()
-        return server.standing()
+        return server.status()
 
     async def restart(self, name: str) -> McpServerStatus:
         """Restart a server."""
         server = self._servers.get(name)
         server.restart()
-        return server.standing()
+        return server.status()
 
     async def test(self, name: str) -> McpServerStatus:
         """Ask a server for its tools; raise the problem if it does not answer."""
         server = self._servers.get(name)
-        await server.look_again()
-        return server.standing()
+        await server.refresh_tools()
+        return server.status()
 
 
 def hidden_paths(home: Home, settings: Settings, *, family: tuple[Home, ...]) -> HiddenPaths:

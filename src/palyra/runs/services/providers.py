@@ -61,7 +61,7 @@ class ProviderService:
         named = [split_model_name(name)[0] for name in (settings.provider, *settings.fallback)]
         own = [ProviderStatus(name=name) for name in BUILT_IN if name in named]
         kept = {secret.name for secret in await self._secrets.list(self._owner)}
-        own += await asyncio.to_thread(_look, settings.providers, kept=kept, base=self._home.path)
+        own += await asyncio.to_thread(_provider_statuses, settings.providers, kept=kept, base=self._home.path)
         return [self._placed(one, settings) for one in own]
 
     def order(self) -> list[str]:
@@ -85,7 +85,7 @@ class ProviderService:
         # However often it has failed: it may work again, and a test is there to find that out.
         self._roster.try_again(split_model_name(name)[0])
         return Inbound(
-            principal=principal, text=TEXTS[probe], origin=channel.TRIAL, brief=options_for_test(name, probe)
+            principal=principal, text=TEXTS[probe], origin=channel.TRIAL, options=options_for_test(name, probe)
         )
 
     def _named(self, name: str) -> str:
@@ -110,12 +110,12 @@ class ProviderService:
         )
 
 
-def _look(tables: Mapping[str, ModelProvider], *, kept: set[str], base: Path) -> list[ProviderStatus]:
+def _provider_statuses(tables: Mapping[str, ModelProvider], *, kept: set[str], base: Path) -> list[ProviderStatus]:
     """Check the settings of each, and whether its keys exist. Blocks."""
-    return [_standing(name, table, tuple(_lost(table, kept=kept, base=base))) for name, table in tables.items()]
+    return [_provider_status(name, table, tuple(_lost(table, kept=kept, base=base))) for name, table in tables.items()]
 
 
-def _standing(name: str, table: ModelProvider, lost: tuple[UnresolvedKey, ...]) -> ProviderStatus:
+def _provider_status(name: str, table: ModelProvider, lost: tuple[UnresolvedKey, ...]) -> ProviderStatus:
     if table.dialect is DialectName.LOCAL:
         where, model = table.path or "", table.model or Path(table.path or "").stem
     else:

@@ -30,7 +30,7 @@ SUMMARY_SHOWN = 500
 class ReissuePlan:
     """An approval request that expired, and what a run that reissues it needs."""
 
-    asked: Approval
+    approval: Approval
     session: Session
     agent: Agent
     agent_reason: str
@@ -39,7 +39,7 @@ class ReissuePlan:
 
     def accepted(self, principal: PrincipalId, limits: Limits, *, at: datetime) -> RunAccepted:
         """Return the event that accepts that run."""
-        asked = self.asked
+        asked = self.approval
         return RunAccepted(
             at=at,
             actor=principal,

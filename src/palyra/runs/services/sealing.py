@@ -115,19 +115,19 @@ class SecretSealer:
 
     async def revealed(self, principal: PrincipalId, value: T) -> T:
         """Return a text, or a JSON value with texts in it, as its owner may see it: with values in place of markers."""
-        opened = await self._shown(principal, markers_in(value))
+        opened = await self._open_for_display(principal, markers_in(value))
         values = {name: one.value for name, one in opened.items()}
         shown = map_texts(value, lambda text: resolve_markers(text, values.get))
         return cast("T", shown)
 
     async def reveal(self, principal: PrincipalId, sealed_id: str) -> str:
         """Return one value to its owner."""
-        opened = await self._shown(principal, {sealed_id} if is_id(sealed_id) else set())
+        opened = await self._open_for_display(principal, {sealed_id} if is_id(sealed_id) else set())
         if sealed_id not in opened:
             raise SealedSecretNotFound
         return opened[sealed_id].value
 
-    async def _shown(self, principal: PrincipalId, ids: Collection[str]) -> dict[str, OpenedSecret]:
+    async def _open_for_display(self, principal: PrincipalId, ids: Collection[str]) -> dict[str, OpenedSecret]:
         """Open values for a person's screen, and record that."""
         opened = await self.open(principal, ids)
         for sealed_id in sorted(opened):
@@ -194,18 +194,18 @@ class SealingUnit:
     async def seal(self, text: str, *origins: str) -> str:
         """Return the text with markers for all secrets in it."""
         # Secrets stored by name come first: a name says more than a marker.
-        return (await self.found_in(self._seals.used.hide_for(self._principal, text), origins))[0]
+        return (await self.seal_text(self._seals.used.hide_for(self._principal, text), origins))[0]
 
     async def seal_inert(self, text: str, *origins: str) -> str:
         """Return the text with markers for inert secrets only: what a person approves must not hide a command."""
-        return (await self.found_in(text, origins, only_inert=True))[0]
+        return (await self.seal_text(text, origins, only_inert=True))[0]
 
     async def seal_arguments(self, tool: str, arguments: JsonObject, *, only_inert: bool) -> JsonObject:
         """Return arguments with markers for the secrets that a call brings itself."""
         found: dict[str, str] = {}
         changed: dict[str, str] = {}
         for text in _texts(arguments):
-            changed[text], ids = await self.found_in(text, (), only_inert=only_inert)
+            changed[text], ids = await self.seal_text(text, (), only_inert=only_inert)
             found |= ids
         if not found:
             return arguments
@@ -214,7 +214,7 @@ class SealingUnit:
         self._origins |= {(sealed_id, origin) for sealed_id in found}
         return recorded
 
-    async def found_in(
+    async def seal_text(
         self, text: str, origins: Sequence[str] = (), *, only_inert: bool = False
     ) -> tuple[str, dict[str, str]]:
         """Return the text with markers, and the values behind them by id."""

@@ -48,7 +48,7 @@ class ResolvedSession:
 
     session: Session
     created: bool
-    book: SessionWriter
+    writer: SessionWriter
 
 
 def resolve(
@@ -139,7 +139,7 @@ class SessionService:
 
         def unit(conn: Connection) -> tuple[Session, bool]:
             resolved = resolve(conn, principal, ref=ref, ids=self._ids, at=at)
-            resolved.book.close()
+            resolved.writer.close()
             return resolved.session, resolved.created
 
         return await self._engine.write(unit)

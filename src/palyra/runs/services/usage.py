@@ -150,7 +150,7 @@ def _standings(
 ) -> Iterator[BudgetStatus]:
     for name, budget in settings.budgets.items():
         for account, amount in _accounts(conn, budget, principal, at=at):
-            found = _standing(name, budget, account, amount, currency=settings.currency, at=at)
+            found = _budget_status(name, budget, account, amount, currency=settings.currency, at=at)
             of, _, whose = account.scope.partition(":")
             by = {"session": UsageGrouping.SESSION, "agent": UsageGrouping.AGENT}.get(of)
             yield replace(found, label=_label(conn, by, whose)) if by is not None and principal else found
@@ -205,7 +205,7 @@ def _may_know(conn: Connection, account: Account, principal: PrincipalId | None)
             return runs.get(conn, RunId(account.period), principal) is not None
 
 
-def _standing(
+def _budget_status(
     name: str, budget: Budget, account: Account, amount: Amount, *, currency: str, at: datetime
 ) -> BudgetStatus:
     caps = []

@@ -65,7 +65,7 @@ class FileContent:
 
     data: bytes
     mode: int
-    seen: tuple[int, int, int, int]
+    identity: tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class ExistingFile:
 class FileChange:
     """The new content of a file, or None to delete it."""
 
-    found: ExistingFile
+    existing: ExistingFile
     after: bytes | None
     mode: int | None = None
     """The new permissions; None to keep those it has."""
@@ -109,7 +109,7 @@ def read_existing(workspace: Workspace, path: str) -> ExistingFile:
         if len(data) > MAX_KEPT_BYTES:
             raise FileTooLarge
         return ExistingFile(
-            str(at.root.real_path()), at.path, FileContent(data, stat.S_IMODE(found.st_mode) & 0o777, _seen(found))
+            str(at.root.real_path()), at.path, FileContent(data, stat.S_IMODE(found.st_mode) & 0o777, _identity(found))
         )
 
 
@@ -120,13 +120,13 @@ def check_possible(changes: Sequence[FileChange]) -> None:
     if any(change.after is not None and len(change.after) > MAX_KEPT_BYTES for change in changes):
         raise FileTooLarge
     for change in changes:
-        folder = os.path.dirname(change.found.path)
+        folder = os.path.dirname(change.existing.path)
         while not os.path.isdir(folder):
             folder = os.path.dirname(folder)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PathNotWritable(
-                f"{change.found.path} may not be written: the permissions of {folder} forbid it, or its file system is"
-                " read-only. Change that, or use another path."
+                f"{change.existing.path} may not be written: the permissions of {folder} forbid it, or its file system"
+                " is read-only. Change that, or use another path."
             )
 
 
@@ -146,11 +146,11 @@ def _commit(prepared: list["_PreparedChange"]) -> None:
     done: list[_PreparedChange] = []
     if len(prepared) > 1:
         for one in prepared:
-            with _told(one.path):
+            with _explain_os_errors(one.path):
                 one.keep_way_back()
     try:
         for one in prepared:
-            with _told(one.path):
+            with _explain_os_errors(one.path):
                 one.commit()
             done.append(one)
     except BaseException:
@@ -258,7 +258,7 @@ class _PreparedChange:
         self.folder = at.folder
         self.path = at.path
         self._name = at.name
-        self._before = change.found.content
+        self._before = change.existing.content
         self._fresh = _Written(at.folder, change.after, self._mode(change)) if change.after is not None else None
         self._back: str | _Written | None = None
 
@@ -319,7 +319,7 @@ class _PreparedChange:
             now = os.stat(self._name, dir_fd=self.folder, follow_symlinks=False)
         except FileNotFoundError:
             raise FileChanged from None
-        if _seen(now) != before.seen or not stat.S_ISREG(now.st_mode):
+        if _identity(now) != before.identity or not stat.S_ISREG(now.st_mode):
             raise FileChanged
 
     def _mode(self, change: FileChange) -> int | None:
@@ -350,14 +350,14 @@ def _open_unnamed(folder: int, mode: int) -> int | None:
 
 @contextmanager
 def _prepared(workspace: Workspace, change: FileChange) -> Iterator[_PreparedChange]:
-    path = change.found.path
+    path = change.existing.path
     made = _folders_to_make(workspace, path) if change.after is not None else []
     try:
         with workspace.reach(path, absent=True, make=change.after is not None) as at:
             # Not the path that was shown and allowed: a folder was replaced by a link since.
-            if at.path != path or at.name is None or at.missing != (change.found.content is None):
+            if at.path != path or at.name is None or at.missing != (change.existing.content is None):
                 raise FileChanged
-            with _told(path):
+            with _explain_os_errors(path):
                 one = _PreparedChange(at, change)
             try:
                 yield one
@@ -389,7 +389,7 @@ def _remove_folders(workspace: Workspace, folders: list[str]) -> None:
 
 
 @contextmanager
-def _told(path: str) -> Iterator[None]:
+def _explain_os_errors(path: str) -> Iterator[None]:
     """Turn a system error into one that a person or a model can act on."""
     try:
         yield
@@ -412,5 +412,5 @@ def _require_text(path: str) -> None:
         raise PathInvalid("The path holds bytes that are no valid text. Rename the file first.") from None
 
 
-def _seen(found: os.stat_result) -> tuple[int, int, int, int]:
+def _identity(found: os.stat_result) -> tuple[int, int, int, int]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -97,23 +97,23 @@ class Workspace:
         trusted = self.roots[0].trusted
         return Workspace(tuple(WorkspaceRoot(trusted, trusted / root) for root in roots), forbidden=self.forbidden)
 
-    def places(self) -> tuple[Path, ...]:
+    def root_paths(self) -> tuple[Path, ...]:
         """Return the paths of the roots; raise if one of them cannot be used."""
-        return tuple(self._place(root) for root in self.roots)
+        return tuple(self._root_path(root) for root in self.roots)
 
     def open_read(self, path: str) -> BinaryIO:
         """Open a plain file for reading bytes. The caller closes it."""
         with self.reach(path) as at:
             if at.name is None:
-                raise PathNotFile(f"{_shown(path)} is a folder. Name a file in it.")
+                raise PathNotFile(f"{_quoted_path(path)} is a folder. Name a file in it.")
             return open_file(at.folder, at.name, path=path, banned=self.forbidden.marks())
 
     def list_dir(self, path: str) -> FolderListing:
         """Return what is in a folder. Links are named, not followed."""
         with self.reach(path) as at:
             if at.name is not None:
-                raise PathNotFolder(f"{_shown(path)} is a file. Name a folder.")
-            with _told(path):
+                raise PathNotFolder(f"{_quoted_path(path)} is a file. Name a folder.")
+            with _explain_os_errors(path):
                 return entries_of(at.folder)
 
     def walk(
@@ -165,7 +165,7 @@ class Workspace:
                     os.close(trail.pop())
                     where.pop()
                     continue
-                with _told(path):
+                with _explain_os_errors(path):
                     target, below, missing = _enter(trail[-1], name, make=make and bool(pending))
                 if missing:
                     if not absent or ".." in pending or len(trail) + len(pending) >= MAX_DEPTH:
@@ -185,7 +185,7 @@ class Workspace:
                 else:
                     links += 1
                     if links > MAX_LINKS:
-                        raise PathInvalid(f"{_shown(path)} goes through too many links, perhaps in a circle.")
+                        raise PathInvalid(f"{_quoted_path(path)} goes through too many links, perhaps in a circle.")
                     if target.startswith("/"):
                         root, names = self._below_a_root(target, path)
                         _close(trail)
@@ -233,7 +233,7 @@ class Workspace:
             raise PathReserved
         return folder, place
 
-    def _place(self, root: WorkspaceRoot) -> Path:
+    def _root_path(self, root: WorkspaceRoot) -> Path:
         folder, place = self._open_root(root)
         os.close(folder)
         return place
@@ -273,7 +273,7 @@ def _enter(folder: int, name: str, *, make: bool) -> tuple[str | None, int | Non
 
 def open_file(folder: int, name: str, *, path: str, banned: frozenset[FileIdentity] = frozenset()) -> BinaryIO:
     """Open a plain file of an open folder for reading. The caller closes it."""
-    with _told(path):
+    with _explain_os_errors(path):
         # Checked before, because opening some devices has effects; and after, because it may have been replaced.
         _require_plain(os.stat(name, dir_fd=folder, follow_symlinks=False), path)
         descriptor = os.open(name, _FILE, dir_fd=folder)
@@ -289,17 +289,17 @@ def open_file(folder: int, name: str, *, path: str, banned: frozenset[FileIdenti
 
 def _require_plain(found: os.stat_result, path: str) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise PathNotFile(f"{_shown(path)} is no plain file. Name a file.")
+        raise PathNotFile(f"{_quoted_path(path)} is no plain file. Name a file.")
 
 
 def _require_free(found: os.stat_result, path: str, *, banned: frozenset[FileIdentity]) -> None:
     if file_identity(found) in banned:
-        raise PathReserved(f"{_shown(path)} belongs to Palyra itself and is out of every tool's reach.")
+        raise PathReserved(f"{_quoted_path(path)} belongs to Palyra itself and is out of every tool's reach.")
 
 
 def _check_depth(trail: list[int], path: str) -> None:
     if len(trail) > MAX_DEPTH:
-        raise PathInvalid(f"{_shown(path)} is more than {MAX_DEPTH} folders deep.")
+        raise PathInvalid(f"{_quoted_path(path)} is more than {MAX_DEPTH} folders deep.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,32 +349,34 @@ def _close(trail: list[int]) -> None:
 
 
 @contextmanager
-def _told(path: str) -> Iterator[None]:
+def _explain_os_errors(path: str) -> Iterator[None]:
     """Turn a system error into one that a person or a model can act on."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):
         raise PathNotFound(_missing(path)) from None
     except PermissionError:
-        raise PathNotReadable(f"{_shown(path)} may not be read: its permissions forbid it.") from None
+        raise PathNotReadable(f"{_quoted_path(path)} may not be read: its permissions forbid it.") from None
     except OSError as error:
         match error.errno:
             case errno.ENAMETOOLONG:
-                raise PathInvalid(f"{_shown(path)} has a name that is too long.") from None
+                raise PathInvalid(f"{_quoted_path(path)} has a name that is too long.") from None
             case errno.ELOOP | errno.ENXIO | errno.EMLINK:
                 # It was a plain file a moment ago, and is a link or a socket now.
-                raise PathNotFile(f"{_shown(path)} is no plain file. Name a file.") from None
+                raise PathNotFile(f"{_quoted_path(path)} is no plain file. Name a file.") from None
             case _:
-                raise FileSystemError(f"{_shown(path)} could not be read: {error.strerror}. Try again.") from error
+                raise FileSystemError(
+                    f"{_quoted_path(path)} could not be read: {error.strerror}. Try again."
+                ) from error
 
 
-def _shown(path: str) -> str:
+def _quoted_path(path: str) -> str:
     return repr(path if len(path) <= 200 else path[:200] + "…")
 
 
 def _outside(path: str) -> str:
-    return f"{_shown(path)} leads out of the workspace. Use a path inside it, such as notes.txt or docs/plan.md."
+    return f"{_quoted_path(path)} leads out of the workspace. Use a path inside it, such as notes.txt or docs/plan.md."
 
 
 def _missing(path: str) -> str:
-    return f"There is no {_shown(path)} in the workspace. List the folder to see what there is."
+    return f"There is no {_quoted_path(path)} in the workspace. List the folder to see what there is."

@@ -24,7 +24,7 @@ class HttpResponse:
     status: int = 0
     headers: list[tuple[str, str]] = field(default_factory=list)
     body: bytes = b""
-    is_whole: bool = True
+    is_complete: bool = True
     """The body was not cut, neither at the limit nor by the peer."""
 
     def header(self, name: str) -> str:
@@ -91,7 +91,7 @@ class _ResponseParser:
         room = self._most_bytes - len(self._body)
         self._body += piece[:room]
         if len(piece) > room:
-            self.response.is_whole = False
+            self.response.is_complete = False
             self.is_done = True
         self.response.body = self._body  # type: ignore[assignment]
 
@@ -101,7 +101,7 @@ class _ResponseParser:
     def end(self) -> None:
         """Handle the end of the connection: too early, if the peer had announced more."""
         if self.response.header("content-length") or self.response.header("transfer-encoding"):
-            self.response.is_whole = False
+            self.response.is_complete = False
 
 
 def _unpacked(response: HttpResponse, most_bytes: int) -> HttpResponse:
@@ -114,7 +114,7 @@ def _unpacked(response: HttpResponse, most_bytes: int) -> HttpResponse:
             body = unpacker.decompress(body, most_bytes)
         except zlib.error:
             raise HttpResponseInvalid("The answer is compressed in a way that can not be undone.") from None
-        response.is_whole = response.is_whole and unpacker.eof and not unpacker.unused_data
+        response.is_complete = response.is_complete and unpacker.eof and not unpacker.unused_data
     elif coding not in ("", "identity"):
         raise HttpResponseInvalid(f"The answer is compressed as {coding!r}, although that was not asked for.")
     response.body = body

@@ -40,7 +40,7 @@ def find(pid: int | None = None) -> CgroupSupport:
         group, is_root = _group_of(str(pid) if pid is not None else "self")
     except (OSError, ValueError, StopIteration):
         return CgroupSupport(None, "this machine has no control groups of version 2")
-    missing = [name for name in CONTROLLERS if name not in _words(group / "cgroup.controllers")]
+    missing = [name for name in CONTROLLERS if name not in _read_words(group / "cgroup.controllers")]
     if missing:
         return CgroupSupport(None, f"the daemon's control group does not count {' and '.join(missing)}")
     if group.name == DAEMON and not _members(group.parent):
@@ -114,10 +114,10 @@ def _group_of(process: str) -> tuple[Path, bool]:
 
 
 def _members(group: Path) -> list[int]:
-    return [int(pid) for pid in _words(group / "cgroup.procs")]
+    return [int(pid) for pid in _read_words(group / "cgroup.procs")]
 
 
-def _words(path: Path) -> list[str]:
+def _read_words(path: Path) -> list[str]:
     try:
         return path.read_text().split()
     except OSError:

@@ -98,7 +98,7 @@ class ProcessSandbox:
         """Run a program to its end, and leave none of its processes behind, also when cancelled."""
         stop = asyncio.Event()
         # Not in a task group, which would cancel it: it must see the program's end.
-        work = asyncio.get_running_loop().create_task(self._carry(job, stop))
+        work = asyncio.get_running_loop().create_task(self._run(job, stop))
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -110,7 +110,7 @@ class ProcessSandbox:
                 work.exception()  # marks it as seen: no task waits for it any more
             raise
 
-    async def _carry(self, job: SandboxJob, stop: asyncio.Event) -> ProgramOutcome:
+    async def _run(self, job: SandboxJob, stop: asyncio.Event) -> ProgramOutcome:
         _check(job)
         launch = await wait_out(lambda: asyncio.to_thread(self._prepare, job, self._base), what="a program")
         try:

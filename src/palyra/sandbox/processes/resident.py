@@ -98,7 +98,7 @@ class ResidentProcess:
         return f"it ended with exit code {code}" if code is not None else "it was ended"
 
     @property
-    def said(self) -> str:
+    def stderr_tail(self) -> str:
         """The end of its standard error."""
         return " ".join(self._said.output().tail.decode(errors="replace").split())
 

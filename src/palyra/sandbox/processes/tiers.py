@@ -54,9 +54,9 @@ def tier_problem(tier: Tier) -> TierProblem | None:
         )
     match tier:
         case Tier.STRICT:
-            return _lack_of_strict()
+            return _strict_problem()
         case Tier.GUARDED:
-            return _lack_of_guarded()
+            return _guarded_problem()
         case Tier.OFF:
             return None
 
@@ -80,7 +80,7 @@ def set_up_failed(tier: Tier, said: str) -> TierProblem:
     return TierProblem(f"it could not be set up ({said})", "See `palyra sandbox check`.")
 
 
-def _lack_of_strict() -> TierProblem | None:
+def _strict_problem() -> TierProblem | None:
     for program, package in (("bwrap", "bubblewrap"), ("prlimit", "util-linux")):
         if find(program) is None:
             return TierProblem(
@@ -89,7 +89,7 @@ def _lack_of_strict() -> TierProblem | None:
     return None
 
 
-def _lack_of_guarded() -> TierProblem | None:
+def _guarded_problem() -> TierProblem | None:
     version = landlock_version()
     if version < NEEDED_LANDLOCK:
         had = f"has version {version}" if version else "has none, or it is switched off at boot"

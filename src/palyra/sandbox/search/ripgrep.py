@@ -95,10 +95,10 @@ async def names(
         outcome = await sandbox.run(job) if job is not None else None
     except PalyraError:
         return None
-    return _said(outcome, prefix=prefix_of(query.folder)) if outcome is not None else None
+    return _file_names(outcome, prefix=prefix_of(query.folder)) if outcome is not None else None
 
 
-def _said(outcome: ProgramOutcome, *, prefix: str) -> frozenset[str] | None:
+def _file_names(outcome: ProgramOutcome, *, prefix: str) -> frozenset[str] | None:
     # It reports an error for a file that it cannot read. The daemon may be able to read it.
     is_whole = outcome.exit_code in (0, 1) and not outcome.stopped and not outcome.stdout.left_out
     if not is_whole or outcome.stderr.head:

@@ -99,7 +99,7 @@ def search(
     with ExitStack() as stack:
         matching, needles = _matcher(query, stack=stack, stop=stop)
         is_asked = sieve is None or not needles.words
-        walk = workspace.walk(query.folder, skip=SKIPPED_FOLDERS, wanted=_wanted(query), needless=needless)
+        walk = workspace.walk(query.folder, skip=SKIPPED_FOLDERS, wanted=_name_filter(query), needless=needless)
         for path, file in stack.enter_context(closing(walk)):
             took = clock.monotonic() - begun
             if sieve is not None and not is_asked and took >= FILTER_TIMEOUT_SECONDS:
@@ -184,7 +184,7 @@ def _short(line: bytes) -> str:
     return text if len(text) <= MAX_LINE_CHARS else text[:MAX_LINE_CHARS] + "…"
 
 
-def _wanted(query: SearchQuery) -> Callable[[str], bool]:
+def _name_filter(query: SearchQuery) -> Callable[[str], bool]:
     if not query.glob:
         return lambda path: True
     if len(query.glob) > MAX_GLOB_CHARS:

@@ -205,7 +205,7 @@ class WasmRunner:
                 order = _written(job, digest, compiled=code, code_bytes=CODE_BYTES if self._keep else 0, run=run)
                 process, is_new = await self._process()
                 try:
-                    outcome = await self._carry(process, order, job, digest, run=run)
+                    outcome = await self._run(process, order, job, digest, run=run)
                 except _CompiledCacheStale:
                     self._compiled.pop(digest, None)
                     await self._put_back(process)
@@ -238,7 +238,7 @@ class WasmRunner:
         else:
             await _end(process)
 
-    async def _carry(
+    async def _run(
         self, process: Process, order: Sequence[bytes], job: ModuleJob, digest: str, *, run: bool
     ) -> ModuleOutcome:
         code = await _compile(process, order)

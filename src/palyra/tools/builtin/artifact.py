@@ -26,7 +26,7 @@ async def read(
     artifact_id = parse_ulid(artifact, "artifact id")
     # An offset above the databases' integers is beyond the end of anything.
     byte = min(byte, 2**53)
-    part = await context.keeping.read(artifact_id, start=byte, length=min(length, SLICE_BYTES))
+    part = await context.storage.read(artifact_id, start=byte, length=min(length, SLICE_BYTES))
     context.witness.learned(part.labels)
     if byte >= part.size:
         raise OffsetBeyondEnd(f"The artifact has {part.size} bytes; there is nothing at byte {byte}.")

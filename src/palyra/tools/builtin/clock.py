@@ -25,10 +25,10 @@ async def now(
     context: ToolContext, *, zone: Annotated[str, Meta(description="IANA zone; default: this machine's")] = ""
 ) -> str:
     """Tell date, weekday and time."""
-    return await asyncio.to_thread(_tell, context.clock.now(), zone.strip())
+    return await asyncio.to_thread(_time_text, context.clock.now(), zone.strip())
 
 
-def _tell(moment: datetime, zone: str) -> str:
+def _time_text(moment: datetime, zone: str) -> str:
     """Format the moment in the zone's time. Blocks: the zone's rules are read from disk."""
     local = moment.astimezone(_load(zone) if zone else None)
     offset = local.strftime("%z")

@@ -44,7 +44,7 @@ async def _preview(context: ToolContext, given: Any) -> Effect:
     target = parse(given.url)
     writing = _sends(given)
     at_least = Risk.HIGH if writing else Risk.MEDIUM
-    names = await context.credentials.names(_place(target), tool=NAME) if _proves(target) else ()
+    names = await context.credentials.names(_bound_host(target), tool=NAME) if _proves(target) else ()
     credential = f" with your credential {', '.join(names)}" if names else ""
     # Permission to read from a host does not allow sending data to it, nor doing so in the person's name.
     kind = f"host:{_service(target)} {given.method}" if writing else f"host:{_service(target)}"
@@ -85,10 +85,10 @@ async def fetch(
 ) -> str:
     """Fetch a public web page or call a web API."""
     target = parse(url)
-    credentials = await context.credentials.headers(_place(target), tool=NAME) if _proves(target) else {}
+    credentials = await context.credentials.headers(_bound_host(target), tool=NAME) if _proves(target) else {}
     request = EgressRequest(target.url, method, headers, body.encode(), credentials)
     answer = await context.egress.send(request, allowed=frozenset({target.host}))
-    return await asyncio.to_thread(_told, answer, target)
+    return await asyncio.to_thread(_result_text, answer, target)
 
 
 def _sends(given: Any) -> bool:
@@ -101,7 +101,7 @@ def _service(target: UrlTarget) -> str:
     return target.host if target.scheme == "https" and target.port == PORTS["https"] else target.origin
 
 
-def _place(target: UrlTarget) -> str:
+def _bound_host(target: UrlTarget) -> str:
     """Return the address a credential is bound to: the host, and its port if that is not the default."""
     return target.host if target.port == PORTS["https"] else f"{target.host}:{target.port}"
 
@@ -116,7 +116,7 @@ def _detail(line: str, headers: dict[str, str], body: str) -> str:
     return "\n".join([*told, "", quote(body)] if body else told)
 
 
-def _told(answer: EgressResponse, asked: UrlTarget) -> str:
+def _result_text(answer: EgressResponse, asked: UrlTarget) -> str:
     response = answer.response
     kind = response.header("content-type")
     told = [f"status {response.status}, {escape_line(kind) or 'no content type'}, {len(response.body)} bytes"]
@@ -124,7 +124,7 @@ def _told(answer: EgressResponse, asked: UrlTarget) -> str:
         told.append(f"from {answer.url}")
     if answer.leads_to:
         told.append(f"It redirects to {answer.leads_to}, which was not followed. Fetch that, if it is wanted.")
-    if not response.is_whole:
+    if not response.is_complete:
         told.append(f"[only the first {len(response.body)} bytes were read]")
     if response.body:
         told += ["", _content(response.body, kind, url=answer.url)]

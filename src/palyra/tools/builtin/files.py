@@ -28,7 +28,7 @@ async def list_files(
     context: ToolContext, *, folder: str = ".", limit: Annotated[int, Meta(ge=1, le=1000)] = 200
 ) -> str:
     """List a workspace folder with sizes."""
-    context.witness.looked_into(await asyncio.to_thread(_place, context.workspace, folder or "."))
+    context.witness.note_folder(await asyncio.to_thread(_resolved_path, context.workspace, folder or "."))
     return await asyncio.to_thread(_list, context.workspace, folder or ".", limit=limit)
 
 
@@ -44,11 +44,11 @@ async def read(
     """Read a text file of the workspace, in slices if it is long."""
     # More lines than bytes never fit, and the system cannot take an unbounded number.
     lines = min(lines, SLICE_BYTES)
-    context.witness.read(await asyncio.to_thread(_place, context.workspace, path))
+    context.witness.read(await asyncio.to_thread(_resolved_path, context.workspace, path))
     return await asyncio.to_thread(_read, context.workspace, path, line=line, lines=lines, byte=byte)
 
 
-def _place(workspace: Workspace, path: str) -> str:
+def _resolved_path(workspace: Workspace, path: str) -> str:
     with workspace.reach(path) as at:
         return at.path
 
@@ -104,7 +104,7 @@ def _from_byte(file: BinaryIO, byte: int) -> _Slice:
     file.seek(byte)
     raw = file.read(SLICE_BYTES)
     more = _has_more(file)
-    whole = _whole_chars(raw) if more else raw
+    whole = _complete_chars(raw) if more else raw
     text = whole[_tail_of_char(whole) :].decode("utf-8", "replace")
     return _Slice(text, f"byte {byte}", f"byte={byte + len(whole)}" if more else None)
 
@@ -125,7 +125,7 @@ def _from_line(file: BinaryIO, line: int, *, lines: int, path: str) -> _Slice:
     if len(pieces) > 1:
         # The last line is cut, so it is left for the next slice, complete.
         return _Slice(_text(b"\n".join(pieces[:-1])), first, f"line={line + len(pieces) - 1}")
-    whole = _whole_chars(raw)
+    whole = _complete_chars(raw)
     return _Slice(_text(whole), first, f"byte={start + len(whole)}")
 
 
@@ -167,7 +167,7 @@ def _tail_of_char(raw: bytes) -> int:
     return count if count < 4 else 0
 
 
-def _whole_chars(raw: bytes) -> bytes:
+def _complete_chars(raw: bytes) -> bytes:
     """Return the bytes without a last character that is incomplete."""
     for back in range(1, min(4, len(raw) + 1)):
         lead = raw[-back]

@@ -69,10 +69,12 @@ async def _planned(context: ToolContext, text: str) -> list[FileChange]:
     for one in asked:
         change = await _change(context, one)
         changes.append(change)
-        held += len(change.after or b"") + (len(change.found.content.data) if change.found.content is not None else 0)
+        held += len(change.after or b"") + (
+            len(change.existing.content.data) if change.existing.content is not None else 0
+        )
         if held > MAX_BYTES:
             raise PatchTooLarge
-    if len({change.found.path for change in changes}) < len(changes):
+    if len({change.existing.path for change in changes}) < len(changes):
         raise PatchPathRepeated
     return changes
 

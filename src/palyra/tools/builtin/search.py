@@ -45,7 +45,7 @@ async def search(
         stop.set()
         await sieve.close()
     await asyncio.to_thread(_note, context, found)
-    return _told(query, found)
+    return _result_text(query, found)
 
 
 def _note(context: ToolContext, found: engine.SearchResult) -> None:
@@ -62,7 +62,7 @@ def _note(context: ToolContext, found: engine.SearchResult) -> None:
             context.witness.learned(())
 
 
-def _told(query: engine.SearchQuery, found: engine.SearchResult) -> str:
+def _result_text(query: engine.SearchQuery, found: engine.SearchResult) -> str:
     what = "match" if query.text else "file"
     plural = "" if len(found.matches) == 1 else "es" if query.text else "s"
     files = "1 file" if found.files == 1 else f"{found.files} files"

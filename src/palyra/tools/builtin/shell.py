@@ -61,7 +61,7 @@ async def _preview(context: ToolContext, given: Any) -> Effect:
     return Effect(
         risk=risk,
         summary=f"run {escape_start(given.command, SUMMARY_CHARS)}",
-        detail=f"{quote(given.command)}\n\n{where}, sandbox: {_said_of(tier)}",
+        detail=f"{quote(given.command)}\n\n{where}, sandbox: {_tier_text(tier)}",
         paths=(str(folder),),
         command=given.command,
         access=access,
@@ -97,7 +97,7 @@ async def run(
 ) -> str:
     """Run a shell command, offline. read writes to /tmp only; write changes files."""
     job = await _job(context, command=command, access=access, folder=folder, seconds=seconds)
-    return _told(await context.sandbox.run(job), read_only=job.read_only)
+    return _result_text(await context.sandbox.run(job), read_only=job.read_only)
 
 
 def _judged(given: Any, sandbox: Sandbox) -> tuple[FolderAccess, Risk]:
@@ -136,15 +136,17 @@ def _shell() -> str:
     raise ShellMissing
 
 
-def _told(outcome: ProgramOutcome, *, read_only: bool) -> str:
+def _result_text(outcome: ProgramOutcome, *, read_only: bool) -> str:
     how = f"exit code {outcome.exit_code}"
     if outcome.stopped:
         how = f"stopped: {outcome.stopped} ({how})"
     parts = [f"{how}, {outcome.took.total_seconds():.1f} s, sandbox {outcome.tier}"]
-    parts += [f"{name}:\n{_shown(output)}" for name, output in (("stdout", outcome.stdout), ("stderr", outcome.stderr))]
+    parts += [
+        f"{name}:\n{_output_text(output)}" for name, output in (("stdout", outcome.stdout), ("stderr", outcome.stderr))
+    ]
     if _lacked_network(outcome):
         parts.append(NO_NETWORK)
-    if read_only and outcome.exit_code and _says(_WANTED_TO_WRITE, outcome.stderr, outcome.stdout):
+    if read_only and outcome.exit_code and _output_matches(_WANTED_TO_WRITE, outcome.stderr, outcome.stdout):
         parts.append(READ_ONLY)
     return "\n".join(parts)
 
@@ -154,14 +156,14 @@ def _lacked_network(outcome: ProgramOutcome) -> bool:
     if outcome.tier is Tier.OFF or outcome.timed_out:
         return outcome.tier is not Tier.OFF
     looked_into = (outcome.stderr, outcome.stdout) if outcome.exit_code else (outcome.stderr,)
-    return _says(_WANTED_NETWORK, *looked_into)
+    return _output_matches(_WANTED_NETWORK, *looked_into)
 
 
-def _says(wanted: re.Pattern[bytes], *outputs: CapturedOutput) -> bool:
+def _output_matches(wanted: re.Pattern[bytes], *outputs: CapturedOutput) -> bool:
     return any(wanted.search((output.head + output.tail)[-MAX_INSPECTED_BYTES:]) for output in outputs)
 
 
-def _shown(output: CapturedOutput) -> str:
+def _output_text(output: CapturedOutput) -> str:
     return output.text.rstrip("\n") or "(empty)"
 
 
@@ -171,7 +173,7 @@ def _text_of_access(proposed: str, counted: FolderAccess) -> str:
     return f"access: {proposed}, which this sandbox does not enforce, so that it counts as {counted}"
 
 
-def _said_of(tier: Tier) -> str:
+def _tier_text(tier: Tier) -> str:
     match tier:
         case Tier.STRICT:
             return "strict (sees the system read-only and the workspace; no network)"

@@ -80,7 +80,7 @@ async def run(
     outcome = await context.modules.run(
         ModuleJob(module=read.module, input=msgspec.json.encode(input), argv=(module,), bounds=bounds)
     )
-    return _told(outcome)
+    return _result_text(outcome)
 
 
 def _module(workspace: Workspace, path: str) -> _Read:
@@ -93,7 +93,7 @@ def _module(workspace: Workspace, path: str) -> _Read:
     return _Read(where, content)
 
 
-def _told(outcome: ModuleOutcome) -> str:
+def _result_text(outcome: ModuleOutcome) -> str:
     how = f"exit code {outcome.exit_code}" if outcome.exit_code is not None else f"stopped: {outcome.stopped}"
     parts = [f"{how}, {outcome.took.total_seconds():.1f} s, {outcome.fuel} steps"]
     for name, output in (("stdout", outcome.stdout), ("stderr", outcome.stderr)):

@@ -77,4 +77,4 @@ def _removal(workspace: Workspace, path: str) -> FileChange:
 
 
 def _is_idle(change: FileChange) -> bool:
-    return change.found.content is not None and change.found.content.data == change.after
+    return change.existing.content is not None and change.existing.content.data == change.after

@@ -86,7 +86,7 @@ class McpServerProcess:
         self.name = name
         self.settings = settings
         self._around = around
-        self._told = told
+        self._notify = told
         self._pins: Mapping[str, McpToolDecision] = {}
         self._listing: McpToolListing | None = None
         self._listed_at = 0.0
@@ -106,19 +106,19 @@ class McpServerProcess:
         if not is_same_program(self.settings, settings):
             return False
         self.settings = settings
-        self._look()
+        self._refresh()
         return True
 
     def decided(self, pins: Mapping[str, McpToolDecision]) -> None:
         """Apply the decisions on its tools."""
         self._pins = pins
-        self._look()
+        self._refresh()
 
     def in_full(self) -> McpServerStatus:
         """Return its status, with the full definitions of its tools and their changes. Blocks for a while."""
-        return msgspec.structs.replace(self.standing(), tools=tools_with_changes(self.tools, self._pins))
+        return msgspec.structs.replace(self.status(), tools=tools_with_changes(self.tools, self._pins))
 
-    def standing(self) -> McpServerStatus:
+    def status(self) -> McpServerStatus:
         """Return its status, without details."""
         left = self._next_at - self._around.clock.monotonic() if self._next_at is not None else None
         return McpServerStatus(
@@ -161,7 +161,7 @@ class McpServerProcess:
             if not self._again.is_set():
                 self._state, self._next_at = McpServerState.FAILED, now + pause
                 log.warning("mcp server %s is down, next try in %g s: %s", self.name, pause, self._reason)
-                self._told()
+                self._notify()
             try:
                 async with asyncio.timeout(pause):
                     await self._again.wait()
@@ -172,7 +172,7 @@ class McpServerProcess:
     async def call(self, tool: McpTool, arguments: JsonObject, witness: ExecutionRecorder) -> str:
         """Call an accepted tool, if it is unchanged since; the witness records how its program is isolated."""
         if self._around.clock.monotonic() - self._listed_at > FRESH_SECONDS:
-            await self.look_again()
+            await self.refresh_tools()
         connection = await self.check_ready(tool)
         if self.settings.command is not None:
             bounds = self._around.bounds
@@ -191,7 +191,7 @@ class McpServerProcess:
             )
         return connection
 
-    async def look_again(self) -> None:
+    async def refresh_tools(self) -> None:
         """List the server's tools again."""
         connection = await self._connected()
         async with self._looking:
@@ -256,7 +256,7 @@ class McpServerProcess:
             self._protocol = definitions.clean(ready.protocol, most=40)
             self._connection, self._state, self._reason = connection, McpServerState.READY, ""
             self._ready.set()
-            self._told()
+            self._notify()
             log.info("mcp server %s is ready: %s", self.name, self._says)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._follow(listing_changed))
@@ -279,7 +279,7 @@ class McpServerProcess:
         while True:
             await changed.wait()
             changed.clear()
-            await self.look_again()
+            await self.refresh_tools()
             # A server that reports changes all the time is listed at once the first time, and then from time to time.
             await asyncio.sleep(CALM_SECONDS)
 
@@ -293,9 +293,9 @@ class McpServerProcess:
                 f"It has {len(usable)} tools; {MAX_TOOLS} are the most. Name those that you want in `tools`."
             )
         self._listing, self._listed_at = listing, self._around.clock.monotonic()
-        self._look()
+        self._refresh()
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         self.tools = tools_of(self.name, self.settings, self._pins, self._listing)
         for tool in self.tools:
             if tool.state is McpToolState.CHANGED and (tool.name, tool.digest) not in self._warned:
@@ -303,7 +303,7 @@ class McpServerProcess:
                 log.warning(
                     "mcp server %s has changed %s, which is withdrawn until it is accepted", self.name, tool.tool
                 )
-        self._told()
+        self._notify()
 
 
 def _first(group: BaseExceptionGroup[PalyraError]) -> PalyraError:

@@ -64,9 +64,9 @@ class McpServers:
             )
         return self._tools
 
-    def standing(self) -> list[McpServerStatus]:
+    def status(self) -> list[McpServerStatus]:
         """Return the status of each server, by name."""
-        return [self._servers[name].standing() for name in sorted(self._servers)]
+        return [self._servers[name].status() for name in sorted(self._servers)]
 
     def get(self, name: str) -> McpServerProcess:
         """Return the server of that name."""

@@ -66,7 +66,7 @@ class McpWorker:
         try:
             async with self._client(order) as client:
                 info = client.server_info
-                self._tell(
+                self._send(
                     ready=f"{info.name} {info.version}" if info is not None else "",
                     protocol=client.protocol_version,
                     tools=await _listing(client),
@@ -84,25 +84,25 @@ class McpWorker:
                         self._let_go.add(asked["cancel"])
                         task.cancel()
                 else:
-                    self._calls[asked["id"]] = tasks.create_task(self._carry_out(client, asked))
+                    self._calls[asked["id"]] = tasks.create_task(self._handle(client, asked))
             for task in self._calls.values():
                 task.cancel()
 
-    async def _carry_out(self, client: Client, asked: dict[str, Any]) -> None:
+    async def _handle(self, client: Client, asked: dict[str, Any]) -> None:
         number = asked["id"]
         try:
             if "call" in asked:
                 result = await client.call_tool(asked["call"], asked["arguments"])
-                self._tell(id=number, text=_text(result), is_error=result.is_error or False)
+                self._send(id=number, text=_text(result), is_error=result.is_error or False)
             else:
-                self._tell(id=number, tools=await _listing(client))
+                self._send(id=number, tools=await _listing(client))
         except asyncio.CancelledError:
             # Otherwise the connection has failed, and that error is the answer to every call.
             if number in self._let_go:
-                self._tell(id=number, error="it was cancelled")
+                self._send(id=number, error="it was cancelled")
             raise
         except Exception as error:
-            self._tell(id=number, error=self._words(error))
+            self._send(id=number, error=self._error_text(error))
             if _is_lost(error):
                 self._give_up(error)
         finally:
@@ -112,7 +112,7 @@ class McpWorker:
     def _client(self, order: dict[str, Any]) -> Client:
         async def hear(message: object) -> None:
             if isinstance(message, ToolListChangedNotification):
-                self._tell(changed=True)
+                self._send(changed=True)
 
         return Client(
             http_transport.transport(order, refused=self._note_status, give_up=self._give_up)
@@ -124,7 +124,7 @@ class McpWorker:
             cache=None,
         )
 
-    def _tell(self, **parts: object) -> None:
+    def _send(self, **parts: object) -> None:
         """Send a message, and wait until it is sent: nothing is lost when the process ends right after."""
         left = memoryview(json.dumps(parts).encode() + b"\n")
         while left:
@@ -135,14 +135,14 @@ class McpWorker:
     def _give_up(self, error: Exception) -> NoReturn:
         """Report the fatal error, and exit at once: the process that watches this one ends what it has started."""
         with suppress(OSError):
-            self._tell(failed=self._words(error))
+            self._send(failed=self._error_text(error))
         os._exit(1)
 
     def _note_status(self, status: int) -> None:
         self._status = status
 
-    def _words(self, error: Exception) -> str:
-        said = _words(error)
+    def _error_text(self, error: Exception) -> str:
+        said = _error_text(error)
         return said if said != ERROR_STATUS else f"it answered with HTTP status {_status(self._status)}"
 
 
@@ -196,7 +196,7 @@ def _status(status: int) -> str:
     return f"{name}; look at the `headers` of its settings" if status in (401, 403) else name
 
 
-def _words(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Say what went wrong in one line."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -60,14 +60,14 @@ class WorkerConnection:
         """Send the order for the server, and return what it offers."""
         self._send(order)
         while True:
-            said = await self._line()
+            said = await self._read_message()
             if said.ready is not None and said.tools is not None:
                 return said
 
     async def run(self) -> None:
         """Deliver responses until there are no more; then raise `McpServerUnavailable` with the reason."""
         while True:
-            said = await self._line()
+            said = await self._read_message()
             if said.changed:
                 self._changed()
             if said.id is not None and (waiting := self._waiting.pop(said.id, None)) is not None:
@@ -149,7 +149,7 @@ class WorkerConnection:
         with suppress(ConnectionError):
             self._resident.writer.write(msgspec.json.encode(parts) + b"\n")
 
-    async def _line(self) -> WorkerMessage:
+    async def _read_message(self) -> WorkerMessage:
         try:
             line = await self._resident.reader.readline()
             if line:
@@ -160,7 +160,7 @@ class WorkerConnection:
             else:
                 await asyncio.wait([self._end], timeout=ENDING_SECONDS)
                 how = self._end.result() if self._end.done() else "it closed its end"
-                heard = f"; its last words: {self._resident.said}" if self._resident.said else ""
+                heard = f"; its last words: {self._resident.stderr_tail}" if self._resident.stderr_tail else ""
                 self._reason = self._reason or f"{how}{heard}"
         except (ValueError, RecursionError, msgspec.DecodeError):
             self._reason = self._reason or "what came of it could not be read"

@@ -14,7 +14,7 @@ class CapabilityDifference:
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
-    kept: tuple[str, ...]
+    unchanged: tuple[str, ...]
 
 
 def plugin_capabilities(manifest: PluginManifest, folders: Mapping[str, str]) -> Iterator[str]:
@@ -40,5 +40,5 @@ def difference(manifest: PluginManifest, folders: Mapping[str, str], before: Plu
     return CapabilityDifference(
         added=tuple(line for line in new if line not in old),
         removed=tuple(line for line in old if line not in new),
-        kept=tuple(line for line in new if line in old),
+        unchanged=tuple(line for line in new if line in old),
     )

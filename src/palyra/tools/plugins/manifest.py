@@ -50,7 +50,7 @@ class PluginFolder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     purpose: str = ""
 
     @property
-    def seen_as(self) -> str:
+    def module_path(self) -> str:
         """The path at which the module sees it."""
         return f"/{self.name}"
 

@@ -80,7 +80,7 @@ def _run(plugin: Plugin, entry: PluginTool) -> Callable[[ToolContext, msgspec.St
         assert isinstance(given, ValidArguments)
         job = await asyncio.to_thread(_job, plugin, entry, context, given)
         outcome = await context.modules.run(job)
-        return _told(plugin.manifest.full_name(entry), outcome)
+        return _result_text(plugin.manifest.full_name(entry), outcome)
 
     return run
 
@@ -95,7 +95,7 @@ def _preview(
         return Effect(
             risk=spec.risk,
             summary=f"{spec.name} {escape_start(line, SUMMARY_CHARS)}",
-            detail="\n".join((quote(msgspec.json.format(line, indent=2)), "", *_powers(plugin, folders))),
+            detail="\n".join((quote(msgspec.json.format(line, indent=2)), "", *_capability_lines(plugin, folders))),
             # It may change anything in its folders, whatever its arguments name.
             paths=tuple(dict.fromkeys((*(str(one.path) for one in folders), *_named(entry, given.values, folders)))),
             kind=_kind(plugin, entry, given.values, folders),
@@ -139,7 +139,7 @@ def _kind(plugin: Plugin, entry: PluginTool, values: JsonObject, folders: tuple[
     return f"{kind} with {said}" if not named and len(said) <= MAX_KIND_CHARS else ""
 
 
-def _powers(plugin: Plugin, folders: tuple[ModuleFolder, ...]) -> Iterator[str]:
+def _capability_lines(plugin: Plugin, folders: tuple[ModuleFolder, ...]) -> Iterator[str]:
     manifest = plugin.manifest
     yield f"by the plugin {manifest.name} {manifest.version} ({plugin.digest[:16]}), without network"
     for folder in folders:
@@ -167,12 +167,14 @@ def _folders(plugin: Plugin, entry: PluginTool, context: ToolContext) -> tuple[M
     for folder in plugin.manifest.folders:
         writable = folder.access is FolderAccess.WRITE and not entry.read_only
         if folder.name != WORKSPACE:
-            found.append(ModuleFolder(Path(plugin.pin.folders[folder.name]), folder.seen_as, writable))
+            found.append(ModuleFolder(Path(plugin.pin.folders[folder.name]), folder.module_path, writable))
             continue
-        for place, root in enumerate(context.workspace.places(), 1):
+        for place, root in enumerate(context.workspace.root_paths(), 1):
             if any(_holds(root, own) for own in context.workspace.forbidden.folders):
                 raise WorkspaceNotAllowed
-            found.append(ModuleFolder(root, folder.seen_as if place == 1 else f"{folder.seen_as}-{place}", writable))
+            found.append(
+                ModuleFolder(root, folder.module_path if place == 1 else f"{folder.module_path}-{place}", writable)
+            )
     for given in found:
         if given.writable:
             installation.refuse_around(given.path.resolve())
@@ -215,7 +217,7 @@ def _inside(text: str, folders: tuple[ModuleFolder, ...]) -> tuple[str, str]:
     return path, path
 
 
-def _told(name: str, outcome: ModuleOutcome) -> str:
+def _result_text(name: str, outcome: ModuleOutcome) -> str:
     said = outcome.stdout.text.rstrip("\n")
     remarks = outcome.stderr.text.rstrip("\n")
     if outcome.ok:

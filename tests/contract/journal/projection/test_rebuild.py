@@ -79,7 +79,7 @@ def test_a_journal_that_is_right_is_left_alone(kept: KeptHome) -> None:
 @pytest.mark.parametrize(
     ("harm", "what", "differed"),
     [
-        ("DELETE FROM messages", "message", RebuildReport(sessions=3, conversations=3, words=9)),
+        ("DELETE FROM messages", "message", RebuildReport(sessions=3, conversations=3, search_index=9)),
         ("UPDATE messages SET text = 'No.' WHERE tape_seq = 4", "message", RebuildReport(sessions=3, conversations=3)),
         (
             "INSERT INTO messages (session_id, tape_seq, run_id, principal, role, text, calls, tokens, labels, at_ms)"

@@ -230,10 +230,10 @@ def test_a_statement_says_who_had_what_done_and_how(kept: KeptHome) -> None:
         "g1",
         None,
     )
-    assert first.ran == (ProgramRun(tier="strict", limits={"wall_ms": 60_000}, exit_code=2),)
+    assert first.programs == (ProgramRun(tier="strict", limits={"wall_ms": 60_000}, exit_code=2),)
     assert first.arguments == digest_of_json(dict(reversed(ARGUMENTS.items())))
-    assert first.whole is not None
-    assert first.whole.size == len(LONG)
+    assert first.full_result is not None
+    assert first.full_result.size == len(LONG)
     assert (second.approval_id, second.arguments) == ("a1", digest_of_json(EDITED))
 
 

@@ -31,7 +31,7 @@ from palyra.providers.emulated_tools.provider import EmulatedToolsProvider
 from palyra.providers.local import llama as native
 from palyra.providers.local import provider as local
 from palyra.providers.local.llama import LlamaRuntime
-from palyra.providers.local.provider import LocalProvider, known
+from palyra.providers.local.provider import LocalProvider, model_card
 from tests.support.needs import OPENMP, require
 
 # What can be said of these is short, so that even a model without sense comes to an end.
@@ -61,7 +61,7 @@ def at(path: Path, **settings: Any) -> ModelProvider:
 
 def a_model(path: Path, llama: LlamaRuntime, **settings: Any) -> LocalProvider:
     table = at(path, **settings)
-    return LocalProvider("here", table, known(table), llama)
+    return LocalProvider("here", table, model_card(table), llama)
 
 
 def a_prompt(text: str, *, tokens: int = 12, system: str = "Be brief.") -> Prompt:
@@ -252,7 +252,7 @@ async def test_an_answer_under_way_ends_when_everything_is_let_go(weights: Path)
 
 async def test_another_window_takes_the_place_of_the_first(weights: Path, llama: LlamaRuntime) -> None:
     table = msgspec.structs.replace(at(weights), models={"small": ModelCard(window_tokens=256)})
-    narrow = LocalProvider("here", table, known(table), llama)
+    narrow = LocalProvider("here", table, model_card(table), llama)
     long = a_prompt("word " * 300, tokens=2)
     with pytest.raises(ProviderFailed):
         await heard(narrow, long)
@@ -315,10 +315,14 @@ def test_the_system_says_how_much_memory_can_be_had() -> None:
 def test_what_is_known_of_a_model_comes_from_its_file_or_its_owner(weights: Path) -> None:
     plain = ModelProvider(dialect=DialectName.LOCAL, path=str(weights))
     assert local.model_name(plain) == weights.stem
-    card = known(plain)
+    card = model_card(plain)
     assert (card.window_tokens, card.max_output_tokens, card.tools) == (8192, 2048, "schema")
     said = msgspec.structs.replace(plain, models={weights.stem: ModelCard(window_tokens=512, tools="none")})
-    assert (known(said).window_tokens, known(said).max_output_tokens, known(said).tools) == (512, 128, "none")
+    assert (model_card(said).window_tokens, model_card(said).max_output_tokens, model_card(said).tools) == (
+        512,
+        128,
+        "none",
+    )
     with pytest.raises(ModelNotFound):
         local.model_name(plain, "another")
 
@@ -328,9 +332,9 @@ def test_nothing_native_is_loaded_before_a_model_is_asked(weights: Path) -> None
 import sys
 from palyra.core.model.catalog import DialectName, ModelProvider
 from palyra.providers.local.llama import LlamaRuntime
-from palyra.providers.local.provider import LocalProvider, known
+from palyra.providers.local.provider import LocalProvider, model_card
 table = ModelProvider(dialect=DialectName.LOCAL, path={str(weights)!r})
-LocalProvider("here", table, known(table), LlamaRuntime())
+LocalProvider("here", table, model_card(table), LlamaRuntime())
 sys.exit("xllamacpp" in sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

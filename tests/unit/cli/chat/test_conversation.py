@@ -63,14 +63,14 @@ def test_a_conversation_in_which_nothing_was_said_is_new_already(client: Client,
     door.tells(RESOLVE, resolved(key="cli"))
     door.says("GET", f"/sessions/{SESSION}/messages", {"messages": []})
     conversation = open_default(client)
-    conversation.begin_anew()
+    conversation.start_new()
     assert conversation.session.session_id == SESSION
 
 
 def test_a_conversation_opened_by_id_is_never_put_away(client: Client, door: Door) -> None:
     door.tells(RESOLVE, resolved(key="work"), resolved(session_id=OTHER))
     conversation = ChatSession(client, SessionRef(session_id=SESSION))
-    conversation.begin_anew()
+    conversation.start_new()
     assert conversation.session.session_id == OTHER
     assert [(seen.method, seen.path) for seen in door.seen] == [(GRPC, RESOLVE)] * 2
 

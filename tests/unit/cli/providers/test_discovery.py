@@ -26,7 +26,7 @@ def test_a_key_is_found_by_its_variable_and_an_empty_one_is_none() -> None:
 
     found = discover_providers(environ, [one for one in PROVIDER_PRESETS.values() if not one.is_server])
 
-    assert [(one.known.name, one.variable) for one in found] == [("gemini", "GOOGLE_API_KEY")]
+    assert [(one.preset.name, one.variable) for one in found] == [("gemini", "GOOGLE_API_KEY")]
     assert key_variable(PROVIDER_PRESETS["gemini"], {"GEMINI_API_KEY": "a", "GOOGLE_API_KEY": "b"}) == "GEMINI_API_KEY"
 
 
@@ -54,8 +54,8 @@ def test_servers_that_answer_are_found_with_their_models() -> None:
 
         (found,) = discover_providers({}, [there, nobody])
 
-    assert found.known is there
-    assert found.words == f"answers at {one.url}, with 2 models"
+    assert found.preset is there
+    assert found.summary == f"answers at {one.url}, with 2 models"
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from tests.unit.cli.wire import line
 
 def told(*events: TapeEvent, narrator: Narrator | None = None) -> list[Piece]:
     narrator = narrator or Narrator()
-    return [piece for event in events for piece in narrator.tell(line(event))]
+    return [piece for event in events for piece in narrator.pieces_of(line(event))]
 
 
 def test_an_answer_is_told_as_it_comes() -> None:

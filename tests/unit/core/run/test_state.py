@@ -106,8 +106,8 @@ def test_a_run_begins_with_what_was_accepted() -> None:
     limits = Limits(model_turns=2)
     state = begin(RUN, SESSION, an_accepted(limits=limits, parent=parent, carried_ms=5))
     assert (state.run_id, state.session_id, state.principal, state.agent_id) == (RUN, SESSION, ANA, AGENT)
-    assert (state.limits, state.parent, state.carried_ms) == (limits, parent, 5)
-    assert (state.status, state.run_seq, state.inputs, state.inputs_seen) == (RunStatus.ACCEPTED, 1, 1, 0)
+    assert (state.limits, state.parent, state.active_ms) == (limits, parent, 5)
+    assert (state.status, state.run_seq, state.inputs, state.inputs_shown) == (RunStatus.ACCEPTED, 1, 1, 0)
 
 
 def test_a_run_suspends_until_it_is_its_turn() -> None:
@@ -134,7 +134,7 @@ def test_a_run_is_accepted_until_its_first_turn_starts() -> None:
 
 def test_every_event_counts_and_adds_its_time() -> None:
     state = fold([an_accepted(carried_ms=1), a_start(carried_ms=20), a_context(carried_ms=300)])
-    assert (state.run_seq, state.carried_ms) == (3, 321)
+    assert (state.run_seq, state.active_ms) == (3, 321)
 
 
 @pytest.mark.parametrize("status", RunStatus)
@@ -464,7 +464,7 @@ def test_a_turn_that_nobody_carries_is_resumed() -> None:
 
 def test_resuming_voids_the_open_turn() -> None:
     state = a_run(a_context(), a_turn_start(), a_text(), a_proposal(1, C1), a_resume())
-    assert (state.turn, state.text, state.calls, state.inputs_seen) == (None, (), (), 0)
+    assert (state.turn, state.text, state.calls, state.inputs_shown) == (None, (), (), 0)
     assert next_step(state) == CallModel()
     refuse(state, a_text(1), "turn 1 is not open")
 

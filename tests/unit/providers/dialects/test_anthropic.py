@@ -344,7 +344,7 @@ def test_an_error_behind_a_good_status_is_an_error() -> None:
     ],
 )
 def test_models_are_known_by_their_names(model: str, window: int, longest: int, reasoning: bool) -> None:
-    card = DIALECT.known(model)
+    card = DIALECT.model_card(model)
     assert (card.window_tokens, card.max_output_tokens, card.reasoning) == (window, longest, reasoning)
     assert None not in msgspec.structs.astuple(card)
 

@@ -249,7 +249,7 @@ def test_a_model_is_asked_where_it_is_and_nowhere_else(model: str, path: str) ->
     ],
 )
 def test_models_are_known_by_their_names(model: str, window: int, longest: int, tools: str, reasoning: bool) -> None:
-    card = DIALECT.known(model)
+    card = DIALECT.model_card(model)
     assert (card.window_tokens, card.max_output_tokens, card.tools, card.reasoning) == (
         window,
         longest,

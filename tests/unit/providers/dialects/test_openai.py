@@ -349,13 +349,13 @@ def test_an_error_within_an_answer_is_of_its_kind(error: object, kind: FailureKi
     ],
 )
 def test_well_known_models_are_known(model: str, window: int, vision: bool) -> None:
-    card = DIALECT.known(model)
+    card = DIALECT.model_card(model)
 
     assert (card.window_tokens, card.vision, card.tools) == (window, vision, "native")
 
 
 def test_what_is_not_known_is_guessed_with_care() -> None:
-    card = DIALECT.known("somebodys-own-7b")
+    card = DIALECT.model_card("somebodys-own-7b")
 
     assert card == UNKNOWN
     assert None not in [getattr(card, field) for field in ModelCard.__struct_fields__]

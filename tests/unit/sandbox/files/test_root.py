@@ -42,7 +42,7 @@ def test_links_on_the_way_to_the_trusted_folder_are_followed(trusted: Path, tmp_
     for below in (tmp_path / "alias" / "sub", trusted / "sub"):
         root = WorkspaceRoot(tmp_path / "alias", below)
         assert root.real_path() == trusted / "sub"
-        assert Workspace((root,)).places() == (trusted / "sub",)
+        assert Workspace((root,)).root_paths() == (trusted / "sub",)
         for spelling in (tmp_path / "alias" / "sub", trusted / "sub"):
             with Workspace((root,)).open_read(f"{spelling}/notes.txt") as file:
                 assert file.read() == b"mine"

@@ -127,7 +127,7 @@ async def test_ripgrep_helps_with_searches_that_take_long_and_changes_nothing(
     )
     assert sandbox.ended == ended
     assert context.witness.files == {str(root / "a.txt"), str(root / "docs"), str(root / "docs" / "b.md")}
-    assert (context.witness.folders, context.witness.ran) == (set(), [])
+    assert (context.witness.folders, context.witness.programs) == (set(), [])
 
 
 class Endless:

@@ -221,7 +221,7 @@ def test_an_upgrade_is_compared_by_what_it_may_do(home: Home, tmp_path: Path, as
         f"folder data: may change {tmp_path / 'data'} (the results)",
     )
     assert changes.removed == ("tool probe.run: low risk, changes nothing", "no files")
-    assert "no network" in changes.kept
+    assert "no network" in changes.unchanged
 
 
 def test_a_folder_that_can_not_be_written_is_told_of(home: Home, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ class ChatEndpoint:
         """Return the request as an inbound message. Slow if it contains images."""
         named = manner.session.key is not None
         talk = conversation_of(asked.messages, pictures, named=named)
-        said = talk.end(param="messages") if named else talk.whole(param="messages")
+        said = talk.end(param="messages") if named else talk.build(param="messages")
         return inbound_of(
             principal,
             said,

@@ -206,9 +206,9 @@ def conversation_of(messages: list[ChatMessage], pictures: RequestImages, *, nam
                 images = tuple(
                     pictures.read(part.image_url.url, param=param) for part in parts if isinstance(part, ImagePart)
                 )
-                talk.say(_text([part for part in parts if isinstance(part, TextPart)]), images)
+                talk.add_user(_text([part for part in parts if isinstance(part, TextPart)]), images)
             case AssistantMessage(content=said, tool_calls=calls):
-                text = said if isinstance(said, str) else "\n".join(map(_words, said or ()))
+                text = said if isinstance(said, str) else "\n".join(map(_part_text, said or ()))
                 made = tuple(
                     talk.call(call.id, call.function.name, call.function.arguments, param=param) for call in calls or ()
                 )
@@ -257,5 +257,5 @@ def _text(content: Texts) -> str:
     return content if isinstance(content, str) else "\n".join(part.text for part in content)
 
 
-def _words(part: TextPart | RefusalPart) -> str:
+def _part_text(part: TextPart | RefusalPart) -> str:
     return part.text if isinstance(part, TextPart) else part.refusal

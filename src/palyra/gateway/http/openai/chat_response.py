@@ -124,7 +124,7 @@ class ChatFormat:
         self._created = created
         self._with_usage = with_usage
 
-    def whole(self, telling: RunAnswer) -> ChatCompletion:
+    def complete(self, telling: RunAnswer) -> ChatCompletion:
         calls = [
             ChatToolCall(id=call.call_id, function=FunctionCall(name=call.tool, arguments=arguments_of(call)))
             for call in telling.calls

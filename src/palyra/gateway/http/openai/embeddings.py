@@ -127,7 +127,7 @@ class EmbeddingsEndpoint:
             begun, vectors = await self._parts.embeddings.ask(wanted, lambda: self._pass_on(wanted, content))
         except BudgetExceeded as refused:
             status, code = FAILURES["budget_exceeded"]
-            return v1_error(status, code, _told(refused)).answer()
+            return v1_error(status, code, _refusal_text(refused)).answer()
         except ProviderFailed as failed:
             status, code = FAILURES.get(f"model_{failed.kind.value}", (502, f"model_{failed.kind.value}"))
             return v1_error(status, code, failed.detail).answer()
@@ -222,6 +222,6 @@ def _read(answer: bytes, wanted: EmbeddingsRequestRecord) -> Vectors:
     return Vectors(msgspec.json.encode(told), len(given.data), usage)
 
 
-def _told(refused: BudgetExceeded) -> str:
+def _refusal_text(refused: BudgetExceeded) -> str:
     asks = any(one.action is BudgetAction.ASK and not one.unpriced for one in refused.overdrawn)
     return f"{refused.detail} {CANNOT_WAIT}" if asks else refused.detail

@@ -34,9 +34,9 @@ class V1Endpoint:
     async def answer(self, inbound: Inbound, manner: RequestHeaders, make: MakeShape, *, stream: bool) -> ASGIApp:
         """Accept a message, and return the response to send."""
         parts = self._parts
-        with parts.streams.place(inbound.principal) as place:
+        with parts.streams.slot(inbound.principal) as place:
             accepted = await parts.intake.accept(inbound)
-            void = await self._void(accepted) if accepted.repeated else frozenset[int]()
+            void = await self._discarded_turns(accepted) if accepted.repeated else frozenset[int]()
             kept = place.pop_all()
         follower = parts.tail.follow(accepted.session_id, after_seq=accepted.after_seq, run_id=accepted.run_id)
         call = RunFollower(
@@ -51,7 +51,7 @@ class V1Endpoint:
         )
         return StreamingSender(call, make(accepted)) if stream else BufferedSender(call, make(accepted))
 
-    async def _void(self, accepted: AcceptedMessage) -> frozenset[int]:
+    async def _discarded_turns(self, accepted: AcceptedMessage) -> frozenset[int]:
         """Return the discarded turns of a run, so that a client that returns does not get them."""
         return discarded_turns(await self._parts.engine.read(lambda conn: tape.of_run(conn, accepted.run_id)))
 
@@ -70,12 +70,12 @@ def inbound_of(
         principal=principal,
         text=asked.text,
         images=asked.images,
-        given=asked.given,
+        history=asked.history,
         session=manner.session,
         mode=manner.mode,
         idempotency_key=manner.idempotency_key,
         origin=channel.V1,
         agent=agent,
-        brief=brief,
+        options=brief,
         pictures=pictures,
     )

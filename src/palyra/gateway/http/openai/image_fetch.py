@@ -64,7 +64,7 @@ class ImageFetcher:
         Only images that the message still has are fetched: ignored ones are not. `links` has their parameter in the
         request.
         """
-        every = chain(inbound.images, *(message.images for message in inbound.given))
+        every = chain(inbound.images, *(message.images for message in inbound.history))
         urls = list(dict.fromkeys(image.digest for image in every if is_link(image)))
         if not urls:
             return inbound
@@ -76,7 +76,7 @@ class ImageFetcher:
                 for url in urls:
                     param = links[url]
                     content = await self._fetch(inbound.principal, url, param=param)
-                    found[url] = read_image(content, param=param, where=f" at {_shown(url)}")
+                    found[url] = read_image(content, param=param, where=f" at {_short_url(url)}")
                     pictures[found[url].digest] = content
                     if sum(map(len, pictures.values())) > MAX_TOTAL_BYTES:
                         raise ParameterUnsupported(
@@ -94,7 +94,9 @@ class ImageFetcher:
         def mended(message: Message) -> Message:
             return replace(message, images=put(message.images)) if message.images else message
 
-        return replace(inbound, images=put(inbound.images), given=tuple(map(mended, inbound.given)), pictures=pictures)
+        return replace(
+            inbound, images=put(inbound.images), given=tuple(map(mended, inbound.history)), pictures=pictures
+        )
 
     async def _fetch(self, principal: PrincipalId, url: str, *, param: str) -> bytes:
         try:
@@ -103,12 +105,12 @@ class ImageFetcher:
             raise _refused(param, url, error.detail) from error
         status = answer.response.status
         if answer.leads_to:
-            raise _refused(param, url, f"It leads on to {_shown(answer.leads_to)}, which is not followed.")
+            raise _refused(param, url, f"It leads on to {_short_url(answer.leads_to)}, which is not followed.")
         if status != 200:
             raise _refused(param, url, f"The server says {status}.")
         if len(answer.response.body) > MAX_BYTES:
             raise _refused(param, url, "It has more than 5 MiB.")
-        if not answer.response.is_whole:
+        if not answer.response.is_complete:
             raise _refused(param, url, "The server broke off in the middle of it.")
         return answer.response.body
 
@@ -136,7 +138,7 @@ class ImageFetcher:
             tool=fetch.spec,
             effect=Effect(
                 risk=highest([of_host(target.host, writing=False)], at_least=Risk.MEDIUM),
-                summary=f"GET {_shown(target.url)}",
+                summary=f"GET {_short_url(target.url)}",
                 hosts=(target.host,),
             ),
             labels=(labels.OWNER,),
@@ -151,11 +153,11 @@ class ImageFetcher:
 def _refused(param: str, url: str, why: str) -> ParameterUnsupported:
     return ParameterUnsupported(
         param,
-        f"The picture at {_shown(url)} can not be had: {why} Send it in the request itself, as"
+        f"The picture at {_short_url(url)} can not be had: {why} Send it in the request itself, as"
         " data:image/png;base64,….",
     )
 
 
-def _shown(url: str) -> str:
+def _short_url(url: str) -> str:
     line = escape_line(url)
     return line if len(line) <= SHOWN_CHARS else line[:SHOWN_CHARS] + "…"

@@ -21,7 +21,7 @@ class RunInput:
 
     text: str
     images: tuple[Image, ...]
-    given: tuple[Message, ...]
+    history: tuple[Message, ...]
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class MessageBuilder:
     _calls: dict[str, CallId] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
 
-    def say(self, text: str, images: tuple[Image, ...] = ()) -> None:
+    def add_user(self, text: str, images: tuple[Image, ...] = ()) -> None:
         """Add a user message."""
         self.messages.append(Message(role=Role.USER, text=text, images=images))
 
@@ -82,11 +82,11 @@ class MessageBuilder:
             raise ParameterUnsupported("messages", "The instructions have more than 256 KiB. Shorten them.")
         return said
 
-    def whole(self, *, param: str) -> RunInput:
+    def build(self, *, param: str) -> RunInput:
         """Return the whole conversation: the last message is to be answered, the others are attached history."""
         if not self.messages:
             raise ParameterUnsupported(param, "There is no message to be answered.")
-        return self._asked(self.messages, param)
+        return self._input(self.messages, param)
 
     def end(self, *, param: str) -> RunInput:
         """Return what is new in a conversation stored here: the last message, and results since the last answer.
@@ -99,9 +99,9 @@ class MessageBuilder:
         last = [message for message in since if message.role is Role.USER][-1:]
         if not since:
             raise ParameterUnsupported(param, "The last message must be yours, or the result of a tool.")
-        return self._asked([*results, *last], param)
+        return self._input([*results, *last], param)
 
-    def _asked(self, messages: list[Message], param: str) -> RunInput:
+    def _input(self, messages: list[Message], param: str) -> RunInput:
         last = messages[-1]
         if last.role is Role.ASSISTANT:
             raise ParameterUnsupported(param, "The last message must be yours, or the result of a tool.")

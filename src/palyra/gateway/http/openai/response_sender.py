@@ -31,7 +31,7 @@ ENDS = "the run ends, since no session is named in which the rest could be found
 class AnswerFormat(Protocol):
     """How an answer is encoded: either complete or piece by piece."""
 
-    def whole(self, telling: RunAnswer) -> object:
+    def complete(self, telling: RunAnswer) -> object:
         """Return the complete answer, to be sent as JSON."""
         ...
 
@@ -76,7 +76,7 @@ class BufferedSender:
     def _answer(self) -> Response:
         telling = self._call.telling
         failed = failed_by(telling)
-        return failed.answer() if failed is not None else json_response(self._shape.whole(telling))
+        return failed.answer() if failed is not None else json_response(self._shape.complete(telling))
 
 
 class StreamingSender:
@@ -98,12 +98,12 @@ class StreamingSender:
             raw = [(name.encode(), value.encode()) for name, value in headers.items()]
             await send({"type": "http.response.start", "status": 200, "headers": raw})
             await _send(send, self._shape.begin())
-            await self._tell(send)
+            await self._stream(send)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
         await while_connected(self._call, receive, tell)
 
-    async def _tell(self, send: Send) -> None:
+    async def _stream(self, send: Send) -> None:
         async with aclosing(self._call.pieces()) as told:
             async for pieces in told:
                 written, over = self._written(pieces)

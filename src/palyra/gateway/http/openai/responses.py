@@ -106,7 +106,7 @@ class ResponsesEndpoint:
             model=accepted.brief.model or AGENT,
             output=[],
         )
-        return json_response(ResponseFormat(frame).whole(telling))
+        return json_response(ResponseFormat(frame).complete(telling))
 
     def _inbound(
         self,
@@ -121,7 +121,7 @@ class ResponsesEndpoint:
         talk = conversation_of(asked, pictures, named=goes_on)
         # A request that continues a response sends only what is new; one that names a session may send everything.
         by_name = manner.session.key is not None
-        said = talk.end(param="input") if by_name else talk.whole(param="input")
+        said = talk.end(param="input") if by_name else talk.build(param="input")
         return inbound_of(
             principal,
             said,

@@ -163,7 +163,7 @@ def conversation_of(asked: ResponseRequest, pictures: RequestImages, *, named: b
     if asked.instructions:
         talk.system.append(asked.instructions)
     if isinstance(asked.input, str):
-        talk.say(asked.input)
+        talk.add_user(asked.input)
         return talk
     for number, item in enumerate(asked.input):
         param = f"input[{number}]"
@@ -173,7 +173,7 @@ def conversation_of(asked: ResponseRequest, pictures: RequestImages, *, named: b
             case MessageItem(role="assistant"):
                 talk.answer(_text(item))
             case MessageItem():
-                talk.say(_text(item), tuple(_images(item, pictures, param)))
+                talk.add_user(_text(item), tuple(_images(item, pictures, param)))
             case CallItem(call_id=call_id, name=name, arguments=arguments):
                 talk.add_call(talk.call(call_id, name, arguments, param=param))
             case CallOutputItem(call_id=call_id, output=output):

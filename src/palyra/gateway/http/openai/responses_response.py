@@ -122,7 +122,7 @@ class ResponseFormat:
         self._number = 0
         self._spoke = False
 
-    def whole(self, telling: RunAnswer) -> ResponseBody:
+    def complete(self, telling: RunAnswer) -> ResponseBody:
         end = telling.end
         if isinstance(end, RunFailed | RunCancelled):
             return self._failed(
@@ -156,8 +156,8 @@ class ResponseFormat:
     def end(self, telling: RunAnswer) -> bytes:
         written = b""
         for index, item in enumerate(self._output(telling)):
-            written += self._said(index, item) if isinstance(item, OutputMessage) else self._called(index, item)
-        done = self.whole(telling)
+            written += self._text_done(index, item) if isinstance(item, OutputMessage) else self._called(index, item)
+        done = self.complete(telling)
         return written + self._event(f"response.{done.status}", response=done)
 
     def fail(self, fault: V1Error) -> bytes:
@@ -176,7 +176,7 @@ class ResponseFormat:
             ),
         ]
 
-    def _said(self, index: int, item: OutputMessage) -> bytes:
+    def _text_done(self, index: int, item: OutputMessage) -> bytes:
         (part,) = item.content
         return (
             self._of_text("response.output_text.done", text=part.text, logprobs=[])

@@ -48,7 +48,7 @@ class RequestHeaders:
     mode: InputMode
     idempotency_key: str | None
     detached: bool
-    link: str
+    base_url: str
     """The base URL of the API."""
 
     @property
@@ -82,7 +82,7 @@ def request_headers(request: Request, *, user: str | None) -> RequestHeaders:
         mode=InputMode(mode),
         idempotency_key=request.headers.get("idempotency-key"),
         detached=request.headers.get("x-palyra-detach", "").lower() == "true",
-        link=str(request.base_url).rstrip("/"),
+        base_url=str(request.base_url).rstrip("/"),
     )
 
 
@@ -126,17 +126,17 @@ class RunFollower:
 
         Ends early if the client disconnects or the daemon stops.
         """
-        if before := await self._asked_before():
+        if before := await self._earlier_approvals():
             # It would wait until an approval request is answered that this client may not know of.
-            yield [self.telling.add(self._told(QUEUED, before)), self._end()]
+            yield [self.telling.add(self._approval_text(QUEUED, before)), self._end()]
             return
         while not self._over and not self._follower.closed:
             patience = CHILDREN_SECONDS if self.telling.children else KEEP_ALIVE_SECONDS
             entries = await self._follower.next(seconds=patience)
             told = [piece for entry in entries for piece in self.telling.take(entry)]
             self._over = self.telling.end is not None
-            if not self._over and (asked := await self._asked()):
-                told += [self.telling.add(self._told(APPROVAL_NEEDED, asked)), self._end()]
+            if not self._over and (asked := await self._open_approvals()):
+                told += [self.telling.add(self._approval_text(APPROVAL_NEEDED, asked)), self._end()]
             if entries and not told:
                 continue
             yield told
@@ -159,7 +159,7 @@ class RunFollower:
         self._follower.close()
         self._place.close()
         joined = self._accepted.steered or self._accepted.repeated
-        if not self._gone or self._over or joined or self._manner.stays or await self._asked():
+        if not self._gone or self._over or joined or self._manner.stays or await self._open_approvals():
             return
         try:
             await self._control.cancel(self._principal, self._accepted.run_id, reason=self._cause)
@@ -170,14 +170,14 @@ class RunFollower:
         self._over = True
         return AnswerEnded()
 
-    async def _asked_before(self) -> list[Approval]:
+    async def _earlier_approvals(self) -> list[Approval]:
         """Return the approval requests that the previous run of the session waits for."""
         if self._accepted.waiting_for is None or self._accepted.repeated:
             return []
         asked = await self._engine.read(self._open_in)
         return [one for one in asked if one.session_id == self._accepted.session_id]
 
-    async def _asked(self) -> list[Approval]:
+    async def _open_approvals(self) -> list[Approval]:
         """Return the approval requests that the run waits for, its own and those of its child runs."""
         if not self.telling.asked and not self.telling.children:
             return []
@@ -200,13 +200,13 @@ class RunFollower:
     def _open_in(self, conn: Connection) -> list[Approval]:
         return approvals.page(conn, self._principal, only_open=True, before=None, limit=MAX_OPEN)
 
-    def _told(self, words: str, asked: list[Approval]) -> str:
+    def _approval_text(self, words: str, asked: list[Approval]) -> str:
         lines = []
         for one in asked:
             code = one.approval_id[-CODE_CHARS:]
             lines += [
                 f"- {one.effect.summary or one.tool or one.reason}",
                 f"  Code {code}: `palyra approvals allow {code}` or `palyra approvals deny {code}`,"
-                f" or {self._manner.link}/console/v1/approvals/{one.approval_id}",
+                f" or {self._manner.base_url}/console/v1/approvals/{one.approval_id}",
             ]
         return words.format(questions="\n".join(lines))

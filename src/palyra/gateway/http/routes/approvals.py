@@ -160,7 +160,7 @@ class ApprovalRoutes:
     async def events(self, request: Request, principal: PrincipalId) -> ASGIApp:
         """Follow approval requests and answers; open requests come first."""
         place = ExitStack()
-        place.enter_context(self._streams.place(principal))
+        place.enter_context(self._streams.slot(principal))
         return StreamingResponse(
             self._frames(principal, place),
             media_type="text/event-stream",

@@ -76,9 +76,7 @@ class FileRoutes:
     async def show(self, request: Request, principal: PrincipalId) -> Response:
         """Compare a file with a file checkpoint."""
         found = await self._files.compare(principal, request.path_params["checkpoint_id"])
-        return json_response(
-            FileCheckpointResponse(checkpoint=found.checkpoint, standing=found.standing, diff=found.diff)
-        )
+        return json_response(FileCheckpointResponse(checkpoint=found.checkpoint, standing=found.state, diff=found.diff))
 
     async def restore(self, request: Request, principal: PrincipalId) -> Response:
         """Restore a file."""

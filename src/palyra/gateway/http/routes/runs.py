@@ -84,7 +84,7 @@ class RunRoutes:
 
     async def chat(self, request: Request, principal: PrincipalId) -> ASGIApp:
         """Accept a message and respond with the run's events as they come."""
-        with self._streams.place(principal) as place:
+        with self._streams.slot(principal) as place:
             accepted = await self._accept(request, principal)
             kept = place.pop_all()
         follower = self._tail.follow(accepted.session_id, after_seq=accepted.after_seq, run_id=accepted.run_id)
@@ -127,7 +127,7 @@ class RunRoutes:
         tape.check_position(after, end)
         if run.ended_at is not None and after >= run.last_seq:
             return Response(status_code=204)
-        place = self._streams.place(principal)
+        place = self._streams.slot(principal)
         follower = self._tail.follow(run.session_id, after_seq=after, run_id=run.run_id)
         return EventStream(follower, place=place, headers={"x-palyra-run-id": run.run_id}, ends_with_run=True)
 
@@ -150,7 +150,7 @@ class RunRoutes:
                 mode=message.mode,
                 idempotency_key=header if message.idempotency_key is None else message.idempotency_key,
                 origin=channel.HTTP,
-                brief=RequestOptions(model=message.model, task=message.task),
+                options=RequestOptions(model=message.model, task=message.task),
             )
         )
 

@@ -191,7 +191,7 @@ class SessionRoutes:
         session = await self._session(request, principal)
         after = after_seq(request)
         tape.check_position(after, await self._engine.read(lambda conn: tape.end(conn, session.session_id)))
-        place = self._streams.place(principal)
+        place = self._streams.slot(principal)
         follower = self._tail.follow(session.session_id, after_seq=after)
         return EventStream(
             follower, place=place, headers={"x-palyra-session-id": session.session_id}, ends_with_run=False

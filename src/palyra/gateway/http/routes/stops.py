@@ -84,7 +84,7 @@ class StopRoutes:
         return json_response(ResumeResponse(lifted=list(lifted), stops=list(self._stops.covering(principal))))
 
     async def index(self, request: Request, principal: PrincipalId) -> Response:
-        return json_response(StopPage(stops=list(self._stops.standing)))
+        return json_response(StopPage(stops=list(self._stops.in_force)))
 
     async def stop(self, request: Request, principal: PrincipalId) -> Response:
         asked = await read_body(request, StopRequest)
@@ -96,4 +96,4 @@ class StopRoutes:
         lifted = await self._stops.resume(
             principal, principal=asked.principal, admin=True, remove_file=asked.remove_file
         )
-        return json_response(ResumeResponse(lifted=list(lifted), stops=list(self._stops.standing)))
+        return json_response(ResumeResponse(lifted=list(lifted), stops=list(self._stops.in_force)))

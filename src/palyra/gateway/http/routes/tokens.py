@@ -51,7 +51,7 @@ class TokenRoutes:
         whose = request.query_params.get("principal")
         found = await self._tokens.list(holder, whose, before=before, limit=limit)
         last = found[-1].token_id if len(found) == limit else None
-        return json_response(TokenPage(tokens=[_shown(token, holder) for token in found], next_cursor=last))
+        return json_response(TokenPage(tokens=[_token_summary(token, holder) for token in found], next_cursor=last))
 
     async def create(self, request: Request, principal: PrincipalId) -> Response:
         """Create a token and return its secret."""
@@ -65,7 +65,7 @@ class TokenRoutes:
             scopes=asked.scopes,
             ttl=timedelta(seconds=seconds) if seconds is not None else None,
         )
-        answer = json_response(NewTokenResponse(token=_shown(record, holder), secret=secret), status=201)
+        answer = json_response(NewTokenResponse(token=_token_summary(record, holder), secret=secret), status=201)
         answer.headers["cache-control"] = "no-store"
         return answer
 
@@ -74,13 +74,13 @@ class TokenRoutes:
         holder = await self._holder(request)
         revoked = await self._tokens.revoke(holder, request.path_params["token_id"])
         self._auth.forget()
-        return json_response(TokenResponse(token=_shown(revoked, holder)))
+        return json_response(TokenResponse(token=_token_summary(revoked, holder)))
 
     async def _holder(self, request: Request) -> TokenHolder:
         return await self._auth.holder(request.headers.get("authorization"))
 
 
-def _shown(record: TokenRecord, holder: TokenHolder) -> TokenSummary:
+def _token_summary(record: TokenRecord, holder: TokenHolder) -> TokenSummary:
     return TokenSummary(
         token_id=record.token_id,
         principal=record.principal,

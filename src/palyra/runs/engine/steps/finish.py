@@ -51,7 +51,7 @@ class FinishStep:
             if call.call.malformed:
                 why = f"{tool} was not called: {call.call.malformed}. Send one JSON object."
                 yield self._attester.attest(state, _unmade(call_id, CallOutcome.ERROR, why, at=at))
-            elif handed_over and state.brief.one_by_one:
+            elif handed_over and state.options.one_by_one:
                 yield self._attester.attest(state, _unmade(call_id, CallOutcome.SKIPPED, ONE_BY_ONE, at=at))
             else:
                 yield CallHandedOver(at=at, actor=state.principal, call_id=call_id)

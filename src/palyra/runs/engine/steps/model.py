@@ -98,17 +98,17 @@ class ModelStep:
 
     async def perform(self, state: RunState, step: CallModel, emit: Emit) -> None:
         """Make one attempt at a model turn."""
-        pinned = state.brief.model
+        pinned = state.options.model
         try:
             widest_tokens = self._roster.widest_tokens(pinned)
         except Invalid as error:
             # The settings have changed since the message was accepted.
             await emit([RunFailed(at=self._clock.now(), code=NO_MODEL, reason=error.detail)])
             return
-        seen = await self._context.look(state, widest_tokens=widest_tokens)
+        seen = await self._context.read(state, widest_tokens=widest_tokens)
         if seen is None:
             raise AgentMissing
-        brought = await self._found(state, seen.agent.tools)
+        brought = await self._discovered_tools(state, seen.agent.tools)
         offered = _NOTHING_OFFERED if step.last else self._offered(state, seen, brought)
         tools = offered.specs
         asked = self._turn(state, seen, tools)
@@ -130,7 +130,7 @@ class ModelStep:
             broken = await self._stream(state, provider, context, prompt, reserved, emit, must_speak=must_speak)
             if broken is not None:
                 # A refusal that the owner can still be asked about does not end the run.
-                final = {name: one.detail for name, one in refusals.items() if not one.may_be_asked}
+                final = {name: one.detail for name, one in refusals.items() if not one.can_ask}
                 events = self._broken(state, seen, replace(asked, refused=final), provider, broken)
                 await emit(events, also=broken.also)
             return
@@ -153,7 +153,7 @@ class ModelStep:
         window, at = context.window, self._clock.now()
         narrowed = routing.narrowings(state.failures, plan.choice) > 0
         most = context.prompt.options.max_output_tokens or provider.capabilities.max_output_tokens
-        reserved = self._budgets.estimate(plan.choice, context.most_tokens, most)
+        reserved = self._budgets.estimate(plan.choice, context.max_tokens, most)
         await emit(
             [
                 ContextAssembled(
@@ -209,11 +209,11 @@ class ModelStep:
             sealing=self._seals.sealing(state.principal),
             session_id=state.session_id,
             # The caller executes those, and would get a marker.
-            unsealed=frozenset(tool.name for tool in state.brief.tools),
+            unsealed=frozenset(tool.name for tool in state.options.tools),
             clock=self._clock,
             ids=self._ids,
         )
-        self._roster.asked(provider)
+        self._roster.note_attempt(provider)
         broken = await turn.take(prompt, emit)
         if broken is None:
             self._roster.answered(provider)
@@ -222,10 +222,10 @@ class ModelStep:
         return broken
 
     def _offered(self, state: RunState, seen: PromptSources, brought: tuple[str, ...]) -> _OfferedTools:
-        catalog = None if state.brief.plain else self._toolbox.offer(seen.agent.tools, brought, who=state.principal)
+        catalog = None if state.options.plain else self._toolbox.offer(seen.agent.tools, brought, who=state.principal)
         own = catalog.specs() if catalog is not None else ()
         # The same object as before where nothing is added: measurements of it still hold.
-        specs = (*own, *(tool.spec() for tool in state.brief.tools)) if state.brief.tools else own
+        specs = (*own, *(tool.spec() for tool in state.options.tools)) if state.options.tools else own
         return _OfferedTools(specs, catalog.labels if catalog is not None else ())
 
     def _turn(self, state: RunState, seen: PromptSources, tools: tuple[ToolSpec, ...]) -> routing.RoutingRequest:
@@ -234,9 +234,9 @@ class ModelStep:
             need=TurnNeeds(
                 tools=bool(tools),
                 vision=seen.conversation.last_pictured,
-                context_tokens=self._context.least_tokens(state, seen, tools),
+                context_tokens=self._context.min_tokens(state, seen, tools),
             ),
-            task=TaskClass.BACKGROUND if state.parent is not None else state.brief.task,
+            task=TaskClass.BACKGROUND if state.parent is not None else state.options.task,
             complexity=routing.complexity_of(turns=state.counted_turns, input_chars=len(said), has_code="```" in said),
             failures=state.failures,
         )
@@ -253,8 +253,8 @@ class ModelStep:
             window_tokens=can.window_tokens,
             halved=routing.narrowings(state.failures, plan.choice),
         )
-        most = self._roster.most_output_tokens
-        wanted = min(state.brief.options.max_output_tokens or most, most)
+        most = self._roster.max_output_tokens
+        wanted = min(state.options.options.max_output_tokens or most, most)
         room = max(1, can.window_tokens - context.estimated_tokens)
         options = msgspec.structs.replace(
             context.prompt.options, max_output_tokens=min(wanted, can.max_output_tokens, room)
@@ -272,10 +272,10 @@ class ModelStep:
         found = await self._engine.read(lambda conn: {digest: blobs.get(conn, digest) for digest in wanted})
         return msgspec.structs.replace(prompt, images={digest: data for digest, data in found.items() if data})
 
-    async def _found(self, state: RunState, allowed: tuple[str, ...] | None) -> tuple[str, ...]:
+    async def _discovered_tools(self, state: RunState, allowed: tuple[str, ...] | None) -> tuple[str, ...]:
         """Return the discovered tools: those of the run, and before its first turn those of the session."""
-        if state.brief.plain or state.turns > 0 or not self._toolbox.is_searched(allowed, who=state.principal):
-            return state.found
+        if state.options.plain or state.turns > 0 or not self._toolbox.is_searched(allowed, who=state.principal):
+            return state.discovered_tools
 
         def query(conn: Connection) -> list[Entry]:
             reset_seq, _ = sessions.scope(conn, state.session_id)
@@ -283,7 +283,7 @@ class ModelStep:
 
         entries = await self._engine.read(query)
         return discovered_tools.join_tools(
-            discovered_tools.discovered_before(entry.event for entry in entries), state.found
+            discovered_tools.discovered_before(entry.event for entry in entries), state.discovered_tools
         )
 
     def _broken(
@@ -311,11 +311,11 @@ class ModelStep:
         failures = (*state.failures, failure)
         if isinstance(error, ModelOutputTooLarge):
             _log_failure(state, provider, error, choice="", failures=failures)
-            return [*broken.said, void, _failed(failure, at=at)]
-        plan = self._roster.plan(replace(asked, failures=failures), agent=seen.agent, pinned=state.brief.model)
+            return [*broken.detail, void, _failed(failure, at=at)]
+        plan = self._roster.plan(replace(asked, failures=failures), agent=seen.agent, pinned=state.options.model)
         _log_failure(state, provider, error, choice=plan.choice, failures=failures)
         end = [] if plan.choice else [_unanswered(plan, failures, at=at)]
-        return [*broken.said, void, *end]
+        return [*broken.detail, void, *end]
 
 
 def _log_failure(

@@ -48,7 +48,7 @@ class TurnFailure:
     """The usage it is charged with."""
     micros: int | None
     """The cost of that usage; None if the model has no price."""
-    said: tuple[RunEvent, ...]
+    detail: tuple[RunEvent, ...]
     """What arrived with the failure, and is not recorded yet,"""
     also: Guard | None
     """and the guard that writes the secrets sealed in it."""
@@ -103,9 +103,9 @@ class ModelTurn:
             return None
         error, said = failed
         also = self._sealing.guard(self._session_id)
-        return TurnFailure(error, *self._taken(refused=error.refused), tuple(said), also)
+        return TurnFailure(error, *self._usage_when_broken(refused=error.refused), tuple(said), also)
 
-    def _taken(self, *, refused: bool) -> tuple[Usage, int | None]:
+    def _usage_when_broken(self, *, refused: bool) -> tuple[Usage, int | None]:
         """Return the usage charged for a failed turn: the full reservation, unless the provider refused the request.
 
         The provider may charge for far more than what arrived here: thoughts that it does not show, and everything it

@@ -52,7 +52,7 @@ class PolicyStep:
 
     async def perform(self, state: RunState, step: CheckPolicy, emit: Emit) -> None:
         """Judge every call of the turn, in one commit."""
-        agent, allowed, entries, warned = await self._engine.read(lambda conn: self._look(conn, state))
+        agent, allowed, entries, warned = await self._engine.read(lambda conn: self._read_grants(conn, state))
         catalog = self._workbench.catalog(state, agent)
         context = self._workbench.context(state, agent)
         origin = origins(entries, (call.call_id for call in step.calls))
@@ -74,7 +74,7 @@ class PolicyStep:
                 patient=patient,
                 signals=warned.signals,
             )
-            patient = patient and not (isinstance(judged, PolicyJudgement) and judged.nobody_came)
+            patient = patient and not (isinstance(judged, PolicyJudgement) and judged.approval_expired)
             of_call = origin.get(call.call_id, ())
             if isinstance(judged, CallProblem):
                 # The error quotes the call, and the files that it is about.
@@ -85,7 +85,7 @@ class PolicyStep:
         if self._shadows is not None and self._shadows.active:
             await self._shadows.compare(_both(state, entries, decided, catalog))
 
-    def _look(
+    def _read_grants(
         self, conn: Connection, state: RunState
     ) -> tuple[Agent | None, Sequence[Grant], Sequence[Entry], SignalSource]:
         now_ms = to_ms(self._clock.now())

@@ -116,7 +116,7 @@ class ToolsStep:
         )
         context = replace(
             context,
-            keeping=keeping,
+            storage=keeping,
             witness=witness,
             sandbox=RecordedSandbox(context.sandbox, witness),
             modules=RecordedModules(context.modules, witness),
@@ -157,12 +157,12 @@ class ToolsStep:
                 result.outcome,
                 result.text,
                 artifact=result.artifact,
-                found=result.found,
+                found=result.discovered_tools,
                 learned=learned,
                 signals=found_in_it,
                 sealing=sealing,
             )
-            attested = self._attester.attest(state, finished, ran=witness.ran, whole=result.whole)
+            attested = self._attester.attest(state, finished, ran=witness.programs, whole=result.full)
             await emit([attested], also=sealing.guard(state.session_id))
 
     async def _overtaken(

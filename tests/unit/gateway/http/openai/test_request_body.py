@@ -48,7 +48,7 @@ def response(
 def _understood(
     talk: MessageBuilder, wanted: RequestParameters, target: AnswerTarget, *, named: bool
 ) -> tuple[RunInput, RequestParameters, Any]:
-    said = talk.end(param="m") if named else talk.whole(param="m")
+    said = talk.end(param="m") if named else talk.build(param="m")
     return said, wanted, request_options(wanted, target, toolbox=BUILTIN_ONLY, who=ANA)
 
 
@@ -138,7 +138,7 @@ def test_items_of_a_response_are_the_same_conversation() -> None:
             ],
         }
     )
-    assert [(message.role.value, message.text, len(message.calls)) for message in said.given] == [
+    assert [(message.role.value, message.text, len(message.calls)) for message in said.history] == [
         ("user", "How is it?", 0),
         ("assistant", "Wait.", 1),
         ("tool", "rain", 0),
@@ -290,7 +290,7 @@ def test_any_chat_request_is_understood_or_refused(
         said, _, _ = chat({"model": "x", "messages": messages, **more}, target=PLAIN if plain else AGENT, named=named)
     except Invalid:
         return
-    assert said.text.strip() or said.images or said.given
+    assert said.text.strip() or said.images or said.history
 
 
 @given(items=_ITEMS | _TEXTS, more=_MORE, plain=st.booleans(), named=st.booleans())
@@ -302,7 +302,7 @@ def test_any_request_for_a_response_is_understood_or_refused(
         said, _, _ = response({"model": "x", "input": items, **more}, target=PLAIN if plain else AGENT, named=named)
     except Invalid:
         return
-    assert said.text.strip() or said.images or said.given
+    assert said.text.strip() or said.images or said.history
 
 
 def a_post(body: bytes) -> Request:

@@ -9,42 +9,42 @@ from palyra.gateway.http.openai.request_messages import MessageBuilder, RunInput
 
 def a_talk() -> MessageBuilder:
     talk = MessageBuilder()
-    talk.say("How is it?")
+    talk.add_user("How is it?")
     talk.answer("Wait.", (talk.call("c", "weather", '{"city": "Bern"}', param="m"),))
     talk.result("c", "rain", param="m")
     return talk
 
 
 def roles(asked: RunInput) -> list[tuple[Role, str]]:
-    return [(message.role, message.text) for message in asked.given]
+    return [(message.role, message.text) for message in asked.history]
 
 
 def test_the_last_message_is_asked_and_the_others_come_along() -> None:
     talk = a_talk()
     talk.answer("It rains.")
-    talk.say("And tomorrow?")
-    asked = talk.whole(param="m")
+    talk.add_user("And tomorrow?")
+    asked = talk.build(param="m")
     assert asked.text == "And tomorrow?"
     assert roles(asked)[-1] == (Role.ASSISTANT, "It rains.")
-    assert len(asked.given) == 4
+    assert len(asked.history) == 4
 
 
 def test_where_results_come_last_there_is_nothing_else_to_say() -> None:
-    asked = a_talk().whole(param="m")
-    assert (asked.text, len(asked.given)) == ("", 3)
+    asked = a_talk().build(param="m")
+    assert (asked.text, len(asked.history)) == ("", 3)
 
 
 def test_of_a_conversation_that_is_kept_here_only_what_is_new_counts() -> None:
     talk = a_talk()
     assert roles(talk.end(param="m")) == [(Role.TOOL, "rain")]
-    talk.say("Well?")
+    talk.add_user("Well?")
     asked = talk.end(param="m")
     assert (asked.text, roles(asked)) == ("Well?", [(Role.TOOL, "rain")])
     talk.answer("It rains.")
-    talk.say("One.")
-    talk.say("Two.")
+    talk.add_user("One.")
+    talk.add_user("Two.")
     asked = talk.end(param="m")
-    assert (asked.text, asked.given) == ("Two.", ())
+    assert (asked.text, asked.history) == ("Two.", ())
 
 
 def test_a_result_answers_the_latest_call_of_its_id() -> None:
@@ -65,7 +65,7 @@ def test_arguments_that_are_no_json_are_kept_as_what_they_are() -> None:
 
 def test_calls_that_come_by_themselves_belong_to_what_was_said_last() -> None:
     talk = MessageBuilder()
-    talk.say("How is it?")
+    talk.add_user("How is it?")
     for number in range(2):
         talk.add_call(talk.call(f"c{number}", "weather", "{}", param="m"))
     (_, answered) = talk.messages
@@ -82,7 +82,7 @@ def test_a_result_of_no_call_is_refused(call_id: str) -> None:
 def test_a_call_from_before_need_not_be_known_where_the_conversation_is_kept_here() -> None:
     talk = MessageBuilder()
     talk.result("c", "rain", param="m", known=False)
-    assert talk.end(param="m").given[0].call_id == "c"
+    assert talk.end(param="m").history[0].call_id == "c"
     with pytest.raises(ParameterUnsupported):
         talk.result("x" * 201, "rain", param="m", known=False)
 
@@ -90,15 +90,15 @@ def test_a_call_from_before_need_not_be_known_where_the_conversation_is_kept_her
 def test_what_can_not_be_answered_is_refused() -> None:
     for talk in (MessageBuilder(), a_talk()):
         talk.answer("I have the last word.")
-        for take in (talk.whole, talk.end):
+        for take in (talk.build, talk.end):
             with pytest.raises(ParameterUnsupported):
                 take(param="m")
     empty = MessageBuilder()
     with pytest.raises(ParameterUnsupported):
-        empty.whole(param="m")
-    empty.say("  ")
+        empty.build(param="m")
+    empty.add_user("  ")
     with pytest.raises(ParameterUnsupported):
-        empty.whole(param="m")
+        empty.build(param="m")
 
 
 def test_instructions_are_put_together_and_bounded() -> None:
