@@ -216,6 +216,8 @@ class PostgresEngine:
                     with connection.raw.transaction():
                         result = run_unit(unit, connection)
                         self._take_turns(connection.facts, turns)
+                    if self._claim is not None:
+                        self._claim.has_written = True
                     self._spread(connection.facts)
                 return result
             except (pg.DeadlockDetected, pg.SerializationFailure, pg.LockNotAvailable) as error:
@@ -292,7 +294,8 @@ class PostgresClaim:
     server is refused permanently, with every new connection and every few seconds. After a failover the new server is
     accepted, as long as it has everything that the daemon has seen. The position of the server's log alone does not
     show that: a server that was set back may have written as much again. So each check leaves a new mark in the
-    database, and the next one must find it.
+    database, and the next one must find it. Until the daemon has written something it leaves none: it may find that it
+    must not change this database.
     """
 
     def __init__(self, url: str) -> None:
@@ -305,6 +308,8 @@ class PostgresClaim:
         self._marks: tuple[str | None, ...] | None = None
         """What the mark may be: two values after a write whose outcome is unknown, None before the first check."""
         self._replaced = False
+        self.has_written = False
+        """Whether the daemon has committed something; set by its engine."""
         self.hold()
 
     def hold(self) -> None:
@@ -354,7 +359,7 @@ class PostgresClaim:
         return raw
 
     def _leave_mark(self, raw: "psycopg.Connection[Any]") -> None:
-        if self._identity is None or self._replaced:
+        if not self.has_written or self._identity is None or self._replaced:
             return
         mark = secrets.token_hex(8)
         # A database that cannot be written, such as one on a full disk, still serves reads: its next write reports it.
