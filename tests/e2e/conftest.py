@@ -9,6 +9,7 @@ from typing import Protocol
 import pytest
 
 from tests.support.daemon import Daemon, Json
+from tests.support.fork_server import ForkServer
 from tests.support.postgres import new_schema
 
 ENGINES = ("sqlite", "postgres")
@@ -17,7 +18,19 @@ ENGINES = ("sqlite", "postgres")
 class NewDaemon(Protocol):
     """Prepares a daemon with a scripted model, on a fresh home. Safe to call from several threads."""
 
-    def __call__(self, script: Json = None, /, *, home: Path | None = None, **settings: object) -> Daemon: ...
+    def __call__(
+        self, script: Json = None, /, *, home: Path | None = None, program: bool = False, **settings: object
+    ) -> Daemon:
+        """`program` has it started as a program instead of a fork: for tests of what loading costs."""
+        ...
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[ForkServer]:
+    """Forks daemons, for all tests of this process."""
+    server = ForkServer()
+    yield server
+    server.close()
 
 
 @pytest.fixture(params=ENGINES)
@@ -31,22 +44,22 @@ def new_database(request: pytest.FixtureRequest) -> Callable[[], str | None]:
 
 
 @pytest.fixture
-def new_daemon(tmp_path: Path, new_database: Callable[[], str | None]) -> Iterator[NewDaemon]:
+def new_daemon(tmp_path: Path, new_database: Callable[[], str | None], forks: ForkServer) -> Iterator[NewDaemon]:
     """Daemons of which none outlives the test, on each engine in turn."""
-    yield from _daemons(tmp_path, new_database)
+    yield from _daemons(tmp_path, new_database, forks)
 
 
 @pytest.fixture
-def new_sqlite_daemon(tmp_path: Path) -> Iterator[NewDaemon]:
+def new_sqlite_daemon(tmp_path: Path, forks: ForkServer) -> Iterator[NewDaemon]:
     """The same for tests in which the engine does not matter."""
-    yield from _daemons(tmp_path, lambda: None)
+    yield from _daemons(tmp_path, lambda: None, forks)
 
 
-def _daemons(folder: Path, database: Callable[[], str | None]) -> Iterator[NewDaemon]:
+def _daemons(folder: Path, database: Callable[[], str | None], forks: ForkServer) -> Iterator[NewDaemon]:
     numbers = count(1)
     made: list[Daemon] = []
 
-    def new(script: Json = None, /, *, home: Path | None = None, **settings: object) -> Daemon:
+    def new(script: Json = None, /, *, home: Path | None = None, program: bool = False, **settings: object) -> Daemon:
         place = folder / str(next(numbers))
         place.mkdir()
         path = place / "script.json"
@@ -55,6 +68,7 @@ def _daemons(folder: Path, database: Callable[[], str | None]) -> Iterator[NewDa
             home or place / "home",
             output=place / "output",
             database_url=database(),
+            forks=None if program else forks,
             **{"model_provider": "scripted", "model_script": path, **settings},
         )
         made.append(daemon)

@@ -98,7 +98,7 @@ def imported_by(turn: Callable[[Daemon], None], daemon: Daemon) -> list[str]:
 
 @pytest.mark.parametrize("turn", [over_http, over_grpc])
 def test_a_first_turn_imports_nothing(new_sqlite_daemon: NewDaemon, turn: Callable[[Daemon], None]) -> None:
-    assert imported_by(turn, new_sqlite_daemon(model_provider=None, model_script=None)) == []
+    assert imported_by(turn, new_sqlite_daemon(program=True, model_provider=None, model_script=None)) == []
 
 
 @pytest.mark.parametrize("turn", [over_v1, over_v1_responses])
@@ -106,14 +106,14 @@ def test_a_first_turn_over_v1_imports_its_routes_alone(
     new_sqlite_daemon: NewDaemon, turn: Callable[[Daemon], None]
 ) -> None:
     # Most daemons are never asked there: a megabyte that they do not hold.
-    modules = imported_by(turn, new_sqlite_daemon(model_provider=None, model_script=None))
+    modules = imported_by(turn, new_sqlite_daemon(program=True, model_provider=None, model_script=None))
 
     assert modules
     assert [name for name in modules if not name.startswith(OPENAI_ROUTES)] == []
 
 
 def test_a_first_call_of_a_tool_imports_nothing(new_daemon: NewDaemon) -> None:
-    daemon = new_daemon(ASKS_THE_TIME)
+    daemon = new_daemon(ASKS_THE_TIME, program=True)
 
     assert imported_by(over_http, daemon) == []
 
@@ -141,7 +141,7 @@ def test_a_first_call_of_a_remote_model_imports_nothing(
 
 
 def test_without_a_remote_model_its_client_is_not_loaded(new_sqlite_daemon: NewDaemon) -> None:
-    daemon = new_sqlite_daemon().start()
+    daemon = new_sqlite_daemon(program=True).start()
     warmed_up(daemon)
 
     assert "cedarpy" in imported(daemon)
@@ -152,7 +152,7 @@ def remote(new_daemon: NewDaemon, provider: Played, folder: Path, *, dialect: st
     """Prepare a daemon whose model is that of the provider."""
     key = folder / "key"
     key.write_text(KEY)
-    daemon = new_daemon(model_provider=None, model_script=None)
+    daemon = new_daemon(program=True, model_provider=None, model_script=None)
     daemon.home.path.mkdir(mode=0o700, parents=True)
     daemon.home.config.write_text(REMOTE.format(url=provider.url, key=key, dialect=dialect))
     daemon.home.config.chmod(0o600)

@@ -28,6 +28,7 @@ from palyra.journal.engines.base import Connection
 from palyra.journal.proof.signing_key import public_key
 from palyra.journal.proof.tape_proof import ProofReport, open_snapshot, verify
 from palyra.settings import JournalSettings, Settings
+from tests.support.fork_server import ForkedProcess, ForkServer
 
 T = TypeVar("T")
 Json = Any
@@ -88,13 +89,23 @@ class Daemon:
     """See the module."""
 
     def __init__(
-        self, home: Path, *, output: Path | None = None, database_url: str | None = None, **settings: object
+        self,
+        home: Path,
+        *,
+        output: Path | None = None,
+        database_url: str | None = None,
+        forks: ForkServer | None = None,
+        **settings: object,
     ) -> None:
-        """Prepare a home; `settings` as in `model_provider="scripted"` hold for every start."""
+        """Prepare a home; `settings` as in `model_provider="scripted"` hold for every start.
+
+        With `forks` a start is a fork of that server, otherwise a program of its own.
+        """
         self.home = Home(home)
+        self._forks = forks
         self.database_url = database_url
         self._settings = {"http_port": 0, "grpc_port": 0, **settings}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._serving = threading.Event()
         self._output = output or home.parent / f"{home.name}.output"
         self._client = httpx.Client(
@@ -132,22 +143,10 @@ class Daemon:
         reader, writer = os.pipe()
         try:
             with self._output.open("wb") as output:
-                self._process = subprocess.Popen(
-                    [
-                        *_dying_with_us(),
-                        sys.executable,
-                        "-P",
-                        "-m",
-                        "palyra.cli.daemon.serve",
-                        "--ready-fd",
-                        str(writer),
-                    ],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    env=environ,
-                    pass_fds=(writer,),
-                )
+                if self._forks is None:
+                    self._process = _start_program(environ, output=output.fileno(), ready=writer)
+                else:
+                    self._process = self._forks.start(environ=environ, output=output.fileno(), ready=writer)
         finally:
             os.close(writer)
         try:
@@ -443,6 +442,18 @@ def _read_line(descriptor: int) -> str:
             break
         said += piece
     return said.decode().strip()
+
+
+def _start_program(environ: Mapping[str, str], *, output: int, ready: int) -> subprocess.Popen[bytes]:
+    program = [sys.executable, "-P", "-m", "palyra.cli.daemon.serve", "--ready-fd", str(ready)]
+    return subprocess.Popen(
+        [*_dying_with_us(), *program],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env=environ,
+        pass_fds=(ready,),
+    )
 
 
 def _dying_with_us() -> list[str]:
