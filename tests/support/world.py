@@ -11,7 +11,7 @@ Fakes stand at ports only: the model, the tools, the clock, the source of ids, a
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -20,8 +20,8 @@ from typing import Self, TypeVar
 import msgspec
 from nacl.signing import SigningKey
 
-from palyra.background.jobs import approvals, children, cleanup, title
-from palyra.background.queue import Job, JobContext, TaskQueue
+from palyra.background.metrics import Metrics
+from palyra.background.queue import Job
 from palyra.core.agent import Agent
 from palyra.core.clock import to_ms
 from palyra.core.events import Entry, InputMode, TapeEvent
@@ -34,6 +34,15 @@ from palyra.core.run.record import RunRecord
 from palyra.core.run.state import RunState, RunStatus
 from palyra.core.session import Session, SessionRef
 from palyra.core.spending.price import FREE, Price
+from palyra.daemon.guards import GuardParts
+from palyra.daemon.journal import JournalParts
+from palyra.daemon.journal_setup import JournalIdentity
+from palyra.daemon.runs import build_runs, build_worker
+from palyra.daemon.services import build_services
+from palyra.daemon.subsystems import Subsystems
+from palyra.daemon.tools import ToolParts
+from palyra.daemon.vault import build_vault
+from palyra.home import Home
 from palyra.journal import migrate, tape
 from palyra.journal.engines.base import Connection, Engine, Fact, FailureListener, JournalClosed, Listener, Unit
 from palyra.journal.engines.postgres import PostgresEngine
@@ -43,7 +52,6 @@ from palyra.journal.proof.signing_key import KeySigner
 from palyra.journal.storage_health import Storage
 from palyra.journal.stores import agents, leases, messages, meta, runs, sessions, tasks
 from palyra.journal.tail import Tail
-from palyra.journal.vault.vault_key import VaultKeySource
 from palyra.memory.prompt_assembly import PromptAssembler
 from palyra.policy.gate import Gate
 from palyra.policy.loader import combine
@@ -51,33 +59,22 @@ from palyra.providers.base import Provider
 from palyra.providers.circuit_breaker import CircuitBreakers
 from palyra.providers.model_pool import Build, ModelPool
 from palyra.providers.scripted import Script, ScriptedProvider
+from palyra.providers.transport.remote_provider import RemoteProvider
 from palyra.runs.engine.attester import ExecutionAttester
-from palyra.runs.engine.loop import RunLoop
-from palyra.runs.engine.overdraft import OverdraftPolicy
-from palyra.runs.engine.policy_check import PolicyJudge
-from palyra.runs.engine.steps.approval import ApprovalStep
-from palyra.runs.engine.steps.model import ModelStep
-from palyra.runs.engine.steps.policy import PolicyStep
-from palyra.runs.engine.steps.tools import ToolsStep
-from palyra.runs.engine.tool_contexts import ToolContextFactory
+from palyra.runs.engine.models import ModelParts
 from palyra.runs.engine.worker import RunWorker
 from palyra.runs.recording.replay import replay
-from palyra.runs.services.approvals import ApprovalService
-from palyra.runs.services.approvers import ApproverPresence
 from palyra.runs.services.budgets import BudgetService
-from palyra.runs.services.cancellation import CancellationService
-from palyra.runs.services.embeddings import EmbeddingsService
 from palyra.runs.services.emergency_stops import StopFile, StopService
-from palyra.runs.services.intake import MessageIntake
 from palyra.runs.services.policy_shadow import PolicyShadowService
-from palyra.runs.services.sealing import SecretSealer
-from palyra.runs.services.secrets import SecretService, UsedSecrets
-from palyra.runs.services.sessions import SessionService
+from palyra.runs.services.secrets import UsedSecrets
+from palyra.runs.system import System
 from palyra.sandbox.base import Sandbox
 from palyra.sandbox.files.reserved_files import NOTHING, ReservedFiles
 from palyra.sandbox.files.workspace import Workspace
 from palyra.sandbox.network.egress import Egress
-from palyra.settings import ModelSettings, RunSettings, SpendingSettings
+from palyra.sandbox.wasm.runner import WasmRunner
+from palyra.settings import ApprovalSettings, ModelSettings, RunSettings, Settings, SpendingSettings
 from palyra.tools.base import NO_SANDBOX, PUBLIC
 from palyra.tools.toolbox import BUILTIN_ONLY, Toolbox
 from tests.support.books import check_books
@@ -194,6 +191,26 @@ class Line:
                 listener(facts)
 
 
+class _Config:
+    """The settings of a world, as it has them at each moment."""
+
+    hash = ""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+
+    @property
+    def now(self) -> Settings:
+        return self._world.settings
+
+    def watch(self, changed: Callable[[Settings], None]) -> None:
+        """Nothing is reloaded here."""
+
+
+def _no_remote(provider: str, model: str) -> RemoteProvider:
+    raise AssertionError("no request is passed on here")
+
+
 @dataclass
 class _Life:
     """What is gone after a crash."""
@@ -258,6 +275,17 @@ class World:
         self.ids = ids or CountedIds()
 
     @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return Settings(
+            approvals=ApprovalSettings(inbox=self.inbox, expire_seconds=int(self.expires.total_seconds())),
+            limits=self._limits,
+            model=self.models,
+            runs=RunSettings(queued_inputs=QUEUED_INPUTS, open_runs=OPEN_RUNS, concurrency=self._concurrency),
+            spending=self.spending,
+        )
+
+    @property
     def prompts(self) -> list[Prompt]:
         """All that the model was asked, over all lives."""
         return self._model.prompts
@@ -285,102 +313,61 @@ class World:
     async def start(self) -> Self:
         engine = self._open()
         await engine.write(self._introduce)
-        line, clock, ids = Line(engine), self.clock, self.ids
-        owner = f"{self._house}:{ids.new()}"
-        self.tail = Tail(line)
-        channels = ApproverPresence(self.tail, inbox=lambda: self.inbox)
-        judge = PolicyJudge(lambda: self.gate, channels, clock=clock)
-        stops = StopService(line, clock=clock, ids=ids, file=self._stop_file, shared=not isinstance(self._place, Path))
-        await stops.load()
-        self.shadows = PolicyShadowService(line, clock=clock, ids=ids)
-        await self.shadows.load()
-        used = UsedSecrets()
-        key = VaultKeySource(self._folder.parent / "vault.key")
-        self.secrets = SecretService(line, key, clock=clock, used=used)
-        self.seals = SecretSealer(line, key, clock=clock, used=used)
-        workbench = ToolContextFactory(
-            workspace=lambda _: Workspace((self._folder,), forbidden=self._forbidden),
-            clock=clock,
-            egress=self._egress,
-            sandbox=self._sandbox,
-            secrets=self.secrets,
-            toolbox=self._toolbox,
+        line, used = Line(engine), UsedSecrets()
+        system = System(self.clock, self.ids, _Config(self))
+        owner = f"{self._house}:{self.ids.new()}"
+        journal = JournalParts(
+            engine=line,
+            storage=Storage(line, clock=self.clock),
+            identity=JournalIdentity("journal", owner, SIGNER, begin=None),
+            tail=Tail(line),
+            metrics=Metrics(line),
+            shared=not isinstance(self._place, Path),
         )
-        context = PromptAssembler(line)
-        budgets = BudgetService(lambda: self.spending, self.prices)
-        self.embeddings = EmbeddingsService(line, budgets=budgets, stops=stops, clock=clock, ids=ids, owner=owner)
-        roster = ModelPool(
+        vault = build_vault(Home(self._folder.parent), system, line, used)
+        models, tools, guards = self._models(line), self._tools(), await self._guards(journal)
+        parts = Subsystems(system, journal, vault, models, tools, guards)
+        built = build_runs(parts, jobs=self._jobs)
+        owners = [f"{self._house}:{self.ids.new()}" for _ in range(self._workers - 1)]
+        workers = [built.worker, *(build_worker(parts, built.loop, owner=owner) for owner in owners)]
+        self._alive = _Life(engine, line, built.worker)
+        coroutines = (*(worker.run() for worker in workers), guards.stops.watch(), built.embeddings.keep())
+        self._alive.tasks = [asyncio.create_task(one) for one in (*coroutines, built.queue.run())]
+        # The endpoints have a line of their own, which no test cuts.
+        services = build_services(replace(parts, journal=replace(journal, engine=engine)), built.worker)
+        self.tail, self.storage, self.embeddings = journal.tail, journal.storage, built.embeddings
+        self.stops, self.shadows = guards.stops, guards.shadows
+        self.secrets, self.seals = vault.secrets, vault.sealer
+        self.intake, self.control = services.intake, services.cancellation
+        self.approvals, self.sessions = services.approvals, services.sessions
+        return self
+
+    def _models(self, line: Line) -> ModelParts:
+        pool = ModelPool(
             lambda: self.models,
             build=lambda settings, name, model: self.build(settings, name, model),
-            breakers=CircuitBreakers(clock),
+            breakers=CircuitBreakers(self.clock),
         )
-        loop = RunLoop(
-            line,
-            clock=clock,
-            ids=ids,
-            model=ModelStep(
-                line,
-                context=context,
-                roster=roster,
-                budgets=budgets,
-                overdraft=OverdraftPolicy(channels, expires=lambda: self.expires, clock=clock, ids=ids),
-                clock=clock,
-                ids=ids,
-                seals=self.seals,
-                toolbox=self._toolbox,
-            ),
-            policy=PolicyStep(
-                line, judge=judge, workbench=workbench, seals=self.seals, clock=clock, shadows=self.shadows
-            ),
-            approval=ApprovalStep(line, expires=lambda: self.expires, clock=clock, ids=ids),
-            tools=ToolsStep(
-                line,
-                judge=judge,
-                workbench=workbench,
-                attester=ATTESTER,
-                clock=clock,
-                ids=ids,
-                seals=self.seals,
-            ),
-            attester=ATTESTER,
-            stops=stops,
+        budgets = BudgetService(lambda: self.spending, self.prices)
+        return ModelParts(pool, PromptAssembler(line), budgets, remote=_no_remote)
+
+    def _tools(self) -> ToolParts:
+        return ToolParts(
+            toolbox=self._toolbox,
+            gate=lambda: self.gate,
+            workspaces=lambda _: Workspace((self._folder,), forbidden=self._forbidden),
+            sandbox=self._sandbox,
+            modules=WasmRunner(),
+            egress=self._egress,
         )
-        self.storage = Storage(line, clock=clock)
-        worker, *further = (
-            RunWorker(
-                line,
-                loop,
-                stops=stops,
-                storage=self.storage,
-                clock=clock,
-                owner=name,
-                concurrency=self._concurrency,
-            )
-            for name in (owner, *(f"{self._house}:{ids.new()}" for _ in range(self._workers - 1)))
-        )
-        jobs = {**approvals.JOBS, **children.jobs(ATTESTER), **title.JOBS, **cleanup.JOBS, **self._jobs}
-        queue = TaskQueue(JobContext(line, clock, ids), jobs, owner=owner)
-        self._alive = _Life(engine, line, worker)
-        keeping = self.embeddings.keep()
-        parts = (worker.run(), *(other.run() for other in further), stops.watch(), keeping, queue.run())
-        self._alive.tasks = [asyncio.create_task(part) for part in parts]
-        self.intake = MessageIntake(
-            engine,
-            clock=clock,
-            ids=ids,
-            limits=self._limits,
-            bounds=RunSettings(queued_inputs=QUEUED_INPUTS, open_runs=OPEN_RUNS),
-            stops=stops,
-            meant=roster.meant,
-            glance=context.prefetch,
-            seals=self.seals,
-            place=worker.reserve_slot,
-        )
-        self.stops = stops
-        self.control = CancellationService(engine, clock=clock, ids=ids)
-        self.approvals = ApprovalService(engine, clock=clock, ids=ids, seals=self.seals, toolbox=self._toolbox)
-        self.sessions = SessionService(engine, clock=clock, ids=ids)
-        return self
+
+    async def _guards(self, journal: JournalParts) -> GuardParts:
+        clock, ids, line = self.clock, self.ids, journal.engine
+        stops = StopService(line, clock=clock, ids=ids, file=self._stop_file, shared=journal.shared)
+        await stops.load()
+        shadows = PolicyShadowService(line, clock=clock, ids=ids)
+        await shadows.load()
+        return GuardParts(stops, shadows)
 
     async def crash(self) -> None:
         """Die as if killed at this moment, and live again. What was not recorded by now never will be."""

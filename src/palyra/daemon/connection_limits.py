@@ -3,8 +3,8 @@
 import asyncio
 
 from palyra.core.clock import Clock
-from palyra.daemon.live_config import LiveConfig
 from palyra.gateway.connections import ConnectionBudget, ConnectionLimits
+from palyra.runs.system import CurrentConfig
 from palyra.sandbox.processes import descriptors
 from palyra.settings import GatewaySettings
 
@@ -14,10 +14,10 @@ RESERVED_DESCRIPTORS = 4_096
 Figures = dict[str, int]
 
 
-def build(settings: LiveConfig, *, clock: Clock) -> ConnectionBudget:
+def build(config: CurrentConfig, *, clock: Clock) -> ConnectionBudget:
     """Build the connection budget that both APIs share; it follows the settings."""
-    connections = ConnectionBudget(_limits(settings.now.gateway), clock=clock)
-    settings.watch(lambda new: connections.adopt(_limits(new.gateway)))
+    connections = ConnectionBudget(_limits(config.now.gateway), clock=clock)
+    config.watch(lambda new: connections.adopt(_limits(new.gateway)))
     return connections
 
 

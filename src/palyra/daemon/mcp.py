@@ -3,46 +3,45 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from palyra.core.clock import Clock
 from palyra.core.mcp import McpServerState, McpToolState
-from palyra.daemon.journal import OWNER
-from palyra.daemon.live_config import LiveConfig
+from palyra.daemon.home_parts import HomeParts
+from palyra.daemon.journal_setup import OWNER
 from palyra.gateway.records.daemon import DaemonPart
-from palyra.home import Home
 from palyra.journal.engines.base import Engine
 from palyra.runs.services.mcp import McpLaunchOrders, hidden_paths
 from palyra.runs.services.settings_secrets import SettingsSecrets
+from palyra.runs.system import System
 from palyra.sandbox.base import MIB, ResourceLimits
 from palyra.tools.mcp.server import ServerEnvironment
 from palyra.tools.mcp.servers import McpServers
 
 
-def build(
+def build_mcp(
+    files: HomeParts,
+    system: System,
     engine: Engine,
-    home: Home,
-    settings: LiveConfig,
+    secrets: SettingsSecrets,
     *,
-    referred: SettingsSecrets,
-    clock: Clock,
-    folder: Path,
-    base: Path | None,
+    control_group: Path | None,
     own_ports: Callable[[], Iterable[int]],
 ) -> McpServers:
     """Return the servers of the settings, not yet started; they follow the settings.
 
-    `base` is the control group in which the groups of their programs are created.
+    The groups of their programs are created in `control_group`.
     """
-    sandbox, family = settings.now.sandbox, home.family()
+    home, config = files.home, system.config
+    sandbox, family = config.now.sandbox, home.family()
+    folder = files.workspaces(OWNER).roots[0].trusted
     around = ServerEnvironment(
-        order=McpLaunchOrders(referred, folder=folder, caches=home.path / "mcp", own_ports=own_ports),
-        hide=referred.hide,
-        cover=lambda: hidden_paths(home, settings.now, family=family),
-        base=base,
+        order=McpLaunchOrders(secrets, folder=folder, caches=home.path / "mcp", own_ports=own_ports),
+        hide=secrets.hide,
+        cover=lambda: hidden_paths(home, config.now, family=family),
+        base=control_group,
         bounds=ResourceLimits(memory_bytes=sandbox.memory_mb * MIB, processes=sandbox.processes),
-        clock=clock,
+        clock=system.clock,
     )
-    servers = McpServers(engine, settings.now.mcp.servers, around=around, owner=OWNER)
-    settings.watch(lambda new: servers.adopt(new.mcp.servers))
+    servers = McpServers(engine, config.now.mcp.servers, around=around, owner=OWNER)
+    config.watch(lambda new: servers.adopt(new.mcp.servers))
     return servers
 
 

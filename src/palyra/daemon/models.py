@@ -1,29 +1,57 @@
 """Builds the models of a daemon, and reports their status in one line."""
 
+import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
 
-from palyra.core.clock import Clock
 from palyra.core.model.catalog import DialectName, ModelCard, ModelProvider
 from palyra.daemon.live_config import LiveConfig
+from palyra.daemon.vault import VaultParts
 from palyra.gateway.records.daemon import DaemonPart
+from palyra.home import Home
+from palyra.journal.engines.base import Engine
+from palyra.memory.prompt_assembly import PromptAssembler
 from palyra.providers import registry
 from palyra.providers.base import Provider
 from palyra.providers.circuit_breaker import CircuitBreakers
 from palyra.providers.local.llama import LlamaRuntime
 from palyra.providers.model_pool import ModelPool
+from palyra.providers.prices import CurrentPrices
 from palyra.providers.registry import ProviderFactory
 from palyra.providers.transport.http import ProviderHttpClient
 from palyra.providers.transport.remote_provider import RemoteProvider, ResolveKey, full_model_card
+from palyra.runs.engine.models import ModelParts
+from palyra.runs.services.budgets import BudgetService
+from palyra.runs.system import CurrentConfig, System
+
+
+async def build_models(
+    home: Home, config: LiveConfig, system: System, engine: Engine, vault: VaultParts, stack: AsyncExitStack
+) -> ModelParts:
+    """Return the models of the settings; connections and local models are closed when the stack is closed."""
+    http = ProviderHttpClient()
+    stack.push_async_callback(http.close)
+    prices = await asyncio.to_thread(CurrentPrices, home, lambda: config.now)
+    config.include_prices(prices)
+    llama = LlamaRuntime()
+    stack.push_async_callback(llama.close)
+    key = vault.settings_secrets.value
+    return ModelParts(
+        pool=build_pool(system, connector(config, key=key, http=http, llama=llama)),
+        prompts=PromptAssembler(engine),
+        budgets=BudgetService(lambda: config.now.spending, prices),
+        remote=embeddings_router(config, key=key, http=http),
+    )
 
 
 def connector(
-    settings: LiveConfig, *, key: ResolveKey, http: ProviderHttpClient, llama: LlamaRuntime
+    config: CurrentConfig, *, key: ResolveKey, http: ProviderHttpClient, llama: LlamaRuntime
 ) -> ProviderFactory:
     """Return the factory for providers of the settings."""
 
     def connect(name: str, model: str | None, table: ModelProvider) -> Provider:
-        most = settings.now.model.max_output_tokens
+        most = config.now.model.max_output_tokens
         if table.dialect is DialectName.LOCAL:
             return _local(name, model, table, llama, max_output_tokens=most)
         assert model is not None, "the settings were checked"
@@ -35,12 +63,12 @@ def connector(
 
 
 def embeddings_router(
-    settings: LiveConfig, *, key: ResolveKey, http: ProviderHttpClient
+    config: CurrentConfig, *, key: ResolveKey, http: ProviderHttpClient
 ) -> Callable[[str, str], RemoteProvider]:
     """Return a function that finds a provider and model by name, for requests that are passed on unchanged."""
 
     def find(provider: str, model: str) -> RemoteProvider:
-        now = settings.now.model
+        now = config.now.model
         table = now.providers[provider]
         return _remote(provider, model, table, key=key, http=http, max_output_tokens=now.max_output_tokens)
 
@@ -83,10 +111,12 @@ def _with_tools(provider: Provider, card: ModelCard) -> Provider:
     return EmulatedToolsProvider(provider)
 
 
-def build(settings: LiveConfig, *, connect: ProviderFactory, clock: Clock) -> ModelPool:
+def build_pool(system: System, connect: ProviderFactory) -> ModelPool:
     """Return the models of the settings; they follow the settings. Raise now if the first of them cannot be used."""
     roster = ModelPool(
-        lambda: settings.now.model, build=partial(registry.build, connect=connect), breakers=CircuitBreakers(clock)
+        lambda: system.config.now.model,
+        build=partial(registry.build, connect=connect),
+        breakers=CircuitBreakers(system.clock),
     )
     roster.widest_tokens()
     return roster

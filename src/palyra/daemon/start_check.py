@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 
 from palyra.core.clock import Clock
-from palyra.daemon import journal, models
+from palyra.daemon import journal_setup, models
 from palyra.daemon.home_setup import WorkspaceFolders, prepare_home
 from palyra.daemon.live_config import LiveConfig
 from palyra.daemon.ports import listen, tls_context
+from palyra.daemon.system_clock import SystemIds
 from palyra.gateway.client.target import DaemonRecord, find_daemon
 from palyra.gateway.grpc.server import PortInUse, port_taken
 from palyra.home import Home
@@ -18,13 +19,14 @@ from palyra.policy.current_policies import CurrentPolicies
 from palyra.providers.local.llama import LlamaRuntime
 from palyra.providers.prices import CurrentPrices
 from palyra.providers.transport.http import ProviderHttpClient
+from palyra.runs.system import System
 from palyra.settings import DEFAULT_PORT, Settings
 
 
 def check(home: Home, settings: Settings, *, clock: Clock) -> None:
     """Raise what a start would raise. A daemon may be running on this home; its ports count as free. Blocks."""
     prepare_home(home)
-    WorkspaceFolders(home, settings, owner=journal.OWNER)
+    WorkspaceFolders(home, settings, owner=journal_setup.OWNER)
     CurrentPolicies(home)
     CurrentPrices(home, lambda: settings)
     tls_context(settings.http)
@@ -58,18 +60,18 @@ def check_model(home: Home, settings: Settings, *, clock: Clock) -> None:
     async def no_key(_: str) -> str:
         raise AssertionError("nothing is asked here")
 
-    current = LiveConfig(home, settings)
-    connect = models.connector(current, key=no_key, http=ProviderHttpClient(), llama=LlamaRuntime())
-    models.build(current, connect=connect, clock=clock)
+    system = System(clock, SystemIds(clock), LiveConfig(home, settings))
+    connect = models.connector(system.config, key=no_key, http=ProviderHttpClient(), llama=LlamaRuntime())
+    models.build_pool(system, connect)
 
 
 def _check_journal(home: Home, settings: Settings) -> None:
     if settings.journal.database_url is None:
-        journal.require_journal(home)
+        journal_setup.require_journal(home)
         if not home.journal.exists():
             return
     else:
-        journal.require_driver()
+        journal_setup.require_driver()
     with open_snapshot(home, settings) as conn:
         if migrate.require_known(conn) > 0:
-            journal.require_key(home, meta.get(conn, "public_key"))
+            journal_setup.require_key(home, meta.get(conn, "public_key"))

@@ -1,13 +1,90 @@
-"""The status of each part of a daemon."""
+"""The status of a daemon and of each of its parts, and its metrics."""
 
+import os
+
+from palyra.background.metrics import exposition
+from palyra.core.version import VERSION
+from palyra.daemon import connection_limits
+from palyra.daemon.journal_setup import OWNER
+from palyra.daemon.mcp import mcp_status
+from palyra.daemon.models import model_status
+from palyra.daemon.parts import DaemonParts
 from palyra.exhaustion import ResourcesExhausted
-from palyra.gateway.records.daemon import DaemonPart
+from palyra.gateway.records.daemon import DaemonPart, DaemonStatus
 from palyra.journal import migrate
-from palyra.journal.engines.base import Connection, Engine, JournalReplaced
+from palyra.journal.engines.base import Connection, Engine, JournalReplaced, StorageFull
 from palyra.journal.storage_health import Storage
 from palyra.journal.stores import agents, runs, tasks
 from palyra.runs.services.emergency_stops import StopService
 from palyra.tools.plugins.current import CurrentPlugins
+
+
+class StatusReport:
+    """Reports how a daemon is."""
+
+    def __init__(self, parts: DaemonParts) -> None:
+        self._parts = parts
+
+    def problem(self) -> str | None:
+        """Return the code of a problem that keeps the daemon from working; None if there is none."""
+        return self._parts.subsystems.journal.storage.trouble
+
+    def warning(self) -> str | None:
+        """Return the code of a problem with which the daemon still works; None if there is none."""
+        return self._parts.checks.verification.code
+
+    async def status(self) -> DaemonStatus:
+        """Return the status of the daemon and of each part."""
+        parts, base = self._parts, self._parts.subsystems
+        journal, pool, stops = base.journal, base.models.pool, base.guards.stops
+        verification, worker = parts.checks.verification, parts.runs.worker
+        engine_name, schema, agent_count, run_counts, task_counts = await counts(
+            journal.engine, name="postgres" if journal.shared else "sqlite"
+        )
+        return DaemonStatus(
+            version=VERSION,
+            pid=os.getpid(),
+            home=str(parts.files.home.path),
+            started_at=parts.listener.started_at,
+            engine=engine_name,
+            schema=schema,
+            provider=pool.default.name,
+            model=pool.default.model,
+            workspace=str(parts.files.workspaces(OWNER).roots[0].trusted),
+            storage=journal.storage.trouble or "ok",
+            settings_hash=base.system.config.hash,
+            grpc=parts.listener.addresses.grpc,
+            runs=run_counts,
+            tasks=task_counts,
+            counters=dict(journal.metrics.counters),
+            connections=await connection_limits.figures(parts.listener.connections),
+            parts=[
+                journal_part(journal.storage, engine_name, schema),
+                DaemonPart(name="tapes", status=verification.code or "ok", detail=verification.detail),
+                model_status(pool),
+                DaemonPart(name="agents", status="ok", detail=f"{agent_count} in all"),
+                worker_status(worker.active_runs, parked=run_counts.get("parked", 0), starved=worker.starved),
+                stop_status(stops),
+                queue_status(task_counts),
+                *plugin_status(parts.files.plugins),
+                *mcp_status(parts.mcp),
+            ],
+        )
+
+    async def metrics(self) -> str:
+        """Return the metrics in the Prometheus text format."""
+        parts, journal = self._parts, self._parts.subsystems.journal
+        trouble = journal.storage.trouble
+        return exposition(
+            journal.metrics.counters,
+            {
+                "runs_carried": ("Runs that are being carried.", parts.runs.worker.active_runs),
+                "tapes_followed": ("Sessions that somebody follows.", journal.tail.followed),
+                "storage_ok": ("1 while the journal can be written.", trouble is None),
+                "storage_full": ("1 while the disk that holds the journal is full.", trouble == StorageFull.code),
+                **connection_limits.gauges(await connection_limits.figures(parts.listener.connections)),
+            },
+        )
 
 
 def plugin_status(plugins: CurrentPlugins) -> list[DaemonPart]:
@@ -50,6 +127,13 @@ def worker_status(carrying: int, *, parked: int, starved: int) -> DaemonPart:
         status="runs_parked",
         detail=f"{detail}, {parked} parked: `palyra runs list` shows why; `palyra journal verify` proves the tape",
     )
+
+
+def queue_status(counts: dict[str, int]) -> DaemonPart:
+    """Return how many background tasks wait, and how many were given up."""
+    pending, parked = counts.get("pending", 0), counts.get("parked", 0)
+    status = "tasks_parked" if parked else "ok"
+    return DaemonPart(name="queue", status=status, detail=f"{pending} pending, {parked} parked")
 
 
 def stop_status(stops: StopService) -> DaemonPart:

@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-import socket
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from palyra.daemon.endpoints import HttpServer
-from palyra.daemon.home_setup import Announcement
+from palyra.daemon.http_server import HttpServer, build_refusing_server
+from palyra.daemon.listener import ListenerParts
 from palyra.home import Home
 from palyra.journal.engines.base import StorageFull
+from palyra.runs.system import CurrentConfig
 
 RETRY_SECONDS = 2.0
 
@@ -22,20 +22,13 @@ class Waiting:
     """Runs the steps of a start that need disk space. While it waits, HTTP answers with the error."""
 
     def __init__(
-        self,
-        home: Home,
-        listener: socket.socket,
-        *,
-        server: Callable[[StorageFull], HttpServer],
-        announcement: Announcement,
-        began: Callable[[], None],
+        self, home: Home, config: CurrentConfig, listener: ListenerParts, *, began: Callable[[], None]
     ) -> None:
         """`began` is called when the first attempt has failed and HTTP answers."""
         # The first successful start creates the key: before that there is no journal to wait with.
         self._has_journal = home.key.exists()
+        self._config = config
         self._listener = listener
-        self._server = server
-        self._announcement = announcement
         self._began = began
         self._group = asyncio.TaskGroup()
         self._serving: tuple[HttpServer, asyncio.Task[None]] | None = None
@@ -77,9 +70,9 @@ class Waiting:
         if error.detail != self._reason:
             self._reason = error.detail
             log.error("the start waits: %s", error, extra={"code": error.code})
-        self._announcement.publish(waiting=error.detail)
+        self._listener.announcement.publish(waiting=error.detail)
         if self._serving is None:
-            server = self._server(error)
-            task = self._group.create_task(server.serve(sockets=[self._listener.dup()]))
+            server = build_refusing_server(error, self._config, self._listener.connections)
+            task = self._group.create_task(server.serve(sockets=[self._listener.socket.dup()]))
             self._serving = server, task
             self._began()
