@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Literal
 
 from starlette.requests import Request
@@ -15,13 +14,8 @@ from palyra.core.ids import PrincipalId
 class LazyType:
     """A type that is imported when it is first needed."""
 
-    module: str
-    name: str
-
-    def load(self) -> type:
-        """Return the type."""
-        found: type = getattr(import_module(self.module), self.name)
-        return found
+    load: Callable[[], type]
+    """Imports the type and returns it."""
 
 
 Scope = Literal["read", "write", "admin"]

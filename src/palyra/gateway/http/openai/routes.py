@@ -5,95 +5,110 @@ them, or when the OpenAPI document is made: it takes a megabyte or two.
 """
 
 import asyncio
-from importlib import import_module
-from typing import Any
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from palyra.core.ids import PrincipalId
+from palyra.gateway.http.openai import lazy
 from palyra.gateway.http.openai.services import V1Services
 from palyra.gateway.http.operation import Handler, LazyType, Operation
 
-HERE = "palyra.gateway.http.openai"
-FAILURE = LazyType(f"{HERE}.errors", "ErrorResponse")
+E = TypeVar("E")
+
+
+class LazyEndpoint(Generic[E]):
+    """An endpoint whose class is imported with its first request."""
+
+    def __init__(self, load: Callable[[], Callable[[V1Services], E]], parts: V1Services) -> None:
+        """`load` imports the class and returns it."""
+        self._load = load
+        self._parts = parts
+        self._endpoint: E | None = None
+
+    def handler(self, method: Callable[[E], Handler]) -> Handler:
+        """Return a handler that calls a method of the endpoint."""
+
+        async def handle(request: Request, principal: PrincipalId) -> ASGIApp:
+            endpoint = self._endpoint or self._build(await asyncio.to_thread(self._load))
+            return await method(endpoint)(request, principal)
+
+        return handle
+
+    def _build(self, build: Callable[[V1Services], E]) -> E:
+        """Build the endpoint, unless another request has meanwhile."""
+        if self._endpoint is None:
+            self._endpoint = build(self._parts)
+        return self._endpoint
 
 
 class V1Routes:
     """The operations of `/v1`."""
 
     def __init__(self, parts: V1Services) -> None:
-        self._parts = parts
-        self._loaded: dict[str, Any] = {}
+        self._models = LazyEndpoint(lazy.models_endpoint, parts)
+        self._chat = LazyEndpoint(lazy.chat_endpoint, parts)
+        self._responses = LazyEndpoint(lazy.responses_endpoint, parts)
+        self._embeddings = LazyEndpoint(lazy.embeddings_endpoint, parts)
 
     def operations(self) -> list[Operation]:
         return [
             Operation(
                 "GET",
                 "/v1/models",
-                self._handler("models", "ModelsEndpoint", "index"),
+                self._models.handler(lambda endpoint: endpoint.index),
                 "List the agents and models that can be asked.",
-                answer=LazyType(f"{HERE}.models", "ModelList"),
-                failure=FAILURE,
+                answer=LazyType(lazy.model_list),
+                failure=LazyType(lazy.error_response),
             ),
             Operation(
                 "GET",
                 "/v1/models/{model_name:path}",
-                self._handler("models", "ModelsEndpoint", "show"),
+                self._models.handler(lambda endpoint: endpoint.show),
                 "Show an agent or a model.",
-                answer=LazyType(f"{HERE}.models", "ModelEntry"),
-                failure=FAILURE,
+                answer=LazyType(lazy.model_entry),
+                failure=LazyType(lazy.error_response),
             ),
             Operation(
                 "POST",
                 "/v1/chat/completions",
-                self._handler("chat", "ChatEndpoint", "complete"),
+                self._chat.handler(lambda endpoint: endpoint.complete),
                 "Answer a conversation, as OpenAI's API does.",
                 need="write",
-                body=LazyType(f"{HERE}.chat_request", "ChatRequest"),
-                answer=LazyType(f"{HERE}.chat_response", "ChatCompletion"),
-                failure=FAILURE,
+                body=LazyType(lazy.chat_request),
+                answer=LazyType(lazy.chat_completion),
+                failure=LazyType(lazy.error_response),
                 streams=True,
             ),
             Operation(
                 "POST",
                 "/v1/responses",
-                self._handler("responses", "ResponsesEndpoint", "create"),
+                self._responses.handler(lambda endpoint: endpoint.create),
                 "Answer a message and go on from an earlier answer, as OpenAI's API does.",
                 need="write",
-                body=LazyType(f"{HERE}.responses_request", "ResponseRequest"),
-                answer=LazyType(f"{HERE}.responses_response", "ResponseBody"),
-                failure=FAILURE,
+                body=LazyType(lazy.response_request),
+                answer=LazyType(lazy.response_body),
+                failure=LazyType(lazy.error_response),
                 streams=True,
             ),
             Operation(
                 "GET",
                 "/v1/responses/{response_id}",
-                self._handler("responses", "ResponsesEndpoint", "show"),
+                self._responses.handler(lambda endpoint: endpoint.show),
                 "Show an answer again.",
-                answer=LazyType(f"{HERE}.responses_response", "ResponseBody"),
-                failure=FAILURE,
+                answer=LazyType(lazy.response_body),
+                failure=LazyType(lazy.error_response),
             ),
             Operation(
                 "POST",
                 "/v1/embeddings",
-                self._handler("embeddings", "EmbeddingsEndpoint", "create"),
+                self._embeddings.handler(lambda endpoint: endpoint.create),
                 "Turn texts into vectors, by a provider that can.",
                 need="write",
-                body=LazyType(f"{HERE}.embeddings", "EmbeddingsRequest"),
-                answer=LazyType(f"{HERE}.embeddings", "EmbeddingsResponse"),
-                failure=FAILURE,
+                body=LazyType(lazy.embeddings_request),
+                answer=LazyType(lazy.embeddings_response),
+                failure=LazyType(lazy.error_response),
             ),
         ]
-
-    def _handler(self, module: str, name: str, method: str) -> Handler:
-        """Return a handler that imports an endpoint on its first request."""
-
-        async def handler(request: Request, principal: PrincipalId) -> ASGIApp:
-            if module not in self._loaded:
-                loaded = await asyncio.to_thread(import_module, f"{HERE}.{module}")
-                self._loaded.setdefault(module, getattr(loaded, name)(self._parts))
-            answered: ASGIApp = await getattr(self._loaded[module], method)(request, principal)
-            return answered
-
-        return handler
