@@ -33,7 +33,7 @@ def build_mcp(
     sandbox, family = config.now.sandbox, home.family()
     folder = files.workspaces(OWNER).roots[0].trusted
     around = ServerEnvironment(
-        order=McpLaunchOrders(secrets, folder=folder, caches=home.path / "mcp", own_ports=own_ports),
+        launch=McpLaunchOrders(secrets, folder=folder, caches=home.path / "mcp", own_ports=own_ports),
         hide=secrets.hide,
         cover=lambda: hidden_paths(home, config.now, family=family),
         base=control_group,

@@ -116,7 +116,7 @@ async def keeping(folder: Path, engine: Engine, **wanted: McpServer) -> AsyncIte
     referred = SettingsSecrets(home, owner=OWNER, secrets=secrets, used=used)
     orders = McpLaunchOrders(referred, folder=folder, caches=home.path / "mcp", own_ports=lambda: (PALYRAS_PORT,))
     around = ServerEnvironment(
-        order=orders,
+        launch=orders,
         hide=referred.hide,
         cover=lambda: HiddenPaths(folders=(home.path,)),
         bounds=ResourceLimits(memory_bytes=700 * MIB, processes=64),

@@ -23,13 +23,13 @@ from palyra.core.mcp import (
     McpToolState,
     server_digest,
 )
-from palyra.core.tool import JsonObject
 from palyra.home import Home
 from palyra.journal.engines.base import Connection, Engine
 from palyra.journal.stores import mcp_decisions
 from palyra.runs.services.settings_secrets import SettingsSecrets
 from palyra.sandbox.processes.resident import HiddenPaths
 from palyra.settings import Settings
+from palyra.tools.mcp.orders import Launch, ProgramLaunch, UrlLaunch
 from palyra.tools.mcp.servers import McpServers
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -61,25 +61,25 @@ class McpLaunchOrders:
         self._caches = caches
         self._own_ports = own_ports
 
-    async def __call__(self, server: McpServer) -> JsonObject:
+    async def __call__(self, server: McpServer) -> Launch:
         """Return the launch configuration."""
         if server.url is not None:
-            return {
-                "url": server.url,
-                "headers": await self._values(server.headers),
-                "allow_private": server.allow_private,
-                "own_ports": sorted(self._own_ports()),
-                "seconds": server.timeout_seconds,
-            }
+            return UrlLaunch(
+                url=server.url,
+                headers=await self._values(server.headers),
+                allow_private=server.allow_private,
+                own_ports=tuple(sorted(self._own_ports())),
+                timeout_seconds=server.timeout_seconds,
+            )
         cache = self._caches / server_digest(server)[:16]
         await asyncio.to_thread(cache.mkdir, parents=True, exist_ok=True)
-        return {
-            "command": _expanded(server.command or ""),
-            "args": server.args,
-            "cache": str(cache),
-            "env": {**_usual_environment(), **_caching_in(cache), **await self._values(server.env)},
-            "cwd": _expanded(server.cwd) if server.cwd is not None else str(self._folder),
-        }
+        return ProgramLaunch(
+            command=_expanded(server.command or ""),
+            args=tuple(server.args),
+            cache=str(cache),
+            env={**_usual_environment(), **_caching_in(cache), **await self._values(server.env)},
+            cwd=_expanded(server.cwd) if server.cwd is not None else str(self._folder),
+        )
 
     async def _values(self, given: Mapping[str, str]) -> dict[str, str]:
         return {key: await self._referred.value(text, called=key) for key, text in given.items()}

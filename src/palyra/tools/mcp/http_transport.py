@@ -28,27 +28,28 @@ from palyra.sandbox.network.pinning import (
     pin,
 )
 from palyra.tools.mcp.limits import MAX_LINE_BYTES, MessageRateLimit, ServerUnusable
+from palyra.tools.mcp.orders import UrlLaunch
 
 
 @asynccontextmanager
 async def transport(
-    order: dict[str, Any], *, refused: Callable[[int], None], give_up: Callable[[Exception], NoReturn]
+    launch: UrlLaunch, *, refused: Callable[[int], None], give_up: Callable[[Exception], NoReturn]
 ) -> AsyncIterator[TransportStreams]:
-    """Open the transport to the server of the order.
+    """Open the transport to the server.
 
     `refused` gets the status of an error response; `give_up`, which never returns, is called for a server that floods.
     """
-    url = httpx2.URL(order["url"])
-    way = PinnedConnector(url.host, allow_private=order["allow_private"], own_ports=frozenset(order["own_ports"]))
+    url = httpx2.URL(launch.url)
+    way = PinnedConnector(url.host, allow_private=launch.allow_private, own_ports=frozenset(launch.own_ports))
     client = httpx2.AsyncClient(
         transport=PinnedTransport(way, refused, give_up),
-        headers={**order["headers"], "Accept-Encoding": "identity"},
-        timeout=httpx2.Timeout(CONNECT_SECONDS, read=order["seconds"]),
+        headers={**launch.headers, "Accept-Encoding": "identity"},
+        timeout=httpx2.Timeout(CONNECT_SECONDS, read=launch.timeout_seconds),
         trust_env=False,
     )
     async with (
         client,
-        streamable_http_client(order["url"], http_client=client, max_sse_event_size=MAX_LINE_BYTES) as both,
+        streamable_http_client(launch.url, http_client=client, max_sse_event_size=MAX_LINE_BYTES) as both,
     ):
         yield both
 

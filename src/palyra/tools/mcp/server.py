@@ -30,6 +30,7 @@ from palyra.tools.execution_record import ExecutionRecorder
 from palyra.tools.mcp import definitions
 from palyra.tools.mcp.definitions import McpToolListing
 from palyra.tools.mcp.limits import MAX_LINE_BYTES, MAX_TOOLS
+from palyra.tools.mcp.orders import Launch, ProgramLaunch
 from palyra.tools.mcp.tool_status import tools_of, tools_summary, tools_with_changes
 from palyra.tools.mcp.worker_connection import McpServerUnavailable, WorkerConnection
 
@@ -67,8 +68,8 @@ class McpToolLimitReached(Unavailable):
 class ServerEnvironment:
     """What a server is started with, besides its settings."""
 
-    order: Callable[[McpServer], Awaitable[JsonObject]]
-    """Makes the worker's order, with secrets filled in."""
+    launch: Callable[[McpServer], Awaitable[Launch]]
+    """Returns how the worker reaches the server, with secrets filled in."""
     hide: Callable[[str], str]
     """Takes secrets out of what a server sends: it may repeat what it received."""
     cover: Callable[[], HiddenPaths]
@@ -207,13 +208,13 @@ class McpServerProcess:
     def _is_covered(self) -> bool:
         return self.settings.command is not None and self.settings.sandbox == "strict"
 
-    def _cover(self, order: JsonObject) -> HiddenPaths:
+    def _cover(self, launch: ProgramLaunch) -> HiddenPaths:
         """Return what its program does not see, and what it may change. Blocks."""
         cover = self._around.cover()
         return replace(
             cover,
             network=self.settings.network,
-            open=(*cover.open, Path(order["cache"])),
+            open=(*cover.open, Path(launch.cache)),
             writable=tuple(Path(path).expanduser() for path in self.settings.writable),
         )
 
@@ -233,11 +234,13 @@ class McpServerProcess:
         """Run it once, until it fails; the failure is raised."""
         if await asyncio.to_thread(find_spec, "mcp") is None:
             raise McpPackageMissing
-        order = await self._around.order(self.settings)
-        covered = self._is_covered
+        launch = await self._around.launch(self.settings)
+        covered = launch if isinstance(launch, ProgramLaunch) and self._is_covered else None
         staying = ResidentJob(
             argv=(sys.executable, *WORKER),
-            cover=await asyncio.to_thread(self._cover, order) if covered else None,
+            cover=await asyncio.to_thread(self._cover, launch)
+            if isinstance(launch, ProgramLaunch) and covered
+            else None,
             bounds=self._around.bounds,
             base=self._around.base,
         )
@@ -248,7 +251,7 @@ class McpServerProcess:
         try:
             try:
                 async with asyncio.timeout(START_SECONDS):
-                    ready = await connection.greet(order)
+                    ready = await connection.greet(launch)
             except TimeoutError:
                 raise McpServerUnavailable(f"It did not answer within {START_SECONDS:g} s of its start.") from None
             await self._adopt_listing(ready.tools or [])

@@ -11,7 +11,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import anyio
 import mcp_types as types
@@ -19,6 +19,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 
 from palyra.tools.mcp.limits import MAX_INVALID_MESSAGES, MAX_LINE_BYTES, MessageRateLimit, ServerUnusable, first_fault
+from palyra.tools.mcp.orders import ProgramLaunch
 
 BLOCK_BYTES = 64 * 1024
 TOOLS_CHANGED = "notifications/tools/list_changed"
@@ -33,8 +34,8 @@ Received = SessionMessage | Exception
 class StdioTransport:
     """Starts the program and transports messages. The reason for the end goes to `give_up`, which never returns."""
 
-    def __init__(self, order: dict[str, Any], give_up: Callable[[Exception], NoReturn]) -> None:
-        self._order = order
+    def __init__(self, launch: ProgramLaunch, give_up: Callable[[Exception], NoReturn]) -> None:
+        self._launch = launch
         self._give_up = give_up
         self._said = b""
         self._nonsense = 0
@@ -42,18 +43,19 @@ class StdioTransport:
     async def __aenter__(
         self,
     ) -> tuple[MemoryObjectReceiveStream[Received], MemoryObjectSendStream[SessionMessage]]:
-        order = self._order
-        program = shutil.which(order["command"], path=order["env"].get("PATH", ""))
+        launch = self._launch
+        path = launch.env.get("PATH", "")
+        program = shutil.which(launch.command, path=path)
         if program is None:
-            raise ServerUnusable(f"there is no program {order['command']!r} in {order['env'].get('PATH', '')!r}")
+            raise ServerUnusable(f"there is no program {launch.command!r} in {path!r}")
         self._process = await asyncio.create_subprocess_exec(
             program,
-            *order["args"],
+            *launch.args,
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
-            env=order["env"],
-            cwd=order["cwd"],
+            env=launch.env,
+            cwd=launch.cwd,
             limit=MAX_LINE_BYTES,
         )
         self._incoming, received = anyio.create_memory_object_stream[Received](0)

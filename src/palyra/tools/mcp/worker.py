@@ -4,7 +4,7 @@ It is a process because the SDK takes 50 MB and a second to load, and because wh
 checked here: a server that sends too much, or something that takes forever to check, blocks only itself. The process
 gets only its own server's secrets, and it can reach the daemon only through its answers.
 
-Its input is one line of JSON, the order; then one line for each call, cancellation and listing. It answers with
+Its input is one line of JSON, the launch; then one line for each order (see `orders`). It answers with
 lines of JSON. A fatal error is reported as `failed`, and it exits; the process that started it ends what is left.
 """
 
@@ -38,6 +38,16 @@ from palyra.core.errors import PalyraError
 from palyra.core.version import VERSION
 from palyra.tools.mcp import http_transport
 from palyra.tools.mcp.limits import MAX_LINE_BYTES, MAX_LISTED, MAX_PAGES, MAX_RESULT_CHARS, ServerUnusable, first_fault
+from palyra.tools.mcp.orders import (
+    CallOrder,
+    CancelOrder,
+    Launch,
+    ListOrder,
+    Request,
+    UrlLaunch,
+    read_launch,
+    read_order,
+)
 from palyra.tools.mcp.stdio_transport import StdioTransport
 
 SAID_CHARS = 500
@@ -62,9 +72,9 @@ class McpWorker:
 
     async def run(self) -> None:
         """Connect, list the tools, and answer until the input ends."""
-        order = json.loads(await self._reader.readline())
+        launch = read_launch(await self._reader.readline())
         try:
-            async with self._client(order) as client:
+            async with self._client(launch) as client:
                 info = client.server_info
                 self._send(
                     ready=f"{info.name} {info.version}" if info is not None else "",
@@ -78,24 +88,25 @@ class McpWorker:
     async def _answer(self, client: Client) -> None:
         async with asyncio.TaskGroup() as tasks:
             while line := await self._reader.readline():
-                asked = json.loads(line)
-                if "cancel" in asked:
-                    if (task := self._calls.get(asked["cancel"])) is not None:
-                        self._let_go.add(asked["cancel"])
-                        task.cancel()
-                else:
-                    self._calls[asked["id"]] = tasks.create_task(self._handle(client, asked))
+                match read_order(line):
+                    case CancelOrder(id=number):
+                        if (task := self._calls.get(number)) is not None:
+                            self._let_go.add(number)
+                            task.cancel()
+                    case request:
+                        self._calls[request.id] = tasks.create_task(self._handle(client, request))
             for task in self._calls.values():
                 task.cancel()
 
-    async def _handle(self, client: Client, asked: dict[str, Any]) -> None:
-        number = asked["id"]
+    async def _handle(self, client: Client, request: Request) -> None:
+        number = request.id
         try:
-            if "call" in asked:
-                result = await client.call_tool(asked["call"], asked["arguments"])
-                self._send(id=number, text=_text(result), is_error=result.is_error or False)
-            else:
-                self._send(id=number, tools=await _listing(client))
+            match request:
+                case CallOrder():
+                    result = await client.call_tool(request.tool, request.arguments)
+                    self._send(id=number, text=_text(result), is_error=result.is_error or False)
+                case ListOrder():
+                    self._send(id=number, tools=await _listing(client))
         except asyncio.CancelledError:
             # Otherwise the connection has failed, and that error is the answer to every call.
             if number in self._let_go:
@@ -109,15 +120,15 @@ class McpWorker:
             self._calls.pop(number, None)
             self._let_go.discard(number)
 
-    def _client(self, order: dict[str, Any]) -> Client:
+    def _client(self, launch: Launch) -> Client:
         async def hear(message: object) -> None:
             if isinstance(message, ToolListChangedNotification):
                 self._send(changed=True)
 
         return Client(
-            http_transport.transport(order, refused=self._note_status, give_up=self._give_up)
-            if "url" in order
-            else StdioTransport(order, self._give_up),
+            http_transport.transport(launch, refused=self._note_status, give_up=self._give_up)
+            if isinstance(launch, UrlLaunch)
+            else StdioTransport(launch, self._give_up),
             client_info=Implementation(name="palyra", version=VERSION),
             message_handler=hear,
             # A listing must be current.

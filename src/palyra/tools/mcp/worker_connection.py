@@ -10,6 +10,7 @@ from msgspec import Struct
 from palyra.core.errors import Invalid, Unavailable
 from palyra.core.tool import JsonObject
 from palyra.sandbox.processes.resident import ResidentProcess
+from palyra.tools.mcp.orders import CallOrder, CancelOrder, Launch, ListOrder, Order, Request
 
 LET_GO_SECONDS = 3.0
 """How long a worker may take to end a call that was cancelled."""
@@ -56,9 +57,9 @@ class WorkerConnection:
         # Not in a task group, which would cancel it: it must see the end.
         self._end = asyncio.get_running_loop().create_task(resident.ended())
 
-    async def greet(self, order: JsonObject) -> WorkerMessage:
-        """Send the order for the server, and return what it offers."""
-        self._send(order)
+    async def greet(self, launch: Launch) -> WorkerMessage:
+        """Send how to reach the server, and return what it offers."""
+        self._send(launch)
         while True:
             said = await self._read_message()
             if said.ready is not None and said.tools is not None:
@@ -76,14 +77,14 @@ class WorkerConnection:
 
     async def call(self, tool: str, arguments: JsonObject) -> str:
         """Call a tool and return its result; raise if that is an error."""
-        said = await self._ask(call=tool, arguments=arguments)
+        said = await self._ask(CallOrder(self._next_id(), tool, arguments))
         if said.is_error:
             raise McpCallFailed(said.text or "The server says that the call has failed, and not why.")
         return said.text or ""
 
     async def listing(self) -> list[JsonObject]:
         """Return the server's current listing."""
-        return (await self._ask(list=True)).tools or []
+        return (await self._ask(ListOrder(self._next_id()))).tools or []
 
     async def close(self, *, kindly: bool) -> None:
         """End it, and everything that it has started; `kindly` gives the server a moment to exit by itself."""
@@ -119,14 +120,17 @@ class WorkerConnection:
         self._reason = self._reason or reason
         self._resident.stop()
 
-    async def _ask(self, **parts: object) -> WorkerMessage:
+    def _next_id(self) -> int:
+        self._asked += 1
+        return self._asked
+
+    async def _ask(self, request: Request) -> WorkerMessage:
         if not self._is_open:
             raise McpServerUnavailable
-        self._asked += 1
-        number = self._asked
+        number = request.id
         waiting: asyncio.Future[WorkerMessage] = asyncio.get_running_loop().create_future()
         self._waiting[number] = waiting
-        self._send({"id": number, **parts})
+        self._send(request)
         try:
             said = await asyncio.shield(waiting)
         except asyncio.CancelledError:
@@ -138,16 +142,16 @@ class WorkerConnection:
 
     def _cancel(self, number: int) -> None:
         if number in self._waiting and self._is_open:
-            self._send({"cancel": number})
+            self._send(CancelOrder(number))
             asyncio.get_running_loop().call_later(LET_GO_SECONDS, self._check_let_go, number)
 
     def _check_let_go(self, number: int) -> None:
         if number in self._waiting and self._is_open:
             self.fail(f"it did not let go of a cancelled call within {LET_GO_SECONDS:g} s")
 
-    def _send(self, parts: JsonObject) -> None:
+    def _send(self, message: Launch | Order) -> None:
         with suppress(ConnectionError):
-            self._resident.writer.write(msgspec.json.encode(parts) + b"\n")
+            self._resident.writer.write(msgspec.json.encode(message) + b"\n")
 
     async def _read_message(self) -> WorkerMessage:
         try:
