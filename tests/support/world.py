@@ -40,7 +40,6 @@ from palyra.daemon.journal_setup import JournalIdentity
 from palyra.daemon.runs import build_runs, build_worker
 from palyra.daemon.services import build_services
 from palyra.daemon.subsystems import Subsystems
-from palyra.daemon.tools import ToolParts
 from palyra.daemon.vault import build_vault
 from palyra.home import Home
 from palyra.journal import migrate, tape
@@ -62,6 +61,7 @@ from palyra.providers.scripted import Script, ScriptedProvider
 from palyra.providers.transport.remote_provider import RemoteProvider
 from palyra.runs.engine.attester import ExecutionAttester
 from palyra.runs.engine.models import ModelParts
+from palyra.runs.engine.tool_contexts import ToolParts
 from palyra.runs.engine.worker import RunWorker
 from palyra.runs.recording.replay import replay
 from palyra.runs.services.budgets import BudgetService

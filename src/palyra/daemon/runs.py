@@ -8,10 +8,11 @@ from palyra.background.jobs import approvals, children, cleanup, title
 from palyra.background.queue import Job, JobContext, TaskQueue
 from palyra.daemon.subsystems import Subsystems
 from palyra.runs.engine.attester import ExecutionAttester
-from palyra.runs.engine.loop import RunLoop
+from palyra.runs.engine.loop import RunLoop, RunSteps
 from palyra.runs.engine.overdraft import OverdraftPolicy
 from palyra.runs.engine.policy_check import PolicyJudge
 from palyra.runs.engine.steps.approval import ApprovalStep
+from palyra.runs.engine.steps.finish import FinishStep
 from palyra.runs.engine.steps.model import ModelStep
 from palyra.runs.engine.steps.policy import PolicyStep
 from palyra.runs.engine.steps.tools import ToolsStep
@@ -79,19 +80,8 @@ def _build_loop(parts: Subsystems, approvers: ApproverPresence, attester: Execut
         return timedelta(seconds=system.config.now.approvals.expire_seconds)
 
     judge = PolicyJudge(tools.gate, approvers, clock=clock)
-    workbench = ToolContextFactory(
-        workspace=tools.workspaces,
-        clock=clock,
-        sandbox=tools.sandbox,
-        modules=tools.modules,
-        toolbox=tools.toolbox,
-        egress=tools.egress,
-        secrets=parts.vault.secrets,
-    )
-    return RunLoop(
-        engine,
-        clock=clock,
-        ids=ids,
+    workbench = ToolContextFactory(tools, parts.vault.secrets, clock=clock)
+    steps = RunSteps(
         model=ModelStep(
             engine,
             context=parts.models.prompts,
@@ -111,6 +101,6 @@ def _build_loop(parts: Subsystems, approvers: ApproverPresence, attester: Execut
         tools=ToolsStep(
             engine, judge=judge, workbench=workbench, attester=attester, clock=clock, ids=ids, seals=sealer
         ),
-        attester=attester,
-        stops=parts.guards.stops,
+        finish=FinishStep(attester=attester, clock=clock),
     )
+    return RunLoop(engine, steps, clock=clock, ids=ids, stops=parts.guards.stops)

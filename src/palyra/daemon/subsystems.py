@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from palyra.daemon.guards import GuardParts
 from palyra.daemon.journal import JournalParts
-from palyra.daemon.tools import ToolParts
 from palyra.daemon.vault import VaultParts
 from palyra.runs.engine.models import ModelParts
+from palyra.runs.engine.tool_contexts import ToolParts
 from palyra.runs.system import System
 
 

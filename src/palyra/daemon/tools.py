@@ -2,37 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
-from palyra.core.ids import PrincipalId
 from palyra.daemon.home_parts import HomeParts
-from palyra.policy.gate import Gate
+from palyra.runs.engine.tool_contexts import ToolParts
 from palyra.runs.system import System
-from palyra.sandbox.base import Sandbox
-from palyra.sandbox.files.workspace import Workspace
-from palyra.sandbox.network.egress import Egress
 from palyra.sandbox.processes import cgroups, process
-from palyra.sandbox.wasm.runner import IDLE_WORKERS, ModuleRunner, WasmRunner
-from palyra.tools.base import PUBLIC
+from palyra.sandbox.wasm.runner import IDLE_WORKERS, WasmRunner
 from palyra.tools.mcp.servers import McpServers
 from palyra.tools.toolbox import Toolbox
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ToolParts:
-    """The tools, what they work with, and the policies that judge their calls."""
-
-    toolbox: Toolbox
-    gate: Callable[[], Gate]
-    workspaces: Callable[[PrincipalId], Workspace]
-    sandbox: Sandbox
-    modules: ModuleRunner
-    egress: Egress = PUBLIC
 
 
 async def find_control_group() -> Path | None:

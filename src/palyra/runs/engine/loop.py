@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import assert_never
 
@@ -30,7 +31,6 @@ from palyra.journal import tape
 from palyra.journal.engines.base import Connection, Engine
 from palyra.journal.stores import leases
 from palyra.journal.stores.leases import Lease
-from palyra.runs.engine.attester import ExecutionAttester
 from palyra.runs.engine.steps.approval import ApprovalStep
 from palyra.runs.engine.steps.finish import FinishStep
 from palyra.runs.engine.steps.model import ModelStep
@@ -97,31 +97,26 @@ class StepInterruption:
             raise StepInterrupted from error
 
 
+@dataclass(frozen=True, slots=True)
+class RunSteps:
+    """What executes each kind of step."""
+
+    model: ModelStep
+    policy: PolicyStep
+    approval: ApprovalStep
+    tools: ToolsStep
+    finish: FinishStep
+
+
 class RunLoop:
     """Executes runs, one `advance` each."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        *,
-        clock: Clock,
-        ids: IdSource,
-        model: ModelStep,
-        policy: PolicyStep,
-        approval: ApprovalStep,
-        tools: ToolsStep,
-        attester: ExecutionAttester,
-        stops: StopService,
-    ) -> None:
-        self._stops = stops
+    def __init__(self, engine: Engine, steps: RunSteps, *, clock: Clock, ids: IdSource, stops: StopService) -> None:
         self._engine = engine
+        self._steps = steps
         self._clock = clock
         self._ids = ids
-        self._model = model
-        self._policy = policy
-        self._approval = approval
-        self._tools = tools
-        self._finish = FinishStep(attester=attester, clock=clock)
+        self._stops = stops
 
     async def advance(self, lease: Lease, interruption: StepInterruption, state: RunState | None = None) -> RunStatus:
         """Execute the run as far as it goes without a person, and return its status."""
@@ -159,15 +154,15 @@ class RunLoop:
     async def _perform(self, state: RunState, step: Step, emit: Emit) -> None:
         match step:
             case CallModel():
-                await self._model.perform(state, step, emit)
+                await self._steps.model.perform(state, step, emit)
             case CheckPolicy():
-                await self._policy.perform(state, step, emit)
+                await self._steps.policy.perform(state, step, emit)
             case ExecuteTools():
-                await self._tools.perform(state, step, emit)
+                await self._steps.tools.perform(state, step, emit)
             case Finish() | HandOver() | NoteLimit() | RefuseCalls() | Resume():
-                await self._finish.perform(state, step, emit)
+                await self._steps.finish.perform(state, step, emit)
             case AskApproval():
-                await self._approval.perform(state, step, emit)
+                await self._steps.approval.perform(state, step, emit)
             case Suspend():
                 raise AssertionError("the loop ends before it would carry out a suspension")
             case _ as never:

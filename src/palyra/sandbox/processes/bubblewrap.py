@@ -2,6 +2,7 @@
 
 import resource
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from palyra.sandbox.base import MIB, ResourceLimits, SandboxJob
@@ -74,34 +75,46 @@ def _lower(value: int, hardest: int) -> int:
     return value if hardest == resource.RLIM_INFINITY else min(value, hardest)
 
 
-def arguments(
-    job: SandboxJob,
-    mounts: tuple[Mount, ...],
-    *,
-    bwrap: str,
-    by_descriptor: bool,
-    prlimit: str,
-    perl: str | None,
-    filter_at: int | None,
-    status_at: int,
-    data_at: Mapping[str, int],
-) -> list[str]:
-    """Return the full command line. The numbers are file descriptors that the process inherits."""
-    told = [bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--uid", USER, "--gid", GROUP]
-    told += ["--cap-drop", "ALL", "--hostname", "sandbox", "--json-status-fd", str(status_at)]
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """The programs that build the sandbox."""
+
+    bwrap: str
+    binds_by_descriptor: bool
+    """Whether this bubblewrap mounts what was opened instead of what a path names by then."""
+    prlimit: str
+    perl: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptors:
+    """The file descriptors that bubblewrap inherits."""
+
+    filter: int | None
+    """The filter for system calls."""
+    status: int
+    """Where it reports."""
+    data: Mapping[str, int]
+    """The content of files, by their path in the sandbox."""
+
+
+def arguments(job: SandboxJob, mounts: tuple[Mount, ...], programs: Programs, descriptors: Descriptors) -> list[str]:
+    """Return the full command line."""
+    told = [programs.bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--uid", USER, "--gid", GROUP]
+    told += ["--cap-drop", "ALL", "--hostname", "sandbox", "--json-status-fd", str(descriptors.status)]
     told += _system()
     # Everything in /proc is the caller's own, but root's programs could still write kernel settings.
     told += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
     told += ["--size", str(SHARED_MEMORY_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
     told += ["--size", str(job.bounds.temporary_bytes), "--perms", "1777", "--tmpfs", PRIVATE_FOLDER]
-    for path, descriptor in data_at.items():
+    for path, descriptor in descriptors.data.items():
         told += ["--perms", "0444", "--ro-bind-data", str(descriptor), path]
     for mount in mounts:
         if mount.covered:
             told += ["--perms", "0755", "--size", "65536", "--tmpfs", str(mount.path)]
             continue
         bind, source = ("--ro-bind" if job.read_only or mount.is_fixed else "--bind"), str(mount.path)
-        if by_descriptor and mount.opened is not None:
+        if programs.binds_by_descriptor and mount.opened is not None:
             # Bubblewrap compares what it has mounted with what was opened, and runs nothing if they differ.
             bind, source = f"{bind}-fd", str(mount.opened)
         told += [bind, source, str(mount.path)]
@@ -110,11 +123,11 @@ def arguments(
     told += ["--remount-ro", "/", "--chdir", str(job.folder), "--clearenv"]
     for name, value in {**ENVIRONMENT, **job.environment}.items():
         told += ["--setenv", name, value]
-    if filter_at is not None:
-        told += ["--seccomp", str(filter_at)]
-    told += ["--", prlimit, *(f"--{name}={value}:{value}" for name, value in held(limits(job.bounds)).items())]
-    if job.read_only and perl is not None:
-        told += ["--", perl, "-e", KEEP_TO_WRITABLE]
+    if descriptors.filter is not None:
+        told += ["--seccomp", str(descriptors.filter)]
+    told += ["--", programs.prlimit, *(f"--{name}={value}:{value}" for name, value in held(limits(job.bounds)).items())]
+    if job.read_only and programs.perl is not None:
+        told += ["--", programs.perl, "-e", KEEP_TO_WRITABLE]
     return [*told, "--", *job.argv]
 
 

@@ -18,6 +18,7 @@ from palyra.core.tool import JsonObject
 from palyra.sandbox.base import ResourceLimits, RootNotAllowed, SandboxJob, Tier
 from palyra.sandbox.files.root import descend
 from palyra.sandbox.processes import bubblewrap, cgroups, seccomp
+from palyra.sandbox.processes.bubblewrap import Descriptors, Programs
 from palyra.sandbox.processes.descriptors import INHERITED
 from palyra.sandbox.processes.mounts import SYSTEM, HiddenFolders, Mount, plan_mounts, system_files
 from palyra.sandbox.processes.tiers import NO_BIND_FD, binds_by_descriptor, find
@@ -149,17 +150,13 @@ def _strict(launch: LaunchPlan, job: SandboxJob, mounts: tuple[Mount, ...], *, c
         raise RootNotAllowed(
             f"{risky.path} lies inside the workspace. {NO_BIND_FD} Or let the agent have the whole workspace."
         )
-    argv = bubblewrap.arguments(
-        job,
-        mounts,
-        bwrap=bwrap,
-        by_descriptor=by_descriptor,
-        prlimit=find("prlimit") or "prlimit",
-        perl=find("perl"),
-        filter_at=launch.pass_on(memory_file(program)) if program is not None else None,
-        status_at=launch.pass_on(os.dup(launch.passed[0])),
-        data_at=data_at,
+    programs = Programs(bwrap, by_descriptor, prlimit=find("prlimit") or "prlimit", perl=find("perl"))
+    descriptors = Descriptors(
+        filter=launch.pass_on(memory_file(program)) if program is not None else None,
+        status=launch.pass_on(os.dup(launch.passed[0])),
+        data=data_at,
     )
+    argv = bubblewrap.arguments(job, mounts, programs, descriptors)
     # Its environment stays empty: the program could read it from /proc/1.
     return {"argv": argv, "folder": "/", "environment": {}, "limits": {}, "confined": False}
 
