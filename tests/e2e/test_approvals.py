@@ -344,4 +344,4 @@ def test_what_is_dictated_is_in_the_file_to_the_letter_and_last_names_the_only_q
     daemon.send("add two to b.txt", session={"key": "two"})
     until(lambda: len(daemon.get("/approvals", open="true")["approvals"]) == 2)
     # Which of them the person has seen, nobody knows.
-    assert "[several_open]" in palyra(daemon, "approvals", "allow", "last", code=2)
+    assert "[approval_ambiguous]" in palyra(daemon, "approvals", "allow", "last", code=2)

@@ -37,5 +37,5 @@ def test_a_bundle_holds_what_helps_and_no_secret(new_sqlite_daemon: NewDaemon, t
 
 def test_a_bundle_can_be_made_where_nothing_works(tmp_path: Path) -> None:
     parts = bundle(tmp_path / "nothing", tmp_path / "b.tar.gz")
-    assert parts["status.json"].startswith("not to be had")
+    assert parts["status.json"].startswith("not available")
     assert '"checks"' in parts["doctor.json"]

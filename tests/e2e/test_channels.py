@@ -67,4 +67,4 @@ def test_a_rule_for_one_channel_is_tried_and_then_counts_for_that_one_alone(new_
     assert (call["channels"], call["verdict"]) == (["grpc"], "ask")
     (call,) = json.loads(palyra(daemon, "policy", "explain", http, "--json"))["calls"]
     assert (call["channels"], call["was"], call["verdict"]) == (["http"], "ask", "deny")
-    assert "from a program (http)" in palyra(daemon, "why", denied)
+    assert "from the HTTP API (http)" in palyra(daemon, "why", denied)

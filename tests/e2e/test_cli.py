@@ -215,7 +215,7 @@ def test_the_doctor_finds_nothing(daemon: Daemon) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "palyra", "doctor"], capture_output=True, env=environ(daemon.home.path) | script
     )
-    assert (done.returncode, done.stdout.decode()[-13:]) == (0, "All is well.\n")
+    assert (done.returncode, done.stdout.decode()[-19:]) == (0, "No problems found.\n")
 
 
 def test_a_second_daemon_on_the_same_home_is_refused(daemon: Daemon) -> None:
@@ -228,7 +228,7 @@ def test_a_second_daemon_on_the_same_home_is_refused(daemon: Daemon) -> None:
     assert done.returncode == 1
     assert b"[daemon_running]" in done.stderr
     assert str(daemon.pid).encode() in done.stderr
-    assert command(daemon.home.path, "up").stdout.startswith("The daemon runs already")
+    assert command(daemon.home.path, "up").stdout.startswith("The daemon is already running")
 
 
 def test_a_reader_that_leaves_early_is_no_error(daemon: Daemon) -> None:
@@ -290,12 +290,12 @@ def test_last_names_nothing_where_there_is_nothing(tmp_path_factory: pytest.Temp
     try:
         for args, code in (
             (("run", "-m", "x", "--session", "last"), "session_missing"),
-            (("sessions", "unarchive", "last"), "no_archived_session"),
+            (("sessions", "unarchive", "last"), "archived_session_missing"),
             (("runs", "cancel", "last"), "run_missing"),
-            (("approvals", "show", "last"), "no_approval"),
-            (("approvals", "allow", "last"), "no_approval"),
-            (("approvals", "reissue", "last"), "no_approval"),
-            (("journal", "export", "--session", "last"), "nothing_recorded"),
+            (("approvals", "show", "last"), "approval_missing"),
+            (("approvals", "allow", "last"), "approval_missing"),
+            (("approvals", "reissue", "last"), "approval_missing"),
+            (("journal", "export", "--session", "last"), "journal_empty"),
             (("run", "-m", "x", "--session", "ABCDEF"), "id_not_found"),
             (("runs", "show", "ABCDEF"), "id_not_found"),
             (("journal", "export", "--session", "ABCDEF"), "id_not_found"),
@@ -303,7 +303,7 @@ def test_last_names_nothing_where_there_is_nothing(tmp_path_factory: pytest.Temp
         ):
             done = command(daemon.home.path, *args)
             assert (done.returncode, f"[{code}]" in done.stderr) == (1, True), (args, done.stderr)
-        assert command(daemon.home.path, "sessions").stdout == "No sessions yet. `palyra chat` begins one.\n"
+        assert command(daemon.home.path, "sessions").stdout == "No sessions yet. Start one with `palyra chat`.\n"
     finally:
         daemon.close()
 
@@ -341,7 +341,7 @@ def test_a_session_of_the_future_is_not_the_last_one_and_the_doctor_tells_of_it(
         assert _session_of_last(daemon) == now
         shown = command(home, "runs", "list", "--session", ahead).stdout
         assert "the clock was set back" in shown
-        assert "which has not come yet" in " ".join(command(home, "doctor").stdout.split())
+        assert "which is in the future" in " ".join(command(home, "doctor").stdout.split())
     finally:
         daemon.close()
 

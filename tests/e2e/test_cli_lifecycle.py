@@ -51,11 +51,11 @@ def test_a_daemon_is_started_shown_and_stopped(free: Home) -> None:
     assert f"{daemon.address} (process {daemon.pid})" in up.stdout
     # It is in a session of its own: a Ctrl-C here is none there.
     assert os.getsid(daemon.pid) == daemon.pid
-    assert palyra("up").stdout.startswith("The daemon runs already")
+    assert palyra("up").stdout.startswith("The daemon is already running")
     status = palyra("status", "--json")
     assert (status.returncode, json.loads(status.stdout)["pid"]) == (0, daemon.pid)
     assert "ready at" in palyra("logs").stdout
-    assert palyra("down").stdout == f"The daemon (process {daemon.pid}) has stopped.\n"
+    assert palyra("down").stdout == f"Stopped the daemon (process {daemon.pid}).\n"
     assert not is_held(free)
     assert not free.daemon.exists()
     assert palyra("status").returncode == 3
@@ -92,7 +92,7 @@ def _is_refused(home: Home, code: str) -> None:
     assert before is not None
     done = palyra("restart")
     assert done.returncode != 0
-    assert f"Nothing was stopped: the daemon (process {before.pid}) goes on as it is. [{code}]" in done.stderr
+    assert f"The running daemon (process {before.pid}) was not stopped. [{code}]" in done.stderr
     assert (find_daemon(home), is_held(home)) == (before, True)
     # Nobody is kept from a restart without need.
     assert palyra("down").returncode == 0
@@ -162,8 +162,8 @@ def test_what_a_killed_daemon_leaves_behind_is_no_daemon(free: Home) -> None:
     assert eventually_free(free)
     assert free.daemon.exists()
     assert palyra("status").returncode == 3
-    assert palyra("down").stdout.startswith("No daemon runs")
-    assert palyra("up").stdout.startswith("The daemon runs at")
+    assert palyra("down").stdout.startswith("The daemon is not running")
+    assert palyra("up").stdout.startswith("Started the daemon at")
 
 
 def test_the_home_is_its_owners_only(free: Home) -> None:
@@ -194,7 +194,7 @@ def test_bad_input_starts_nothing(free: Home) -> None:
 def test_a_detached_run_leaves_the_daemon_at_work(free: Home) -> None:
     done = palyra("run", "-m", "Hello", "--detach")
     assert done.returncode == 0
-    assert "`palyra down` ends it" in done.stderr
+    assert "Stop it with `palyra down`" in done.stderr
     assert is_held(free)
     assert palyra("runs", "attach").returncode == 0
 
@@ -208,7 +208,7 @@ def test_a_daemon_that_was_started_for_one_command_goes_on_if_somebody_wants_it(
         while find_daemon(free) is None:
             assert running.poll() is None
             sleep(0.02)
-        assert palyra("up").stdout.startswith("The daemon runs already")
+        assert palyra("up").stdout.startswith("The daemon is already running")
         assert "Well" in running.communicate(timeout=60)[0]
     assert palyra("status").returncode == 0
     assert palyra("down").returncode == 0

@@ -181,11 +181,11 @@ def test_ctrl_c_cancels_the_run_and_keeps_the_chat(daemon: Daemon) -> None:
         screen.type("endless" + ENTER)
         screen.wait_for("on and on and")
         screen.type(CTRL_C)
-        screen.wait_for("(the run was cancelled")
+        screen.wait_for("(run cancelled")
         screen.type("still there?" + ENTER)
         screen.wait_for("You said: still there?")
         screen.type(CTRL_C)
-        screen.wait_for("leaves)")
+        screen.wait_for("to quit)")
         screen.type(CTRL_C)
         assert screen.end() == 0
     assert _last(daemon, "endless")["status"] == "cancelled"
@@ -208,7 +208,7 @@ def test_leaving_leaves_the_run_at_work(daemon: Daemon) -> None:
         screen.wait_for("on and on and")
         screen.type(CTRL_D)
         assert screen.end() == 0
-        screen.wait_for("(the run goes on")
+        screen.wait_for("(the run continues")
     run = _last(daemon, "endless work")
     assert run["status"] == "in_progress"
     daemon.post(f"/runs/{run['run_id']}/cancel")
@@ -220,7 +220,7 @@ def test_one_can_type_while_the_answer_is_written(daemon: Daemon) -> None:
         screen.type("slow" + ENTER)
         screen.wait_for("tortoise")
         screen.type("hold on" + ENTER)
-        screen.wait_for("(joins the run under way)")
+        screen.wait_for("(added to the current run)")
         screen.wait_for("I heard: hold on")
     run = _last(daemon, "slow")
     assert "input_steered" in [line.kind for line in daemon.tape(f"/runs/{run['run_id']}")]
@@ -261,13 +261,13 @@ def test_slash_commands_are_for_the_chat(daemon: Daemon) -> None:
         screen.type("first words" + ENTER)
         screen.wait_for("You said: first words")
         screen.type("/help" + ENTER)
-        screen.wait_for("/sessions  list conversations")
+        screen.wait_for("/sessions  list sessions")
         screen.type("/modle" + ENTER)
         screen.wait_for("Did you mean /model?")
         screen.type("/model" + ENTER)
         screen.wait_for("Answers come from scripted")
         screen.type("/new" + ENTER)
-        screen.wait_for("A new conversation")
+        screen.wait_for("New session.")
         screen.type("second words" + ENTER)
         screen.wait_for("You said: second words")
         screen.type("/sessions" + ENTER)
@@ -282,7 +282,7 @@ def test_a_plain_terminal_will_do(daemon: Daemon) -> None:
         screen.type("endless plain\n")
         screen.wait_for("on and on and")
         screen.type(CTRL_C)
-        screen.wait_for("(the run was cancelled")
+        screen.wait_for("(run cancelled")
         screen.wait_for(PROMPT)
         screen.type("slow\n")
         screen.wait_for("· files.list … ok")
@@ -325,14 +325,14 @@ def test_the_first_chat_starts_a_daemon_that_goes_on(home: Path) -> None:
             screen.wait_for(PROMPT)
             screen.type("hello" + ENTER)
             screen.wait_for("built-in helper")
-            screen.wait_for("`palyra runs tape last` shows")
+            screen.wait_for("See them with `palyra runs tape last`")
             screen.type("thank you" + ENTER)
             # The prompt that is there already is not the one that comes next; a key typed between the two may be lost.
             screen.wait_for("You are welcome.")
             screen.wait_for(PROMPT)
             screen.type(CTRL_D)
             assert screen.end() == 0
-            screen.wait_for("the daemon goes on in the background; `palyra down` ends it.")
+            screen.wait_for("the daemon keeps running in the background. Stop it with `palyra down`.")
             assert screen.raw.count("`palyra runs tape last`") <= 2
         assert find_daemon(Home(home)) is not None
     finally:

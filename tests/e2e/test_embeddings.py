@@ -158,15 +158,15 @@ def test_what_embeddings_took_is_shown_and_neither_texts_nor_vectors_are_kept(
     assert (tape[2].event["texts"], tape[2].event["provider"], tape[2].event["model"]) == (3, "acme", "vectors-1")
     assert not [line for line in tape if SECRET in line.text or "-1.0" in line.text]
 
-    assert "texts to be embedded" in palyra(daemon, "usage", "why")
+    assert "texts to embed" in palyra(daemon, "usage", "why")
     assert "acme/vectors-1" in palyra(daemon, "usage", "why", request_id)
     assert "embeddings" in palyra(daemon, "usage", "--by", "run")
     assert "3 texts" in palyra(daemon, "sessions", "tape", session_id)
     assert "embeddings started" in palyra(daemon, "why", request_id)
     assert "Embeddings of" in palyra(daemon, "sessions")
     daemon.stop()
-    assert "holds" in palyra(daemon, "journal", "verify", "--deep")
-    assert "All was right" in palyra(daemon, "journal", "rebuild")
+    assert "Journal verified" in palyra(daemon, "journal", "verify", "--deep")
+    assert "Nothing to repair" in palyra(daemon, "journal", "rebuild")
 
 
 def test_a_daemon_killed_between_the_reservation_and_the_answer_settles_it_when_it_starts_again(
@@ -198,8 +198,8 @@ def _killed_and_settled(new_daemon: NewDaemon, connect: Connect, provider: int) 
     (standing,) = json.loads(palyra(daemon, "usage", "--json"))["budgets"]
     assert [(cap["settled"], cap["reserved"]) for cap in standing["caps"]] == [((held + 2) * 1000, 0)]
     daemon.stop()
-    assert "holds" in palyra(daemon, "journal", "verify", "--deep")
-    assert "All was right" in palyra(daemon, "journal", "rebuild")
+    assert "Journal verified" in palyra(daemon, "journal", "verify", "--deep")
+    assert "Nothing to repair" in palyra(daemon, "journal", "rebuild")
 
 
 def test_a_kill_after_any_commit_leaves_nothing_set_aside(
@@ -218,7 +218,7 @@ def test_a_kill_after_any_commit_leaves_nothing_set_aside(
             daemon.start()
         until(lambda daemon=daemon: daemon.get("/usage")["total"]["reserved_tokens"] == 0)  # type: ignore[misc]
         daemon.stop()
-        assert "holds" in palyra(daemon, "journal", "verify", "--deep")
+        assert "Journal verified" in palyra(daemon, "journal", "verify", "--deep")
         if answered:
             return
     raise AssertionError("it never came through")
@@ -347,7 +347,7 @@ def test_a_named_session_has_them_on_its_tape(new_sqlite_daemon: NewDaemon, conn
     palyra(daemon, "journal", "export", "--output", str(export))
     assert "embeddings_started" in export.read_text()
     daemon.stop()
-    assert "holds" in palyra(daemon, "journal", "verify", "--deep")
+    assert "Journal verified" in palyra(daemon, "journal", "verify", "--deep")
 
 
 def test_nobody_sees_the_embeddings_of_somebody_else(

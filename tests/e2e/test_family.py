@@ -29,9 +29,9 @@ def test_a_question_of_high_risk_is_put_to_whoever_chats(new_sqlite_daemon: NewD
     with terminal(daemon.home.path, "chat", term=term) as chat:
         chat.wait_for(PROMPT, seconds=SECONDS)
         chat.type(message + (ENTER if term == "xterm" else "\n"))
-        chat.wait_for("which works for this one, asks:", seconds=SECONDS)
+        chat.wait_for("needs approval:", seconds=SECONDS)
         chat.wait_for("(high risk)", seconds=SECONDS)
-        chat.wait_for("code", seconds=SECONDS)
+        chat.wait_for("Code:", seconds=SECONDS)
         chat.type("yes" + (ENTER if term == "xterm" else "\n"))
         until(lambda: (daemon.home.workspace / "deploy.sh").exists())
         chat.wait_for("is written", seconds=SECONDS)
@@ -40,7 +40,7 @@ def test_a_question_of_high_risk_is_put_to_whoever_chats(new_sqlite_daemon: NewD
 def test_a_question_of_high_risk_is_put_to_whoever_waits_for_one_run(new_sqlite_daemon: NewDaemon) -> None:
     daemon = new_sqlite_daemon(SCRIPT).start()
     with terminal(daemon.home.path, "run", "-m", "hand it on") as run:
-        run.wait_for("which works for this one, asks:", seconds=SECONDS)
+        run.wait_for("needs approval:", seconds=SECONDS)
         run.wait_for("yes, no", seconds=SECONDS)
         run.type("no\n")
         assert run.end(seconds=SECONDS) == 0

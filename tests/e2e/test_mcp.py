@@ -200,7 +200,7 @@ def test_a_cancelled_run_leaves_its_call_at_once(new_sqlite_daemon: NewDaemon) -
 
 def test_servers_follow_the_settings(new_sqlite_daemon: NewDaemon) -> None:
     daemon = new_sqlite_daemon(NOTE).start()
-    assert "There are no MCP servers" in palyra(daemon, "mcp")
+    assert "No MCP servers" in palyra(daemon, "mcp")
     assert not [part for part in daemon.get("/status")["parts"] if part["name"] == "mcp"]
     assert not below(daemon.pid)
     configured(daemon)

@@ -310,7 +310,7 @@ def test_a_deep_check_finds_what_a_rebuild_sets_right(daemon: Daemon, palyra: Co
     first, second = palyra.json("journal", "rebuild"), palyra.json("journal", "rebuild")
 
     assert deep.returncode == 1
-    assert "What follows from the tapes is wrong: session" in deep.stdout
+    assert "The projections are wrong: session" in deep.stdout
     assert (first["conversations"], first["runs"], second["differed"]) == (1, 2, 0)
     assert palyra.json("journal", "verify", "--deep")["ok"]
     daemon.start()

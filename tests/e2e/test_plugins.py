@@ -60,7 +60,7 @@ def test_a_plugin_that_is_installed_while_the_daemon_runs_is_used_at_once(daemon
 
     said = told(daemon, "install", str(EXAMPLES / "units"), "--yes")
 
-    assert said.startswith("units 1.0.0 is installed. The daemon has taken it over.\n")
+    assert said.startswith("units 1.0.0 is installed. The daemon uses it now.\n")
     assert "no network" in said
     assert json.loads(result_of(daemon, "units.convert")) == {"value": 10_000, "unit": "m"}
     told(daemon, "remove", "units")
@@ -70,7 +70,7 @@ def test_a_plugin_that_is_installed_while_the_daemon_runs_is_used_at_once(daemon
 def test_a_plugin_that_is_installed_while_no_daemon_runs_is_there_at_the_next_start(daemon: Daemon) -> None:
     (daemon.home.workspace / "a.csv").write_text("n\n1\n2\n")
     assert daemon.stop() == 0
-    assert "the next one has it so" in told(daemon, "install", str(EXAMPLES / "csv-stats"), "--yes")
+    assert "the change applies at the next start" in told(daemon, "install", str(EXAMPLES / "csv-stats"), "--yes")
     daemon.start()
     assert json.loads(result_of(daemon, "csv-stats.describe"))["rows"] == 2
 
@@ -88,7 +88,7 @@ def test_nothing_is_installed_without_a_yes(daemon: Daemon, tmp_path: Path) -> N
     refused = told(daemon, "install", str(EXAMPLES / "csv-stats"), code=Exit.BAD_INPUT)
     assert "folder workspace: may read the workspace of whoever calls" in refused
     assert "[confirmation_required]" in refused
-    assert told(daemon, "list") == "There are no plugins. `palyra plugins install FOLDER` installs one.\n"
+    assert told(daemon, "list") == "No plugins. Install one with `palyra plugins install FOLDER`.\n"
 
 
 def test_an_upgrade_shows_what_is_new_and_asks_again(daemon: Daemon, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_an_upgrade_shows_what_is_new_and_asks_again(daemon: Daemon, tmp_path: P
     assert "[plugin_folder_missing]" in told(daemon, "install", new, code=Exit.BAD_INPUT)
     asked = told(daemon, "install", new, "--folder", f"data={tmp_path / 'data'}", code=Exit.BAD_INPUT)
 
-    assert "It takes the place of probe 1.0.0." in asked
+    assert "Replaces probe 1.0.0." in asked
     assert f"  + folder data: may change {tmp_path / 'data'}\n" in asked
     assert "  - no files\n" in asked
     assert result_of(daemon, "probe.run") == "{}"
@@ -136,7 +136,7 @@ def test_a_plugin_with_a_changed_manifest_is_left_out_at_the_next_look(daemon: D
     [text] = daemon.home.plugins.glob("units@*/plugin.toml")
     text.write_text(text.read_text().replace("memory_mb = 4", "memory_mb = 400"))
 
-    assert command(daemon.home.path, "config", "reload").stdout == "In force now: plugins.\n"
+    assert command(daemon.home.path, "config", "reload").stdout == "Applied: plugins.\n"
 
     [part] = [part for part in daemon.get("/status")["parts"] if part["name"] == "plugins"]
     assert (part["status"], part["detail"]) == ("plugins_left_out", "1 in force, left out: units")
@@ -147,7 +147,7 @@ def test_bad_plugins_are_refused_with_a_reason(daemon: Daemon, tmp_path: Path) -
     for module, text, code in (
         (modules.IMPORTS, None, "module_invalid"),
         (b"no module", None, "module_invalid"),
-        (modules.ECHOES, manifest(top='hosts = ["example.org"]'), "plugin_network_not_supported"),
+        (modules.ECHOES, manifest(top='hosts = ["example.org"]'), "plugin_network_unsupported"),
         (modules.ECHOES, manifest(top='modul = "x"'), "plugin_invalid"),
         (modules.TRAPS, manifest(modules.ECHOES), "plugin_mismatch"),
     ):

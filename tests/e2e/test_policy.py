@@ -26,8 +26,8 @@ def write(daemon: Daemon, text: str) -> Path:
 
 def test_a_policy_is_taken_over_without_a_restart(daemon: Daemon) -> None:
     write(daemon, NO_CLOCK)
-    assert command(daemon.home.path, "config", "reload").stdout == "In force now: policy.\n"
-    assert command(daemon.home.path, "config", "reload").stdout == "Nothing has changed.\n"
+    assert command(daemon.home.path, "config", "reload").stdout == "Applied: policy.\n"
+    assert command(daemon.home.path, "config", "reload").stdout == "No changes.\n"
 
 
 @pytest.mark.parametrize("way", ["command", "signal"])
@@ -42,7 +42,7 @@ def test_a_wrong_policy_changes_nothing_and_is_told_with_its_place(daemon: Daemo
         until(lambda: any(place in line["message"] for line in daemon.log()))
     assert daemon.alive
     write(daemon, NO_CLOCK)
-    assert command(daemon.home.path, "config", "reload").stdout == "In force now: policy.\n"
+    assert command(daemon.home.path, "config", "reload").stdout == "Applied: policy.\n"
 
 
 def test_a_daemon_does_not_start_with_a_wrong_policy(daemon: Daemon) -> None:

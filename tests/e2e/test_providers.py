@@ -93,7 +93,7 @@ def test_a_provider_is_proved_with_one_answer_and_its_key_stands_in_the_vault_al
     assert 0 <= trial["first_ms"] <= trial["total_ms"]
     one = listed(daemon)["mine"]
     assert (one["dialect"], one["where"], one["keys"], one["lost"]) == (dialect, provider.url, ["vault:mine"], [])
-    assert done["tools"] == {"mode": "native", "tested": True, "reason": "it calls tools by itself"}
+    assert done["tools"] == {"mode": "native", "tested": True, "reason": "it calls tools natively"}
     assert len(provider.questions) == 3, "one for the answer, two for the tools"
     assert KEY.encode() not in everything_written(daemon.home)
     assert KEY not in daemon.output()
@@ -169,7 +169,7 @@ def test_a_trial_does_not_wait_for_a_word_on_a_budget(daemon: Daemon, provider: 
     trial = json.loads(command(daemon.home.path, "providers", "test", "mine", "--json").stdout)
 
     assert not trial["ok"]
-    assert "A budget wants your word" in trial["reason"]
+    assert "A budget requires approval" in trial["reason"]
     assert daemon.run(trial["run_id"])["status"] == "cancelled"
 
 
@@ -181,7 +181,7 @@ def test_a_trial_that_hangs_is_cancelled_by_ctrl_c(daemon: Daemon, provider: Pla
         screen.type(f"{KEY}{ENTER}")
         until(lambda: provider.questions)
         screen.type(CTRL_C)
-        screen.wait_for("The trial was cancelled")
+        screen.wait_for("The test was cancelled")
         assert screen.end() == 1
     assert daemon.home.config.read_text() == COMMENTED
     assert daemon.runs()[0]["status"] == "cancelled"
@@ -250,7 +250,7 @@ def test_what_can_not_be_added_is_refused_before_anything_is_stored(
 def test_a_variable_with_a_key_is_pointed_at_and_not_taken_unasked(daemon: Daemon) -> None:
     told = run(daemon, "add", "anthropic", code=2, ANTHROPIC_API_KEY=KEY)
 
-    assert "ANTHROPIC_API_KEY is set here: --key-env ANTHROPIC_API_KEY takes it from there" in told
+    assert "ANTHROPIC_API_KEY is set: use --key-env ANTHROPIC_API_KEY" in told
     assert secrets(daemon) == []
 
 
@@ -331,9 +331,9 @@ def test_what_answers_is_not_removed_unless_another_does(daemon: Daemon, provide
     command(daemon.home.path, "config", "reload")
     assert listed(daemon)["spare"]["fallback"] == [1]
 
-    assert "mine is the one that answers" in run(daemon, "remove", "mine", code=1)
+    assert "mine is the default provider" in run(daemon, "remove", "mine", code=1)
     told = run(daemon, "remove", "mine", "--default", "spare")
-    assert "`palyra secrets delete mine` deletes it" in told
+    assert "Delete it with `palyra secrets delete mine`" in told
     run(daemon, "default", "embedded")
     run(daemon, "remove", "spare", "--delete-secret")
 
@@ -348,9 +348,9 @@ def test_a_person_is_asked_whether_the_key_goes_too(daemon: Daemon, provider: Pl
     added(daemon, "mine", provider)
 
     with terminal(daemon.home.path, "providers", "remove", "mine") as screen:
-        screen.wait_for("Delete the secret mine from the vault as well [y/N]")
+        screen.wait_for("Also delete the secret mine from the vault [y/N]")
         screen.type(f"y{ENTER}")
-        screen.wait_for("The secret mine is gone.")
+        screen.wait_for("Deleted secret mine.")
         assert screen.end() == 0
 
     assert secrets(daemon) == []
@@ -410,7 +410,7 @@ def test_a_failover_is_explained_from_the_tape(daemon: Daemon, provider: Played)
     assert (then["model"], then["outcome"], then["plan"]["attempt"]) == ("second/tiny", "answered", 2)
     assert [one["passed_over"] for one in then["plan"]["candidates"]] == ["its key was refused", ""]
     shown = run(daemon, "explain")
-    assert "turn 1: first/tiny, void (auth)" in shown
+    assert "turn 1: first/tiny, discarded (auth)" in shown
     assert "would choose second/large (suggest)" in shown
     assert "its key was refused" in shown
     assert "turn 2: second/tiny, answered" in shown
@@ -449,19 +449,19 @@ def test_the_conversation_offers_what_is_there_and_proves_the_choice(
     with played() as ollama:
         monkeypatch.setenv("OLLAMA_HOST", ollama.url.removeprefix("http://").removesuffix("/v1"))
         with terminal(daemon.home.path, "providers", "add") as screen:
-            screen.wait_for("answers at")
-            screen.wait_for("Which one")
+            screen.wait_for("running at")
+            screen.wait_for("Provider [")
             screen.type(f"ollama{ENTER}")
-            screen.wait_for("Which model")
+            screen.wait_for("Model [")
             screen.type(f"nothing{ENTER}")
-            screen.wait_for("no model with")
-            screen.wait_for("Which model")
+            screen.wait_for("no model name contains")
+            screen.wait_for("Model [")
             screen.type(f"lar{ENTER}")
             screen.wait_for(f"ollama/large says: {SAYS}")
             screen.wait_for("tokens in, 4 out")
-            screen.wait_for("answer from now on")
+            screen.wait_for("the default provider")
             screen.type(ENTER)
-            screen.wait_for("`palyra chat` talks to it")
+            screen.wait_for("Try it with `palyra chat`")
             assert screen.end() == 0
     one = listed(daemon)["ollama"]
     assert (one["model"], one["default"]) == ("large", True)
@@ -472,7 +472,7 @@ def test_a_typed_key_is_not_shown_and_a_second_thought_leaves_nothing_behind(dae
     with terminal(daemon.home.path, *args) as screen:
         screen.wait_for("Key for Anthropic")
         screen.type(f"{KEY}{ENTER}")
-        screen.wait_for("Which model")
+        screen.wait_for("Model [")
         assert screen.interrupt() == 130
         assert KEY not in screen.raw
     assert daemon.home.config.read_text() == COMMENTED

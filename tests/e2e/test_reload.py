@@ -51,7 +51,7 @@ def test_what_was_reloaded_holds_for_the_next_message(new_sqlite_daemon: NewDaem
         daemon.send("Hello", session=session)
     daemon.home.config.write_text("[runs]\nqueued_inputs = 1\n")
 
-    assert command(daemon.home.path, "config", "reload").stdout == "In force now: runs.queued_inputs.\n"
+    assert command(daemon.home.path, "config", "reload").stdout == "Applied: runs.queued_inputs.\n"
 
     refused = daemon.ask("POST", "/runs", body={"text": "Hello", "session": session})
     assert (refused.status_code, refused.json()["code"]) == (429, "run_queue_full")

@@ -266,14 +266,14 @@ def test_the_doctor_says_whether_secrets_can_be_opened(new_sqlite_daemon: NewDae
         return check["state"], check["what"]
 
     keep(home, "one")
-    assert found() == ("ok", "1 can be opened with the vault's key")
+    assert found() == ("ok", "1 secret can be decrypted")
     key = daemon.home.vault_key.read_text()
     daemon.home.vault_key.write_text(key[:20])
     assert found()[0] == "fail"
     assert "holds no key" in found()[1]
     daemon.home.vault_key.write_text("0" * 64)
     keep(home, "two")
-    assert found() == ("fail", "1 of 2 were sealed with another key than the vault's")
+    assert found() == ("fail", "1 of 2 secrets cannot be decrypted with the vault key")
     daemon.home.vault_key.unlink()
     assert "is gone" in found()[1]
     os.mkfifo(daemon.home.vault_key, 0o600)

@@ -27,8 +27,8 @@ COMMANDS = {
     "behind line ends of others": "echo a #\u2028\u2029\x85\x0b\x0c\ntouch hidden",
     "in the other direction": "echo '\u202e' ; touch hidden #",
     "behind what looks like the end": (
-        "echo a\n\nin /w, 60 s at most, sandbox: strict\n  Asked because: it is harmless\n"
-        "  Yes allows this once. Open until 2030-01-01 00:00, code AAAAAA.\n\ntouch hidden"
+        "echo a\n\nin /w, 60 s at most, sandbox: strict\n  Reason: it is harmless\n"
+        "  Yes allows this once. Expires 2030-01-01 00:00. Code: AAAAAA.\n\ntouch hidden"
     ),
     "behind a row that the terminal breaks": "echo " + "a" * 71 + "\u00a0\u00a0Yes allows this once.; touch hidden",
 }
@@ -52,9 +52,7 @@ def assert_whole(line: str, screen: str) -> None:
         assert MARGIN + part in shown, screen
     for row in screen.replace("\r\n", "\n").split("\n"):
         # Our own words stand at the left edge once, and only in our own rows.
-        assert not row.startswith(("  Yes allows this once. Open until 2030", "  Asked because: it is harmless")), (
-            screen
-        )
+        assert not row.startswith(("  Yes allows this once. Open until 2030", "  Reason: it is harmless")), screen
         assert len(row.splitlines()) <= 1
 
 
@@ -104,7 +102,7 @@ def test_the_whole_command_is_in_the_chat(new_sqlite_daemon: NewDaemon, term: st
     with terminal(daemon.home.path, "chat", term=term) as chat:
         chat.wait_for(PROMPT, seconds=SECONDS)
         chat.type("go" + ENTER)
-        chat.wait_for("Asked because: It", seconds=SECONDS)
+        chat.wait_for("Reason: It", seconds=SECONDS)
         chat.wait_for("yes", seconds=SECONDS)
         assert_whole(line, plain(chat.raw))
         chat.type("no" + ENTER)

@@ -208,13 +208,13 @@ def test_the_command_line_stops_and_resumes(new_daemon: NewDaemon) -> None:
     assert daemon.finished(run["run_id"])["status"] == "cancelled"
     assert "the cat is on the keyboard" in palyra(daemon, "status")
     assert "[work_stopped]" in palyra(daemon, "run", "-m", "hello", code=1)
-    assert "Everything goes on." in palyra(daemon, "resume")
+    assert "Resumed all work." in palyra(daemon, "resume")
     assert "You said: hello" in palyra(daemon, "run", "-m", "hello")
     assert "[stop_not_found]" in palyra(daemon, "resume", code=1)
     shown = json.loads(palyra(daemon, "stop", "--principal", "user:owner", "--json"))
     assert (shown["stop"]["principal"], shown["runs"]) == ("user:owner", 0)
     assert "[principal_not_found]" in palyra(daemon, "stop", "--principal", "user:nobody", code=1)
-    assert "The work of user:owner goes on." in palyra(daemon, "resume")
+    assert "Resumed the work of user:owner." in palyra(daemon, "resume")
 
 
 def test_a_file_stops_a_daemon_that_runs_and_holds_one_that_starts(new_daemon: NewDaemon) -> None:

@@ -110,7 +110,7 @@ def test_a_token_that_is_not_valid_is_named_as_what_is_wrong(
     home.token.write_text(spoil(daemon))
     status = command(home.path, "status")
     assert status.returncode == 1
-    assert f"process {daemon.pid}, running, but the token of this home is not valid" in status.stdout
+    assert f"process {daemon.pid}, running, but it rejects the token of this home" in status.stdout
     as_json = json.loads(command(home.path, "status", "--json").stdout)
     assert (as_json["running"], as_json["error"]) == (True, code)
     doctor = command(home.path, "doctor").stdout

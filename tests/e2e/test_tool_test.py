@@ -178,7 +178,7 @@ def test_the_choice_is_told_in_one_line_with_the_way_to_change_it(daemon: Daemon
     provider.instead = playing(native=REFUSES, schema=keeps_to_schema)
     done = command(daemon.home.path, "providers", "add", "mine", "--base-url", provider.url, "--model", "tiny")
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("Tools:")]
-    assert line.startswith("Tools: schema; it calls tools if its answers must keep to a JSON Schema (native: ")
+    assert line.startswith("Tools: schema; it calls tools when its answers are restricted by a JSON Schema (native: ")
     assert '[model.providers.mine.models."tiny"]' in line
     assert "--replace --tools" in line
 

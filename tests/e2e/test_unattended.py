@@ -84,10 +84,10 @@ def test_a_program_gets_the_entries_up_to_the_question_and_nothing_else(new_sqli
 @pytest.mark.parametrize("message", ["write it", "hand it on", "deeper"])
 def test_no_is_said_in_the_place_of_somebody(new_sqlite_daemon: NewDaemon, message: str) -> None:
     daemon = new_sqlite_daemon(SCRIPT).start()
-    done = run(daemon, "-m", message, "--on-question", "deny")
+    done = run(daemon, "-m", message, "--on-approval", "deny")
     assert (done.returncode, questions(daemon)) == (0, [])
-    assert "Nobody is there to answer." in done.stdout
-    assert "answered no" in done.stderr
+    assert "No approver is available." in done.stdout
+    assert "denied, because no approver is available" in done.stderr
     assert not notes(daemon).exists()
 
 
@@ -97,7 +97,7 @@ def test_who_asks_for_it_waits_until_somebody_answers_elsewhere(
 ) -> None:
     daemon = new_sqlite_daemon(SCRIPT).start()
     with subprocess.Popen(
-        [sys.executable, "-m", "palyra", "run", "-m", "write it", "--on-question", "wait", *form],
+        [sys.executable, "-m", "palyra", "run", "-m", "write it", "--on-approval", "wait", *form],
         env=environ(daemon.home.path),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -118,7 +118,7 @@ def test_a_message_behind_a_question_is_left_too_and_not_lost(new_sqlite_daemon:
     assert run(daemon, "-m", "write it", "--key", "script").returncode == LEFT
     # It can not say no to a question that is not its own.
     for rule in ("leave", "deny"):
-        done = run(daemon, "-m", f"hello {rule}", "--key", "script", "--on-question", rule)
+        done = run(daemon, "-m", f"hello {rule}", "--key", "script", "--on-approval", rule)
         assert done.returncode == LEFT
         assert f"palyra approvals allow {questions(daemon)[0]['approval_id'][-6:]}" in done.stderr
     assert command(daemon.home.path, "approvals", "allow", questions(daemon)[0]["approval_id"]).returncode == 0
@@ -142,13 +142,13 @@ def test_what_was_answered_before_is_no_question(new_sqlite_daemon: NewDaemon) -
     (question,) = questions(daemon)
     assert command(daemon.home.path, "approvals", "deny", question["approval_id"]).returncode == 0
     for rule in ("leave", "deny"):
-        done = run(daemon, *send, "--on-question", rule)
-        assert (done.returncode, "answered no" in done.stderr) == (0, False)
+        done = run(daemon, *send, "--on-approval", rule)
+        assert (done.returncode, "denied, because no approver is available" in done.stderr) == (0, False)
 
 
 def test_at_a_terminal_one_may_leave_too(new_sqlite_daemon: NewDaemon) -> None:
     daemon = new_sqlite_daemon(SCRIPT).start()
-    with terminal(daemon.home.path, "run", "-m", "write it", "--on-question", "leave") as screen:
+    with terminal(daemon.home.path, "run", "-m", "write it", "--on-approval", "leave") as screen:
         screen.wait_for("palyra approvals allow")
         assert screen.end() == LEFT
     with terminal(daemon.home.path, "run", "-m", "write it", "--json") as screen:
@@ -158,10 +158,10 @@ def test_at_a_terminal_one_may_leave_too(new_sqlite_daemon: NewDaemon) -> None:
 
 def test_where_nothing_is_waited_for_the_option_is_refused(new_sqlite_daemon: NewDaemon) -> None:
     daemon = new_sqlite_daemon(SCRIPT).start()
-    done = run(daemon, "-m", "hello", "--detach", "--on-question", "deny")
+    done = run(daemon, "-m", "hello", "--detach", "--on-approval", "deny")
     assert (done.returncode, "--detach" in done.stderr) == (2, True)
-    with terminal(daemon.home.path, "chat", "--on-question", "deny") as screen:
-        screen.wait_for("in a conversation you are asked")
+    with terminal(daemon.home.path, "chat", "--on-approval", "deny") as screen:
+        screen.wait_for("an interactive chat asks you")
         assert screen.end() == 2
 
 
@@ -181,7 +181,7 @@ def test_a_daemon_that_was_started_for_it_goes_on_until_the_question_is_answered
 ) -> None:
     done = command(free.path, *args, stdin="write a note: hello", PALYRA_HTTP_PORT="0")
     assert done.returncode == LEFT, done.stderr
-    assert "the daemon goes on in the background" in done.stderr
+    assert "the daemon keeps running in the background" in done.stderr
     assert is_held(free)
     (code,) = [row.split()[0] for row in command(free.path, "approvals").stdout.splitlines()[1:]]
     assert command(free.path, "approvals", "allow", code).returncode == 0
@@ -191,7 +191,7 @@ def test_a_daemon_that_was_started_for_it_goes_on_until_the_question_is_answered
 
 
 def test_a_daemon_that_was_started_for_a_run_that_is_denied_is_ended(free: Home) -> None:
-    args = ("run", "-m", "write a note: hello", "--on-question", "deny")
+    args = ("run", "-m", "write a note: hello", "--on-approval", "deny")
     assert command(free.path, *args, PALYRA_HTTP_PORT="0").returncode == 0
     assert not is_held(free)
 
@@ -199,7 +199,7 @@ def test_a_daemon_that_was_started_for_a_run_that_is_denied_is_ended(free: Home)
 def test_at_a_terminal_an_answer_from_elsewhere_is_enough(new_sqlite_daemon: NewDaemon) -> None:
     daemon = new_sqlite_daemon(SCRIPT).start()
     with terminal(daemon.home.path, "run", "-m", "write it") as screen:
-        screen.wait_for("or a time such as 30m?")
+        screen.wait_for("or a time such as 30m:")
         code = questions(daemon)[0]["approval_id"][-6:]
         assert command(daemon.home.path, "approvals", "allow", code).returncode == 0
         screen.wait_for("notes.txt is written")
@@ -209,7 +209,7 @@ def test_at_a_terminal_an_answer_from_elsewhere_is_enough(new_sqlite_daemon: New
 def test_ctrl_c_at_a_question_cancels_the_run(new_sqlite_daemon: NewDaemon) -> None:
     daemon = new_sqlite_daemon(SCRIPT).start()
     with terminal(daemon.home.path, "run", "-m", "write it") as screen:
-        screen.wait_for("or a time such as 30m?")
+        screen.wait_for("or a time such as 30m:")
         assert screen.interrupt() == CANCELLED
     (run_,) = daemon.get("/runs")["runs"]
     assert (run_["status"], questions(daemon)) == ("cancelled", [])
@@ -219,7 +219,7 @@ def test_who_attaches_at_a_terminal_is_asked_what_is_still_open(new_sqlite_daemo
     daemon = new_sqlite_daemon(SCRIPT).start()
     assert run(daemon, "-m", "write it").returncode == LEFT
     with terminal(daemon.home.path, "runs", "attach", "last") as screen:
-        screen.wait_for("or a time such as 30m?")
+        screen.wait_for("or a time such as 30m:")
         screen.type("yes\r")
         screen.wait_for("notes.txt is written")
         assert screen.end() == 0

@@ -86,8 +86,8 @@ def test_a_turn_that_a_kill_left_open_stays_spent_and_nothing_stays_set_aside(ne
     assert turns[0]["used"]["estimated"] == 1
     assert daemon.get("/usage", since=EVER)["total"]["reserved_micros"] == 0
     daemon.stop()
-    assert "holds" in palyra(daemon, "journal", "verify", "--deep")
-    assert "All was right" in palyra(daemon, "journal", "rebuild")
+    assert "Journal verified" in palyra(daemon, "journal", "verify", "--deep")
+    assert "Nothing to repair" in palyra(daemon, "journal", "rebuild")
 
 
 def test_a_budget_ends_a_run_and_a_reload_that_raises_it_lets_work_go_on(new_daemon: NewDaemon) -> None:
@@ -194,7 +194,7 @@ def test_a_child_run_asks_whoever_chats_about_its_budget(new_sqlite_daemon: NewD
     with terminal(daemon.home.path, "chat", term=term) as chat:
         chat.wait_for(PROMPT, seconds=60)
         chat.type(f"Hand it on.{end}")
-        chat.wait_for("which works for this one, asks:", seconds=60)
+        chat.wait_for("needs approval:", seconds=60)
         chat.wait_for("go on beyond the budget small", seconds=60)
         (question,) = daemon.get("/approvals", open="true")["approvals"]
         assert question["approval_id"][-6:] in palyra(daemon, "approvals")

@@ -30,6 +30,6 @@ def test_what_a_command_writes_after_a_page_is_the_webs_until_the_person_trusts_
     (own,) = results(play(daemon, "read", session={"key": "fourth"}))
     assert own["labels"] == ["owner"]
 
-    assert palyra(daemon, "files", "trust", ".").startswith(". counts as yours now; ")
+    assert palyra(daemon, "files", "trust", ".").startswith(".: removed the labels of ")
     assert obeyed(daemon, "fifth") == (["owner"], ["owner"])
-    assert palyra(daemon, "files", "trust", ".") == ". counts as yours now; 0 entries had labels.\n"
+    assert palyra(daemon, "files", "trust", ".") == ".: removed the labels of 0 entries.\n"

@@ -18,7 +18,7 @@ from palyra.gateway.client.client import Client
 @click.group(cls=PalyraGroup, invoke_without_command=True)
 @click.pass_context
 def agents(ctx: click.Context) -> None:
-    """List, make, change and bind agents; without a command, the list.
+    """Create, change and bind agents. Without a command, lists them.
 
     AGENT is an agent's id or its name.
     """
@@ -48,10 +48,26 @@ def show_agent(invocation: Invocation, agent: str) -> None:
 
 @agents.command("create")
 @click.argument("name")
-@click.option("--instructions", default="", help="What it should know and do.")
-@click.option("--instructions-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Read them.")
-@click.option("--tool", "tools", multiple=True, metavar="NAME", help="A tool that it may use; all if none is given.")
-@click.option("--root", "roots", multiple=True, metavar="FOLDER", help="A folder of the workspace to work in.")
+@click.option("--instructions", default="", help="Instructions for the agent.")
+@click.option(
+    "--instructions-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Read the instructions from a file.",
+)
+@click.option(
+    "--tool",
+    "tools",
+    multiple=True,
+    metavar="NAME",
+    help="A tool that the agent may use; repeatable. Default: all tools.",
+)
+@click.option(
+    "--root",
+    "roots",
+    multiple=True,
+    metavar="FOLDER",
+    help="A folder in the workspace that the agent may use; repeatable.",
+)
 @click.pass_obj
 def create_agent(
     invocation: Invocation,
@@ -62,7 +78,7 @@ def create_agent(
     tools: tuple[str, ...],
     roots: tuple[str, ...],
 ) -> None:
-    """Make an agent."""
+    """Create an agent."""
     text = instructions_file.read_text("utf-8") if instructions_file is not None else instructions
     wanted = Agent(
         agent_id=AgentId(""),
@@ -77,10 +93,16 @@ def create_agent(
 
 @agents.command("update")
 @click.argument("agent")
-@click.option("--name", help="Another name.")
-@click.option("--instructions", help="Other instructions.")
-@click.option("--tool", "tools", multiple=True, metavar="NAME", help="The tools that it may use from now on.")
-@click.option("--all-tools", is_flag=True, help="Let it use every tool.")
+@click.option("--name", help="New name.")
+@click.option("--instructions", help="New instructions.")
+@click.option(
+    "--tool",
+    "tools",
+    multiple=True,
+    metavar="NAME",
+    help="A tool that the agent may use; repeatable. Replaces the list.",
+)
+@click.option("--all-tools", is_flag=True, help="Allow all tools.")
 @click.pass_obj
 def update_agent(
     invocation: Invocation,
@@ -91,7 +113,7 @@ def update_agent(
     tools: tuple[str, ...],
     all_tools: bool,
 ) -> None:
-    """Change an agent; what is not named stays as it is."""
+    """Change an agent. Options that are not given leave their values unchanged."""
     before = find_agent(invocation.client, agent)
     wanted = msgspec.structs.replace(
         before,
@@ -106,20 +128,20 @@ def update_agent(
 @click.argument("agent")
 @click.pass_obj
 def delete_agent(invocation: Invocation, agent: str) -> None:
-    """Forget an agent; its sessions fall back to the default one."""
+    """Delete an agent. Its sessions go back to the default agent."""
     found = find_agent(invocation.client, agent)
     invocation.client.agents.delete(found.agent_id)
     if invocation.json:
         show_json({"deleted": found.agent_id})
     else:
-        print(f"The agent {printable_line(found.name)} is gone.")
+        print(f"Deleted agent {printable_line(found.name)}.")
 
 
 @agents.command("default")
 @click.argument("agent")
 @click.pass_obj
 def set_default(invocation: Invocation, agent: str) -> None:
-    """Make an agent answer wherever nothing else is said."""
+    """Set the default agent, which answers in sessions that are not bound to another one."""
     found = find_agent(invocation.client, agent)
     _show(invocation, invocation.client.agents.set_default(found.agent_id))
 
@@ -129,27 +151,27 @@ def set_default(invocation: Invocation, agent: str) -> None:
 @click.argument("session")
 @click.pass_obj
 def bind_agent(invocation: Invocation, agent: str, session: str) -> None:
-    """Make an agent answer in a session, from its next run on."""
+    """Bind an agent to a session, from the next run on."""
     found, where = find_agent(invocation.client, agent), find_session(invocation.client, session)
     bound = invocation.client.agents.bind(found.agent_id, where.session_id)
-    _print_binding(invocation, bound, f"{printable_line(found.name)} answers in it.")
+    _print_binding(invocation, bound, f"bound to agent {printable_line(found.name)}.")
 
 
 @agents.command("unbind")
 @click.argument("session")
 @click.pass_obj
 def unbind_agent(invocation: Invocation, session: str) -> None:
-    """Let the default agent answer in a session again."""
+    """Unbind a session, so that the default agent answers in it again."""
     where = find_session(invocation.client, session)
     bound = invocation.client.agents.unbind(where.session_id)
-    _print_binding(invocation, bound, "the default agent answers in it.")
+    _print_binding(invocation, bound, "the default agent answers.")
 
 
 @agents.command("resolve")
 @click.argument("session", required=False)
 @click.pass_obj
 def resolve_agent(invocation: Invocation, session: str | None) -> None:
-    """Say which agent would answer in a session, or in a new one, and why."""
+    """Show which agent answers in a session, or in a new one, and why."""
     where = find_session(invocation.client, session).session_id if session is not None else None
     chosen, reason = invocation.client.agents.resolve(where)
     if invocation.json:

@@ -18,34 +18,34 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "up": ("palyra.cli.daemon.lifecycle:up", "Start the daemon in the background."),
-    "down": ("palyra.cli.daemon.lifecycle:down", "Stop the daemon; unfinished runs go on at the next start."),
-    "restart": ("palyra.cli.daemon.lifecycle:restart", "Stop the daemon and start it again."),
-    "status": ("palyra.cli.daemon.lifecycle:status", "Show how the daemon stands."),
-    "stop": ("palyra.cli.stop:stop", "Stop all work at once, until it is resumed."),
-    "resume": ("palyra.cli.stop:resume", "Let work go on that was stopped."),
-    "logs": ("palyra.cli.daemon.logs:logs", "Show what the daemon has logged."),
-    "chat": ("palyra.cli.chat.command:chat", "Talk to the agent; a piped-in message gets its answer on stdout."),
+    "down": ("palyra.cli.daemon.lifecycle:down", "Stop the daemon. Unfinished runs resume at the next start."),
+    "restart": ("palyra.cli.daemon.lifecycle:restart", "Restart the daemon."),
+    "status": ("palyra.cli.daemon.lifecycle:status", "Show daemon status."),
+    "stop": ("palyra.cli.stop:stop", "Emergency stop: stop all work until `palyra resume`."),
+    "resume": ("palyra.cli.stop:resume", "Resume work after `palyra stop`."),
+    "logs": ("palyra.cli.daemon.logs:logs", "Show the daemon's log."),
+    "chat": ("palyra.cli.chat.command:chat", "Chat with the agent, or send it a message from stdin."),
     "run": ("palyra.cli.chat.run_command:run", "Send one message and print the answer."),
-    "sessions": ("palyra.cli.sessions:sessions", "List, search and tidy up conversations."),
-    "runs": ("palyra.cli.runs:runs", "Look at runs and their tapes; attach to one or cancel it."),
-    "why": ("palyra.cli.why:why", "Trace a run, a call, a message or a file back to its causes."),
-    "usage": ("palyra.cli.usage:usage", "See what models were used for, what it cost, and how the budgets stand."),
-    "approvals": ("palyra.cli.approvals.commands:approvals", "See what waits for your word, and answer."),
-    "files": ("palyra.cli.files:files", "See what agents changed in files, and bring a file back."),
-    "agents": ("palyra.cli.agents:agents", "List, make, change and bind agents."),
-    "tokens": ("palyra.cli.tokens:tokens", "List, make and revoke tokens."),
-    "secrets": ("palyra.cli.secrets:secrets", "Keep, list and delete secrets; their values are never shown."),
-    "providers": ("palyra.cli.providers.commands:providers", "Add, try and choose models; see why one was asked."),
-    "policy": ("palyra.cli.policy.commands:policy", "See what the policies say about calls; check, try and test them."),
-    "mcp": ("palyra.cli.mcp:mcp", "See MCP servers, and decide which of their tools agents may use."),
-    "plugins": ("palyra.cli.plugins:plugins", "Install and remove plugins: tools that are WebAssembly modules."),
-    "sandbox": ("palyra.cli.sandbox:sandbox", "See what programs are kept from on this machine."),
-    "config": ("palyra.cli.config.commands:config", "Check and show the settings; which daemon they lead to."),
-    "journal": ("palyra.cli.journal.commands:journal", "Prove that nothing recorded was changed; export it."),
-    "backup": ("palyra.cli.backup:backup", "Copy the journal, check a copy, bring one back."),
-    "service": ("palyra.cli.daemon.service:service", "Have systemd or launchd run the daemon."),
-    "completion": ("palyra.cli.completion:completion", "Print the script that lets a shell finish commands."),
-    "doctor": ("palyra.cli.doctor.command:doctor", "Check this installation and say how to mend it."),
+    "sessions": ("palyra.cli.sessions:sessions", "List, search, export and archive sessions."),
+    "runs": ("palyra.cli.runs:runs", "List runs, show their tapes, attach to a run or cancel it."),
+    "why": ("palyra.cli.why:why", "Trace a run, call, entry or file back to its causes."),
+    "usage": ("palyra.cli.usage:usage", "Show model usage, costs and budgets."),
+    "approvals": ("palyra.cli.approvals.commands:approvals", "List and answer approval requests."),
+    "files": ("palyra.cli.files:files", "Show file changes made by agents, and restore files."),
+    "agents": ("palyra.cli.agents:agents", "Create, change and bind agents."),
+    "tokens": ("palyra.cli.tokens:tokens", "Create, list and revoke API tokens."),
+    "secrets": ("palyra.cli.secrets:secrets", "Store, list and delete secrets."),
+    "providers": ("palyra.cli.providers.commands:providers", "Add, test and choose model providers."),
+    "policy": ("palyra.cli.policy.commands:policy", "Check, explain and test policies."),
+    "mcp": ("palyra.cli.mcp:mcp", "List MCP servers and choose which of their tools agents may use."),
+    "plugins": ("palyra.cli.plugins:plugins", "Install and remove plugins (tools in WebAssembly)."),
+    "sandbox": ("palyra.cli.sandbox:sandbox", "Check which sandbox tiers work on this machine."),
+    "config": ("palyra.cli.config.commands:config", "Check, show and reload settings."),
+    "journal": ("palyra.cli.journal.commands:journal", "Verify, export and repair the journal."),
+    "backup": ("palyra.cli.backup:backup", "Create, verify and restore backups."),
+    "service": ("palyra.cli.daemon.service:service", "Run the daemon as a systemd or launchd service."),
+    "completion": ("palyra.cli.completion:completion", "Print a shell completion script."),
+    "doctor": ("palyra.cli.doctor.command:doctor", "Check this installation and suggest fixes."),
 }
 
 
@@ -83,16 +83,14 @@ class LazyGroup(PalyraGroup):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
-@click.group(
-    cls=LazyGroup, invoke_without_command=True, epilog="`palyra COMMAND --help` tells more about each command."
-)
+@click.group(cls=LazyGroup, invoke_without_command=True, epilog="Run `palyra COMMAND --help` for more about a command.")
 @click.version_option(VERSION, "--version", message="palyra %(version)s", help="Show the version.")
 @click.option("--debug", is_flag=True, envvar="PALYRA_DEBUG", hidden=True, help="Show tracebacks.")
 @click.pass_context
 def palyra(ctx: click.Context, debug: bool) -> None:
-    """A self-hosted daemon for AI agents whose every step is on a durable tape.
+    """A self-hosted daemon for AI agents that records every step.
 
-    Without a command it says where things stand and what to do next.
+    Without a command, shows the current state and what to do next.
     """
     invocation = ctx.ensure_object(Invocation)
     invocation.debug = debug

@@ -8,8 +8,9 @@ import msgspec
 
 from palyra.cli.errors import describe
 from palyra.cli.exit_codes import Exit
+from palyra.cli.journal.commands import proof_counts
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.terminal.output import date_time, facts, say, show, show_json
+from palyra.cli.terminal.output import date_time, facts, plural, say, show, show_json
 from palyra.cli.terminal.printable import printable_line
 from palyra.home import Home
 from palyra.journal.archive import backup as backups
@@ -22,7 +23,7 @@ FOLDER = "backups"
 
 @click.group(cls=PalyraGroup)
 def backup() -> None:
-    """Copy the journal, its key, settings, policies and plugins; check a copy; bring one back."""
+    """Create, verify and restore backups of the journal, its key, settings, policies and plugins."""
 
 
 @backup.command("create")
@@ -31,15 +32,15 @@ def backup() -> None:
     "--output",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="The folder to make; a new one in `backups` of the home if none is named.",
+    help="Folder to create. Default: a new folder in `backups` in the home folder.",
 )
-@click.option("--with-token", is_flag=True, help="Include the owner's token, which gives access to the daemon.")
+@click.option("--with-token", is_flag=True, help="Include the owner's token, which gives full access to the daemon.")
 @click.pass_obj
 def create(invocation: Invocation, *, output: Path | None, with_token: bool) -> Exit:
-    """Make a backup, beside a running daemon or without one, and verify it. The agent's workspace is not part of it.
+    """Create a backup and verify it. The daemon may be running. The agent's workspace is not included.
 
     \b
-    Exit codes: 0 it was made and verifies, 1 it was made and does not verify.
+    Exit codes: 0 created and verified, 1 created but verification failed.
     """
     from palyra.daemon.system_clock import SystemClock
 
@@ -61,13 +62,13 @@ def create(invocation: Invocation, *, output: Path | None, with_token: bool) -> 
         show_json({**shown, "ok": checked.ok, "problems": problems})
         return Exit.DONE if checked.ok else Exit.FAILED
     size = sum(part.bytes for part in manifest.files.values())
-    print(f"The backup is {printable_line(str(target))} ({size / 1024**2:.1f} MiB).")
-    print("Keep it elsewhere, and for your eyes only: it holds all that was said, and the key of the journal.")
+    print(f"Created backup {printable_line(str(target))} ({size / 1024**2:.1f} MiB).")
+    print("Store it on another machine and keep it private: it contains all messages and the journal's key.")
     for one in left_out:
-        say(f"The plugin {printable_line(one.name)} is not in it: {describe(one.error)}")
+        say(f"Plugin {printable_line(one.name)} is not included: {describe(one.error)}")
     if not checked.ok:
-        say(f"The backup was made, but it does not verify: {_first_problem(checked)}")
-        say("The journal has the same fault: `palyra journal verify` shows it. Keep earlier backups.")
+        say(f"The backup was created, but verification failed: {_first_problem(checked)}")
+        say("The journal has the same problem: run `palyra journal verify`. Keep earlier backups.")
     return Exit.DONE if checked.ok else Exit.FAILED
 
 
@@ -75,10 +76,10 @@ def create(invocation: Invocation, *, output: Path | None, with_token: bool) -> 
 @click.argument("path", metavar="BACKUP", type=click.Path(exists=True, path_type=Path))
 @click.pass_obj
 def verify(invocation: Invocation, *, path: Path) -> Exit:
-    """Check a backup: its files, the journal in it, and every tape.
+    """Verify a backup: its files, its journal and every tape.
 
     \b
-    Exit codes: 0 it holds, 1 it does not, 2 it is no backup.
+    Exit codes: 0 verified, 1 verification failed, 2 not a backup.
     """
     checked = backups.check(path)
     if invocation.json:
@@ -90,12 +91,12 @@ def verify(invocation: Invocation, *, path: Path) -> Exit:
 
 @backup.command("restore")
 @click.argument("path", metavar="BACKUP", type=click.Path(exists=True, path_type=Path))
-@click.option("--replace", is_flag=True, help="Put aside what the home holds already.")
+@click.option("--replace", is_flag=True, help="Replace an existing home. Its files are moved to a folder `replaced-…`.")
 @click.pass_obj
 def restore_backup(invocation: Invocation, *, path: Path, replace: bool) -> None:
-    """Restore a backup into the home, on which no daemon may run; `--home` names another.
+    """Restore a backup into the home folder, or the one given with `--home`. The daemon must be stopped.
 
-    The restored journal goes on under a new id. What the home held before is kept in a folder `replaced-...`.
+    The restored journal gets a new id. With --replace, the previous files are kept in a folder `replaced-…`.
     """
     from palyra.daemon.system_clock import SystemClock, SystemIds
 
@@ -104,10 +105,10 @@ def restore_backup(invocation: Invocation, *, path: Path, replace: bool) -> None
     if invocation.json:
         show_json({"home": str(invocation.home.path), **msgspec.to_builtins(done, enc_hook=str)})
         return
-    print(f"Restored into {printable_line(str(invocation.home.path))}, schema {done.schema}.")
+    print(f"Restored to {printable_line(str(invocation.home.path))} (schema {done.schema}).")
     if done.aside is not None:
-        print(f"What was there before is kept in {printable_line(str(done.aside))}.")
-    print(f"The journal goes on as {done.journal_id}. `palyra up` starts the daemon.")
+        print(f"The previous files are in {printable_line(str(done.aside))}.")
+    print(f"The journal's new id is {done.journal_id}. Start the daemon with `palyra up`.")
 
 
 def _plugins(home: Home, left_out: list[FaultyPlugin]) -> Iterator[dict[str, bytes]]:
@@ -125,16 +126,16 @@ def _faulty(one: FaultyPlugin) -> dict[str, str]:
 
 def _print_report(checked: BackupReport) -> None:
     if not checked.ok:
-        print(f"The backup does not hold: {_first_problem(checked)}")
+        print(f"Verification failed: {_first_problem(checked)}")
         return
     report, manifest = checked.report, checked.manifest
-    print(f"The backup holds (entries: {report.entries}, sessions: {report.sessions}, anchors: {report.anchors}).")
+    print(f"Backup verified: {proof_counts(report)}.")
     if manifest is not None:
         shown = [
-            ("made", date_time(manifest.made_at)),
+            ("created", date_time(manifest.made_at)),
             ("journal", f"{manifest.engine}, schema {manifest.schema}"),
             ("id", manifest.journal_id),
-            ("by version", manifest.version),
+            ("version", manifest.version),
         ]
         show(facts(shown))
 
@@ -143,7 +144,7 @@ def _first_problem(checked: BackupReport) -> str:
     first, *others = checked.problems
     entry = f", entry {first.tape_seq}" if first.tape_seq is not None else ""
     place = f"session {printable_line(first.session_id)}{entry}: " if first.session_id else ""
-    more = f"\nFurther problems: {len(others)}; --json names them all." if others else ""
+    more = f"\n{plural(len(others), 'more problem')}; list them with --json." if others else ""
     return f"{place}{printable_line(first.what)}.{more}"
 
 

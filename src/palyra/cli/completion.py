@@ -15,11 +15,11 @@ VARIABLE = "_PALYRA_COMPLETE"
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print a script that lets a shell finish palyra's commands and options.
+    """Print a shell completion script.
 
     \b
     bash: palyra completion bash > ~/.local/share/bash-completion/completions/palyra
-    zsh:  palyra completion zsh > ~/.zfunc/_palyra   (a folder of $fpath, before compinit)
+    zsh:  palyra completion zsh > ~/.zfunc/_palyra   (a folder in $fpath, before compinit)
     fish: palyra completion fish > ~/.config/fish/completions/palyra.fish
     """
     kind = get_completion_class(shell)

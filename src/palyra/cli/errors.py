@@ -13,7 +13,7 @@ class ConfirmationRequired(Invalid):
 
 
 class SecretInArguments(Invalid):
-    """Other programs can see a secret on the command line, and the shell keeps it in its history."""
+    """Other programs can see a secret on the command line, and the shell stores it in its history."""
 
 
 class ArgumentInvalid(Invalid):
@@ -30,8 +30,8 @@ def print_error(error: Exception, *, invocation: Invocation, prog: str) -> Exit:
         return exit_of(error)
     what = printable_line(f"{type(error).__name__}: {error}", width=300)
     print(
-        f"{prog}: Something went wrong that should not ({what}). {_log_hint(invocation)}"
-        "PALYRA_DEBUG=1 shows the traceback. [unexpected]",
+        f"{prog}: Unexpected error ({what}). {_log_hint(invocation)}"
+        "Set PALYRA_DEBUG=1 to see the traceback. [unexpected]",
         file=sys.stderr,
     )
     return Exit.UNEXPECTED

@@ -8,7 +8,7 @@ from msgspec import Struct
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.sessions import find_session
 from palyra.cli.short_ids import find_by_suffix, is_id_suffix
-from palyra.cli.terminal.output import date_time, paint, say, show, show_json, table
+from palyra.cli.terminal.output import date_time, paint, plural, say, show, show_json, table
 from palyra.cli.terminal.printable import printable, printable_line
 from palyra.core.artifact import FileCheckpoint
 from palyra.core.errors import NotFound
@@ -17,9 +17,9 @@ from palyra.core.ids import parse_ulid
 ROOT = "/files/checkpoints"
 MARKS = {"+": "green", "-": "red", "@": "cyan"}
 FILE_STATES = {
-    "changed_by_it": "is still what that change made of it; restoring does the above",
-    "as_before": "is what it was before that change; there is nothing to restore",
-    "moved_on": "was changed again since; --force brings it back all the same",
+    "changed_by_it": "has not changed since; a restore makes the changes above",
+    "as_before": "is the same as before that change; nothing to restore",
+    "moved_on": "was changed again since; use --force to restore it anyway",
 }
 
 
@@ -63,7 +63,7 @@ class TrustResult(Struct, frozen=True, kw_only=True):
 @click.group(cls=PalyraGroup, invoke_without_command=True)
 @click.pass_context
 def files(ctx: click.Context) -> None:
-    """See what agents changed in files, and bring a file back; without a command, the history."""
+    """Show file changes made by agents, and restore files. Without a command, shows the history."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(history)
 
@@ -73,14 +73,14 @@ def files(ctx: click.Context) -> None:
 @click.option(
     "--session",
     metavar="SESSION",
-    help="Only what one session changed: its id or last six characters, its key, or `last`.",
+    help="Only changes of one session: its id or last six characters, its key, or `last`.",
 )
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 500), help="How many.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 500), help="Maximum number of changes.")
 @click.pass_obj
 def history(invocation: Invocation, path: str | None = None, session: str | None = None, limit: int = 50) -> None:
-    """List changes of files, the latest first; each is a checkpoint of what was there before.
+    """List file changes, newest first. Each one is a file checkpoint: the version before the change.
 
-    PATH is absolute, or as the file is called in the workspace.
+    PATH is absolute, or relative to the workspace.
     """
     client = invocation.client
     session_id = find_session(client, session).session_id if session is not None else None
@@ -88,27 +88,27 @@ def history(invocation: Invocation, path: str | None = None, session: str | None
     if invocation.json:
         show_json(page)
     elif not page.checkpoints:
-        print("Nothing was changed yet.")
+        print("No file changes yet.")
     else:
         folder = _workspace(invocation)
         rows = [
             [one.checkpoint_id, date_time(one.at), one.what, _happened(one), one.path.removeprefix(folder)]
             for one in page.checkpoints
         ]
-        show(table(["CHECKPOINT", "WHEN", "BY", "WHAT", "FILE"], rows))
+        show(table(["CHECKPOINT", "TIME", "TOOL", "CHANGE", "FILE"], rows))
         if page.next_cursor:
-            say(f"There are more; --limit shows up to 500, this was {limit}.")
+            say(f"Showing the first {limit}. Use --limit to see more.")
 
 
 @files.command("restore")
 @click.argument("checkpoint")
-@click.option("--force", is_flag=True, help="Also if the file was changed again since.")
-@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.option("--force", is_flag=True, help="Restore even if the file was changed again since.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, without changing it.")
 @click.pass_obj
 def restore(invocation: Invocation, checkpoint: str, *, force: bool, dry_run: bool) -> None:
-    """Bring a file back to what it was at a checkpoint; what is there now is kept as a checkpoint too.
+    """Restore a file from a file checkpoint. The current version is kept as a checkpoint as well.
 
-    CHECKPOINT is an id that `palyra files history` lists, its last six characters, or `last` for the latest change.
+    CHECKPOINT is an id from `palyra files history`, its last six characters, or `last` for the latest change.
     """
     at = f"{ROOT}/{_checkpoint_id(invocation, checkpoint)}"
     if dry_run:
@@ -120,28 +120,29 @@ def restore(invocation: Invocation, checkpoint: str, *, force: bool, dry_run: bo
         return
     name = printable_line(done.checkpoint.path)
     if done.kept_as == done.checkpoint.checkpoint_id:
-        print(f"{name} is what it was then; nothing was changed.")
+        print(f"{name} is already the same. Nothing was changed.")
         return
     _show_diff(done.diff)
-    what = "is gone again" if done.checkpoint.before_digest is None else "is what it was before that change"
-    print(f"{name} {what}. To take this back: palyra files restore {done.kept_as}")
+    what = "Deleted" if done.checkpoint.before_digest is None else "Restored"
+    print(f"{what} {name}. Undo with `palyra files restore {done.kept_as}`.")
 
 
 @files.command("trust")
 @click.argument("path")
 @click.pass_obj
 def trust(invocation: Invocation, path: str) -> None:
-    """Take what a file or folder holds now for your own, whatever wrote it. Look at it first.
+    """Trust the current content of a file or folder, wherever it came from. Review it first.
 
-    PATH is absolute, or as it is called in the workspace; `.` is all of it. What text of the web or of other people had
-    a part in is asked about again; this ends that for these files, until such a program changes them again.
+    PATH is absolute, or relative to the workspace; `.` is the whole workspace. Files with text from the web or
+    from other people are labelled, and calls that use them need approval. This removes the labels, until such text is
+    written to the files again.
     """
     done = invocation.client.ask(TrustResult, "POST", "/files/trust", body={"path": path})
     if invocation.json:
         show_json(done)
     else:
-        what = "1 entry" if done.forgotten == 1 else f"{done.forgotten} entries"
-        print(f"{printable_line(path)} counts as yours now; {what} had labels.")
+        what = plural(done.forgotten, "entry")
+        print(f"{printable_line(path)}: removed the labels of {what}.")
 
 
 def _workspace(invocation: Invocation) -> str:
@@ -172,7 +173,7 @@ def _compare(invocation: Invocation, at: str) -> None:
 
 def _happened(checkpoint: FileCheckpoint) -> str:
     if checkpoint.before_digest is None:
-        return "made"
+        return "created"
     return "deleted" if checkpoint.after_digest is None else "changed"
 
 

@@ -30,10 +30,10 @@ _COLOURS = {
 @click.group(cls=PalyraGroup, invoke_without_command=True)
 @click.pass_context
 def mcp(ctx: click.Context) -> None:
-    """See MCP servers and decide which of their tools agents may use; without a command, the list.
+    """List MCP servers and choose which of their tools agents may use. Without a command, lists the servers.
 
-    Servers stand in config.toml as [mcp.servers.NAME]. A tool is offered to agents once you have accepted it, and only
-    for as long as the server does not change it.
+    Servers are configured in config.toml as [mcp.servers.NAME]. Agents can use a tool after you accept it, until the
+    server changes it.
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_servers)
@@ -42,16 +42,16 @@ def mcp(ctx: click.Context) -> None:
 @mcp.command("list")
 @click.pass_obj
 def list_servers(invocation: Invocation) -> None:
-    """List servers with how they stand and how many tools they have."""
+    """List servers with their state and number of tools."""
     found = _client(invocation).ask(tuple[McpServerStatus, ...], "GET", "/mcp", field="servers")
     if invocation.json:
         show_json({"servers": found})
         return
     if not found:
-        print("There are no MCP servers. Name one in config.toml as [mcp.servers.NAME], then `palyra config reload`.")
+        print("No MCP servers. Add one to config.toml as [mcp.servers.NAME], then run `palyra config reload`.")
         return
     rows = [[one.name, _state(one), _counts(one), one.place] for one in found]
-    show(table(["SERVER", "STATE", "TOOLS", "WHERE"], rows, stretch=3))
+    show(table(["SERVER", "STATUS", "TOOLS", "ADDRESS"], rows, stretch=3))
     for one in found:
         if one.reason:
             print(f"{one.name}: {printable_line(one.reason)}")
@@ -64,7 +64,7 @@ def list_servers(invocation: Invocation) -> None:
 @click.argument("tools", nargs=-1, metavar="[TOOL]...")
 @click.pass_obj
 def show_server(invocation: Invocation, server: str, *, tools: tuple[str, ...]) -> None:
-    """Show a server and its tools: what each says of itself, and what has changed since you accepted it."""
+    """Show a server and its tools: their descriptions, and what changed since you accepted them."""
     found = _ask(invocation, "GET", server)
     if invocation.json:
         show_json(found)
@@ -79,10 +79,10 @@ def show_server(invocation: Invocation, server: str, *, tools: tuple[str, ...]) 
 @mcp.command("accept")
 @click.argument("server")
 @click.argument("tools", nargs=-1, metavar="[TOOL]...")
-@click.option("--yes", is_flag=True, help="Do not ask: you have looked at them.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def accept(invocation: Invocation, server: str, *, tools: tuple[str, ...], yes: bool) -> None:
-    """Let agents use tools of a server, as they are now; without TOOL, all that are new or changed."""
+    """Accept tools of a server in their current version. Without TOOL, all that are new or changed."""
     chosen = _chosen(_ask(invocation, "GET", server), tools)
     if not yes:
         for tool in chosen:
@@ -92,7 +92,9 @@ def accept(invocation: Invocation, server: str, *, tools: tuple[str, ...], yes: 
             raise ConfirmationRequired(
                 "Nothing was accepted: no terminal is attached to confirm it. Pass `--yes` once you have read it."
             )
-        click.confirm(f"Let agents use these {len(chosen)} tools", abort=True, err=True)
+        click.confirm(
+            f"Let agents use {'this tool' if len(chosen) == 1 else f'these {len(chosen)} tools'}", abort=True, err=True
+        )
     _decide(invocation, server, "accept", chosen)
 
 
@@ -101,7 +103,7 @@ def accept(invocation: Invocation, server: str, *, tools: tuple[str, ...], yes: 
 @click.argument("tools", nargs=-1, metavar="[TOOL]...")
 @click.pass_obj
 def refuse(invocation: Invocation, server: str, *, tools: tuple[str, ...]) -> None:
-    """Keep agents from tools of a server, whatever becomes of them; without TOOL, from all that are new or changed."""
+    """Refuse tools of a server, in this and later versions. Without TOOL, all that are new or changed."""
     _decide(invocation, server, "refuse", _chosen(_ask(invocation, "GET", server), tools))
 
 
@@ -109,22 +111,22 @@ def refuse(invocation: Invocation, server: str, *, tools: tuple[str, ...]) -> No
 @click.argument("server")
 @click.pass_obj
 def restart(invocation: Invocation, server: str) -> None:
-    """Start a server anew, without waiting for its next try."""
+    """Restart a server now, without waiting for the next retry."""
     found = _ask(invocation, "POST", server, "/restart")
     if invocation.json:
         show_json(found)
     else:
-        print(f"{found.name} is being started. `palyra mcp test {found.name}` waits for it.")
+        print(f"Starting {found.name}. Wait for it with `palyra mcp test {found.name}`.")
 
 
 @mcp.command("test")
 @click.argument("server")
 @click.pass_obj
 def test(invocation: Invocation, server: str) -> None:
-    """Ask a server what its tools are, and say how long it took.
+    """List a server's tools and measure how long it takes.
 
     \b
-    Exit codes: 0 it answers, 1 it does not.
+    Exit codes: 0 the server answers, 1 it does not.
     """
     began = time.monotonic()
     found = _ask(invocation, "POST", server, "/test")
@@ -149,17 +151,20 @@ def _chosen(found: McpServerStatus, names: tuple[str, ...]) -> list[McpTool]:
     """Return the named tools, by either of their names."""
     if not found.tools and found.state is not McpServerState.READY:
         raise McpToolNotFound(
-            f"{found.name} has told of no tools yet: it is {found.state}. Try again when `palyra mcp list` says ready."
+            f"{found.name} has not listed its tools yet (status: {found.state}). Try again when `palyra mcp list`"
+            " shows ready."
         )
     if not names:
         chosen = [tool for tool in found.tools if tool.state in UNDECIDED]
     else:
         known = {name: tool for tool in found.tools if tool.digest for name in (tool.tool, tool.name)}
         if unknown := [name for name in names if name not in known]:
-            raise McpToolNotFound(f"{found.name} has no tool {unknown[0]!r} to decide about. See `palyra mcp show`.")
+            raise McpToolNotFound(
+                f"{found.name} has no tool {unknown[0]!r} to accept or refuse. See `palyra mcp show {found.name}`."
+            )
         chosen = [known[name] for name in names]
     if not chosen:
-        raise McpToolNotFound(f"{found.name} has no tool that is new or changed. Name the tools that you mean.")
+        raise McpToolNotFound(f"{found.name} has no new or changed tools. Name the tools to accept or refuse.")
     return chosen
 
 
@@ -180,7 +185,7 @@ def _about(found: McpServerStatus) -> list[str]:
             ("where", found.place),
             ("state", _state(found)),
             ("trouble", found.reason),
-            ("calls itself", found.says),
+            ("name", found.says),
             ("protocol", f"{found.protocol} over {found.transport}" if found.protocol else found.transport),
             ("tools", _counts(found)),
         ],
@@ -196,19 +201,19 @@ def _show_tool(tool: McpTool) -> None:
     width = screen_width()
     show(detail_rows(escape(tool.description), width=width))
     if tool.diff:
-        print("  what has changed since it was accepted:")
+        print("  changes since it was accepted:")
         for line in tool.diff:
             colour = "green" if line.startswith("+") else "red" if line.startswith("-") else "dim"
             show(paint(row, colour) for row in detail_rows(escape_line(line), width=width))
     if tool.parameters:
         # All of it: models see every part, and not only the names of the arguments.
-        print("  its arguments:")
+        print("  arguments:")
         show(detail_rows(escape(json.dumps(tool.parameters, indent=2, ensure_ascii=False)), width=width))
 
 
 def _state(one: McpServerStatus) -> str:
     if one.state is McpServerState.FAILED and one.retry_in_seconds is not None:
-        return f"down, next try in {one.retry_in_seconds:.0f} s"
+        return f"down, next retry in {one.retry_in_seconds:.0f} s"
     return one.state.value
 
 

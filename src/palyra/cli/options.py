@@ -95,14 +95,14 @@ def share_options(command: click.Command) -> None:
                 metavar="DIR",
                 expose_value=False,
                 callback=_keep_home,
-                help="Home folder; PALYRA_HOME, or ~/.palyra.",
+                help="Home folder. Default: PALYRA_HOME, or ~/.palyra.",
             ),
             click.Option(
                 ["--profile"],
                 metavar="NAME",
                 expose_value=False,
                 callback=_keep_profile,
-                help="A home of its own beside the home folder.",
+                help="Use a separate home folder for this profile.",
             ),
             click.Option(
                 ["--json"], is_flag=True, expose_value=False, callback=_keep_json, help="Print JSON instead of tables."

@@ -35,14 +35,14 @@ def show_overview(invocation: Invocation) -> None:
     show(
         facts(
             [
-                ("home", str(home.path) if home.path.exists() else f"{home.path} (made at the first start)"),
+                ("home", str(home.path) if home.path.exists() else f"{home.path} (created at the first start)"),
                 ("daemon", standing),
                 ("model", model_name(told.provider, told.model) if told is not None else _planned_model(invocation)),
                 ("stopped", _stopped(told)),
-                ("runs", counts(told.runs) + " under way" if told is not None and told.runs else None),
-                ("trouble", trouble),
+                ("runs", counts(told.runs) + "" if told is not None and told.runs else None),
+                ("error", trouble),
             ],
-            colours={"trouble": "red", "stopped": "red"},
+            colours={"error": "red", "stopped": "red"},
         )
     )
     print()
@@ -78,20 +78,20 @@ def _trouble(invocation: Invocation) -> str:
 
 
 def _next_steps(*, running: bool, has_model: bool) -> list[str]:
-    steps = [("palyra chat", "talk to the agent" if running else "talk to the agent (starts the daemon)")]
+    steps = [("palyra chat", "chat with the agent" if running else "chat with the agent (starts the daemon)")]
     if not has_model:
-        steps.append(("palyra providers add", "let a real model answer"))
+        steps.append(("palyra providers add", "add a model"))
     if running:
         steps += [
-            ("palyra sessions", "what was talked about"),
-            ("palyra runs tape last", "every step of the last run"),
+            ("palyra sessions", "list sessions"),
+            ("palyra runs tape last", "show every step of the last run"),
             ("palyra down", "stop the daemon"),
         ]
     else:
         steps += [
-            ('palyra run -m "Hello"', "ask one thing"),
-            ("palyra up", "start the daemon only"),
+            ('palyra run -m "Hello"', "send one message"),
+            ("palyra up", "start the daemon"),
             ("palyra doctor", "check this installation"),
         ]
     longest = max(len(command) for command, _ in steps)
-    return [f"  {command.ljust(longest)}  {what}" for command, what in [*steps, ("palyra --help", "all commands")]]
+    return [f"  {command.ljust(longest)}  {what}" for command, what in [*steps, ("palyra --help", "list all commands")]]

@@ -22,10 +22,10 @@ from palyra.tools.plugins.installed import FaultyPlugin, Plugin, PluginChanged, 
 @click.group(cls=PalyraGroup, invoke_without_command=True)
 @click.pass_context
 def plugins(ctx: click.Context) -> None:
-    """Install, look at and remove plugins: tools that are WebAssembly modules; without a command, the list.
+    """Install and remove plugins (tools in WebAssembly). Without a command, lists them.
 
-    A plugin has a manifest that says what it may do at most. It is pinned by its content when it is installed: one that
-    was changed afterwards is not run.
+    A plugin's manifest lists the capabilities that it may use. Installing pins its content: a plugin that was changed
+    afterwards is not run.
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_plugins)
@@ -33,11 +33,13 @@ def plugins(ctx: click.Context) -> None:
 
 @plugins.command("install")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--folder", "given", multiple=True, metavar="NAME=PATH", help="The folder that it gets for NAME.")
-@click.option("--yes", is_flag=True, help="Do not ask: you have looked at what it may do.")
+@click.option(
+    "--folder", "given", multiple=True, metavar="NAME=PATH", help="Folder that the plugin gets as NAME; repeatable."
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def install(invocation: Invocation, folder: Path, *, given: tuple[str, ...], yes: bool) -> None:
-    """Install the plugin in FOLDER, or upgrade to it, after showing what it may do."""
+    """Install or upgrade the plugin in FOLDER. Shows its capabilities first."""
     from palyra.daemon.system_clock import SystemClock
     from palyra.sandbox.wasm.runner import WasmRunner
 
@@ -61,7 +63,7 @@ def install(invocation: Invocation, folder: Path, *, given: tuple[str, ...], yes
             {"plugin": _fields(plugin), "added": changes.added, "removed": changes.removed, "daemon": taken or "down"}
         )
         return
-    print(f"{plugin.manifest.name} {plugin.manifest.version} is installed. {_reload_text(taken)}")
+    print(f"Installed {plugin.manifest.name} {plugin.manifest.version}. {_reload_text(taken)}")
     if yes:
         show(_lines(changes, is_new=before is None))
 
@@ -69,15 +71,15 @@ def install(invocation: Invocation, folder: Path, *, given: tuple[str, ...], yes
 @plugins.command("list")
 @click.pass_obj
 def list_plugins(invocation: Invocation) -> None:
-    """List the installed plugins."""
+    """List installed plugins."""
     found = [_examined(one) for one in installed.load_all(invocation.home)]
     if invocation.json:
         show_json({"plugins": [_state(one) for one in found]})
     elif not found:
-        print("There are no plugins. `palyra plugins install FOLDER` installs one.")
+        print("No plugins. Install one with `palyra plugins install FOLDER`.")
     else:
         rows = [
-            [one.name, "", "not run", one.error.detail]
+            [one.name, "", "disabled", one.error.detail]
             if isinstance(one, FaultyPlugin)
             else [
                 one.manifest.name,
@@ -87,14 +89,14 @@ def list_plugins(invocation: Invocation) -> None:
             ]
             for one in found
         ]
-        show(table(["NAME", "VERSION", "HAS", "DESCRIPTION"], rows))
+        show(table(["NAME", "VERSION", "CAPABILITIES", "DESCRIPTION"], rows))
 
 
 @plugins.command("show")
 @click.argument("name")
 @click.pass_obj
 def show_plugin(invocation: Invocation, name: str) -> None:
-    """Show a plugin: its tools, what it may do, and what it is pinned to."""
+    """Show a plugin: its tools, capabilities and pinned digest."""
     plugin = installed.load(invocation.home, name)
     if invocation.json:
         show_json({"plugin": _fields(plugin)})
@@ -111,7 +113,7 @@ def show_plugin(invocation: Invocation, name: str) -> None:
             ]
         )
     )
-    print("\nMay do:")
+    print("\nCapabilities:")
     show(f"  {printable_line(line)}" for line in plugin_capabilities(manifest, pin.folders))
     print("\nTools:")
     show(f"  {manifest.full_name(tool)}  {printable_line(tool.description)}" for tool in manifest.tools)
@@ -121,27 +123,27 @@ def show_plugin(invocation: Invocation, name: str) -> None:
 @click.argument("name")
 @click.pass_obj
 def remove(invocation: Invocation, name: str) -> None:
-    """Take a plugin away; agents can not use its tools any more."""
+    """Remove a plugin. Agents can no longer use its tools."""
     installed.remove(invocation.home, name)
     taken = _reload_daemon(invocation)
     if invocation.json:
         show_json({"removed": name, "daemon": taken or "down"})
     else:
-        print(f"The plugin {printable_line(name)} is gone. {_reload_text(taken)}")
+        print(f"Removed plugin {printable_line(name)}. {_reload_text(taken)}")
 
 
 @plugins.command("verify")
 @click.argument("name", required=False)
 @click.pass_obj
 def verify(invocation: Invocation, name: str | None) -> Exit:
-    """Check that plugins are what was installed: NAME, or all.
+    """Verify that plugins are unchanged since they were installed: NAME, or all.
 
     \b
-    Exit codes: 0 all are, 1 one is not.
+    Exit codes: 0 unchanged, 1 changed.
     """
     found = [_examined(one) for one in installed.load_all(invocation.home) if name in (None, _name(one))]
     if name is not None and not found:
-        raise PluginNotFound(f"There is no plugin {name!r}. `palyra plugins list` lists them.")
+        raise PluginNotFound(f"There is no plugin {name!r}. List them with `palyra plugins`.")
     faulty = [one for one in found if isinstance(one, FaultyPlugin)]
     if invocation.json:
         show_json({"ok": not faulty, "plugins": [_state(one) for one in found]})
@@ -152,7 +154,7 @@ def verify(invocation: Invocation, name: str | None) -> Exit:
             else:
                 print(f"{paint('ok', 'green')}       {one.manifest.name} {one.manifest.version}, {one.digest}")
         if not found:
-            print("There are no plugins.")
+            print("No plugins.")
     return Exit.FAILED if faulty else Exit.DONE
 
 
@@ -169,7 +171,7 @@ def _folder_options(pairs: tuple[str, ...]) -> dict[str, str]:
     for pair in pairs:
         name, sign, path = pair.partition("=")
         if not name or not sign or not path:
-            raise click.BadParameter(f"{pair!r} is not like NAME=/path/to/folder", param_hint="--folder")
+            raise click.BadParameter(f"{pair!r} is not of the form NAME=/path/to/folder", param_hint="--folder")
         found[name] = path
     return found
 
@@ -178,8 +180,8 @@ def _print_capabilities(source: PluginSource, before: Plugin | None, changes: Ca
     manifest = source.manifest
     show(_rows(f"{manifest.name} {manifest.version}: {manifest.description}", ""))
     if before is not None:
-        print(f"It takes the place of {before.manifest.name} {before.manifest.version}.")
-    print("\nIt may do:" if before is None else "\nWhat it may do, next to before:")
+        print(f"Replaces {before.manifest.name} {before.manifest.version}.")
+    print("\nCapabilities:" if before is None else "\nCapabilities, compared with the installed version:")
     show(_lines(changes, is_new=before is None))
     print()
 
@@ -252,8 +254,8 @@ def _reload_daemon(invocation: Invocation) -> str:
 def _reload_text(taken: str) -> str:
     match taken:
         case "":
-            return "No daemon is running; the next one has it so."
+            return "The daemon is not running; the change applies at the next start."
         case "in force":
-            return "The daemon has taken it over."
+            return "The daemon uses it now."
         case _:
-            return f"The daemon has not taken it over ({taken}); `palyra config reload` tries again."
+            return f"The daemon does not use it yet ({taken}). Try again with `palyra config reload`."

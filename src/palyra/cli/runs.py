@@ -23,15 +23,15 @@ MAX_CHECKED = 200
 
 
 class RunMissing(NotFound):
-    """There is no run yet. `palyra chat` begins one."""
+    """There are no runs yet. Start one with `palyra chat`."""
 
 
 @click.group(cls=PalyraGroup, invoke_without_command=True)
 @click.pass_context
 def runs(ctx: click.Context) -> None:
-    """Look at runs and their tapes; without a command, the list.
+    """List runs, show their tapes, attach to a run or cancel it. Without a command, lists them.
 
-    RUN is a run's id or its last six characters, or `last` for the one that was accepted last.
+    RUN is a run's id, its last six characters, or `last` for the most recent run.
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_runs)
@@ -39,31 +39,31 @@ def runs(ctx: click.Context) -> None:
 
 @runs.command("list")
 @click.option(
-    "--session", metavar="SESSION", help="Of one session only: its id or last six characters, its key, or `last`."
+    "--session", metavar="SESSION", help="Only runs of one session: its id or last six characters, its key, or `last`."
 )
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200), help="How many.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200), help="Maximum number of runs.")
 @click.pass_obj
 def list_runs(invocation: Invocation, session: str | None = None, limit: int = 20) -> None:
-    """List runs, the latest first."""
+    """List runs, newest first."""
     client = invocation.client
     session_id = find_session(client, session).session_id if session is not None else None
     page = client.runs(session_id=session_id, limit=limit)
     if invocation.json:
         show_json(page)
     elif not page.runs:
-        print("No runs yet. `palyra chat` begins one.")
+        print("No runs yet. Start one with `palyra chat`.")
     else:
         rows = [[run.run_id, _status(run), date_time(run.accepted_at), _took(run), run.input] for run in page.runs]
         show(table(["RUN", "STATUS", "ACCEPTED", "TOOK", "MESSAGE"], rows))
         if page.next_cursor:
-            say(f"There are more; --limit shows up to 200, this was {limit}.")
+            say(f"Showing the first {limit}. Use --limit to see more.")
 
 
 @runs.command("show")
 @click.argument("run", default="last")
 @click.pass_obj
 def show_run(invocation: Invocation, run: str) -> None:
-    """Show how a run stands."""
+    """Show a run."""
     found = find_run(invocation.client, run)
     if invocation.json:
         show_json({"run": found})
@@ -73,24 +73,24 @@ def show_run(invocation: Invocation, run: str) -> None:
 
 @runs.command("tape")
 @click.argument("run", default="last")
-@click.option("--after-seq", default=0, metavar="SEQ", type=click.IntRange(min=0), help="Begin behind this entry.")
+@click.option("--after-seq", default=0, metavar="SEQ", type=click.IntRange(min=0), help="Start after this entry.")
 @click.pass_obj
 def show_tape(invocation: Invocation, run: str, *, after_seq: int) -> None:
-    """Print everything that is recorded of a run; --json prints the entries, one line each."""
+    """Print the tape of a run: all recorded entries. With --json, one entry per line."""
     print_tape(invocation, f"/runs/{find_run(invocation.client, run).run_id}", after_seq=after_seq)
 
 
 @runs.command("attach")
 @click.argument("run", default="last")
-@click.option("--after-seq", default=0, metavar="SEQ", type=click.IntRange(min=0), help="Begin behind this entry.")
+@click.option("--after-seq", default=0, metavar="SEQ", type=click.IntRange(min=0), help="Start after this entry.")
 @click.pass_obj
 def attach_run(invocation: Invocation, run: str, *, after_seq: int) -> Exit:
-    """Show a run from its beginning and go on until it ends; Ctrl-C leaves, and the run goes on.
+    """Show a run from its start and follow it until it ends. Ctrl-C detaches; the run continues.
 
-    At a terminal you are asked what the run asks; elsewhere it waits until somebody has answered.
+    At a terminal, approval requests are shown here. Otherwise the command waits until they are answered elsewhere.
 
     \b
-    Exit codes: those of `palyra run`.
+    Exit codes: as for `palyra run`.
     """
     client = invocation.client
     found = find_run(client, run)
@@ -100,17 +100,17 @@ def attach_run(invocation: Invocation, run: str, *, after_seq: int) -> Exit:
         )
         ended = attach(client, found.run_id, after_seq=after_seq, audience=audience)
     except KeyboardInterrupt:
-        say(f"\npalyra: the run goes on; `palyra runs cancel {found.run_id}` ends it.")
+        say(f"\npalyra: the run continues. Cancel it with `palyra runs cancel {found.run_id}`.")
         return Exit.INTERRUPTED
     return exit_after(ended)
 
 
 @runs.command("cancel")
 @click.argument("run")
-@click.option("--reason", metavar="TEXT", help="What the tape says about it.")
+@click.option("--reason", metavar="TEXT", help="Reason to record on the tape.")
 @click.pass_obj
 def cancel_run(invocation: Invocation, run: str, *, reason: str | None) -> None:
-    """Stop a run."""
+    """Cancel a run."""
     client = invocation.client
     found = client.cancel(find_run(client, run).run_id, reason=reason)
     if invocation.json:
@@ -118,9 +118,9 @@ def cancel_run(invocation: Invocation, run: str, *, reason: str | None) -> None:
     elif found.status == "cancelled":
         print(f"{found.run_id}: cancelled.")
     elif found.ended_at is not None:
-        print(f"{found.run_id}: had ended already ({found.status}).")
+        print(f"{found.run_id}: already ended ({found.status}).")
     else:
-        print(f"{found.run_id}: is being cancelled.")
+        print(f"{found.run_id}: cancelling.")
 
 
 def find_run(client: Client, name: str) -> RunRecord:
@@ -144,7 +144,7 @@ def _took(run: RunRecord) -> str:
         return ""
     seconds = (run.ended_at - run.accepted_at).total_seconds()
     if seconds < 0:
-        return "unknown: the clock was set back"
+        return "unknown (the clock was set back)"
     return f"{seconds:.1f} s" if seconds < 60 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
 
 
@@ -153,7 +153,7 @@ def _cost(client: Client, run: RunRecord) -> str:
     from palyra.core.spending.usage_report import UsageCauses
 
     found = client.ask(UsageCauses, "GET", "/usage/why", query={"run": run.run_id})
-    unpriced = f"; without a price: {plural(found.total.unpriced, 'turn')}" if found.total.unpriced else ""
+    unpriced = f"; {plural(found.total.unpriced, 'turn')} without a price" if found.total.unpriced else ""
     return f"{format_money(found.total.micros, found.currency)}{unpriced}"
 
 
@@ -171,7 +171,7 @@ def _facts(run: RunRecord, *, cost: str) -> list[str]:
             ("accepted", date_time(run.accepted_at)),
             ("ended", f"{clock_time(run.ended_at)}, took {_took(run)}" if run.ended_at else None),
             ("tape", f"{run.accepted_seq} to {run.last_seq}"),
-            ("turns", f"{run.turns}, with {plural(run.tool_calls, 'tool call')}"),
+            ("turns", f"{run.turns}, {plural(run.tool_calls, 'tool call')}"),
             ("tokens", f"{run.usage.input_tokens} in, {run.usage.output_tokens} out"),
             ("cost", cost),
             ("cancel", "requested" if run.cancel_requested and run.ended_at is None else None),

@@ -32,9 +32,9 @@ from palyra.settings import Settings
 
 TRIAL = ResourceLimits(wall=timedelta(seconds=10))
 TIER_DESCRIPTIONS = {
-    Tier.STRICT: "sees the system read-only and its workspace; no network, no other processes",
-    Tier.GUARDED: "reads the system, changes its workspace; no network; can tell whether a file is there",
-    Tier.OFF: "keeps a program from nothing but taking too much",
+    Tier.STRICT: "read-only system, access to its workspace; no network, no other processes",
+    Tier.GUARDED: "reads the system, writes only to its workspace; no network; can see which files exist",
+    Tier.OFF: "only resource limits apply",
 }
 MARGIN = 20
 """The column where the text about a tier begins."""
@@ -71,16 +71,16 @@ class MemoryAccounting:
 
 @click.group(cls=PalyraGroup)
 def sandbox() -> None:
-    """What the programs that an agent runs are kept from."""
+    """Check the sandbox for programs that agents run."""
 
 
 @sandbox.command()
 @click.pass_obj
 def check(invocation: Invocation) -> Exit:
-    """Try every tier on this machine, say what the others lack, how memory is counted, and whether ripgrep is used.
+    """Test every sandbox tier on this machine, how memory is limited, and whether ripgrep is used.
 
     \b
-    Exit codes: 0 the tier that is set works, 1 it does not.
+    Exit codes: 0 the configured tier works, 1 it does not.
     """
     wanted = Tier(invocation.settings.sandbox.tier)
     found = [check_tier(tier, wanted=wanted, home=invocation.home, settings=invocation.settings) for tier in Tier]
@@ -91,8 +91,8 @@ def check(invocation: Invocation) -> Exit:
         show_json(answer)
     else:
         _print_checks(found)
-        print("\n" + hang(f"Memory is counted {counting.what}. {counting.remedy}".rstrip(), indent=0))
-        print("\n" + hang(f"Searches of files {searching.what}. {searching.remedy}".rstrip(), indent=0))
+        print("\n" + hang(f"Memory: {counting.what}. {counting.remedy}".rstrip(), indent=0))
+        print("\n" + hang(f"File search: {searching.what}. {searching.remedy}".rstrip(), indent=0))
     return Exit.DONE if _works(found) else Exit.FAILED
 
 
@@ -130,9 +130,9 @@ def _judged(tier: Tier, outcome: ProgramOutcome, *, is_set: bool) -> TierCheck:
         what = f"a program did not run: {outcome.stopped or outcome.stderr.text.strip() or outcome.exit_code}"
         return TierCheck(tier, False, is_set, what)
     if tier is not Tier.OFF and said != "works\n":
-        return TierCheck(tier, False, is_set, "a program could read a file outside of its workspace")
+        return TierCheck(tier, False, is_set, "a program could read a file outside its workspace")
     unfiltered = tier is Tier.STRICT and seccomp.build(tier) is None
-    more = f"; no filter on system calls, since those of {platform.machine()} are not known here" if unfiltered else ""
+    more = f"; no system call filter, because {platform.machine()} is not supported" if unfiltered else ""
     return TierCheck(tier, True, is_set, TIER_DESCRIPTIONS[tier] + more)
 
 
@@ -141,21 +141,27 @@ def check_memory_accounting(home: Home) -> MemoryAccounting:
     daemon = find_daemon(home)
     found = cgroups.find(daemon.pid if daemon is not None else None)
     if found.base is not None:
-        return MemoryAccounting(True, f"by the kernel, in control groups below {found.base}")
-    remedy = "With systemd, `palyra service install` gives the daemon one." if sys.platform == "linux" else ""
-    return MemoryAccounting(False, f"by the supervisor, and what it cannot count is denied: {found.reason}", remedy)
+        return MemoryAccounting(True, f"limited by the kernel (control groups below {found.base})")
+    remedy = (
+        "With systemd, `palyra service install` creates a control group for the daemon."
+        if sys.platform == "linux"
+        else ""
+    )
+    return MemoryAccounting(
+        False, f"limited by the supervisor, which denies memory that it cannot count: {found.reason}", remedy
+    )
 
 
 def try_search(wanted: Tier) -> SearchCheck:
     """Make ripgrep find a file as a search of many files does, and return the result."""
     if wanted is not Tier.STRICT:
-        return SearchCheck(False, "read every file: ripgrep runs in the strict tier only")
+        return SearchCheck(False, "reads every file, because ripgrep is used only in the strict tier")
     if missing := tier_problem(Tier.STRICT):
-        return SearchCheck(False, f"read every file: {missing.reason}", missing.remedy)
+        return SearchCheck(False, f"reads every file: {missing.reason}", missing.remedy)
     program = find(PROGRAM)
     if program is None:
-        remedy = "Large workspaces are searched faster with it: `apt install ripgrep`, `dnf install ripgrep`."
-        return SearchCheck(False, "read every file: ripgrep is not installed", remedy)
+        remedy = "Install it for faster searches in large workspaces: `apt install ripgrep` or `dnf install ripgrep`."
+        return SearchCheck(False, "reads every file, because ripgrep is not installed", remedy)
     with tempfile.TemporaryDirectory(prefix="palyra-trial-") as folder:
         Path(folder, "here").write_text("works\n")
         asked = names(
@@ -165,8 +171,8 @@ def try_search(wanted: Tier) -> SearchCheck:
             RequiredWords(("works",), any_case=True),
         )
         if asyncio.run(asked) != frozenset({"here"}):
-            return SearchCheck(False, f"read every file: {program} did not find one in the strict sandbox")
-    return SearchCheck(True, f"are helped by {program} if they take long")
+            return SearchCheck(False, f"reads every file, because {program} does not work in the strict sandbox")
+    return SearchCheck(True, f"uses {program} for long searches")
 
 
 def _works(found: list[TierCheck]) -> bool:
@@ -179,4 +185,4 @@ def _print_checks(found: list[TierCheck]) -> None:
         print(f"{'*' if one.is_set else ' '} {one.tier:<8} {state}  {hang(printable_line(one.what), indent=MARGIN)}")
         if one.remedy:
             print(f"{' ' * MARGIN}{hang(printable_line(one.remedy), indent=MARGIN)}")
-    print("\n* is set as sandbox.tier.")
+    print("\n* configured as sandbox.tier")

@@ -26,11 +26,11 @@ DEFAULT_SCOPE = SecretScope()
 @click.group(cls=PalyraGroup, invoke_without_command=True)
 @click.pass_context
 def secrets(ctx: click.Context) -> None:
-    """Keep, list and delete secrets; without a command, the list. Values go in and are never shown.
+    """Store, list and delete secrets. Without a command, lists them. Stored values are never shown.
 
-    A secret with a host is sent there by the agent's http.fetch, in a header that the model does not see.
+    With --host, the agent's http.fetch sends the secret to that host in a header that the model does not see.
 
-    Secrets that were found in messages and results are sealed: `palyra secrets sealed` lists them.
+    Secrets found in messages and tool results are sealed in the vault. List them with `palyra secrets sealed`.
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_secrets)
@@ -39,30 +39,30 @@ def secrets(ctx: click.Context) -> None:
 @secrets.command("list")
 @click.pass_obj
 def list_secrets(invocation: Invocation) -> None:
-    """List secrets by name, with what each is for and when it was last used."""
+    """List secrets with their purpose and last use."""
     found = invocation.client.secrets.all()
     if invocation.json:
         show_json({"secrets": found})
     elif not found:
-        print("There are no secrets. `palyra secrets set NAME` keeps one.")
+        print("No secrets. Store one with `palyra secrets set NAME`.")
     else:
         rows = [[s.name, _use(s), date_time(s.updated_at), date_time(s.last_used_at) or "never"] for s in found]
-        show(table(["NAME", "FOR", "SET", "USED"], rows, stretch=1))
+        show(table(["NAME", "PURPOSE", "SET", "LAST USED"], rows, stretch=1))
 
 
 @secrets.command("set")
 @click.argument("name")
 @click.argument("value", nargs=-1, type=click.UNPROCESSED, metavar="")
-@click.option("--host", "hosts", multiple=True, metavar="HOST", help="Send it to this host, as in api.example.org.")
-@click.option("--header", default=DEFAULT_SCOPE.header, show_default=True, help="The header in which it is sent.")
 @click.option(
-    "--format", "form", default=DEFAULT_SCOPE.format, show_default=True, help="How the header reads; {} is the value."
+    "--host", "hosts", multiple=True, metavar="HOST", help="Send the secret to this host, such as api.example.org."
 )
+@click.option("--header", default=DEFAULT_SCOPE.header, show_default=True, help="Header that carries the secret.")
 @click.option(
-    "--agent", "agents", multiple=True, metavar="AGENT", help="Only for this agent; for all if none is named."
+    "--format", "form", default=DEFAULT_SCOPE.format, show_default=True, help="Format of the header; {} is the secret."
 )
-@click.option("--tool", "tools", multiple=True, metavar="TOOL", help="Only for this tool; for all if none is named.")
-@click.option("--keep-newline", is_flag=True, help="Keep the line break at the end of what is piped in.")
+@click.option("--agent", "agents", multiple=True, metavar="AGENT", help="Only for this agent. Default: all agents.")
+@click.option("--tool", "tools", multiple=True, metavar="TOOL", help="Only for this tool. Default: all tools.")
+@click.option("--keep-newline", is_flag=True, help="Keep the newline at the end of piped input.")
 @click.pass_obj
 def set_secret(
     invocation: Invocation,
@@ -76,9 +76,10 @@ def set_secret(
     tools: tuple[str, ...],
     keep_newline: bool,
 ) -> None:
-    """Keep a secret under a name, in the place of an earlier one.
+    """Store a secret under a name. Replaces an existing one.
 
-    The value is asked for without being shown, or read from stdin: 64 KiB at most, any bytes. It is never an argument.
+    Prompts for the value without showing it, or reads it from stdin: up to 64 KiB, any bytes. The value cannot be given
+    as an argument.
     """
     if value:
         raise SecretInArguments(
@@ -95,41 +96,41 @@ def set_secret(
     if invocation.json:
         show_json({"secret": kept})
     else:
-        print(f"{kept.name} is kept, {_use(kept)}.")
+        print(f"Stored {kept.name}, {_use(kept)}.")
 
 
 @secrets.command("delete")
 @click.argument("name")
 @click.pass_obj
 def delete_secret(invocation: Invocation, name: str) -> None:
-    """Forget a secret. Whatever needs it fails from now on."""
+    """Delete a secret. Everything that needs it fails from now on."""
     invocation.client.secrets.delete(name)
     if invocation.json:
         show_json({"deleted": name})
     else:
-        print(f"The secret {printable_line(name)} is gone.")
+        print(f"Deleted secret {printable_line(name)}.")
 
 
 @secrets.command("sealed")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000), help="How many to list.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000), help="Maximum number of secrets.")
 @click.pass_obj
 def list_sealed(invocation: Invocation, *, limit: int) -> None:
-    """List secrets that were found in messages and results, with where each came from."""
+    """List secrets that were found in messages and tool results, with their source."""
     found = invocation.client.secrets.sealed(limit=limit)
     if invocation.json:
         show_json({"sealed": found})
     elif not found:
-        print("No secret was found in a message or a result.")
+        print("No sealed secrets.")
     else:
         rows = [[one.sealed_id, date_time(one.created_at), _sources(one)] for one in found]
-        show(table(["MARKER", "SINCE", "FROM"], rows, stretch=2))
+        show(table(["MARKER", "SINCE", "SOURCE"], rows, stretch=2))
 
 
 @secrets.command("reveal")
 @click.argument("marker")
 @click.pass_obj
 def reveal(invocation: Invocation, marker: str) -> None:
-    """Show the value that a marker stands for. MARKER is `[sealed:…]`, or its id."""
+    """Show the secret behind a marker. MARKER is `[sealed:…]` or its id."""
     value = invocation.client.secrets.reveal(_marker_id(marker))
     if invocation.json:
         show_json({"value": value})
@@ -141,13 +142,13 @@ def reveal(invocation: Invocation, marker: str) -> None:
 @click.argument("marker")
 @click.pass_obj
 def forget(invocation: Invocation, marker: str) -> None:
-    """Delete the value that a marker stands for, for good. The marker stays, and stands for nothing."""
+    """Permanently delete the secret behind a marker. The marker stays in the texts."""
     sealed_id = _marker_id(marker)
     invocation.client.secrets.forget(sealed_id)
     if invocation.json:
         show_json({"forgotten": sealed_id})
     else:
-        print(f"The value of {printable_line(sealed_id)} is gone.")
+        print(f"Deleted the value of {printable_line(sealed_id)}.")
 
 
 def _marker_id(text: str) -> str:
@@ -156,7 +157,7 @@ def _marker_id(text: str) -> str:
 
 def _sources(record: SealedRecord) -> str:
     told = [origin.partition(":")[2] if origin.startswith("file:") else origin for origin in record.origins]
-    return escape_line(", ".join("the call itself" if one.startswith("call:") else one for one in told))
+    return escape_line(", ".join("call arguments" if one.startswith("call:") else one for one in told))
 
 
 def _value(name: str, *, keep_newline: bool) -> bytes:

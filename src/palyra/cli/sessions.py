@@ -25,47 +25,49 @@ MAX_CHECKED = 200
 
 
 class SessionMissing(NotFound):
-    """There is no open session. `palyra chat` begins one, `palyra sessions list --archived` lists the archived ones."""
+    """There is no open session. Start one with `palyra chat`, or see `palyra sessions list --archived`."""
 
 
-class NoArchivedSession(NotFound):
-    """There is no archived session. `palyra sessions` lists the open ones."""
+class ArchivedSessionMissing(NotFound):
+    """There is no archived session. List the open ones with `palyra sessions`."""
 
 
 @click.group(cls=PalyraGroup, invoke_without_command=True)
 @click.pass_context
 def sessions(ctx: click.Context) -> None:
-    """List, search and tidy up conversations; without a command, the list.
+    """List, search, export and archive sessions. Without a command, lists them.
 
-    SESSION is a session's id or its last six characters, its key, or `last` for the open one that was used last.
+    SESSION is a session's id, its last six characters, its key, or `last` for the open session used last.
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_sessions)
 
 
 @sessions.command("list")
-@click.option("--archived", is_flag=True, help="Those that were put away.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 200), help="How many.")
+@click.option("--archived", is_flag=True, help="List archived sessions.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 200), help="Maximum number of results.")
 @click.pass_obj
 def list_sessions(invocation: Invocation, archived: bool = False, limit: int = 50) -> None:
-    """List conversations, the last used first."""
+    """List sessions, last used first."""
     page = invocation.client.sessions(archived=archived, limit=limit)
     if invocation.json:
         show_json(page)
     elif not page.sessions:
-        print("No archived sessions." if archived else "No sessions yet. `palyra chat` begins one.")
+        print("No archived sessions." if archived else "No sessions yet. Start one with `palyra chat`.")
     else:
         show(session_table(page.sessions))
         if page.next_cursor:
-            say(f"There are more; --limit shows up to 200, this was {limit}.")
+            say(f"Showing the first {limit}. Use --limit to see more.")
 
 
 @sessions.command("show")
 @click.argument("session", default="last")
-@click.option("--limit", default=RECENT, show_default=True, type=click.IntRange(1, 200), help="How many messages.")
+@click.option(
+    "--limit", default=RECENT, show_default=True, type=click.IntRange(1, 200), help="Maximum number of messages."
+)
 @click.pass_obj
 def show_session(invocation: Invocation, session: str, *, limit: int) -> None:
-    """Show a conversation and what was said last in it."""
+    """Show a session and its last messages."""
     found = find_session(invocation.client, session)
     said = invocation.client.messages(found.session_id, limit=limit)
     if invocation.json:
@@ -79,10 +81,10 @@ def show_session(invocation: Invocation, session: str, *, limit: int) -> None:
 
 @sessions.command("tape")
 @click.argument("session", default="last")
-@click.option("--after-seq", default=0, metavar="SEQ", type=click.IntRange(min=0), help="Begin behind this entry.")
+@click.option("--after-seq", default=0, metavar="SEQ", type=click.IntRange(min=0), help="Start after this entry.")
 @click.pass_obj
 def show_tape(invocation: Invocation, session: str, *, after_seq: int) -> None:
-    """Print all that is recorded of a conversation, its runs and what else happened; --json prints the entries."""
+    """Print the tape of a session: all recorded entries. With --json, one entry per line."""
     from palyra.cli.run_view.tape_text import print_tape
 
     print_tape(invocation, f"/sessions/{find_session(invocation.client, session).session_id}", after_seq=after_seq)
@@ -90,15 +92,15 @@ def show_tape(invocation: Invocation, session: str, *, after_seq: int) -> None:
 
 @sessions.command("search")
 @click.argument("words", nargs=-1, required=True)
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200), help="How many.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200), help="Maximum number of results.")
 @click.pass_obj
 def search_sessions(invocation: Invocation, words: tuple[str, ...], *, limit: int) -> None:
-    """Find where something was said."""
+    """Search the messages of all sessions."""
     hits = invocation.client.search(" ".join(words), limit=limit)
     if invocation.json:
         show_json({"hits": hits})
     elif not hits:
-        print("Nothing was found.")
+        print("No matches.")
     else:
         show(
             table(
@@ -113,7 +115,7 @@ def search_sessions(invocation: Invocation, words: tuple[str, ...], *, limit: in
 @click.argument("title")
 @click.pass_obj
 def rename_session(invocation: Invocation, session: str, title: str) -> None:
-    """Give a conversation another title."""
+    """Rename a session."""
     client = invocation.client
     _print_session(invocation, client.rename(find_session(client, session).session_id, title), "renamed")
 
@@ -122,7 +124,7 @@ def rename_session(invocation: Invocation, session: str, title: str) -> None:
 @click.argument("session")
 @click.pass_obj
 def archive_session(invocation: Invocation, session: str) -> None:
-    """Put a conversation away; its key stays its own."""
+    """Archive a session. It keeps its key."""
     _change(invocation, session, verb="archive", done="archived")
 
 
@@ -130,15 +132,15 @@ def archive_session(invocation: Invocation, session: str) -> None:
 @click.argument("session")
 @click.pass_obj
 def unarchive_session(invocation: Invocation, session: str) -> None:
-    """Take a conversation back into the list; `last` is the one that was archived last."""
-    _change(invocation, session, verb="unarchive", done="back in the list", archived=True)
+    """Restore an archived session; `last` is the one archived last."""
+    _change(invocation, session, verb="unarchive", done="restored", archived=True)
 
 
 @sessions.command("reset")
 @click.argument("session")
 @click.pass_obj
 def reset_session(invocation: Invocation, session: str) -> None:
-    """Let the agent forget what was said so far; it stays on the tape."""
+    """Clear the agent's context of a session. The messages stay on the tape."""
     _change(invocation, session, verb="reset", done="reset")
 
 
@@ -146,24 +148,24 @@ def reset_session(invocation: Invocation, session: str) -> None:
 @click.argument("session")
 @click.pass_obj
 def cleanup_session(invocation: Invocation, session: str) -> None:
-    """Cancel what is active in a conversation, archive it, and free its key."""
+    """Cancel a session's active runs, archive it and release its key."""
     client = invocation.client
     found = client.cleanup(find_session(client, session).session_id)
-    _print_session(invocation, found, "cleaned up: archived, and its key is free")
+    _print_session(invocation, found, "archived, key released")
 
 
 @sessions.command("export")
 @click.argument("session", default="last")
 @click.option("--format", "form", type=click.Choice(["markdown", "json"]), default="markdown", show_default=True)
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="A file; without one, stdout.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write. Default: stdout.")
 @click.pass_obj
 def export_session(invocation: Invocation, session: str, *, form: str, output: Path | None) -> None:
-    """Write a conversation down as a document."""
+    """Export a session as a document."""
     client = invocation.client
     document = client.export(find_session(client, session).session_id, "json" if invocation.json else form)
     if output is not None:
         _write(output, document)
-        say(f"Written to {output}.")
+        say(f"Wrote {output}.")
     elif sys.stdout.isatty():
         print(printable(document.decode()))
     else:
@@ -203,7 +205,7 @@ def _last_archived(client: Client) -> Session:
     """Return the session that was archived last; those listed first may have been renamed since."""
     found = [one for one in client.sessions(archived=True, limit=MAX_CHECKED).sessions if one.archived_at is not None]
     if not found:
-        raise NoArchivedSession
+        raise ArchivedSessionMissing
     return max(found, key=lambda one: (one.archived_at, one.session_id))
 
 
@@ -266,7 +268,7 @@ def _facts(session: Session) -> list[str]:
             ("key", session.key),
             ("label", session.label),
             ("agent", session.agent_id),
-            ("begun", date_time(session.created_at)),
+            ("created", date_time(session.created_at)),
             ("last used", date_time(session.updated_at)),
             ("archived", date_time(session.archived_at)),
             ("active run", session.active_run_id),

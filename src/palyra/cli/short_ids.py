@@ -10,14 +10,14 @@ MIN_SUFFIX_CHARS = 6
 
 CHANNEL_NAMES = {
     "grpc": "the command line (grpc)",
-    "http": "a program (http)",
-    "v1": "a program that speaks to OpenAI (v1)",
-    "trial": "a trial of a model",
+    "http": "the HTTP API (http)",
+    "v1": "the OpenAI-compatible API (v1)",
+    "trial": "a test of a model",
 }
 
 
 class IdAmbiguous(Invalid):
-    """Several ids end with these characters. Give more of them, or the full id."""
+    """Several ids end with these characters. Give more characters, or the full id."""
 
 
 class IdNotFound(NotFound):

@@ -22,19 +22,19 @@ T = TypeVar("T")
 
 RESPONSE_TIMEOUT_SECONDS = 5.0
 OWNER = PrincipalId("user:owner")
-RESUME_HINT = "`palyra resume` lets work go on."
+RESUME_HINT = "Resume with `palyra resume`."
 
 
 class DaemonRequired(Unavailable):
-    """No daemon answers, so that only everything can be stopped: `palyra stop` without --principal does."""
+    """No daemon answers, so a single principal cannot be stopped. Stop all work with `palyra stop`."""
 
 
 class StopFileNotWritable(Unavailable):
-    """The file that would stop everything can not be written."""
+    """The file STOP cannot be written."""
 
 
 class StopTargetConflict(Invalid):
-    """--all and --principal contradict one another."""
+    """--all and --principal cannot be used together."""
 
 
 class StopResult(Struct, frozen=True, kw_only=True):
@@ -52,16 +52,18 @@ class ResumeResult(Struct, frozen=True, kw_only=True):
 
 
 @click.command(cls=PalyraCommand)
-@click.option("--all", "everything", is_flag=True, help="Everybody's work; what is done without --principal too.")
-@click.option("--principal", metavar="PRINCIPAL", help="The work of one principal only, as in user:ana.")
-@click.option("--reason", metavar="TEXT", default="", help="What everybody is told about it.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Stop the work of all principals (default without --principal)."
+)
+@click.option("--principal", metavar="PRINCIPAL", help="Only the work of this principal, such as user:ana.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason to show to everyone.")
 @click.pass_obj
 def stop(invocation: Invocation, *, everything: bool, principal: str | None, reason: str) -> None:
-    """Stop all work at once, until `palyra resume`.
+    """Emergency stop: stop all work until `palyra resume`.
 
-    Active runs end with their tools, queued ones wait, new messages are refused; so it stays over a restart. Where no
-    daemon answers, a file STOP is put into the home folder, which a daemon heeds within a second and before it starts
-    anything. So it is where the daemon can not write. A token that is no administrator's stops its own work only.
+    Active runs and their tools are cancelled, queued runs wait, and new messages are rejected, also after a restart. If
+    the daemon does not answer or cannot write, the file STOP is created in the home folder; a daemon obeys it within a
+    second, and before it starts any work. A token without the scope `admin` stops only its own work.
     """
     if everything and principal is not None:
         raise StopTargetConflict
@@ -85,25 +87,25 @@ def stop(invocation: Invocation, *, everything: bool, principal: str | None, rea
         show_json(halted)
     else:
         ended = plural(halted.runs, "active run")
-        print(f"{printable_line(halted.stop.description)} It ended {ended}. {RESUME_HINT}")
+        print(f"{printable_line(halted.stop.description)} Cancelled {ended}. {RESUME_HINT}")
 
 
 @click.command(cls=PalyraCommand)
-@click.option("--principal", metavar="PRINCIPAL", help="What was stopped for one principal, as in user:ana.")
-@click.option("--remove-file", is_flag=True, help="Take the file STOP out of the home folder first, if it is there.")
+@click.option("--principal", metavar="PRINCIPAL", help="Only the work of this principal, such as user:ana.")
+@click.option("--remove-file", is_flag=True, help="Also remove the file STOP from the home folder.")
 @click.pass_obj
 def resume(invocation: Invocation, *, principal: str | None, remove_file: bool) -> None:
-    """Let work go on that `palyra stop` has stopped: queued runs start, new messages are taken in again."""
+    """Resume work after `palyra stop`: queued runs start, and new messages are accepted."""
     asked = {"principal": principal, "remove_file": remove_file}
     done = _ask(invocation, "resume", ResumeResult, asked, own={})
     if invocation.json:
         show_json(done)
         return
     for one in done.lifted:
-        what = "Everything" if one.principal is None else f"The work of {one.principal}"
-        print(f"{printable_line(what)} goes on.")
+        what = "all work" if one.principal is None else f"the work of {one.principal}"
+        print(f"Resumed {printable_line(what)}.")
     for one in done.stops:
-        say(f"Still: {printable_line(one.description)}")
+        say(f"Still in effect: {printable_line(one.description)}")
 
 
 def _ask(invocation: Invocation, verb: str, kind: type[T], asked: object, *, own: object) -> T:
@@ -139,20 +141,20 @@ def _stop_by_file(invocation: Invocation, reason: str) -> None:
         # Anything with that name stops everything, even if no reason can be written into it.
         if not os.path.lexists(path):
             raise StopFileNotWritable(
-                f"{path} can not be written ({error.strerror}), and no daemon answers: nothing was stopped. "
-                f"`touch {path}` as the home's owner stops everything."
+                f"{path} cannot be written ({error.strerror}), and no daemon answers. Nothing was stopped. "
+                f"Run `touch {path}` as the home's owner to stop everything."
             ) from error
     shared = _stop_in_database(invocation, reason)
     if invocation.json:
         show_json({"file": str(path), "database": shared})
         return
     print(
-        f"No daemon could record it. {path} stops everything: one that runs heeds it within a second, one that"
-        " starts, first."
+        f"No daemon answered. Created {path}, which stops all work: a running daemon obeys it within a second, and a"
+        " new one before it starts any work."
     )
     if shared:
         print("Other daemons on the same database are stopped too.")
-    print("`palyra resume --remove-file` lets work go on.")
+    print("Resume with `palyra resume --remove-file`.")
 
 
 def _stop_in_database(invocation: Invocation, reason: str) -> bool:
@@ -169,6 +171,6 @@ def _stop_in_database(invocation: Invocation, reason: str) -> bool:
         with offline.open_writer(invocation.home, invocation.settings) as writer:
             writer.write(lambda conn: stops.insert(conn, fresh))
     except PalyraError as error:
-        say(f"palyra: other daemons on the same database could not be told: {describe(error)}")
+        say(f"palyra: other daemons on the same database could not be stopped: {describe(error)}")
         return False
     return True

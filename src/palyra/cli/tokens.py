@@ -21,7 +21,7 @@ _LIFE = re.compile(r"(\d{1,6})([smhd])")
 
 
 class TokenInUse(Invalid):
-    """This is the token that this command itself uses. `--yes` revokes it; `palyra restart` then makes a new one."""
+    """This command uses this token. Pass --yes to revoke it, then create a new one with `palyra restart`."""
 
 
 class Token(Struct, frozen=True, kw_only=True):
@@ -52,29 +52,29 @@ class TokenLifetime(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         match = _LIFE.fullmatch(str(value))
         if match is None:
-            self.fail(f"{value!r} is no time: write a number and s, m, h or d, as in 12h or 30d", param, ctx)
+            self.fail(f"{value!r} is not a duration: use a number and s, m, h or d, such as 12h or 30d", param, ctx)
         return int(match[1]) * SECONDS[match[2]]
 
 
 @click.group(cls=PalyraGroup, invoke_without_command=True)
 @click.pass_context
 def tokens(ctx: click.Context) -> None:
-    """List, make and revoke the tokens that let programs and people in; without a command, the list."""
+    """Create, list and revoke API tokens. Without a command, lists them."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_tokens)
 
 
 @tokens.command("list")
-@click.option("--principal", metavar="WHO", help="Only those of one principal, as user:ana.")
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 500), help="How many.")
+@click.option("--principal", metavar="WHO", help="Only tokens of this principal, such as user:ana.")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 500), help="Maximum number of tokens.")
 @click.pass_obj
 def list_tokens(invocation: Invocation, principal: str | None = None, limit: int = 100) -> None:
-    """List tokens that were not revoked, the latest first."""
+    """List tokens that are not revoked, newest first."""
     page = _admin(invocation).ask(TokensPage, "GET", "/tokens", query={"principal": principal, "limit": limit})
     if invocation.json:
         show_json(page)
     elif not page.tokens:
-        print("There are no such tokens.")
+        print("No tokens.")
     else:
         rows = [
             [
@@ -87,31 +87,33 @@ def list_tokens(invocation: Invocation, principal: str | None = None, limit: int
             ]
             for token in page.tokens
         ]
-        show(table(["TOKEN", "PRINCIPAL", "SCOPES", "MADE", "EXPIRES", "NAME"], rows))
+        show(table(["TOKEN", "PRINCIPAL", "SCOPES", "CREATED", "EXPIRES", "NAME"], rows))
         if page.next_cursor:
-            say(f"There are more; --limit shows up to 500, this was {limit}.")
+            say(f"Showing the first {limit}. Use --limit to see more.")
 
 
 @tokens.command("create")
 @click.argument("name")
-@click.option("--principal", metavar="WHO", help="Whose it is, as user:ana or service:backup; your own without it.")
+@click.option(
+    "--principal", metavar="WHO", help="Principal of the token, such as user:ana or service:backup. Default: yours."
+)
 @click.option(
     "--scope",
     "scopes",
     multiple=True,
     type=click.Choice(["read", "write", "admin"]),
-    help="What it is good for; may be given again. Without it: read and write.",
+    help="What the token allows; repeatable. Default: read and write.",
 )
 @click.option(
-    "--expires", type=TokenLifetime(), metavar="TIME", help="How long it lives, as 12h or 30d; without it: for ever."
+    "--expires", type=TokenLifetime(), metavar="TIME", help="Lifetime, such as 12h or 30d. Default: never expires."
 )
 @click.pass_obj
 def create_token(
     invocation: Invocation, name: str, *, principal: str | None, scopes: tuple[str, ...], expires: int | None
 ) -> None:
-    """Make a token and print its secret, which is never told again. NAME says what it is for.
+    """Create a token and print its secret, which is shown only once. NAME describes its purpose.
 
-    A principal that is new gets an agent of its own.
+    A new principal gets its own agent.
     """
     asked = {
         "name": name,
@@ -134,16 +136,16 @@ def create_token(
         ]
     ):
         say(line)
-    say("Keep the secret now; it is not told again:")
+    say("Save the secret now; it is shown only once:")
     print(printable_line(str(answer["secret"])))
 
 
 @tokens.command("revoke")
 @click.argument("token_id")
-@click.option("--yes", is_flag=True, help="Revoke it even if it is the one that this command uses.")
+@click.option("--yes", is_flag=True, help="Revoke the token even if this command uses it.")
 @click.pass_obj
 def revoke_token(invocation: Invocation, token_id: str, *, yes: bool) -> None:
-    """Make a token good for nothing, at once. `palyra tokens` shows the ids."""
+    """Revoke a token. List the ids with `palyra tokens`."""
     admin, wanted = _admin(invocation), parse_ulid(token_id, "token id")
     if not yes and any(token.current and token.token_id == wanted for token in _all(admin)):
         raise TokenInUse
@@ -153,7 +155,7 @@ def revoke_token(invocation: Invocation, token_id: str, *, yes: bool) -> None:
     else:
         print(f"{revoked.token_id} ({printable_line(revoked.name)} of {printable_line(revoked.principal)}): revoked.")
         if revoked.current:
-            say("This command has no valid token any more; `palyra restart` makes a new one for this home.")
+            say("This home no longer has a valid token. Create a new one with `palyra restart`.")
 
 
 def _all(admin: Client) -> list[Token]:

@@ -31,18 +31,18 @@ CAUSES = {
     "grpc": "the command line",
     "http": "programs, over HTTP",
     "v1": "programs, over /v1",
-    "trial": "trials of models",
-    "run": "tasks of other runs",
-    "reissue": "questions that were asked once more",
+    "trial": "model tests",
+    "run": "child runs",
+    "reissue": "reissued approval requests",
     "api": "messages",
     "embeddings": "embeddings",
 }
 STEPS = {
     "input": "a message",
-    "results": "results of tools",
-    "retry": "tried again",
-    "last": "the last answer at a limit",
-    "texts": "texts to be embedded",
+    "results": "tool results",
+    "retry": "retry",
+    "last": "final answer at a limit",
+    "texts": "texts to embed",
 }
 
 
@@ -63,11 +63,13 @@ class Since(click.ParamType[str]):
                 return date.fromisoformat(text).isoformat()
             return datetime.fromisoformat(text).astimezone(UTC).isoformat()
         except (ValueError, OverflowError):
-            self.fail(f"{text!r} is no date, time or span: write 2026-11-15, 12h, 7d or 4w.", param, ctx)
+            self.fail(f"{text!r} is not a date, time or duration: use 2026-11-15, 12h, 7d or 4w.", param, ctx)
 
 
-SINCE = click.option("--since", type=Since(), metavar="WHEN", help="A date, or how long ago: 2026-11-15, 12h, 7d, 4w.")
-ALL = click.option("--all", "everybody", is_flag=True, help="Of everybody; for an operator.")
+SINCE = click.option(
+    "--since", type=Since(), metavar="WHEN", help="Only usage since a date or duration: 2026-11-15, 12h, 7d, 4w."
+)
+ALL = click.option("--all", "everybody", is_flag=True, help="Include all principals; needs an admin token.")
 
 
 @click.group(cls=PalyraGroup, invoke_without_command=True)
@@ -76,22 +78,22 @@ ALL = click.option("--all", "everybody", is_flag=True, help="Of everybody; for a
     type=click.Choice([by.value for by in UsageGrouping]),
     default=UsageGrouping.MODEL.value,
     show_default=True,
-    help="What it is added up by; principal needs --all.",
+    help="Group by; principal needs --all.",
 )
 @SINCE
 @ALL
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 500), help="How many rows.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 500), help="Maximum number of rows.")
 @click.pass_context
 def usage(ctx: click.Context, *, by: UsageGrouping, since: str | None, everybody: bool, limit: int) -> None:
-    """Show what models were used for, what it cost, and how the budgets stand.
+    """Show model usage, costs and budgets.
 
-    It tells of this month, or of the last thirty days if it is by day. Days and months are those of UTC.
+    Covers the current month, or the last thirty days with `--by day`. Days and months are in UTC.
     """
     if ctx.invoked_subcommand is not None:
         return
     invocation = ctx.ensure_object(Invocation)
     if UsageGrouping(by) is UsageGrouping.PRINCIPAL and not everybody:
-        raise click.UsageError("--by principal is for an operator: add --all.")
+        raise click.UsageError("--by principal needs --all.")
     query: dict[str, str | int] = {
         "by": str(UsageGrouping(by).value),
         "limit": limit,
@@ -116,12 +118,12 @@ def usage(ctx: click.Context, *, by: UsageGrouping, since: str | None, everybody
 @ALL
 @click.pass_obj
 def why(invocation: Invocation, run: str | None, *, since: str | None, everybody: bool) -> None:
-    """Say what led to the turns of models, and what that cost; with RUN each turn of it.
+    """Show what caused model turns, and their cost. With RUN, lists each turn of that run.
 
-    RUN is a run's id or its last six characters, or `last` for the one that was accepted last.
+    RUN is a run's id, its last six characters, or `last` for the most recent run.
     """
     if run is not None and since is not None:
-        raise click.UsageError("RUN and --since contradict one another.")
+        raise click.UsageError("RUN and --since cannot be used together.")
     query = {"since": since} if since else {}
     if run is not None:
         from palyra.cli.runs import find_run
@@ -132,7 +134,7 @@ def why(invocation: Invocation, run: str | None, *, since: str | None, everybody
     if invocation.json:
         show_json(found)
     elif not found.causes:
-        print("No model was asked.")
+        print("No model was called.")
     else:
         rows = [
             [
@@ -142,7 +144,7 @@ def why(invocation: Invocation, run: str | None, *, since: str | None, everybody
             ]
             for one in found.causes
         ]
-        show(table(["BECAUSE OF", "WHICH LED TO", *HEADS], rows, stretch=0))
+        show(table(["SOURCE", "CAUSE", *HEADS], rows, stretch=0))
         if found.turns:
             print()
             show(_turns(found))
@@ -153,9 +155,9 @@ def why(invocation: Invocation, run: str | None, *, since: str | None, everybody
 @click.argument("model", required=False)
 @click.pass_obj
 def prices(invocation: Invocation, model: str | None) -> None:
-    """List the prices in force, for a million tokens; with MODEL (PROVIDER/MODEL) the one that it has.
+    """List the current prices per million tokens. With MODEL (PROVIDER/MODEL), show its price.
 
-    A file prices.toml in the home folder adds prices and takes the place of those that come along.
+    The file prices.toml in the home folder adds prices, or replaces the built-in ones.
     """
     from palyra.providers.prices import CurrentPrices
 
@@ -166,17 +168,17 @@ def prices(invocation: Invocation, model: str | None) -> None:
         if invocation.json:
             show_json({"model": model, "price": price, "named": named.name if named else None})
         elif price is None:
-            print(f"{printable_line(model)} has no price. Write one into {invocation.home.prices}:")
+            print(f"{printable_line(model)} has no price. Add one to {invocation.home.prices}:")
             print(f'\n    [models."{printable_line(model)}"]\n    input = 0.00\n    output = 0.00')
         else:
-            where = f"{named.file}, as {named.name}" if named is not None else "it runs on this machine"
+            where = f"{named.file}, as {named.name}" if named is not None else "runs on this machine"
             show(
                 facts(
                     [
                         ("input", f"{price.input}"),
                         ("output", f"{price.output}"),
                         ("cached", _text_of(price.cached)),
-                        ("into the cache", _text_of(price.cache_write)),
+                        ("cache write", _text_of(price.cache_write)),
                         ("source", price.source),
                         ("date", price.date),
                         ("from", where),
@@ -201,8 +203,8 @@ def prices(invocation: Invocation, model: str | None) -> None:
         ]
         for one in sorted(items, key=lambda one: one.name)
     ]
-    show(table([known.now.currency, "INPUT", "CACHED", "INTO CACHE", "OUTPUT", "READ", "SOURCE"], rows))
-    say(f"For a million tokens. {invocation.home.prices} adds to them.")
+    show(table([known.now.currency, "INPUT", "CACHED", "CACHE WRITE", "OUTPUT", "DATE", "SOURCE"], rows))
+    say(f"Per million tokens. Add prices in {invocation.home.prices}.")
 
 
 HEADS = ("TURNS", "IN", "CACHED", "OUT", "COST")
@@ -225,11 +227,11 @@ def _budgets(invocation: Invocation, found: UsageReport) -> tuple[BudgetStatus, 
 
 def _show_rows(found: UsageReport) -> None:
     if not found.rows:
-        print(f"No model was asked since {date_time(found.since)}.")
+        print(f"No model was called since {date_time(found.since)}.")
         return
     rows = [[printable_line(row.label or row.name, width=60), *_cells(row.used, found.currency)] for row in found.rows]
     total = _cells(found.total, found.currency)
-    show(table([found.by.value.upper(), *HEADS], [*rows, ["in all", *total]], stretch=0))
+    show(table([found.by.value.upper(), *HEADS], [*rows, ["total", *total]], stretch=0))
     say(f"Since {date_time(found.since)}.")
     _print_remainder(found.total)
 
@@ -250,13 +252,13 @@ def _cells(used: UsageTotal, currency: str) -> list[str]:
 def _print_remainder(used: UsageTotal) -> None:
     """Print what a sum does not show."""
     if used.unpriced:
-        say(f"Without a price: {plural(used.unpriced, 'turn')}. `palyra usage prices MODEL` says how to set one.")
+        say(f"{plural(used.unpriced, 'turn')} without a price. See how to set one with `palyra usage prices MODEL`.")
     if used.estimated:
-        say(f"Estimated, since nobody counted: {plural(used.estimated, 'turn')} of {used.turns}.")
+        say(f"{used.estimated} of {plural(used.turns, 'turn')} estimated (the provider reported no usage).")
     if used.voided:
-        say(f"Came to nothing: {plural(used.voided, 'turn')}.")
+        say(f"{plural(used.voided, 'failed turn')}.")
     if used.reserved_tokens:
-        say(f"Set aside for turns that are under way: {used.reserved_tokens:,} tokens.")
+        say(f"{used.reserved_tokens:,} tokens reserved for active turns.")
 
 
 def _standings(budgets: tuple[BudgetStatus, ...]) -> list[str]:
@@ -268,7 +270,7 @@ def _standings(budgets: tuple[BudgetStatus, ...]) -> list[str]:
         for cap in one.caps:
             anew = f"{one.begins_anew:%Y-%m-%d %H:%M} UTC" if one.begins_anew is not None else ""
             rows.append([one.budget, whose, f"per {one.per.value}", _bar(cap), _used_of(cap), one.action.value, anew])
-    heads = ["BUDGET", "OF", "PER", "", "USED", "THEN", "BEGINS ANEW"]
+    heads = ["BUDGET", "OF", "PER", "", "USED", "ACTION", "RESETS"]
     if screen_width() < WIDE:
         # The bar shows nothing that the figures do not.
         heads.pop(BAR_PLACE)
@@ -286,7 +288,7 @@ def _used_of(cap: BudgetCap) -> str:
     def amount(count: int) -> str:
         return f"{count:,} tokens" if cap.unit == "tokens" else format_money(count, cap.unit)
 
-    held = f" (set aside: {amount(cap.reserved)})" if cap.reserved else ""
+    held = f" ({amount(cap.reserved)} reserved)" if cap.reserved else ""
     settled = f"{cap.settled:,}" if cap.unit == "tokens" else amount(cap.settled)
     return f"{settled} of {amount(cap.cap)}{held}"
 
@@ -305,7 +307,7 @@ def _turns(found: UsageCauses) -> list[str]:
         ]
         for one in found.turns
     ]
-    return table(["OF RUN", "TURN", "MODEL", "BECAUSE OF", "", "IN", "OUT", "COST"], rows, stretch=2)
+    return table(["RUN", "TURN", "MODEL", "CAUSE", "", "IN", "OUT", "COST"], rows, stretch=2)
 
 
 def _text_of(amount: object) -> str:

@@ -23,15 +23,15 @@ MAX_CHECKED = 200
 @click.argument("what", metavar="WHAT")
 @click.pass_obj
 def why(invocation: Invocation, what: str) -> None:
-    """Trace WHAT back to its input, the model's turn, the policy's clauses and who approved it.
+    """Trace WHAT back to its input, the model's turn, the policies and the approval.
 
     \b
     WHAT is one of these:
       last            the last run
       RUN             a run's id, or its last six characters; also the id of a call,
                       an approval, an artifact or a checkpoint
-      SESSION:SEQ     an entry of a tape, as in 01M7...AV:12
-      PATH            a file in the workspace: what changed it last
+      SESSION:SEQ     an entry of a tape, such as 01M7...AV:12
+      PATH            a file in the workspace: what last changed it
     """
     trace = invocation.client.ask(Trace, "GET", "/why", query={"of": _meant(invocation.client, what)})
     if invocation.json:

@@ -12,7 +12,7 @@ import pytest
 
 from palyra.home import Home
 from palyra.journal.archive import backup
-from palyra.journal.engines.sqlite import JournalLogUnreadable
+from palyra.journal.engines.sqlite import JournalLogNotReadable
 from palyra.journal.projection import replay_check
 from palyra.journal.proof import signing_key, tape_proof
 from palyra.journal.proof.signing_key import KeySigner
@@ -109,7 +109,7 @@ def test_a_log_with_its_index_is_read(written: Home) -> None:
 
 def test_a_log_that_cannot_be_read_is_never_ignored(written: Home) -> None:
     leave_killed(written, "", "-wal")
-    with unwritable(written.path), pytest.raises(JournalLogUnreadable, match="writable"):
+    with unwritable(written.path), pytest.raises(JournalLogNotReadable, match="writable"):
         proved(written)
 
     # The advice helps.

@@ -149,8 +149,7 @@ def test_a_fault_of_ours_is_told_without_a_traceback(cli: Cli, monkeypatch: pyte
     result = cli()
     assert result.code == 70
     assert result.err == (
-        "palyra: Something went wrong that should not (ValueError: oh no)."
-        " PALYRA_DEBUG=1 shows the traceback. [unexpected]\n"
+        "palyra: Unexpected error (ValueError: oh no). Set PALYRA_DEBUG=1 to see the traceback. [unexpected]\n"
     )
 
 

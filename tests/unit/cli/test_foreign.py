@@ -84,7 +84,7 @@ def test_the_doctor_names_the_file_that_is_not_ours(cli: Cli, home: Path, name: 
     (home / name).chmod(0o700)
     assert result.code == 1
     assert f"{home / name} is yours, but you may not use it." in result.out
-    assert "1 failed, 0 to look at." in result.out
+    assert "1 error, 0 warnings." in result.out
 
 
 @ordinary_user
@@ -93,7 +93,7 @@ def test_the_doctor_tells_that_a_home_can_not_be_made(cli: Cli, home: Path) -> N
     result = cli("doctor")
     home.parent.chmod(0o700)
     assert result.code == 1
-    assert f"fail  home      {home} does not exist, and you may make nothing in {home.parent}" in result.out
+    assert f"fail  home      {home} does not exist, and you cannot create it in {home.parent}" in result.out
 
 
 @ordinary_user

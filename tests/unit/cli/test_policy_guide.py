@@ -16,6 +16,6 @@ def test_the_examples_of_the_guide_do_what_it_says(cli: Cli, tmp_path: Path) -> 
     policies, cases = tmp_path / "examples.cedar", tmp_path / "cases.toml"
     policies.write_text(blocks("cedar"))
     cases.write_text(blocks("toml"))
-    assert cli("policy", "check", str(policies)).out == "Nothing is wrong (files: 1, policies: 7).\n"
+    assert cli("policy", "check", str(policies)).out == "No problems (1 file, 7 policies).\n"
     result = cli("policy", "test", str(cases), "--policy", str(policies))
-    assert result.out == "12 cases, all as expected.\n"
+    assert result.out == "12 cases passed.\n"

@@ -42,7 +42,7 @@ def test_a_run_is_shown(cli: Cli, door: Door) -> None:
     assert "failed" in shown
     assert "no model" in shown
     assert "3 in, 4 out" in shown
-    assert "0.0123 USD; without a price: 1 turn" in shown
+    assert "0.0123 USD; 1 turn without a price" in shown
 
 
 def test_a_tape_is_printed(cli: Cli, door: Door) -> None:
@@ -86,8 +86,8 @@ def test_attaching_behind_the_end_of_a_run_tells_how_it_ended(cli: Cli, door: Do
     ("changes", "said"),
     [
         ({"status": "cancelled"}, "cancelled."),
-        ({"status": "in_progress", "ended_at": None}, "is being cancelled."),
-        ({"status": "done"}, "had ended already (done)."),
+        ({"status": "in_progress", "ended_at": None}, "cancelling."),
+        ({"status": "done"}, "already ended (done)."),
     ],
 )
 def test_a_run_is_cancelled(cli: Cli, door: Door, *, changes: dict[str, object], said: str) -> None:
@@ -128,7 +128,7 @@ def test_detached_it_prints_the_run_and_does_not_wait(cli: Cli, accepting: Door)
 def test_a_message_that_waits_says_so(cli: Cli, door: Door) -> None:
     door.tells("RouteMessage", accepted(queued=True, waiting_for="the active run waits for shell"))
     door.streams("AttachRun", entries(*STORY))
-    assert "waits for its turn (the active run waits for shell)" in cli("run", "-m", "Hello.").err
+    assert "is queued (the active run waits for shell)" in cli("run", "-m", "Hello.").err
 
 
 @pytest.mark.parametrize("text", ["", " \n", "a\0b"])

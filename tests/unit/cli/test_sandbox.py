@@ -60,7 +60,7 @@ def test_it_is_said_whether_ripgrep_helps_to_search(
     assert (there or "ripgrep is not installed") in told["what"]
     monkeypatch.setenv("PALYRA_SANDBOX_TIER", "off")
     check()
-    assert "read every file: ripgrep runs in the strict tier only" in capsys.readouterr().out
+    assert "reads every file, because ripgrep is used only in the strict tier" in capsys.readouterr().out
 
 
 @needs(BUBBLEWRAP)
@@ -69,7 +69,7 @@ def test_the_doctor_says_what_to_install_for_faster_searches(tmp_path: Path, mon
         (tmp_path / name).symlink_to(tiers.find(name) or "")
     monkeypatch.setattr(tiers, "SEARCHED", str(tmp_path))
     found = check_search(Settings())
-    assert (found.state, found.what) == (OK, "searches of files read every file: ripgrep is not installed")
+    assert (found.state, found.what) == (OK, "reads every file, because ripgrep is not installed")
     assert "apt install ripgrep" in found.remedy
 
 
@@ -118,7 +118,7 @@ def test_a_sandbox_that_keeps_from_nothing_is_told(
     monkeypatch.setattr(tiers, "SEARCHED", str(tmp_path))
     assert check("--json") == 1
     found = json.loads(capsys.readouterr().out)["tiers"][0]
-    assert (found["works"], found["what"]) == (False, "a program could read a file outside of its workspace")
+    assert (found["works"], found["what"]) == (False, "a program could read a file outside its workspace")
 
 
 @needs(BUBBLEWRAP)
@@ -127,7 +127,7 @@ def test_a_machine_whose_calls_are_not_known_is_told(
 ) -> None:
     monkeypatch.setattr(seccomp, "build", lambda tier, **_: None)
     assert check("--json") == 0
-    assert "no filter on system calls" in json.loads(capsys.readouterr().out)["tiers"][0]["what"]
+    assert "no system call filter" in json.loads(capsys.readouterr().out)["tiers"][0]["what"]
 
 
 def test_the_tier_that_is_set_decides(

@@ -44,7 +44,7 @@ def test_the_value_is_read_from_stdin_without_its_last_line_break(cli: Cli, inha
     (asked,) = door.called("SetSecret")
     assert (asked.name, asked.value, list(asked.scope.hosts)) == ("github", VALUE.encode(), [])
     assert (result.code, result.err) == (0, "")
-    assert result.out == "github is kept, for the configuration (vault:github).\n"
+    assert result.out == "Stored github, for the configuration (vault:github).\n"
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_what_it_may_be_used_for_is_handed_on(cli: Cli, inhabited: Home, door: D
     scope = door.called("SetSecret")[0].scope
     assert (list(scope.hosts), scope.header, scope.format) == (["api.example.org"], "X-Key", "{}")
     assert (list(scope.agents), list(scope.tools)) == ([AGENT_ID], ["http.fetch"])
-    assert result.out.startswith("github is kept, sent to api.example.org as X-Key: {}")
+    assert result.out.startswith("Stored github, sent to api.example.org as X-Key: {}")
 
 
 @pytest.mark.parametrize("args", [("secrets",), ("secrets", "list")])
@@ -137,7 +137,7 @@ def test_the_list_says_what_each_is_for_and_when_it_was_used(
     sent.last_used_at.FromDatetime(AT)
     door.tells("ListSecrets", vault_pb2.ListSecretsResponse(secrets=[a_secret(), sent]))
     lines = cli(*args).out.splitlines()
-    assert lines[0].split() == ["NAME", "FOR", "SET", "USED"]
+    assert lines[0].split() == ["NAME", "PURPOSE", "SET", "LAST", "USED"]
     assert lines[1].endswith("never")
     assert "sent to mail.example.org as Authorization: Bearer {}" in lines[2]
 
@@ -168,7 +168,7 @@ def test_sealed_secrets_are_listed_with_where_they_came_from(cli: Cli, inhabited
     sealed.created_at.FromDatetime(AT)
     door.tells("ListSealed", vault_pb2.ListSealedResponse(sealed=[sealed]))
     assert cli("secrets", "sealed").out.splitlines()[1].split(maxsplit=3)[-1] == (
-        "/home/ana/.env, message, the call itself"
+        "/home/ana/.env, message, call arguments"
     )
     (listed,) = json.loads(cli("secrets", "sealed", "--json").out)["sealed"]
     assert (listed["sealed_id"], "value" in listed) == ("a" * 16, False)
@@ -176,7 +176,7 @@ def test_sealed_secrets_are_listed_with_where_they_came_from(cli: Cli, inhabited
 
 def test_an_empty_list_of_sealed_secrets_says_so(cli: Cli, inhabited: Home, door: Door) -> None:
     door.tells("ListSealed", vault_pb2.ListSealedResponse())
-    assert "No secret was found" in cli("secrets", "sealed").out
+    assert "No sealed secrets" in cli("secrets", "sealed").out
 
 
 @pytest.mark.parametrize("name", ["a" * 16, f"[sealed:{'a' * 16}]"])

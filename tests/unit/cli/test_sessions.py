@@ -105,7 +105,7 @@ def test_a_search_shows_where(cli: Cli, door: Door) -> None:
 
 def test_a_search_without_hits_says_so(cli: Cli, door: Door) -> None:
     door.says("GET", "/sessions/search", {"hits": []})
-    assert cli("sessions", "search", "x").out == "Nothing was found.\n"
+    assert cli("sessions", "search", "x").out == "No matches.\n"
 
 
 def test_an_export_is_written_to_a_file_as_it_is(cli: Cli, door: Door, inhabited: Home, tmp_path: Path) -> None:

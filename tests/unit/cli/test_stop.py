@@ -26,8 +26,8 @@ def test_everything_is_stopped_and_told(cli: Cli, inhabited: Home, door: Door) -
     door.says("POST", "/admin/v1/stop", {"stop": a_stop(), "runs": 2})
     result = cli("stop", "--reason", " smoke \n in here ")
     assert result.out == (
-        "Everything is stopped since 2026-01-02 03:04:05 UTC by user:owner: smoke. It ended 2 active runs."
-        " `palyra resume` lets work go on.\n"
+        "Everything is stopped since 2026-01-02 03:04:05 UTC by user:owner: smoke. Cancelled 2 active runs."
+        " Resume with `palyra resume`.\n"
     )
     assert door.seen[-1].body == {"principal": None, "reason": "smoke in here"}
 
@@ -90,8 +90,8 @@ def test_work_goes_on_and_what_still_stands_is_told(cli: Cli, inhabited: Home, d
     left = a_stop(principal="user:ana", by="user:ana", reason="")
     door.says("POST", "/admin/v1/resume", {"lifted": [a_stop()], "stops": [left]})
     result = cli("resume", "--remove-file")
-    assert result.out == "Everything goes on.\n"
-    assert "Still: All work of user:ana is stopped" in result.err
+    assert result.out == "Resumed all work.\n"
+    assert "Still in effect: All work of user:ana is stopped" in result.err
     assert door.seen[-1].body == {"principal": None, "remove_file": True}
 
 
@@ -103,7 +103,7 @@ def test_without_a_daemon_nothing_can_be_resumed(cli: Cli, home: Path) -> None:
 def test_the_status_says_what_is_stopped(cli: Cli, inhabited: Home, door: Door) -> None:
     door.tells("GetHealth", health(engine="sqlite", schema=11))
     door.says("GET", "/stops", {"stops": [a_stop()]})
-    assert "by user:owner: smoke. `palyra resume`" in cli("status").out
+    assert "by user:owner: smoke. Resume with `palyra resume`" in cli("status").out
     assert json.loads(cli("status", "--json").out)["stops"][0]["reason"] == "smoke"
 
 
@@ -116,11 +116,11 @@ def test_the_chat_stops_the_run_or_all_of_ones_work(client: Client, door: Door) 
     def do(name: str, argument: str = "") -> str:
         return " ".join(conversation.do(SlashCommand(name, argument), active=None, typing_along=True).lines)
 
-    assert do("/stop") == "Nothing is running."
+    assert do("/stop") == "No active run."
     assert "/stop all" in do("/stop", "everything")
     assert "All work of user:ana is stopped" in do("/stop", "all")
     assert door.seen[-1].body == {"reason": "stopped in the chat"}
-    assert do("/resume") == "Your work goes on."
+    assert do("/resume") == "Work resumed."
 
 
 def test_a_reason_that_is_no_text_stops_all_the_same(cli: Cli, inhabited: Home, door: Door) -> None:

@@ -32,14 +32,14 @@ def test_the_list_shows_what_each_token_is_for(cli: Cli, inhabited: Home, door: 
     door.says("GET", AT, {"tokens": [a_token(), mine], "next_cursor": None})
     for args in (("tokens",), ("tokens", "list")):
         lines = cli(*args).out.splitlines()
-        assert lines[0].split() == ["TOKEN", "PRINCIPAL", "SCOPES", "MADE", "EXPIRES", "NAME"]
+        assert lines[0].split() == ["TOKEN", "PRINCIPAL", "SCOPES", "CREATED", "EXPIRES", "NAME"]
         assert [word in lines[1] for word in (TOKEN_ID, "user:ben", "read,write", "never", "phone")] == [True] * 5
         assert lines[2].endswith("laptop (in use here)")
 
 
 def test_the_list_of_one_principal_is_asked_for(cli: Cli, inhabited: Home, door: Door) -> None:
     door.says("GET", AT, {"tokens": [], "next_cursor": None})
-    assert cli("tokens", "list", "--principal", "user:ben").out == "There are no such tokens.\n"
+    assert cli("tokens", "list", "--principal", "user:ben").out == "No tokens.\n"
     assert door.asked("GET", AT)[0].query == {"principal": "user:ben", "limit": "100"}
 
 
@@ -47,7 +47,7 @@ def test_the_secret_alone_goes_to_stdout(cli: Cli, inhabited: Home, door: Door) 
     door.says("POST", AT, {"token": a_token(), "secret": SECRET}, status=201)
     result = cli("tokens", "create", "phone", "--principal", "user:ben")
     assert (result.code, result.out) == (0, f"{SECRET}\n")
-    assert "not told again" in result.err
+    assert "shown only once" in result.err
     assert TOKEN_ID in result.err
     assert door.asked("POST", AT)[0].body == {
         "name": "phone",
@@ -69,7 +69,7 @@ def test_scopes_and_a_life_are_handed_on(cli: Cli, inhabited: Home, door: Door) 
 def test_a_life_that_is_no_time_is_refused(cli: Cli, inhabited: Home, door: Door, life: str) -> None:
     result = cli("tokens", "create", "x", "--expires", life)
     assert (result.code, door.seen) == (2, [])
-    assert "as in 12h or 30d" in result.err
+    assert "such as 12h or 30d" in result.err
 
 
 def test_a_token_is_revoked(cli: Cli, inhabited: Home, door: Door) -> None:

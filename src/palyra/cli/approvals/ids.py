@@ -11,12 +11,12 @@ from palyra.gateway.client.client import Client
 LISTED = 50
 
 
-class NoApproval(NotFound):
-    """There is no such approval request yet. `palyra approvals list --all` lists those there are."""
+class ApprovalMissing(NotFound):
+    """No such approval request. List them with `palyra approvals list --all`."""
 
 
-class SeveralOpen(Invalid):
-    """Several approval requests are open, so `last` does not say which one to answer. `palyra approvals` lists them."""
+class ApprovalAmbiguous(Invalid):
+    """Several approval requests are pending, so `last` is ambiguous. List them with `palyra approvals`."""
 
 
 class ApprovalsPage(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ def find_open(client: Client, name: str) -> str:
     if name != "last":
         return _by_ending(name, found)
     if len(found) > 1:
-        raise SeveralOpen
+        raise ApprovalAmbiguous
     return _last(found)
 
 
@@ -63,7 +63,7 @@ def find_overdue(client: Client, name: str) -> str:
 
 def _last(found: tuple[Approval, ...]) -> str:
     if not found:
-        raise NoApproval
+        raise ApprovalMissing
     return found[0].approval_id
 
 

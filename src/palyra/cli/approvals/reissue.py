@@ -32,13 +32,13 @@ class ReissuedApproval(Struct, frozen=True, kw_only=True):
 @click.argument("approval")
 @click.pass_obj
 def reissue(invocation: Invocation, approval: str) -> Exit:
-    """Have a question asked once more that nobody answered in time; `last` is the last of those.
+    """Reissue an approval request that was not answered in time; `last` is the most recent of them.
 
-    A new run of the same session proposes the same call, under the policies of today. At a terminal you are asked here,
-    and see the run to its end; elsewhere the command ends with the new question, which is answered as usual.
+    A new run in the same session proposes the same call, and the current policies apply. At a terminal, this command
+    asks for the approval and follows the run to its end. Otherwise it prints the new request and exits.
 
     \b
-    Exit codes: 0 asked, or the run is done; 1 failed, 4 cancelled.
+    Exit codes: 0 reissued, or the run is done; 1 the run failed; 4 the run was cancelled.
     """
     client = invocation.client
     accepted = client.ask(AcceptedMessage, "POST", f"/approvals/{find_overdue(client, approval)}/reissue", body={})
@@ -54,12 +54,18 @@ def reissue(invocation: Invocation, approval: str) -> Exit:
     _print_waiting(accepted)
     if question is not None:
         code = question.approval_id[-6:]
-        show([f"Asked once more: {printable_line(question.effect.summary)}"])
+        show([f"Reissued: {printable_line(question.effect.summary)}"])
         show(detail_rows(question.effect.detail, width=screen_width()))
-        say(f"palyra: `palyra approvals allow {code}` answers it, `palyra approvals show {code}` shows all of it.")
+        say(
+            f"palyra: answer with `palyra approvals allow {code}`; see the full request with `palyra approvals show"
+            f" {code}`."
+        )
     elif not accepted.queued:
         show(
-            [f"Nobody is asked: the policies of today decided by themselves. `palyra why {accepted.run_id}` tells why."]
+            [
+                f"No approval needed: the current policies decided the call. Run `palyra why {accepted.run_id}` to see"
+                " why."
+            ]
         )
     return Exit.DONE
 
@@ -80,7 +86,7 @@ def _wait_for_question(client: Client, accepted: AcceptedMessage) -> Approval | 
 
 def _print_waiting(accepted: AcceptedMessage) -> None:
     if accepted.repeated:
-        say(f"palyra: it is asked once more already, by run {accepted.run_id}.")
+        say(f"palyra: already reissued by run {accepted.run_id}.")
     elif accepted.queued:
         why = f" ({accepted.waiting_for})" if accepted.waiting_for else ""
-        say(f"palyra: another run is active in this session; run {accepted.run_id} waits for its turn{why}.")
+        say(f"palyra: another run is active in this session; run {accepted.run_id} is queued{why}.")

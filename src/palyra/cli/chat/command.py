@@ -12,7 +12,7 @@ from palyra.cli.chat.run_command import audience_for, print_waiting
 from palyra.cli.daemon.on_demand import daemon_on_demand, has_terminal
 from palyra.cli.exit_codes import Exit
 from palyra.cli.options import Invocation, PalyraCommand
-from palyra.cli.run_view.unattended import OnApproval, on_question_option, rule_for, watch_unattended
+from palyra.cli.run_view.unattended import OnApproval, on_approval_option, rule_for, watch_unattended
 from palyra.cli.sessions import find_session
 from palyra.core.events import InputMode
 from palyra.core.session import SessionRef
@@ -21,14 +21,14 @@ from palyra.gateway.client.client import Client
 
 @click.command(cls=PalyraCommand)
 @click.option(
-    "--session", metavar="SESSION", help="Go on with this session: its id or last six characters, its key, or `last`."
+    "--session", metavar="SESSION", help="Continue this session: its id or last six characters, its key, or `last`."
 )
 @click.option(
-    "--key", metavar="KEY", help=f"The session of this key, created if there is none. Default: {DEFAULT_KEY}."
+    "--key", metavar="KEY", help=f"Use the session with this key; created if it does not exist. Default: {DEFAULT_KEY}."
 )
-@click.option("--label", metavar="LABEL", help="The session of this label, created if there is none.")
-@click.option("--new", is_flag=True, help="Begin a new conversation; the one of that name is archived.")
-@on_question_option
+@click.option("--label", metavar="LABEL", help="Use the session with this label; created if it does not exist.")
+@click.option("--new", is_flag=True, help="Start a new session and archive the current one.")
+@on_approval_option
 @click.pass_obj
 def chat(
     invocation: Invocation,
@@ -37,31 +37,31 @@ def chat(
     key: str | None,
     label: str | None,
     new: bool,
-    on_question: str | None,
+    on_approval: str | None,
 ) -> Exit:
-    """Talk to the agent. The conversation goes on where it was.
+    """Chat with the agent. Continues the last session.
 
-    If no daemon runs, one is started, and goes on when you leave; `palyra down` ends it.
+    Starts the daemon if it is not running. It keeps running when you quit; stop it with `palyra down`.
 
-    Without a terminal on stdin, all of stdin is the message (UTF-8). The answer, and only the answer, goes to stdout,
-    and a daemon that had to be started is ended again. When the agent asks for your word, the run is left waiting and
-    the daemon goes on; stderr says how to answer.
+    If stdin is not a terminal, all of it is sent as one message (UTF-8), and only the answer is written to stdout. A
+    daemon that was started for this is stopped again. If a call needs approval, the run is left waiting, the daemon
+    keeps running, and stderr says how to answer.
 
     \b
-    Exit codes: 0 done, 1 failed, 2 bad input, 3 the daemon can not be reached,
-    4 cancelled, 5 the run waits for an answer and was left so.
+    Exit codes: 0 done, 1 failed, 2 bad input, 3 daemon not reachable, 4 cancelled,
+    5 waiting for approval.
     """
     if new and session is not None:
-        raise click.UsageError("--new and --session contradict one another.")
+        raise click.UsageError("--new and --session cannot be used together.")
     named = session or key or label
     ref = SessionRef(key=key if named else DEFAULT_KEY, label=label)
     if not has_terminal():
-        rule = rule_for(invocation, on_question) or OnApproval.LEAVE
+        rule = rule_for(invocation, on_approval) or OnApproval.LEAVE
         return _answer_stdin(invocation, session, ref, new=new, rule=rule)
     if invocation.json:
-        raise click.UsageError("--json needs a message on stdin; a conversation has no end to be printed.")
-    if on_question is not None:
-        raise click.UsageError("--on-question is for a message on stdin; in a conversation you are asked.")
+        raise click.UsageError("--json needs a message on stdin: an interactive chat has no JSON output.")
+    if on_approval is not None:
+        raise click.UsageError("--on-approval needs a message on stdin: an interactive chat asks you.")
     with daemon_on_demand(invocation, keep=True) as client:
         _talk(client, _conversation(client, session, ref, new=new), history=invocation.home.history)
     return Exit.DONE

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from palyra.cli.chat.input import check
 from palyra.cli.chat.slash_commands import SlashCommand, help_lines, unknown
 from palyra.cli.run_view.approval_prompt import ApprovalAnswer, ApprovalPrompt, read_answer, read_scope
-from palyra.cli.run_view.narration import ApprovalSettled, Piece, RunEnded
+from palyra.cli.run_view.narration import CHAT, ApprovalSettled, Piece, RunEnded
 from palyra.cli.sessions import name_of
 from palyra.cli.terminal.output import date_time, model_name, say
 from palyra.cli.terminal.printable import printable_line
@@ -27,8 +27,8 @@ SEND_TIMEOUT_SECONDS = 5.0
 """A person is waiting; what was typed is kept if it could not be sent."""
 
 FIRST_ANSWER = (
-    "(Every step of that answer is recorded: `palyra runs tape last` shows them.",
-    " It came from {model}; `palyra providers add` lets another model answer.)",
+    "(Every step was recorded. See them with `palyra runs tape last`.",
+    " The answer came from {model}. Add another model with `palyra providers add`.)",
 )
 
 
@@ -61,7 +61,8 @@ class ChatSession:
             return session
         if self._ref.key != DEFAULT_KEY:
             raise SessionArchivedError(
-                f"This session is archived. `palyra sessions unarchive {session.session_id}` takes it back."
+                f"Session {session.session_id} is archived. Restore it with `palyra sessions unarchive"
+                f" {session.session_id}`."
             )
         # The person archived the old session; what is typed now belongs to a new one.
         return self._replace(session)
@@ -136,7 +137,7 @@ class ChatSession:
 
     def cancel(self, run_id: str) -> None:
         """Cancel a run."""
-        self._client.cancel(run_id, reason="cancelled in the chat")
+        self._client.cancel(run_id, reason=CHAT)
 
     def do(self, slash: SlashCommand, *, active: str | None, typing_along: bool) -> SlashReply:
         """Execute a slash command; `active` is the active run."""
@@ -152,12 +153,12 @@ class ChatSession:
             case "/resume":
                 return SlashReply((self._resume(),))
             case "/cancel" | "/stop" if active is None:
-                return SlashReply(("Nothing is running.",))
+                return SlashReply(("No active run.",))
             case "/cancel" | "/stop":
                 self.cancel(active or "")
                 return SlashReply()
             case "/allow" | "/deny" if not self._questions:
-                return SlashReply(("Nothing waits for your answer.",))
+                return SlashReply(("No pending approvals.",))
             case "/allow":
                 answer = read_scope(slash.argument)
                 if answer is None:
@@ -170,7 +171,7 @@ class ChatSession:
             case "/new":
                 self._questions.clear()
                 self.start_new()
-                return SlashReply(("A new conversation. /sessions lists the others.",), moved=True)
+                return SlashReply(("New session. List the others with /sessions.",), moved=True)
             case "/sessions":
                 return self._sessions(slash.argument)
             case _:
@@ -178,13 +179,13 @@ class ChatSession:
 
     def _stop(self, argument: str) -> str:
         if argument != "all":
-            return "Use /stop for the run under way, or /stop all for all of your work."
+            return "Use /stop to cancel the active run, or /stop all to stop all of your work."
         stop = self._client.ask(EmergencyStop, "POST", "/stop", body={"reason": "stopped in the chat"}, field="stop")
-        return f"{printable_line(stop.description)} /resume lets it go on."
+        return f"{printable_line(stop.description)} Resume with /resume."
 
     def _resume(self) -> str:
         left = self._client.ask(tuple[EmergencyStop, ...], "POST", "/resume", body={}, field="stops")
-        return "Your work goes on." if not left else " ".join(printable_line(stop.description) for stop in left)
+        return "Work resumed." if not left else " ".join(printable_line(stop.description) for stop in left)
 
     def _sessions(self, argument: str) -> SlashReply:
         if not argument:
@@ -192,15 +193,13 @@ class ChatSession:
         if not self._listed:
             self._list()
         if not argument.isdecimal() or not 1 <= int(argument) <= len(self._listed):
-            return SlashReply(
-                (f"There is no conversation {printable_line(argument, width=20)}; /sessions lists them.",)
-            )
+            return SlashReply((f"There is no session {printable_line(argument, width=20)}. List them with /sessions.",))
         session = self._listed[int(argument) - 1]
         if session.archived_at is not None:
             session = self._client.change(session.session_id, "unarchive")
         self._ref, self.session = SessionRef(session_id=session.session_id), session
         self._questions.clear()
-        return SlashReply(tuple(recap_lines(self)) or (f"Going on with: {name_of(session)}",), moved=True)
+        return SlashReply(tuple(recap_lines(self)) or (f"Continuing session: {name_of(session)}",), moved=True)
 
     def _list(self) -> SlashReply:
         kept = self._client.sessions(limit=LISTED).sessions
@@ -236,7 +235,7 @@ def model_in_words(client: Client) -> str:
     """Return the model that answers, as text for a sentence."""
     told = client.status()
     name = printable_line(model_name(told.provider, told.model))
-    return "the embedded helper" if name == "embedded" else name
+    return "the built-in helper" if name == "embedded" else name
 
 
 def recap_lines(conversation: ChatSession) -> list[str]:

@@ -85,13 +85,16 @@ class LiveChat:
         print_rows(self._scroll.take_all())
         run_id = self._follower.active
         if run_id is not None and self._cancelling is None:
-            self._note(f"(the run goes on; `palyra runs attach {run_id}` shows it)")
+            self._note(f"(the run continues; follow it with `palyra runs attach {run_id}`)")
         elif run_id is not None:
-            self._note(f"(the run is being cancelled; `palyra runs show {run_id}` shows it)")
+            self._note(f"(cancelling the run; see `palyra runs show {run_id}`)")
         print_rows(self._scroll.take())
 
     def _greet(self) -> None:
-        lines = [*recap_lines(self._conversation), "Type a message and Enter; /help tells more, Ctrl-D leaves."]
+        lines = [
+            *recap_lines(self._conversation),
+            "Type a message and press Enter. /help lists commands, Ctrl-D quits.",
+        ]
         self._scroll.add([ScreenRow(line, dim=True) for line in lines])
         print_rows(self._scroll.take())
 
@@ -121,11 +124,11 @@ class LiveChat:
             accepted = self._conversation.send(text.rstrip())
             self._follower.ensure()
             if accepted.steered:
-                self._note("(joins the run under way)")
+                self._note("(added to the current run)")
             elif accepted.waiting_for is not None:
                 self._note(f"({accepted.waiting_for})")
             elif accepted.queued:
-                self._note("(another run is active here; this message waits for its turn)")
+                self._note("(another run is active in this session; this message is queued)")
             return True
         reply = self._conversation.do(slash, active=self._follower.active, typing_along=True)
         if reply.moved:
@@ -186,7 +189,7 @@ class LiveChat:
             event.current_buffer.reset()
         else:
             self._warned = True
-            self._note("(Ctrl-C again, Ctrl-D or /quit leaves)")
+            self._note("(press Ctrl-C again or Ctrl-D to quit)")
 
     def _cancel(self, run_id: str) -> None:
         """Cancel the run in a thread: the daemon may take a moment, and the keyboard must not wait for it."""

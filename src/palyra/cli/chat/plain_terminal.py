@@ -48,7 +48,7 @@ def run_plain_chat(client: Client, conversation: ChatSession) -> None:
                 say("")
                 return
             warned = True
-            say("\n(Ctrl-C again, Ctrl-D or /quit leaves)")
+            say("\n(press Ctrl-C again or Ctrl-D to quit)")
         except PalyraError as error:
             say(error_line(error))
 
@@ -56,7 +56,7 @@ def run_plain_chat(client: Client, conversation: ChatSession) -> None:
 def _greet(conversation: ChatSession) -> None:
     for line in recap_lines(conversation):
         say(line)
-    say("Type a message and Enter; /help tells more, Ctrl-D leaves.")
+    say("Type a message and press Enter. /help lists commands, Ctrl-D quits.")
 
 
 def _handle(client: Client, conversation: ChatSession, text: str) -> bool:
@@ -85,14 +85,14 @@ def approval_asker(client: Client) -> Callable[[ApprovalPrompt], None]:
     def decide(question: ApprovalPrompt) -> None:
         # It may be answered by now: a stream also brings old entries.
         while not _is_settled(client, question):
-            sys.stderr.write("  yes, no, session, always, or a time such as 30m? ")
+            sys.stderr.write("  Allow? yes, no, session, always, or a time such as 30m: ")
             sys.stderr.flush()
             if not _is_typed(client, question):
                 say("")
                 return
             line = sys.stdin.readline()
             if not line:
-                say(f"(left open; `palyra approvals allow {question.code}` answers it)")
+                say(f"(still pending; answer with `palyra approvals allow {question.code}`)")
                 return
             answer = read_answer(line) or (read_scope(line) if line.strip() else None)
             if answer is not None:

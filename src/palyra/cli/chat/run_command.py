@@ -15,7 +15,7 @@ from palyra.cli.options import Invocation, PalyraCommand
 from palyra.cli.run_view.approval_prompt import ApprovalPrompt
 from palyra.cli.run_view.narration import Narrator
 from palyra.cli.run_view.screens import screen_for
-from palyra.cli.run_view.unattended import on_question_option, rule_for, watch_unattended
+from palyra.cli.run_view.unattended import on_approval_option, rule_for, watch_unattended
 from palyra.cli.run_view.watch import JsonAudience, RunAudience, TerminalAudience, exit_after, watch
 from palyra.cli.sessions import find_session
 from palyra.cli.terminal.output import say, show_json
@@ -26,33 +26,33 @@ from palyra.core.session import SessionRef
 
 
 @click.command(cls=PalyraCommand)
-@click.option("-m", "--message", required=True, metavar="TEXT", help="What to say; `-` takes it from stdin.")
+@click.option("-m", "--message", required=True, metavar="TEXT", help="The message; `-` reads it from stdin.")
 @click.option(
     "--session",
     metavar="SESSION",
-    help="The session to say it in: its id or last six characters, its key, or `last`; without one, a new one.",
+    help="Session to use: its id or last six characters, its key, or `last`. Default: a new session.",
 )
-@click.option("--key", metavar="KEY", help="The session of this key; created if there is none.")
-@click.option("--label", metavar="LABEL", help="The session of this label; created if there is none.")
-@click.option("--require-existing", is_flag=True, help="Fail if there is no such session.")
+@click.option("--key", metavar="KEY", help="Use the session with this key; created if it does not exist.")
+@click.option("--label", metavar="LABEL", help="Use the session with this label; created if it does not exist.")
+@click.option("--require-existing", is_flag=True, help="Fail if the session does not exist.")
 @click.option(
     "--mode",
     type=click.Choice([mode.value for mode in InputMode]),
     default=InputMode.QUEUE.value,
     show_default=True,
-    help="What to do if a run is active in the session: wait for it, join it, or cancel it.",
+    help="If a run is active in the session: wait for it, add the message to it, or cancel it.",
 )
-@click.option("--model", default="", metavar="NAME", help="The model that must answer: PROVIDER or PROVIDER/MODEL.")
+@click.option("--model", default="", metavar="NAME", help="Model to use: PROVIDER or PROVIDER/MODEL.")
 @click.option(
     "--task",
     type=click.Choice([task.value for task in TaskClass]),
     default=TaskClass.INTERACTIVE.value,
     show_default=True,
-    help="What it is for, as rules of the routing name it.",
+    help="Kind of task, for routing rules.",
 )
-@click.option("--idempotency-key", metavar="KEY", help="The same key sends the message once only.")
-@on_question_option
-@click.option("--detach", is_flag=True, help="Do not wait for the answer; print the run's id.")
+@click.option("--idempotency-key", metavar="KEY", help="Send the message only once per key.")
+@on_approval_option
+@click.option("--detach", is_flag=True, help="Print the run's id and do not wait for the answer.")
 @click.pass_obj
 def run(
     invocation: Invocation,
@@ -66,24 +66,24 @@ def run(
     model: str,
     task: str,
     idempotency_key: str | None,
-    on_question: str | None,
+    on_approval: str | None,
     detach: bool,
 ) -> Exit:
-    """Send one message and print the answer on stdout, everything else on stderr.
+    """Send one message and print the answer to stdout, and everything else to stderr.
 
-    A terminal sees the answer as it is written; a pipe gets each part when it is complete. With --json every tape entry
-    of the run is printed as it is recorded, one line each. If no daemon runs, one is started; without a terminal on
-    stdin it is ended again, unless --detach asks for it to go on or the run is left with a question.
+    A terminal shows the answer while it is written; a pipe gets each part when it is complete. With --json, every tape
+    entry of the run is printed as one line. Starts the daemon if it is not running; if stdin is not a terminal, the
+    daemon is stopped again, unless --detach is given or the run is left waiting for approval.
 
-    When the agent asks for your word, you are asked here. Without a terminal on stdin, or with --json, the run is left
-    waiting: stderr says what is asked and how to answer, and the run goes on when somebody has answered.
+    If a call needs approval, you are asked here. Without a terminal on stdin, or with --json, the run is left waiting:
+    stderr shows the request and how to answer it, and the run continues after the answer.
 
     \b
-    Exit codes: 0 done, 1 failed, 2 bad input, 3 the daemon can not be reached,
-    4 cancelled, 5 the run waits for an answer and was left so.
+    Exit codes: 0 done, 1 failed, 2 bad input, 3 daemon not reachable, 4 cancelled,
+    5 waiting for approval.
     """
-    if detach and on_question is not None:
-        raise click.UsageError("--detach does not wait for questions, so --on-question has no meaning with it.")
+    if detach and on_approval is not None:
+        raise click.UsageError("--detach and --on-approval cannot be used together: a detached run is not followed.")
     text = read_stdin() if message == "-" else check(message)
     sent_key = idempotency_key or os.urandom(16).hex()
     with daemon_on_demand(invocation, keep=detach or has_terminal()) as client:
@@ -94,7 +94,7 @@ def run(
             _show_accepted(invocation, accepted)
             return Exit.DONE
         print_waiting(accepted)
-        rule = rule_for(invocation, on_question)
+        rule = rule_for(invocation, on_approval)
         if rule is not None:
             audience = audience_for(invocation, own_key=sent_key)
             return watch_unattended(invocation, client, accepted, audience, rule=rule)
@@ -124,15 +124,15 @@ def _show_accepted(invocation: Invocation, accepted: AcceptedMessage) -> None:
         show_json(accepted)
         return
     print(accepted.run_id)
-    say(f"palyra: accepted. `palyra runs attach {accepted.run_id}` shows the answer.")
+    say(f"palyra: accepted. Follow the run with `palyra runs attach {accepted.run_id}`.")
 
 
 def print_waiting(accepted: AcceptedMessage) -> None:
     """Print which run the message is part of, if it did not start one at once."""
     if accepted.repeated:
-        say(f"palyra: this key was sent before; this is run {accepted.run_id} of then.")
+        say(f"palyra: a message with this key was already sent; showing run {accepted.run_id}.")
     elif accepted.steered:
-        say(f"palyra: the message joins run {accepted.run_id}, which is active.")
+        say(f"palyra: message added to active run {accepted.run_id}.")
     elif accepted.queued:
         why = f" ({accepted.waiting_for})" if accepted.waiting_for else ""
-        say(f"palyra: another run is active in this session; run {accepted.run_id} waits for its turn{why}.")
+        say(f"palyra: another run is active in this session; run {accepted.run_id} is queued{why}.")

@@ -14,7 +14,7 @@ from palyra.gateway.client.client import Client
 from palyra.gateway.client.tape_stream import ReceivedEntry, TapeStream, follow_session
 
 JOIN_SECONDS = 2.0
-ANOTHER = "(another question follows when this one is answered)"
+ANOTHER = "(another approval request follows after this one)"
 
 
 class SessionFollower:

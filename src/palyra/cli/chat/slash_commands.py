@@ -4,16 +4,16 @@ import difflib
 from dataclasses import dataclass
 
 HELP = {
-    "/help": "this list",
-    "/new": "begin a new conversation; the present one is put away",
-    "/sessions": "list conversations; `/sessions 2` goes on with the second",
-    "/model": "which model answers",
-    "/allow": "answer yes to the open question; `/allow session`, `/allow 30m` or `/allow always` last longer",
-    "/deny": "answer no; what stands behind it is told to the agent",
-    "/cancel": "stop the run under way",
-    "/stop": "the same; `/stop all` stops all of your work, until `/resume`",
-    "/resume": "let your work go on",
-    "/quit": "leave; the daemon goes on",
+    "/help": "show this help",
+    "/new": "start a new session and archive the current one",
+    "/sessions": "list sessions; `/sessions 2` continues the second one",
+    "/model": "show which model answers",
+    "/allow": "approve the pending call; `/allow session`, `/allow 30m` and `/allow always` also cover later calls",
+    "/deny": "deny the pending call; the text after it is sent to the agent as the reason",
+    "/cancel": "cancel the active run",
+    "/stop": "same as /cancel; `/stop all` stops all of your work until `/resume`",
+    "/resume": "resume work after `/stop all`",
+    "/quit": "quit; the daemon keeps running",
 }
 
 
@@ -38,15 +38,15 @@ def help_lines(*, typing_along: bool) -> list[str]:
     lines = [f"  {name.ljust(10)} {what}" for name, what in HELP.items()]
     if typing_along:
         keys = [
-            "  Enter sends; Alt-Enter, or a backslash before Enter, begins a further line.",
-            "  What you send while an answer is being written joins that run.",
-            "  Ctrl-C cancels the run under way, and leaves at the second time. Ctrl-D leaves.",
+            "  Enter sends. Alt-Enter, or a backslash before Enter, starts a new line.",
+            "  A message sent while a run is active is added to that run.",
+            "  Ctrl-C cancels the active run; press twice to quit. Ctrl-D quits.",
         ]
     else:
         keys = [
-            "  Enter sends; a backslash before Enter begins a further line.",
-            "  This terminal is a plain one: the next message can be typed when the answer is there.",
-            "  Ctrl-C cancels the run under way, and leaves at the second time. Ctrl-D leaves.",
+            "  Enter sends. A backslash before Enter starts a new line.",
+            "  This terminal has no cursor control: type the next message after the answer.",
+            "  Ctrl-C cancels the active run; press twice to quit. Ctrl-D quits.",
         ]
     return lines + keys
 
@@ -54,5 +54,5 @@ def help_lines(*, typing_along: bool) -> list[str]:
 def unknown(slash: SlashCommand) -> str:
     """Return a hint for a command that does not exist."""
     close = difflib.get_close_matches(slash.name, HELP, n=1)
-    meant = f"Did you mean {close[0]}?" if close else "/help lists what there is."
-    return f"There is no {slash.name}. {meant} To send a message that begins with a slash, put a space before it."
+    meant = f"Did you mean {close[0]}?" if close else "List commands with /help."
+    return f"Unknown command {slash.name}. {meant} To send a message that starts with a slash, put a space before it."

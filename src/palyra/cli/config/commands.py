@@ -10,7 +10,7 @@ import msgspec
 
 from palyra.cli.exit_codes import Exit
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.terminal.output import facts, paint, show, show_json, table
+from palyra.cli.terminal.output import facts, paint, plural, show, show_json, table
 from palyra.cli.terminal.printable import printable_line
 from palyra.config import (
     SettingSource,
@@ -32,19 +32,19 @@ from palyra.settings import Settings
 
 @click.group(cls=PalyraGroup)
 def config() -> None:
-    """Look at the settings: are they right, where is each from, which daemon do they lead to.
+    """Check, show and reload settings, and show which daemon the commands use.
 
-    They stand in config.toml of the home folder; a variable PALYRA_SECTION_KEY overrides a key.
+    Settings are in config.toml in the home folder. An environment variable PALYRA_SECTION_KEY overrides a key.
     """
 
 
 @config.command("check")
 @click.pass_obj
 def check_config(invocation: Invocation) -> Exit:
-    """Find everything that is wrong with the settings, and say how to mend it.
+    """Check the settings and list all problems with their fixes.
 
     \b
-    Exit codes: 0 nothing is wrong, 1 something is.
+    Exit codes: 0 no problems, 1 problems found.
     """
     home = invocation.home
     reading = read(home)
@@ -58,15 +58,15 @@ def check_config(invocation: Invocation) -> Exit:
         _print_problems(home, problems)
         for key, reference in references(reading.settings).items():
             if leading[key]:
-                print(f"{key}: there is a secret at {printable_line(str(reference))}.")
+                print(f"{key}: found a secret at {printable_line(str(reference))}.")
     return Exit.FAILED if problems else Exit.DONE
 
 
 @config.command("show")
-@click.option("--effective", "everything", is_flag=True, help="Also what nobody has set.")
+@click.option("--effective", "everything", is_flag=True, help="Include settings with their default values.")
 @click.pass_obj
 def show_config(invocation: Invocation, *, everything: bool) -> None:
-    """Show what is set, and where each value is from: the file or the environment. Secrets are left out."""
+    """Show settings and where each value comes from: the file or the environment. Secrets are not shown."""
     # Invalid settings are reported in full rather than shown in part.
     settings = load(invocation.home)
     sources = read(invocation.home).sources
@@ -79,15 +79,15 @@ def show_config(invocation: Invocation, *, everything: bool) -> None:
         values = [{"key": key, "value": value, "source": source} for key, value, source in listed]
         show_json({"file": str(invocation.home.config), "hash": settings_hash(settings), "values": values})
     elif not listed:
-        print("Nothing is set: every setting has its default. `palyra config show --effective` shows them.")
+        print("All settings have their default values. Show them with `palyra config show --effective`.")
     else:
         rows = [[key, _spell(value), _origin(key, source, invocation.home)] for key, value, source in listed]
-        show(table(["KEY", "VALUE", "FROM"], rows, stretch=1))
+        show(table(["KEY", "VALUE", "SOURCE"], rows, stretch=1))
 
 
 @config.command("schema")
 def show_schema() -> None:
-    """Print the JSON Schema of config.toml, for editors and for other checks."""
+    """Print the JSON Schema of config.toml, for editors and other tools."""
     schema = msgspec.json.schema(Settings)
     for part in (part for part in schema["$defs"].values() if "properties" in part):
         # Limits are also stored, where keys of a later version are accepted; in the file they are not.
@@ -98,7 +98,7 @@ def show_schema() -> None:
 @config.command("target")
 @click.pass_obj
 def show_target(invocation: Invocation) -> None:
-    """Show which daemon a command would reach, and why that one."""
+    """Show which daemon the commands connect to, and why."""
     home, because = choose_home(home=invocation.home_option, profile=invocation.profile)
     daemon = find_daemon(home)
     running = is_held(home)
@@ -117,10 +117,10 @@ def show_target(invocation: Invocation) -> None:
             }
         )
         return
-    standing = "not running; `palyra up` starts it"
+    standing = "not running; start it with `palyra up`"
     if running:
         standing = f"running, process {daemon.pid}, version {daemon.version}" if daemon else "starting or stopping"
-    token = str(home.token) if os.access(home.token, os.R_OK) else f"{home.token} (not there, or not yours to read)"
+    token = str(home.token) if os.access(home.token, os.R_OK) else f"{home.token} (missing or not readable)"
     show(
         facts(
             [
@@ -128,7 +128,7 @@ def show_target(invocation: Invocation) -> None:
                 ("because", "; ".join(because)),
                 ("daemon", standing),
                 ("address", f"{daemon.address} (configuration, lists)" if daemon else None),
-                ("grpc", f"{daemon.grpc or 'not told'} (streams, status)" if daemon else None),
+                ("grpc", f"{daemon.grpc or 'unknown'} (streams, status)" if daemon else None),
                 ("token", token),
             ]
         )
@@ -138,7 +138,7 @@ def show_target(invocation: Invocation) -> None:
 @config.command("reload")
 @click.pass_obj
 def reload_config(invocation: Invocation) -> None:
-    """Have the running daemon read its settings again; it takes over what it can without a restart."""
+    """Reload the settings of the running daemon. Some changes need a restart."""
     # Invalid settings are reported here, in full; the daemon would keep its current ones.
     _ = invocation.settings
     client = Client(lambda: find_target(invocation.home), root=ADMIN_ROOT)
@@ -148,11 +148,11 @@ def reload_config(invocation: Invocation) -> None:
         return
     live, restart = answer.get("live", []), answer.get("restart", [])
     if not live and not restart:
-        print("Nothing has changed.")
+        print("No changes.")
     if live:
-        print(f"In force now: {', '.join(map(printable_line, live))}.")
+        print(f"Applied: {', '.join(map(printable_line, live))}.")
     if restart:
-        print(f"From the next start: {', '.join(map(printable_line, restart))}. `palyra restart` does it now.")
+        print(f"Restart required: {', '.join(map(printable_line, restart))}. Run `palyra restart`.")
 
 
 def check_references(home: Home, settings: Settings) -> Iterator[SettingsProblem]:
@@ -163,16 +163,14 @@ def check_references(home: Home, settings: Settings) -> Iterator[SettingsProblem
     try:
         prices.load(home, settings.spending.currency)
     except prices.PricesInvalid as error:
-        yield SettingsProblem(
-            str(home.prices), "prices", error.detail, "Until it is mended, the prices stay as they were."
-        )
+        yield SettingsProblem(str(home.prices), "prices", error.detail, "Fix it. Until then the previous prices apply.")
     root = settings.workspace.root
     if root is not None and not Path(os.path.expanduser(root)).is_dir():
-        what = f"workspace.root is {root}, which is no folder."
-        yield SettingsProblem(where, "workspace.root", what, "Make it, or set another.")
+        what = f"workspace.root is {root}, which is not a folder."
+        yield SettingsProblem(where, "workspace.root", what, "Create it, or set another folder.")
     if settings.model.provider == "scripted" and settings.model.script is None:
-        what = "model.provider is scripted, but there is no model.script."
-        yield SettingsProblem(where, "model.script", what, "Set it to the file to play.")
+        what = "model.provider is scripted, but model.script is not set."
+        yield SettingsProblem(where, "model.script", what, "Set it to a script file.")
     files = {
         "http.tls_certificate": settings.http.tls_certificate,
         "http.tls_key": settings.http.tls_key,
@@ -181,7 +179,7 @@ def check_references(home: Home, settings: Settings) -> Iterator[SettingsProblem
     for key, name in files.items():
         if name is not None and not os.access(Path(os.path.expanduser(name)), os.R_OK):
             yield SettingsProblem(
-                where, key, f"{key} is {name}, which can not be read.", "Put a file there that you may read."
+                where, key, f"{key} is {name}, which cannot be read.", "Create the file or fix its permissions."
             )
 
 
@@ -190,11 +188,11 @@ def _print_problems(home: Home, problems: list[SettingsProblem]) -> None:
         print(f"{paint(printable_line(problem.where), 'red')}: {printable_line(problem.what)}")
         print(f"    {printable_line(problem.remedy)}")
     if problems:
-        print(f"\nProblems: {len(problems)}.")
+        print(f"\n{plural(len(problems), 'problem')}.")
     elif home.config.exists():
-        print(f"{home.config}: nothing is wrong.")
+        print(f"{home.config}: no problems.")
     else:
-        print(f"Nothing is wrong: there is no {home.config}, so every setting has its default.")
+        print(f"No problems. {home.config} does not exist, so all settings have their default values.")
 
 
 def _origin(key: str, source: SettingSource, home: Home) -> str:

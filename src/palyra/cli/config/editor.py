@@ -29,16 +29,15 @@ class ConfigInvalid(SettingsInvalid):
 
 
 class ConfigNotEditable(Conflict):
-    """The settings are written in a way that this command can not change without disturbing others. Change the file by
-    hand. Nothing was written."""
+    """This command cannot edit config.toml without losing other settings. Nothing was written. Edit it by hand."""
 
 
 class ConfigChanged(Conflict):
-    """The settings were changed by somebody else in this very moment. Nothing was written; try again."""
+    """Another process changed config.toml at the same time. Nothing was written. Try again."""
 
 
 class ConfigNotWritable(Unavailable):
-    """The settings can not be written."""
+    """The settings cannot be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +146,9 @@ def _text(home: Home) -> str | None:
     except FileNotFoundError:
         return None
     except UnicodeDecodeError:
-        raise SettingsInvalid(f"{home.config} is no UTF-8. Mend it, then try again.") from None
+        raise SettingsInvalid(f"{home.config} is not valid UTF-8. Fix it, then try again.") from None
     except OSError as error:
-        raise ConfigNotWritable(f"{home.config} can not be read: {error.strerror}. Make it readable.") from error
+        raise ConfigNotWritable(f"{home.config} cannot be read: {error.strerror}. Fix its permissions.") from error
 
 
 def _replace(home: Home, before: str | None, after: str) -> None:
@@ -165,7 +164,7 @@ def _replace(home: Home, before: str | None, after: str) -> None:
         _sync(path.parent)
     except OSError as error:
         raise ConfigNotWritable(
-            f"{home.config} can not be written: {error.strerror}. Nothing was changed; make the folder writable."
+            f"{home.config} cannot be written: {error.strerror}. Nothing was changed. Make the folder writable."
         ) from error
     finally:
         if fresh is not None:

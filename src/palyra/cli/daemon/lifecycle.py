@@ -22,52 +22,52 @@ from palyra.sandbox.processes.tiers import tier_problem
 @click.command(cls=PalyraCommand)
 @click.pass_obj
 def up(invocation: Invocation) -> None:
-    """Start the daemon of this home in the background."""
+    """Start the daemon in the background."""
     _start(invocation)
 
 
 @click.command(cls=PalyraCommand)
 @click.pass_obj
 def down(invocation: Invocation) -> None:
-    """Stop the daemon of this home. Runs that are under way go on when it is started again."""
+    """Stop the daemon. Unfinished runs resume at the next start."""
     daemon = process.stop(invocation.home)
     if invocation.json:
         show_json({"running": False, "stopped": daemon})
     elif daemon is None:
-        print(f"No daemon runs in {invocation.home.path}.")
+        print(f"The daemon is not running ({invocation.home.path}).")
     else:
-        print(f"The daemon (process {daemon.pid}) has stopped.")
+        print(f"Stopped the daemon (process {daemon.pid}).")
 
 
 @click.command(cls=PalyraCommand)
 @click.pass_obj
 def restart(invocation: Invocation) -> None:
-    """Stop the daemon of this home, if it runs, and start it again.
+    """Restart the daemon, or start it if it is not running.
 
-    First everything is checked that would keep it from starting: settings, policies, prices, the model, the journal and
-    its key, ports, certificates. If anything is wrong, the daemon that runs goes on.
+    First checks everything that could prevent a start: settings, policies, prices, the model, the journal and its key,
+    ports and certificates. If a check fails, the running daemon is not stopped.
     """
     _check_start(invocation)
     daemon = process.stop(invocation.home)
     if daemon is not None and not invocation.json:
-        print(f"The daemon (process {daemon.pid}) has stopped.")
+        print(f"Stopped the daemon (process {daemon.pid}).")
     _start(invocation)
 
 
 @click.command(cls=PalyraCommand)
 @click.pass_obj
 def status(invocation: Invocation) -> None:
-    """Show how the daemon stands.
+    """Show daemon status.
 
     \b
-    Exit codes: 0 it runs and answers, 1 it refuses the token of this home, 3 it does not run or does not answer.
+    Exit codes: 0 running, 1 the daemon rejects this home's token, 3 not running or not answering.
     """
     daemon = find_daemon(invocation.home)
     if daemon is None:
         if invocation.json:
             show_json({"running": False, "home": str(invocation.home.path)})
         else:
-            print(f"No daemon runs in {invocation.home.path}. Start it with `palyra up`.")
+            print(f"The daemon is not running ({invocation.home.path}). Start it with `palyra up`.")
         raise click.exceptions.Exit(Exit.UNREACHABLE)
     try:
         told = invocation.ask_status()
@@ -77,7 +77,7 @@ def status(invocation: Invocation) -> None:
             answers = isinstance(error, TokenRejected)
             show_json({"running": True, "answers": answers, "daemon": daemon, "error": error.code})
         else:
-            how = "running, but the token of this home is not valid" if by_token else "not answering"
+            how = "running, but it rejects the token of this home" if by_token else "not answering"
             show(facts([("daemon", f"process {daemon.pid}, {how}"), ("address", daemon.address)]))
         say(f"palyra: {describe(error)}")
         raise click.exceptions.Exit(Exit.FAILED if by_token else Exit.UNREACHABLE) from None
@@ -105,7 +105,7 @@ def _check_start(invocation: Invocation) -> None:
     except PalyraError as error:
         if daemon is None:
             raise
-        detail = f"{error.detail} Nothing was stopped: the daemon (process {daemon.pid}) goes on as it is."
+        detail = f"{error.detail} The running daemon (process {daemon.pid}) was not stopped."
         raise process.DaemonStartFailed(detail, code=error.code) from error
 
 
@@ -120,13 +120,13 @@ def _start(invocation: Invocation) -> None:
     if invocation.json:
         show_json({"running": True, "started": started.ours, "home": str(invocation.home.path), "daemon": daemon})
     elif started.ours:
-        print(f"The daemon runs at {daemon.address} (process {daemon.pid}). `palyra down` ends it.")
+        print(f"Started the daemon at {daemon.address} (process {daemon.pid}). Stop it with `palyra down`.")
     else:
-        print(f"The daemon runs already at {daemon.address} (process {daemon.pid}).")
+        print(f"The daemon is already running at {daemon.address} (process {daemon.pid}).")
     if daemon.warning is not None:
         say(f"palyra: {printable_line(daemon.warning)}")
     if daemon.waiting:
-        say(f"palyra: It waits before it can serve. {daemon.waiting}")
+        say(f"palyra: The daemon is not ready yet. {daemon.waiting}")
 
 
 def _warn_of_sandbox(invocation: Invocation) -> None:
@@ -134,7 +134,7 @@ def _warn_of_sandbox(invocation: Invocation) -> None:
     tier = Tier(invocation.settings.sandbox.tier)
     if missing := tier_problem(tier):
         say(
-            f"palyra: Agents cannot run programs: the {tier} sandbox does not work here, {missing.reason}."
+            f"palyra: Agents cannot run programs, because the {tier} sandbox is not available: {missing.reason}."
             f" {missing.remedy}"
         )
 
@@ -142,12 +142,12 @@ def _warn_of_sandbox(invocation: Invocation) -> None:
 def _table(daemon: DaemonRecord, told: DaemonStatus, stops: tuple[EmergencyStop, ...]) -> list[str]:
     version = told.version
     if version != VERSION:
-        version += f" (this command is {VERSION}; `palyra restart` brings them together)"
+        version += f" (this command is {VERSION}; run `palyra restart` to update the daemon)"
     shown = [
         ("daemon", f"running, process {daemon.pid}, since {date_time(daemon.started_at)}"),
         (
             "stopped",
-            f"{' '.join(stop.description for stop in stops)} `palyra resume` lets work go on." if stops else None,
+            f"{' '.join(stop.description for stop in stops)} Resume with `palyra resume`." if stops else None,
         ),
         ("address", daemon.address),
         ("grpc", daemon.grpc),

@@ -23,14 +23,16 @@ _LEVELS = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
 
 
 @click.command(cls=PalyraCommand)
-@click.option("-n", "--lines", default=50, show_default=True, type=click.IntRange(min=0), help="How many of the last.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes; Ctrl-C ends it.")
+@click.option(
+    "-n", "--lines", default=50, show_default=True, type=click.IntRange(min=0), help="Number of lines to show."
+)
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new lines until Ctrl-C.")
 @click.pass_obj
 def logs(invocation: Invocation, *, lines: int, follow: bool) -> None:
-    """Show what the daemon of this home has logged; --json prints the lines as they are stored."""
+    """Show the daemon's log. With --json, prints the lines as stored."""
     path = invocation.home.log
     if not path.exists() and not follow:
-        say(f"palyra: nothing was logged yet; {path} does not exist.")
+        say(f"palyra: no log yet: {path} does not exist.")
         return
     for line in followed(path, lines) if follow else last_lines(path, lines):
         print(printable_json(line) if invocation.json else log_line(line), flush=follow)

@@ -40,7 +40,7 @@ class DaemonOnDemand:
         if daemon is None or daemon.pid != self._pid:
             return
         if self._keep or process.is_kept_running(self._home, daemon):
-            say("palyra: the daemon goes on in the background; `palyra down` ends it.")
+            say("palyra: the daemon keeps running in the background. Stop it with `palyra down`.")
         else:
             process.stop(self._home)
 

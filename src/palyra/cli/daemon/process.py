@@ -20,7 +20,7 @@ POLL_SECONDS = 0.05
 
 
 class DaemonStartFailed(Unavailable):
-    """The daemon could not be started. `palyra logs` says why."""
+    """The daemon failed to start. See `palyra logs`."""
 
     # The code that the daemon itself gave, if it came so far.
     code: str  # type: ignore[misc]
@@ -31,11 +31,11 @@ class DaemonStartFailed(Unavailable):
 
 
 class DaemonStopFailed(Unavailable):
-    """The daemon does not end."""
+    """The daemon did not stop."""
 
 
 class HomeNotWritable(Unavailable):
-    """The home folder can not be made or written."""
+    """The home folder cannot be created or written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,7 @@ def start(home: Home) -> Started:
             if not is_held(home):
                 ours = _is_served(_spawn(home, progress))
             elif time.monotonic() >= ends:
-                raise DaemonStartFailed(
-                    "Another daemon holds this home but does not say where it answers. See `palyra logs`."
-                )
+                raise DaemonStartFailed("Another daemon uses this home, but its address is unknown. See `palyra logs`.")
             progress.tick()
             time.sleep(0 if ours else POLL_SECONDS)
 
@@ -77,7 +75,7 @@ def keep_running(home: Home, daemon: DaemonRecord) -> None:
         home.keep_file.write_text(str(daemon.pid))
     except OSError as error:
         raise DaemonStartFailed(
-            f"The daemon (process {daemon.pid}) runs, but may end with the command that started it:"
+            f"The daemon (process {daemon.pid}) is running, but may stop with the command that started it:"
             f" {home.keep_file} cannot be written ({error.strerror}). Try again, or run `palyra restart`."
         ) from error
 
@@ -95,7 +93,7 @@ def stop(home: Home) -> DaemonRecord | None:
     daemon = find_daemon(home)
     if daemon is None:
         if is_held(home):
-            raise DaemonStopFailed("A daemon is just starting or stopping in this home. Try again in a moment.")
+            raise DaemonStopFailed("The daemon is starting or stopping. Try again in a moment.")
         return None
     with suppress(ProcessLookupError):
         os.kill(daemon.pid, signal.SIGTERM)
@@ -104,8 +102,8 @@ def stop(home: Home) -> DaemonRecord | None:
         while is_held(home):
             if time.monotonic() >= ends:
                 raise DaemonStopFailed(
-                    f"The daemon (process {daemon.pid}) has not ended within {STOP_SECONDS:.0f} s."
-                    f" `kill -9 {daemon.pid}` ends it by force; nothing recorded is lost."
+                    f"The daemon (process {daemon.pid}) did not stop within {STOP_SECONDS:.0f} s. Force it with `kill"
+                    f" -9 {daemon.pid}`; recorded entries are not lost."
                 )
             progress.tick()
             time.sleep(POLL_SECONDS)
@@ -121,7 +119,7 @@ def _spawn(home: Home, progress: ProgressIndicator, *more: str) -> str:
         if isinstance(error, PermissionError) and home.path.exists():
             raise foreign_file_message(home, home.log if home.log.exists() else home.path) from error
         raise HomeNotWritable(
-            f"{home.path} can not be used as home folder: {error.strerror}. Name another with --home."
+            f"{home.path} cannot be used as home folder: {error.strerror}. Choose another with --home."
         ) from error
     reader, writer = os.pipe()
     # The path names the home in full; a profile in the environment would be appended to it again.
@@ -163,15 +161,13 @@ def _read_answer(reader: int, child: subprocess.Popen[bytes], progress: Progress
     while not said.endswith(b"\n"):
         if time.monotonic() >= ends:
             child.terminate()
-            raise DaemonStartFailed(f"The daemon did not answer within {START_SECONDS:.0f} s. `palyra logs` says why.")
+            raise DaemonStartFailed(f"The daemon did not answer within {START_SECONDS:.0f} s. See `palyra logs`.")
         progress.tick()
         if select.select([reader], [], [], POLL_SECONDS)[0]:
             piece = os.read(reader, 4096)
             if not piece:
                 code = child.wait(timeout=STOP_SECONDS)
-                raise DaemonStartFailed(
-                    f"The daemon ended while it started (exit code {code}). `palyra logs` says why."
-                )
+                raise DaemonStartFailed(f"The daemon failed to start (exit code {code}). See `palyra logs`.")
             said += piece
     return said.decode(errors="replace").strip()
 

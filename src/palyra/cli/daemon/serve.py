@@ -24,7 +24,7 @@ class ReadySignal:
     def serving(self, address: str) -> None:
         """Report where the daemon answers."""
         if self._descriptor is None:
-            print(f"palyrad {VERSION} answers at {address}", file=sys.stderr, flush=True)
+            print(f"palyrad {VERSION} is listening at {address}", file=sys.stderr, flush=True)
         self._write(f"ready {address}")
 
     def checked(self) -> None:
@@ -50,11 +50,13 @@ class ReadySignal:
 @click.command(cls=PalyraCommand)
 @click.version_option(VERSION, "--version", message="palyrad %(version)s", help="Show the version.")
 @click.option("--debug", is_flag=True, envvar="PALYRA_DEBUG", hidden=True, help="Show tracebacks.")
-@click.option("--ready-fd", type=int, hidden=True, help="Say there when the daemon serves.")
-@click.option("--check", is_flag=True, help="Only check whether the daemon could start, also beside one that runs.")
+@click.option("--ready-fd", type=int, hidden=True, help="Report on this file descriptor when the daemon is ready.")
+@click.option(
+    "--check", is_flag=True, help="Check whether the daemon could start, then exit. Another daemon may be running."
+)
 @click.pass_context
 def palyrad(ctx: click.Context, ready_fd: int | None, debug: bool, check: bool) -> int:
-    """Run the Palyra daemon in the foreground until it is told to stop (SIGTERM or Ctrl-C)."""
+    """Run the Palyra daemon in the foreground until SIGTERM or Ctrl-C."""
     invocation = ctx.ensure_object(Invocation)
     invocation.debug = debug
     sign = ReadySignal(ready_fd)

@@ -35,11 +35,11 @@ SYSTEM_UNITS = Path("/etc/systemd/system")
 
 
 class ServiceFileNotWritable(Denied):
-    """The service file can not be written."""
+    """The service file cannot be written."""
 
 
 class ServiceFileExists(Conflict):
-    """There is a file of that name which Palyra has not written. Move it away first."""
+    """A file with this name exists that was not written by Palyra. Remove it first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +63,22 @@ class Service:
 
 
 def _system_option(command: "click.decorators.FC") -> "click.decorators.FC":
-    return click.option(
-        "--system", is_flag=True, help="For the whole machine, from its start on; needs to be written by root."
-    )(command)
+    return click.option("--system", is_flag=True, help="Install for the whole machine, started at boot. Needs root.")(
+        command
+    )
 
 
 @click.group(cls=PalyraGroup)
 def service() -> None:
-    """Have systemd (launchd on a Mac) run the daemon of this home."""
+    """Run the daemon as a service of systemd (launchd on macOS)."""
 
 
 @service.command("install")
 @_system_option
-@click.option("--print", "only_print", is_flag=True, help="Show the file; write nothing.")
+@click.option("--print", "only_print", is_flag=True, help="Print the service file and write nothing.")
 @click.pass_obj
 def install(invocation: Invocation, *, system: bool, only_print: bool) -> None:
-    """Write the service file for this home, and say what to run next."""
+    """Write the service file and print the commands to enable it."""
     # Invalid settings are reported now, not by a service that does not start.
     _ = invocation.settings
     made = plan(invocation.home, system=system)
@@ -100,13 +100,13 @@ def install(invocation: Invocation, *, system: bool, only_print: bool) -> None:
         cause = error.__cause__
         why = cause.strerror if isinstance(cause, OSError) else error.detail
         raise ServiceFileNotWritable(
-            f"{made.path} can not be written: {why}. "
-            f"Run this as root, with --home {invocation.home.path}; or have the file shown with --print."
+            f"{made.path} cannot be written: {why}. Run this as root with --home {invocation.home.path},"
+            " or print the file with --print."
         ) from error
     except OSError as error:
         raise ServiceFileNotWritable(
-            f"{error.filename} can not be written: {error.strerror}. "
-            f"Run this as root, with --home {invocation.home.path}; or have the file shown with --print."
+            f"{error.filename} cannot be written: {error.strerror}."
+            f" Run this as root with --home {invocation.home.path}, or print the file with --print."
         ) from error
     if invocation.json:
         show_json({"installed": True, **_fields(made)})
@@ -121,7 +121,7 @@ def install(invocation: Invocation, *, system: bool, only_print: bool) -> None:
 @_system_option
 @click.pass_obj
 def uninstall(invocation: Invocation, *, system: bool) -> None:
-    """Remove the service file of this home; the home itself stays."""
+    """Remove the service file. The home folder is kept."""
     made = plan(invocation.home, system=system)
     there = made.installed is not None
     _refuse_foreign(made)
@@ -130,11 +130,11 @@ def uninstall(invocation: Invocation, *, system: bool) -> None:
         if made.enabled_link is not None and made.enabled_link.is_symlink():
             made.enabled_link.unlink()
     except OSError as error:
-        raise ServiceFileNotWritable(f"{made.path} can not be removed: {error.strerror}. Run this as root.") from error
+        raise ServiceFileNotWritable(f"{made.path} cannot be removed: {error.strerror}. Run this as root.") from error
     if invocation.json:
         show_json({"removed": there, "path": str(made.path)})
     elif not there:
-        print(f"There is no {made.path}.")
+        print(f"{made.path} does not exist.")
     else:
         print(f"Removed: {made.path}")
         _print_next_steps(made.ended_by)
@@ -144,7 +144,7 @@ def uninstall(invocation: Invocation, *, system: bool) -> None:
 @_system_option
 @click.pass_obj
 def show_service(invocation: Invocation, *, system: bool) -> None:
-    """Show whether the service is installed, and how it stands."""
+    """Show whether the service is installed, and its status."""
     made = plan(invocation.home, system=system)
     state = _ask_supervisor(made, system=system)
     installed = made.installed
@@ -153,11 +153,11 @@ def show_service(invocation: Invocation, *, system: bool) -> None:
         show_json({"installed": installed is not None, "current": current, "state": state, **_fields(made)})
         return
     if installed is None:
-        standing = "no; `palyra service install` does it"
+        standing = "no; install it with `palyra service install`"
     elif installed == made.text:
         standing = "yes"
     else:
-        standing = "yes, but by another version or changed by hand; `palyra service install` renews it"
+        standing = "yes, but by another version or edited by hand; update it with `palyra service install`"
     show(facts([("service", made.name), ("file", str(made.path)), ("installed", standing), ("state", state)]))
 
 
@@ -177,7 +177,7 @@ def systemd_service(home: Home, *, system: bool) -> Service:
         folder, wanted_by, tool = base / "systemd" / "user", "default.target", "systemctl --user"
     started_by = [f"{tool} daemon-reload", f"{tool} enable --now {name}"]
     if not system:
-        started_by.append(f"loginctl enable-linger {_owner(home)}   # so that it also runs while you are logged out")
+        started_by.append(f"loginctl enable-linger {_owner(home)}   # keeps it running after you log out")
     return Service(
         name=name,
         path=folder / name,
@@ -331,22 +331,22 @@ def _quoted(text: str) -> str:
 def _refuse_foreign(made: Service) -> None:
     text = made.installed
     if text is not None and MARK not in text:
-        raise ServiceFileExists(f"{made.path} was not written by Palyra. Move it away first.")
+        raise ServiceFileExists(f"{made.path} was not written by Palyra. Remove it first.")
 
 
 def _warnings(home: Home) -> list[str]:
     lines = []
     overridden = [variable_of(key) for key, source in read(home).sources.items() if source is SettingSource.ENVIRONMENT]
     if overridden:
-        lines.append(f"The service does not see {', '.join(overridden)}: put what they say into {home.config}.")
+        lines.append(f"The service does not see {', '.join(overridden)}. Set them in {home.config} instead.")
     if is_held(home):
-        lines.append("A daemon runs in this home; end it first with `palyra down`.")
+        lines.append("The daemon is running; stop it first with `palyra down`.")
     return lines
 
 
 def _print_next_steps(commands: tuple[str, ...]) -> None:
     if sys.platform != "darwin" and not SYSTEMD_RUNS.exists():
-        say("systemd does not run on this machine; where it does, this comes next:")
+        say("systemd is not running on this machine. Where it is, run:")
     else:
         print("Now run:")
     for command in commands:
@@ -358,7 +358,7 @@ def _ask_supervisor(made: Service, *, system: bool) -> str:
     if sys.platform == "darwin":
         return "ask launchctl: launchctl print " + made.ended_by[0].split()[-1]
     if not SYSTEMD_RUNS.exists() or shutil.which("systemctl") is None:
-        return "systemd does not run on this machine"
+        return "systemd is not running on this machine"
     words = ["systemctl", *([] if system else ["--user"]), "is-active", made.name]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=ASK_SECONDS, check=False)

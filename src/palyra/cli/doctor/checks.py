@@ -16,7 +16,7 @@ from palyra.cli.errors import describe
 from palyra.cli.journal.commands import walk
 from palyra.cli.options import STATUS_SECONDS, Invocation
 from palyra.cli.sandbox import check_memory_accounting, check_tier, try_search
-from palyra.cli.terminal.output import date_time
+from palyra.cli.terminal.output import date_time, plural
 from palyra.config import references
 from palyra.core.clock import MAX_AHEAD_MS, from_ms
 from palyra.core.errors import PalyraError
@@ -72,9 +72,12 @@ def check_all(invocation: Invocation) -> list[Check]:
     try:
         settings = invocation.settings
     except PalyraError as error:
-        return [*checks, Check("settings", FAIL, error.detail, "Mend the file or the variable, then look again.")]
+        return [
+            *checks,
+            Check("settings", FAIL, error.detail, "Fix the file or the variable, then run `palyra doctor` again."),
+        ]
     there = invocation.home.config.exists()
-    what = f"read from {invocation.home.config}" if there else "defaults; there is no config.toml"
+    what = f"read from {invocation.home.config}" if there else "defaults (there is no config.toml)"
     checks.append(Check("settings", OK, what))
     checks.append(check_provider(settings))
     checks.extend(check_providers(invocation, settings))
@@ -103,7 +106,7 @@ def check_clock(home: Home) -> Check:
     now = time.gmtime()
     said = time.strftime("%Y-%m-%d %H:%M:%S UTC", now)
     if now.tm_year < FIRST_YEAR:
-        return Check("clock", FAIL, f"it is said to be {said}", "Set the machine's clock.")
+        return Check("clock", FAIL, f"the system clock reads {said}", "Set the system clock.")
     seconds = calendar.timegm(now)
     ahead = [
         path for path in (home.journal, home.log) if path.exists() and path.stat().st_mtime > seconds + SKEW_SECONDS
@@ -112,8 +115,8 @@ def check_clock(home: Home) -> Check:
         return Check(
             "clock",
             WARN,
-            f"{ahead[0].name} was written later than now ({said})",
-            "The clock was set back; set it right, since tapes and leases carry its times.",
+            f"{ahead[0].name} was modified after the current time ({said})",
+            "The clock was set back. Set it correctly: tapes and leases depend on it.",
         )
     return Check("clock", OK, said)
 
@@ -124,7 +127,7 @@ def check_home(home: Home) -> Iterator[Check]:
         yield _check_missing(home)
         return
     if not home.path.is_dir():
-        yield Check("home", FAIL, f"{home.path} is no folder", "Move it away, or name another home with --home.")
+        yield Check("home", FAIL, f"{home.path} is not a folder", "Move it, or choose another home with --home.")
         return
     yield _check_mode("home", home.path, wanted=0o700)
     private = (("token", home.token), ("key", home.key), ("vault", home.vault_key), ("history", home.history))
@@ -141,9 +144,9 @@ def check_home(home: Home) -> Iterator[Check]:
 def _check_missing(home: Home) -> Check:
     above = _nearest(home.path)
     if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
-        return Check("home", OK, f"{home.path} does not exist yet", "It is made when the daemon is first started.")
-    what = f"{home.path} does not exist, and you may make nothing in {above}"
-    return Check("home", FAIL, what, "Name another home with --home or PALYRA_HOME.")
+        return Check("home", OK, f"{home.path} does not exist yet", "The first start creates it.")
+    what = f"{home.path} does not exist, and you cannot create it in {above}"
+    return Check("home", FAIL, what, "Choose another home with --home or PALYRA_HOME.")
 
 
 def check_space(home: Home) -> Check:
@@ -151,9 +154,9 @@ def check_space(home: Home) -> Check:
     free = shutil.disk_usage(_nearest(home.path)).free
     what = f"{free / 1024**3:.1f} GiB free"
     if free < NO_SPACE_BYTES:
-        return Check("disk", FAIL, what, "Free some space: the journal can hardly be written any more.")
+        return Check("disk", FAIL, what, "Free disk space now: soon the journal cannot be written.")
     if free < LOW_SPACE_BYTES:
-        return Check("disk", WARN, what, "Free some space soon.")
+        return Check("disk", WARN, what, "Free disk space soon.")
     return Check("disk", OK, what)
 
 
@@ -162,17 +165,19 @@ def check_provider(settings: Settings) -> Check:
     model = settings.model
     match model.provider:
         case "embedded":
-            return Check("model", OK, "embedded: built in, needs nothing", "`palyra providers add` adds a real model.")
+            return Check("model", OK, "embedded (the built-in helper)", "Add a real model with `palyra providers add`.")
         case "scripted" if model.script is None:
-            return Check("model", FAIL, "scripted, but no script is named", "Set model.script to a JSON or TOML file.")
+            return Check(
+                "model", FAIL, "scripted, but model.script is not set", "Set model.script to a JSON or TOML file."
+            )
         case "scripted" if not Path(os.path.expanduser(model.script or "")).is_file():
             return Check(
-                "model", FAIL, f"the script {model.script} is not there", "Set model.script to a file that is."
+                "model", FAIL, f"the script {model.script} does not exist", "Set model.script to an existing file."
             )
         case "scripted":
             return Check("model", OK, f"scripted: plays {model.script}")
         case name if split_model_name(name)[0] in model.providers:
-            return Check("model", OK, f"{name} is asked", "`palyra providers test` says whether it answers.")
+            return Check("model", OK, name, "Test it with `palyra providers test`.")
         case unknown:
             return Check("model", FAIL, f"there is no provider {unknown!r}", "Set model.provider to 'embedded'.")
 
@@ -187,12 +192,14 @@ def check_providers(invocation: Invocation, settings: Settings) -> Iterator[Chec
 
 def _check_local(name: str, table: ModelProvider) -> Check:
     if find_spec("xllamacpp") is None:
-        what = f"{name} is a model file, and what runs it is not installed"
+        what = f"{name} is a model file, but the package that runs it is not installed"
         return Check("model", FAIL, what, "Install it: pip install 'palyra[local]'.")
     path = Path(os.path.expanduser(table.path or ""))
     if not path.is_file():
-        return Check("model", FAIL, f"the model file of {name}, {path}, is not there", "Put it there, or set path.")
-    return Check("model", OK, f"{name}: {path} is there, and what runs it is installed")
+        return Check(
+            "model", FAIL, f"the model file of {name} does not exist: {path}", "Put the file there, or set path."
+        )
+    return Check("model", OK, f"{name}: {path}")
 
 
 def _check_keys(invocation: Invocation, settings: Settings) -> Iterator[Check]:
@@ -207,13 +214,18 @@ def _check_keys(invocation: Invocation, settings: Settings) -> Iterator[Check]:
         return
     lost = _lost_keys(invocation)
     if lost is None:
-        yield Check("keys", OK, f"{', '.join(keys)}: not looked for", "`palyra up`, then look again.")
+        yield Check(
+            "keys",
+            OK,
+            f"{', '.join(keys)}: not checked",
+            "Start the daemon with `palyra up`, then run `palyra doctor` again.",
+        )
         return
     for reference, why in lost.items():
-        remedy = "Put the key there, or name another place; `palyra providers add NAME --replace` does both."
+        remedy = "Store the key there, or set another with `palyra providers add NAME --replace`."
         yield Check("keys", FAIL, f"{keys.get(reference, 'a provider')}: {why}", remedy)
     if found := [reference for reference in keys if reference not in lost]:
-        yield Check("keys", OK, f"there is a key at {', '.join(found)}")
+        yield Check("keys", OK, f"found: {', '.join(found)}")
 
 
 def _lost_keys(invocation: Invocation) -> dict[str, str] | None:
@@ -234,17 +246,17 @@ def check_sandbox(settings: Settings, home: Home | None = None) -> Check:
     tier = Tier(settings.sandbox.tier)
     found = check_tier(tier, wanted=tier, home=home, settings=settings)
     if not found.works:
-        return Check("sandbox", WARN, f"{tier} does not work: {found.what}", found.remedy)
+        return Check("sandbox", WARN, f"{tier} is not available: {found.what}", found.remedy)
     if tier is Tier.OFF:
-        return Check("sandbox", WARN, "off: programs may do what you may do", "Set sandbox.tier to strict.")
+        return Check("sandbox", WARN, "off: programs run with all of your rights", "Set sandbox.tier to strict.")
     counted = check_memory_accounting(home).what if home is not None else ""
-    return Check("sandbox", OK, f"{tier}: {found.what}" + (f"; memory is counted {counted}" if counted else ""))
+    return Check("sandbox", OK, f"{tier}: {found.what}" + (f"; memory: {counted}" if counted else ""))
 
 
 def check_search(settings: Settings) -> Check:
     """Check that ripgrep is available for file searches. It is optional: without it searches only take longer."""
     found = try_search(Tier(settings.sandbox.tier))
-    return Check("search", OK, f"searches of files {found.what}", found.remedy)
+    return Check("search", OK, found.what, found.remedy)
 
 
 def check_wasm() -> Check:
@@ -252,12 +264,10 @@ def check_wasm() -> Check:
     try:
         outcome = asyncio.run(WasmRunner().run(ModuleJob(module=NOTHING)))
     except (PalyraError, OSError) as error:
-        return Check(
-            "wasm", WARN, f"modules do not run: {_error_text(error)}", "Install Palyra anew, with its dependencies."
-        )
+        return Check("wasm", WARN, f"modules cannot run: {_error_text(error)}", "Reinstall Palyra with its dependencies.")
     if not outcome.ok:
-        return Check("wasm", WARN, f"a module that does nothing failed: {outcome.stopped}", "Install Palyra anew.")
-    return Check("wasm", OK, "modules run")
+        return Check("wasm", WARN, f"a test module failed: {outcome.stopped}", "Reinstall Palyra.")
+    return Check("wasm", OK, "modules can run")
 
 
 def check_plugins(home: Home) -> Iterator[Check]:
@@ -269,10 +279,10 @@ def check_plugins(home: Home) -> Iterator[Check]:
                 raise plugin.error
             plugin.module()
         except PalyraError as error:
-            yield Check("plugins", WARN, error.detail, "`palyra plugins verify` looks at all of them.")
+            yield Check("plugins", WARN, error.detail, "Check all plugins with `palyra plugins verify`.")
             return
     if found:
-        yield Check("plugins", OK, f"{len(found)} installed, each as it was installed")
+        yield Check("plugins", OK, f"{plural(len(found), 'plugin')} installed and unchanged")
 
 
 def check_daemon(invocation: Invocation) -> Check:
@@ -280,21 +290,21 @@ def check_daemon(invocation: Invocation) -> Check:
     daemon = find_daemon(invocation.home)
     if daemon is None:
         if is_held(invocation.home):
-            return Check("daemon", WARN, "is starting or stopping", "Look again in a moment.")
-        return Check("daemon", OK, "not running", "`palyra up` starts it.")
+            return Check("daemon", WARN, "starting or stopping", "Try again in a moment.")
+        return Check("daemon", OK, "not running", "Start it with `palyra up`.")
     try:
         told = invocation.ask_status()
     except (TokenUnusable, TokenRejected) as error:
-        return Check("daemon", FAIL, f"process {daemon.pid} runs, but the token is not valid", describe(error))
+        return Check("daemon", FAIL, f"process {daemon.pid} is running, but it rejects the token", describe(error))
     except PalyraError as error:
-        return Check("daemon", FAIL, f"process {daemon.pid} runs but does not answer as it should", describe(error))
+        return Check("daemon", FAIL, f"process {daemon.pid} is running, but does not answer correctly", describe(error))
     if told.storage != "ok":
         detail = next((part.detail for part in told.parts if part.name == "journal"), "")
-        return Check("daemon", FAIL, f"its journal cannot be written: {told.storage}", detail or "See `palyra logs`.")
+        return Check("daemon", FAIL, f"the journal cannot be written: {told.storage}", detail or "See `palyra logs`.")
     if told.version != VERSION:
-        what = f"runs version {told.version}, this command is {VERSION}"
-        return Check("daemon", WARN, what, "`palyra restart` brings them together.")
-    return Check("daemon", OK, f"process {daemon.pid} answers at {daemon.address}")
+        what = f"version {told.version} is running; this command is {VERSION}"
+        return Check("daemon", WARN, what, "Update the daemon with `palyra restart`.")
+    return Check("daemon", OK, f"running at {daemon.address} (process {daemon.pid})")
 
 
 def check_mcp(invocation: Invocation, settings: Settings) -> Iterator[Check]:
@@ -303,7 +313,7 @@ def check_mcp(invocation: Invocation, settings: Settings) -> Iterator[Check]:
         return
     if find_spec("mcp") is None:
         remedy = "Install it: pip install 'palyra[mcp]'."
-        yield Check("mcp", FAIL, "servers are named, but the package mcp is not installed", remedy)
+        yield Check("mcp", FAIL, "servers are configured, but the package mcp is not installed", remedy)
         return
     try:
         told = invocation.ask_status() if find_daemon(invocation.home) is not None else None
@@ -312,7 +322,7 @@ def check_mcp(invocation: Invocation, settings: Settings) -> Iterator[Check]:
     for part in told.parts if told is not None else ():
         if part.name == "mcp":
             state = OK if part.status == "ok" else WARN
-            yield Check("mcp", state, part.detail, "" if state == OK else "`palyra mcp list` says more.")
+            yield Check("mcp", state, part.detail, "" if state == OK else "See `palyra mcp list`.")
 
 
 def check_journal(home: Home, settings: Settings) -> Iterator[Check]:
@@ -322,9 +332,9 @@ def check_journal(home: Home, settings: Settings) -> Iterator[Check]:
         if home.key.exists():
             # The key is created after the journal, and outlives it.
             remedy = "Restore it from a backup: `palyra backup restore`."
-            yield Check("journal", FAIL, f"{home.journal} is missing, though there was a journal", remedy)
+            yield Check("journal", FAIL, f"{home.journal} is missing, but its key exists", remedy)
         else:
-            yield Check("journal", OK, "there is none yet", "The first start makes it.")
+            yield Check("journal", OK, "does not exist yet", "The first start creates it.")
         return
     try:
         with tape_proof.open_snapshot(home, settings) as conn:
@@ -332,7 +342,7 @@ def check_journal(home: Home, settings: Settings) -> Iterator[Check]:
             newest_ms = sessions.newest_ms(conn) if schema == known else 0
     except Exception as error:
         # The doctor continues whatever it finds, and a damaged file makes the database fail in many ways.
-        yield Check(where, FAIL, _error_text(error), "See `palyra logs`; restore a backup if the file is damaged.")
+        yield Check(where, FAIL, _error_text(error), "See `palyra logs`. If the file is damaged, restore a backup.")
         return
     yield _check_schema(where, schema, known=known)
     if schema == known:
@@ -355,9 +365,9 @@ def check_times(newest_ms: int) -> Iterator[Check]:
         yield Check(
             "times",
             WARN,
-            f"the newest entry is of {date_time(from_ms(newest_ms))}, which has not come yet",
-            "If the clock is right now, it was ahead then: those sessions and runs are listed last, and what was"
-            " allowed for a time then is asked about again. If not, set it right.",
+            f"the newest entry is from {date_time(from_ms(newest_ms))}, which is in the future",
+            "If the clock is wrong, set it. If it is correct now, it was ahead then: those sessions and runs are listed"
+            " last, and approvals given then for a limited time are requested again.",
         )
 
 
@@ -377,34 +387,38 @@ def check_vault(home: Home, settings: Settings) -> Iterator[Check]:
     count = sum(sealed.values())
     if lost := count - sealed.get(key.key_id, 0):
         remedy = (
-            "Put the earlier key back, or set them again: `palyra secrets` lists yours. Those that were found in texts"
-            " (`palyra secrets sealed`) can only be forgotten without it."
+            "Restore the previous key, or set the secrets again (`palyra secrets` lists them). Without that key,"
+            " secrets that were sealed in messages (`palyra secrets sealed`) can only be deleted."
         )
-        yield Check("secrets", FAIL, f"{lost} of {count} were sealed with another key than the vault's", remedy)
+        yield Check(
+            "secrets", FAIL, f"{lost} of {plural(count, 'secret')} cannot be decrypted with the vault key", remedy
+        )
     else:
-        yield Check("secrets", OK, f"{count} can be opened with the vault's key")
+        yield Check("secrets", OK, f"{plural(count, 'secret')} can be decrypted")
 
 
 def _check_schema(where: str, schema: int, *, known: int) -> Check:
     if schema > known:
-        what = f"has schema {schema}; this version knows {known}"
-        return Check(where, FAIL, what, "Start the newer version of Palyra that wrote it.")
+        what = f"schema {schema} is newer than this version supports ({known})"
+        return Check(where, FAIL, what, "Use the version of Palyra that wrote it, or a newer one.")
     if schema < known:
-        return Check(where, WARN, f"has schema {schema}; the next start takes it to {known}")
-    return Check(where, OK, f"can be read, schema {schema}")
+        return Check(where, WARN, f"schema {schema}; the next start migrates it to {known}")
+    return Check(where, OK, f"readable, schema {schema}")
 
 
 def _check_chain(home: Home, settings: Settings) -> Check:
     if settings.journal.database_url or home.journal.stat().st_size > QUICK_BYTES:
-        return Check("tapes", OK, "not walked: this would take a while", "`palyra journal verify` proves them.")
+        return Check(
+            "tapes", OK, "not verified here, because it takes long", "Verify them with `palyra journal verify`."
+        )
     try:
         report = walk(home, settings)
     except Exception as error:
         return Check("tapes", FAIL, _error_text(error), "Restore a backup of the journal.")
     if not report.ok:
-        what = f"were changed: {report.problems[0].what}"
-        return Check("tapes", FAIL, what, "`palyra journal verify` says where.")
-    return Check("tapes", OK, f"{report.entries} entries in {report.sessions} sessions hold")
+        what = f"verification failed: {report.problems[0].what}"
+        return Check("tapes", FAIL, what, "See `palyra journal verify`.")
+    return Check("tapes", OK, f"verified: {plural(report.sessions, 'session')}, {plural(report.entries, 'entry')}")
 
 
 def _nearest(path: Path) -> Path:
@@ -414,7 +428,7 @@ def _nearest(path: Path) -> Path:
 def _check_mode(name: str, path: Path, *, wanted: int) -> Check:
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
-        what = f"others may look into {path} (mode {mode:04o})"
+        what = f"{path} is accessible to other users (mode {mode:04o})"
         return Check(name, FAIL, what, f"chmod {wanted:o} {path}")
     return Check(name, OK, f"{path} (mode {mode:04o})")
 

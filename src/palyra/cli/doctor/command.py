@@ -8,7 +8,7 @@ from palyra.cli.doctor.checks import FAIL, OK, WARN, Check, check_all
 from palyra.cli.doctor.support_bundle import write_bundle
 from palyra.cli.exit_codes import Exit
 from palyra.cli.options import Invocation, PalyraCommand
-from palyra.cli.terminal.output import paint, say, show_json
+from palyra.cli.terminal.output import paint, plural, say, show_json
 from palyra.cli.terminal.printable import printable_line
 from palyra.cli.terminal.wrapping import hang
 
@@ -20,19 +20,19 @@ _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
     "--bundle",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Also write what helps others to help (.tar.gz): findings, settings and log, without secrets.",
+    help="Also write a support bundle (.tar.gz): results, settings and log, without secrets.",
 )
 @click.pass_obj
 def doctor(invocation: Invocation, *, bundle: Path | None) -> Exit:
-    """Check this installation, its home and its daemon, and say how to mend what is wrong.
+    """Check this installation, its home folder and its daemon, and suggest fixes.
 
     \b
-    Exit codes: 0 nothing failed, 1 something did.
+    Exit codes: 0 no errors, 1 errors.
     """
     checks = check_all(invocation)
     if bundle is not None:
         parts = write_bundle(invocation, bundle, checks)
-        say(f"{bundle} holds {', '.join(parts)}. Look through it before you give it away.")
+        say(f"Wrote {bundle}: {', '.join(parts)}. Review it before you share it.")
     if invocation.json:
         show_json({"ok": not _failed(checks), "checks": checks})
     else:
@@ -51,9 +51,9 @@ def _print_checks(checks: list[Check]) -> None:
     failed, warned = (sum(check.state == state for check in checks) for state in (FAIL, WARN))
     print()
     if failed or warned:
-        print(f"{failed} failed, {warned} to look at.")
+        print(f"{plural(failed, 'error')}, {plural(warned, 'warning')}.")
     else:
-        print("All is well.")
+        print("No problems found.")
 
 
 def _failed(checks: list[Check]) -> bool:

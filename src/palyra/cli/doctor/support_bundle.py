@@ -55,7 +55,7 @@ def _section_text(tell: Callable[[], str]) -> str:
     try:
         return tell()
     except (PalyraError, OSError) as error:
-        return f"not to be had: {error}"
+        return f"not available: {error}"
 
 
 def _json(value: object) -> str:

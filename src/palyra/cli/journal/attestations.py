@@ -26,16 +26,16 @@ from palyra.journal.stores import runs
     "export_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="EXPORT",
-    help="Look into an export, or a file of the archive, instead; needs no journal.",
+    help="Read an export or an archive file instead of the journal.",
 )
 @click.pass_obj
 def show_attestations(invocation: Invocation, execution: str, *, export_file: Path | None) -> Exit:
-    """Show what the daemon has attested of a run's executions, or of one call; --json prints what it has signed.
+    """Show the attestations of a run's tool executions, or of one call. With --json, prints the signed statements.
 
-    RUN is a run's id or its last six characters, or `last` for the one that was accepted last.
+    RUN is a run's id, its last six characters, or `last` for the most recent run.
 
     \b
-    Exit codes: 0 all of them hold, 1 one does not, or there is none.
+    Exit codes: 0 all attestations are valid, 1 one is not, or there are none.
     """
     if export_file is not None:
         found = find_in(export_file, _id(execution))
@@ -92,8 +92,11 @@ def _attestation_lines(found: FoundAttestation) -> list[str]:
             *(("ran", _program_text(ran)) for ran in stated.programs),
             ("arguments", f"sha256 {stated.arguments}"),
             ("result", f"sha256 {stated.result}"),
-            ("whole", f"artifact {whole.artifact_id}, {whole.size} bytes, sha256 {whole.digest}" if whole else None),
-            ("signed", f"by key {found.attestation.public_key}, and it holds"),
+            (
+                "full result",
+                f"artifact {whole.artifact_id}, {whole.size} bytes, sha256 {whole.digest}" if whole else None,
+            ),
+            ("signed", f"by key {found.attestation.public_key}, valid"),
         ]
     )
 
@@ -101,7 +104,7 @@ def _attestation_lines(found: FoundAttestation) -> list[str]:
 def _allowed(stated: Statement) -> str:
     under = f"under policy {stated.policy_hash}"
     if stated.approval_id is not None:
-        return f"by answer {stated.approval_id}, {under}"
+        return f"by approval {stated.approval_id}, {under}"
     return f"by grant {stated.grant_id}, {under}" if stated.grant_id is not None else under
 
 

@@ -31,16 +31,16 @@ from palyra.settings import Settings
 
 
 class AnchorMissing(NotFound):
-    """The journal has no anchor yet. The daemon drops one a short while after something was recorded."""
+    """The journal has no anchor yet. The daemon writes one shortly after new entries."""
 
 
-class NothingRecorded(NotFound):
-    """The journal has no session yet. `palyra chat` begins one."""
+class JournalEmpty(NotFound):
+    """The journal has no sessions yet. Start one with `palyra chat`."""
 
 
 @click.group(cls=PalyraGroup)
 def journal() -> None:
-    """Prove that nothing recorded was changed, and look after the journal. Works beside a daemon and without one."""
+    """Verify, export and repair the journal. Works with or without a running daemon."""
 
 
 journal.add_command(show_attestations)
@@ -51,25 +51,25 @@ journal.add_command(show_attestations)
     "--anchor",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="An anchor that was saved earlier; shows whether the journal was rolled back since.",
+    help="An anchor saved earlier, to detect whether the journal was rolled back since.",
 )
 @click.option(
     "--file",
     "export_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="EXPORT",
-    help="Prove an export instead; needs no journal.",
+    help="Verify an export instead of the journal.",
 )
-@click.option("--deep", is_flag=True, help="Also check the file, the archive, and all that follows from the tapes.")
+@click.option("--deep", is_flag=True, help="Also check the database file, the archive and the projections.")
 @click.pass_obj
 def verify_journal(invocation: Invocation, *, anchor: Path | None, export_file: Path | None, deep: bool) -> Exit:
-    """Walk every tape and name the first entry that was altered, removed, inserted or moved.
+    """Verify every tape: that no entry was altered, removed, inserted or moved.
 
     \b
-    Exit codes: 0 all holds, 1 something was changed, 2 the journal can not be read.
+    Exit codes: 0 verified, 1 verification failed, 2 the journal cannot be read.
     """
     if export_file is not None and deep:
-        raise click.UsageError("--deep looks at a journal, --file at an export. Give one of them.")
+        raise click.UsageError("--deep and --file cannot be used together: --deep checks a journal, --file an export.")
     try:
         saved = tape_proof.read_anchor(anchor.read_bytes()) if anchor is not None else None
         if export_file is not None:
@@ -82,7 +82,7 @@ def verify_journal(invocation: Invocation, *, anchor: Path | None, export_file: 
         return Exit.BAD_INPUT
     except Exception as error:
         # A damaged file makes the database fail in many ways, and all of them mean the same here.
-        say(f"palyra: The journal can not be read: {printable_line(str(error))}. Restore a backup. [journal_damaged]")
+        say(f"palyra: The journal cannot be read: {printable_line(str(error))}. Restore a backup. [journal_damaged]")
         return Exit.BAD_INPUT
     if invocation.json:
         show_json(_fields_of(report))
@@ -94,7 +94,7 @@ def verify_journal(invocation: Invocation, *, anchor: Path | None, export_file: 
 @journal.command("anchor")
 @click.pass_obj
 def print_anchor(invocation: Invocation) -> None:
-    """Print the journal's last anchor. Keep it elsewhere; `verify --anchor` proves later that nothing is gone."""
+    """Print the journal's latest anchor. Store it on another machine, to check later with `verify --anchor`."""
     anchor = tape_proof.latest_anchor(invocation.home, invocation.settings)
     if anchor is None:
         raise AnchorMissing
@@ -105,20 +105,20 @@ def print_anchor(invocation: Invocation) -> None:
 @click.option(
     "--session",
     metavar="SESSION",
-    help="Export the tape of one session only: its id or last six characters, or `last`.",
+    help="Export only one session: its id or last six characters, or `last`.",
 )
 @click.option(
     "--since",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="ANCHOR",
-    help="Export only what came after an anchor that `palyra journal anchor` printed.",
+    help="Export only entries after this anchor (from `palyra journal anchor`).",
 )
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write to a file instead of stdout."
 )
 @click.pass_obj
 def export_journal(invocation: Invocation, *, session: str | None, since: Path | None, output: Path | None) -> None:
-    """Write the tapes as lines of JSON that prove themselves: `palyra journal verify --file EXPORT`."""
+    """Export the tapes as JSON lines. Verify the export with `palyra journal verify --file EXPORT`."""
     from palyra.daemon.system_clock import SystemClock
 
     anchor = tape_proof.read_anchor(since.read_bytes()) if since is not None else None
@@ -136,15 +136,16 @@ def export_journal(invocation: Invocation, *, session: str | None, since: Path |
         show_json({"file": str(output), **_without_tag(footer)})
     else:
         print(
-            f"Exported {plural(footer.sessions, 'session')}, {_entries(footer.entries)}: {printable_line(str(output))}."
+            f"Exported {plural(footer.sessions, 'session')}, {plural(footer.entries, 'entry')} to"
+            f" {printable_line(str(output))}."
         )
-        print("`palyra journal verify --file` proves it, on any machine that has Palyra.")
+        print("Verify it on any machine with `palyra journal verify --file`.")
 
 
 def _session_id(conn: Connection, name: str, *, now_ms: int) -> SessionId:
     if name == "last":
         if (found := sessions.latest(conn, now_ms=now_ms)) is None:
-            raise NothingRecorded
+            raise JournalEmpty
         return found
     if is_id_suffix(name):
         name = find_by_suffix(name, sessions.ending_in(conn, name.upper()))
@@ -154,7 +155,7 @@ def _session_id(conn: Connection, name: str, *, now_ms: int) -> SessionId:
 @journal.command("stats")
 @click.pass_obj
 def show_stats(invocation: Invocation) -> None:
-    """Show how much the journal holds."""
+    """Show the size of the journal and what it contains."""
     with tape_proof.open_snapshot(invocation.home, invocation.settings) as conn:
         found = stats.gather(conn, invocation.home)
     if invocation.json:
@@ -166,12 +167,12 @@ def show_stats(invocation: Invocation) -> None:
 @journal.command("rebuild")
 @click.pass_obj
 def rebuild_journal(invocation: Invocation) -> Exit:
-    """Make anew what follows from the tapes: messages, the search index, sums of sessions and runs, questions, grants.
+    """Rebuild the projections from the tapes: messages, search index, totals of sessions and runs, approvals, grants.
 
-    The daemon must not run. What is right already is left alone. A grant that was missing or wrong is taken back.
+    The daemon must be stopped. Only rows that are wrong are changed. A grant that was missing or wrong is revoked.
 
     \b
-    Exit codes: 0 all is right now, 1 a tape can not be replayed.
+    Exit codes: 0 done, 1 a tape cannot be replayed.
     """
     from palyra.daemon.system_clock import SystemClock
     from palyra.runs.recording.transcript import message_of_event
@@ -195,6 +196,13 @@ def walk(home: Home, settings: Settings, *, saved: bytes | None = None) -> Proof
     return replay_check.verify_with_archive(home, settings, saved=anchor)
 
 
+def proof_counts(report: ProofReport) -> str:
+    """Return how much was verified, as text."""
+    return ", ".join(
+        [plural(report.sessions, "session"), plural(report.entries, "entry"), plural(report.anchors, "anchor")]
+    )
+
+
 def _verify_file(invocation: Invocation, path: Path, saved: Anchor | None) -> Exit:
     proof = export_proof.verify_file(path, saved=saved)
     header, report = proof.header, proof.report
@@ -204,7 +212,7 @@ def _verify_file(invocation: Invocation, path: Path, saved: Anchor | None) -> Ex
         _print_report(report, "export")
         if report.ok:
             signed = f"signed by key {printable_line(header.public_key or '')}" if report.anchors else "not signed yet"
-            print(f"Made {date_time(header.made_at)}, {signed}.")
+            print(f"Created {date_time(header.made_at)}, {signed}.")
     return Exit.DONE if report.ok else Exit.FAILED
 
 
@@ -220,19 +228,19 @@ def _verify_deep(invocation: Invocation, saved: Anchor | None) -> Exit:
     _print_report(examined.report, "journal")
     for name, found in parts.items():
         if found:
-            more = f" ({plural(len(found), 'problem')}; --json names them all)" if len(found) > 1 else ""
+            more = f" ({plural(len(found), 'problem')}; list them with --json)" if len(found) > 1 else ""
             print(f"{_DEEP[name][0]}: {_location(found[0])}{printable_line(found[0].what)}{more}. {_DEEP[name][1]}")
     if examined.ok:
-        print("The file is sound, the archive is whole, and all that follows from the tapes is right.")
+        print("The database file, the archive and the projections are correct.")
     elif not examined.report.ok:
-        print("What follows from the tapes was not checked, since they do not hold.")
+        print("The projections were not checked, because the tapes failed verification.")
     return Exit.DONE if examined.ok else Exit.FAILED
 
 
 _DEEP = {
-    "file": ("The journal's file is damaged", "Restore a backup."),
-    "rows": ("What follows from the tapes is wrong", "`palyra journal rebuild` sets it right."),
-    "archive": ("The archive is not whole", "Bring the file back from a backup."),
+    "file": ("The database file is damaged", "Restore a backup."),
+    "rows": ("The projections are wrong", "Repair them with `palyra journal rebuild`."),
+    "archive": ("The archive is incomplete", "Restore the file from a backup."),
 }
 
 
@@ -242,7 +250,7 @@ def _table(found: Stats) -> list[str]:
             ("journal", f"{found.engine}, schema {found.schema}, {found.bytes / 1024**2:.1f} MiB"),
             ("id", found.journal_id),
             ("restored from", found.restored_from),
-            ("sessions", f"{found.sessions}, of them archived: {found.archived}"),
+            ("sessions", f"{found.sessions} ({found.archived} archived)"),
             ("rotated", str(found.rotated) if found.rotated else None),
             ("runs", counts(found.runs)),
             ("entries", str(found.entries)),
@@ -257,43 +265,39 @@ def _table(found: Stats) -> list[str]:
 def _print_rebuild(done: RebuildReport) -> None:
     if done.differed:
         parts = [
-            (done.conversations, "conversations"),
-            (done.counts, "sums of sessions"),
-            (done.runs, "rows of runs"),
-            (done.questions, "questions"),
-            (done.grants, "grants, which are taken back now"),
-            (done.used, "rows of what models used"),
-            (done.search_index, "messages of the search index"),
+            (done.conversations, "conversation"),
+            (done.counts, "session total"),
+            (done.runs, "run"),
+            (done.questions, "approval"),
+            (done.grants, "revoked grant"),
+            (done.used, "usage row"),
+            (done.search_index, "indexed message"),
         ]
-        print(f"Set right: {', '.join(f'{what}: {number}' for number, what in parts if number)}.")
+        print(f"Repaired: {', '.join(plural(number, what) for number, what in parts if number)}.")
     elif not done.problems:
-        print(f"All was right ({plural(done.sessions, 'session')}).")
+        print(f"Nothing to repair ({plural(done.sessions, 'session')} checked).")
     for problem in done.problems:
-        print(f"Left alone: {_location(problem)}{printable_line(problem.what)}.")
+        print(f"Not repaired: {_location(problem)}{printable_line(problem.what)}.")
 
 
 def _print_report(report: ProofReport, what: str) -> None:
-    walked = ", ".join([f"entries: {report.entries}", f"sessions: {report.sessions}", f"anchors: {report.anchors}"])
+    walked = proof_counts(report)
     if report.rotated:
-        walked += f", moved to the archive: {report.rotated}"
+        walked += f", {report.rotated} in the archive"
     if report.attested:
-        walked += f", attested executions: {report.attested}"
+        walked += f", {plural(report.attested, 'attested execution')}"
     if report.ok:
-        print(f"The {what} holds ({walked}).")
+        print(f"{what.capitalize()} verified: {walked}.")
         if report.after_anchor:
-            print(f"Newer than the last anchor: {report.after_anchor} of them.")
+            print(f"{plural(report.after_anchor, 'entry')} not yet anchored.")
         if report.unattested:
-            print(f"Executions from before there were attestations: {report.unattested}.")
+            print(f"{plural(report.unattested, 'execution')} recorded before attestations existed.")
         return
     first, *others = report.problems
-    print(f"The {what} was changed: {_location(first)}{printable_line(first.what)}.")
+    print(f"Verification of the {what} failed: {_location(first)}{printable_line(first.what)}.")
     if others:
-        print(f"Further problems: {len(others)}; --json names them all.")
-    print(f"Walked {walked}.")
-
-
-def _entries(number: int) -> str:
-    return "1 entry" if number == 1 else f"{number} entries"
+        print(f"{plural(len(others), 'more problem')}; list them with --json.")
+    print(f"Checked {walked}.")
 
 
 def _location(problem: ProofProblem) -> str:

@@ -10,7 +10,7 @@ from palyra.cli.policy.shadow import shadow
 from palyra.cli.policy.simulate import explain, simulate
 from palyra.cli.policy.test_cases import run_cases
 from palyra.cli.policy.tools import misnamed_tools, tools_of
-from palyra.cli.terminal.output import paint, show, show_json, table
+from palyra.cli.terminal.output import paint, plural, show, show_json, table
 from palyra.cli.terminal.printable import printable, printable_line
 from palyra.core.errors import NotFound
 from palyra.policy import cedar
@@ -19,15 +19,15 @@ from palyra.policy.loader import SHIPPED, Policies, examine, load, shipped, user
 
 
 class PolicyNotFound(NotFound):
-    """There is no policy of that name. `palyra policy show` lists them."""
+    """There is no policy with this id. List them with `palyra policy show`."""
 
 
 @click.group(cls=PalyraGroup)
 def policy() -> None:
-    """Say which calls run, which are asked about and which are denied.
+    """Check, explain and test policies: which calls are allowed, need approval or are denied.
 
-    Your own policies stand in policy/*.cedar of the home folder, on top of those that Palyra is shipped with.
-    `palyra config reload` lets a running daemon take them over.
+    Your policies are in policy/*.cedar in the home folder, in addition to the built-in ones. After a change, run
+    `palyra config reload`.
     """
 
 
@@ -40,8 +40,7 @@ policy.add_command(shadow)
 def _notes(invocation: Invocation, policies: list[Policy]) -> list[tuple[str, str]]:
     """Return what is valid in policies but hardly intended, and where."""
     notes = [
-        (where, f"{what} What is said of it never holds.")
-        for where, what in misnamed_tools(policies, tools_of(invocation))
+        (where, f"{what} The policy never applies.") for where, what in misnamed_tools(policies, tools_of(invocation))
     ]
     for found in permits_by_words(policies):
         notes.append((f"{found.file}:{found.line}:{found.column}", f"{found.what} {found.remedy}"))
@@ -52,10 +51,10 @@ def _notes(invocation: Invocation, policies: list[Policy]) -> list[tuple[str, st
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.pass_obj
 def check_policy(invocation: Invocation, files: tuple[Path, ...]) -> Exit:
-    """Find everything that is wrong with policy files: FILES, or those of the home.
+    """Check policy files and list all problems: FILES, or those in the home folder.
 
     \b
-    Exit codes: 0 nothing is wrong, 1 something is.
+    Exit codes: 0 no problems, 1 problems found.
     """
     paths = files or user_files(invocation.home)
     policies, problems = examine(paths)
@@ -71,28 +70,28 @@ def check_policy(invocation: Invocation, files: tuple[Path, ...]) -> Exit:
             print(f"    {printable_line(problem.remedy)}")
         print(f"\nProblems: {len(problems)}.")
     elif paths:
-        print(f"Nothing is wrong (files: {len(paths)}, policies: {len(policies)}).")
+        print(f"No problems ({plural(len(paths), 'file')}, {plural(len(policies), 'policy')}).")
         for where, what in notes:
             print(f"{paint(printable_line(where), 'yellow')}: {printable_line(what)}")
     else:
-        print(f"Nothing is wrong: there is no file in {invocation.home.policy}, so the shipped policies count.")
+        print(f"No problems. {invocation.home.policy} has no files, so the built-in policies apply.")
     return Exit.FAILED if problems else Exit.DONE
 
 
 @policy.command("show")
 @click.argument("name", metavar="[ID]", required=False)
-@click.option("--schema", is_flag=True, help="Print what policies can speak about.")
-@click.option("--text", is_flag=True, help="Print all policies in full.")
+@click.option("--schema", is_flag=True, help="Print the Cedar schema: entities, actions and attributes.")
+@click.option("--text", is_flag=True, help="Print the full text of all policies.")
 @click.pass_obj
 def show_policy(invocation: Invocation, name: str | None, *, schema: bool, text: bool) -> None:
-    """Show the policies that count and where each is from; with an ID, that one in full."""
+    """Show the active policies and their sources. With an ID, print that policy."""
     if schema:
         print(cedar.schema_text(), end="")
         return
     loaded = load(invocation.home)
     items = [item for item in loaded.items if name in (None, item.id)]
     if not items:
-        raise PolicyNotFound(f"There is no policy {name!r}. `palyra policy show` lists them.")
+        raise PolicyNotFound(f"There is no policy {name!r}. List them with `palyra policy show`.")
     if invocation.json:
         show_json({"hash": loaded.hash, "policies": items})
     elif name is not None or text:
@@ -108,16 +107,16 @@ def _print_policies(loaded: Policies, *, home: Path) -> None:
             item.id,
             "permits" if item.permits else "forbids",
             _origin(item).removeprefix(f"{home}/"),
-            item.reason or "(gives no reason)",
+            item.reason or "(no reason)",
         ]
         for item in loaded.items
     ]
-    show(table(["ID", "", "FROM", "REASON"], rows))
-    print(f"\nHash: {loaded.hash}. `palyra policy show ID` prints one in full.")
+    show(table(["ID", "", "SOURCE", "REASON"], rows))
+    print(f"\nHash: {loaded.hash}. Print a policy with `palyra policy show ID`.")
 
 
 def _origin(item: Policy) -> str:
     if item.file == SHIPPED:
         return "shipped"
     replaces = any(item.id == other.id for other in shipped())
-    return f"{item.file}:{item.line}{', instead of the shipped one' if replaces else ''}"
+    return f"{item.file}:{item.line}{', replaces the built-in one' if replaces else ''}"

@@ -19,20 +19,20 @@ EXAMPLES_SHOWN = 2
 
 
 class PolicyFileNotFound(Invalid):
-    """There is no policy file here. Name files, or a folder that has some ending in .cedar."""
+    """No policy files found. Give files, or a folder with .cedar files."""
 
 
 @click.group(cls=PalyraGroup)
 def shadow() -> None:
-    """Try new policies on what agents really do, before they count.
+    """Test new policies on real calls, without applying them.
 
     \b
       palyra policy shadow start new-policies/
       palyra policy shadow report
       palyra policy shadow stop
 
-    The candidate stands in the place of policy/*.cedar of the home, on top of the shipped policies. Each call is judged
-    by it a second time, after the real verdict; nothing follows from what it says.
+    The candidate replaces policy/*.cedar of the home, in addition to the built-in policies. Each call is evaluated
+    a second time with it, after the real decision. Its results are only reported.
     """
 
 
@@ -40,9 +40,9 @@ def shadow() -> None:
 @click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path))
 @click.pass_obj
 def start(invocation: Invocation, paths: tuple[Path, ...]) -> None:
-    """Let the policies in PATHS, files or folders, judge from now on; without PATHS, read the same files again.
+    """Start shadow evaluation of the policies in PATHS (files or folders). Without PATHS, reads the same files again.
 
-    A candidate that has changed begins anew; one that has not goes on counting. It goes on after a restart too.
+    If the candidate changed, the counts start again; otherwise they continue. Shadow evaluation survives a restart.
     """
     client = _admin(invocation)
     if not paths:
@@ -53,15 +53,15 @@ def start(invocation: Invocation, paths: tuple[Path, ...]) -> None:
     if invocation.json:
         show_json(begun)
         return
-    goes_on = f" It has judged {plural(begun.judged, 'call')} so far." if begun.judged else ""
-    print(f"The policies {begun.hash} judge beside those in force ({plural(len(files), 'file')}).{goes_on}")
-    say("palyra: `palyra policy shadow report` tells where they differ; nothing follows from what they say.")
+    goes_on = f" {plural(begun.judged, 'call')} evaluated so far." if begun.judged else ""
+    print(f"Shadow evaluation of {begun.hash} is on ({plural(len(files), 'file')}).{goes_on}")
+    say("palyra: the candidate is not applied. See the differences with `palyra policy shadow report`.")
 
 
 @shadow.command("status")
 @click.pass_obj
 def status(invocation: Invocation) -> None:
-    """Say which candidate judges, since when, and how often it differed."""
+    """Show the candidate, since when it is evaluated, and the number of differences."""
     found = _admin(invocation).ask(ShadowReport, "GET", AT).shadow
     if invocation.json:
         show_json(found)
@@ -72,7 +72,7 @@ def status(invocation: Invocation) -> None:
 @shadow.command("report")
 @click.pass_obj
 def report(invocation: Invocation) -> None:
-    """List where the candidate differs from what was decided: by clause, with counts and the latest calls."""
+    """List the differences to the real decisions, by clause, with counts and the latest calls."""
     found = _admin(invocation).ask(ShadowReport, "GET", AT)
     if invocation.json:
         show_json(found)
@@ -84,22 +84,29 @@ def report(invocation: Invocation) -> None:
         print()
     one = found.shadow
     print(
-        f"{plural(one.judged, 'call')} judged since {date_time(one.started_at)}, decided otherwise: {one.flipped}."
+        f"{plural(one.judged, 'call')} evaluated since {date_time(one.started_at)},"
+        f" {plural(one.flipped, 'different decision')}."
         + (f" Stopped {date_time(one.stopped_at)}." if one.stopped_at is not None else "")
     )
     if one.failed:
-        say(f"palyra: {plural(one.failed, 'call')} could not be judged by the candidate: {printable_line(one.failure)}")
+        say(
+            f"palyra: {plural(one.failed, 'call')} could not be evaluated with the candidate:"
+            f" {printable_line(one.failure)}"
+        )
 
 
 @shadow.command("stop")
 @click.pass_obj
 def stop(invocation: Invocation) -> None:
-    """Let the candidate judge no more; its report stays until the next one begins."""
+    """Stop shadow evaluation. The report is kept until the next start."""
     ended = _admin(invocation).ask(ShadowPolicy, "DELETE", AT, field="shadow")
     if invocation.json:
         show_json(ended)
         return
-    print(f"The policies {ended.hash} judge no more. {plural(ended.judged, 'call')}, otherwise: {ended.flipped}.")
+    print(
+        f"Shadow evaluation of {ended.hash} is off. {plural(ended.judged, 'call')},"
+        f" {plural(ended.flipped, 'different decision')}."
+    )
 
 
 def _admin(invocation: Invocation) -> Client:
@@ -122,11 +129,11 @@ def _read(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise PolicyInvalid(
-            [PolicyProblem(str(path), line, 1, "This is no text.", "Save the file as UTF-8.")]
+            [PolicyProblem(str(path), line, 1, "The file is not valid UTF-8.", "Save the file as UTF-8.")]
         ) from None
     except OSError as error:
-        what = f"It can not be read: {error.strerror}."
-        raise PolicyInvalid([PolicyProblem(str(path), 1, 1, what, "Make it readable.")]) from None
+        what = f"The file cannot be read: {error.strerror}."
+        raise PolicyInvalid([PolicyProblem(str(path), 1, 1, what, "Fix its permissions.")]) from None
 
 
 def _facts(one: ShadowPolicy) -> list[tuple[str, str | None]]:

@@ -37,34 +37,38 @@ LABELS = (labels.OWNER, labels.TOOL, labels.OTHER, labels.WEB)
 
 
 class PolicyDecisionNotFound(NotFound):
-    """No call of this run was put before the policy. `palyra runs tape RUN` shows what happened in it."""
+    """This run has no policy decisions. See its entries with `palyra runs tape RUN`."""
 
 
 class ArgumentsInvalid(Invalid):
-    """The arguments do not fit the tool."""
+    """The arguments are not valid for the tool."""
 
 
 @click.command(cls=PalyraCommand)
 @click.argument("run", required=False)
 @click.argument("call", required=False)
-@click.option("--tool", metavar="NAME", help="Explain a call of this tool that nobody made.")
-@click.option("--arguments", metavar="JSON", default="{}", help="The arguments of that call.")
-@click.option("--risk", type=click.Choice([risk.value for risk in Risk]), help="Its risk; else by the arguments.")
-@click.option("--path", "paths", multiple=True, metavar="PATH", help="A path that it touches; may be repeated.")
-@click.option("--host", "hosts", multiple=True, metavar="HOST", help="A host that it reaches; may be repeated.")
-@click.option("--credential", "credentials", multiple=True, metavar="NAME", help="A secret that it sends along.")
-@click.option("--command", metavar="LINE", help="The command line that it runs.")
+@click.option("--tool", metavar="NAME", help="Explain a hypothetical call of this tool.")
+@click.option("--arguments", metavar="JSON", default="{}", help="Arguments of the call.")
+@click.option(
+    "--risk", type=click.Choice([risk.value for risk in Risk]), help="Risk of the call. Default: by its arguments."
+)
+@click.option("--path", "paths", multiple=True, metavar="PATH", help="A path that the call accesses; repeatable.")
+@click.option("--host", "hosts", multiple=True, metavar="HOST", help="A host that the call connects to; repeatable.")
+@click.option(
+    "--credential", "credentials", multiple=True, metavar="NAME", help="A secret that the call sends; repeatable."
+)
+@click.option("--command", metavar="LINE", help="Command line that the call runs.")
 @click.option(
     "--access",
     type=click.Choice([one.value for one in FolderAccess]),
-    help="What the command may do; write if not given.",
+    help="Folder access of the command. Default: write.",
 )
-@click.option("--label", type=click.Choice(LABELS), default=labels.OWNER, help="Where its arguments come from.")
-@click.option("--agent", metavar="ID", help="Who makes it.")
-@click.option("--principal", metavar="ID", help="On whose behalf; else user:owner.")
-@click.option("--channel", metavar="NAME", help="How the message came in that it follows: grpc, http, v1.")
-@click.option("--no-channel", is_flag=True, help="Nobody can be asked.")
-@click.option("--granted", is_flag=True, help="An earlier answer covers it.")
+@click.option("--label", type=click.Choice(LABELS), default=labels.OWNER, help="Origin of its arguments.")
+@click.option("--agent", metavar="ID", help="Agent that makes the call.")
+@click.option("--principal", metavar="ID", help="Principal of the call. Default: user:owner.")
+@click.option("--channel", metavar="NAME", help="Channel of the message that led to it: grpc, http, v1.")
+@click.option("--no-channel", is_flag=True, help="No approver is reachable.")
+@click.option("--granted", is_flag=True, help="A grant covers the call.")
 @click.pass_obj
 def explain(
     invocation: Invocation,
@@ -86,17 +90,17 @@ def explain(
     no_channel: bool,
     granted: bool,
 ) -> None:
-    """Say what the policies make of a call, and why.
+    """Explain what the policies decide about a call, and why.
 
-    RUN [CALL] judges the recorded calls of a run again; RUN is its id or last six characters, or `last` for the run
-    that was accepted last. --tool judges a call that nobody made:
+    RUN [CALL] evaluates recorded calls of a run again. RUN is a run's id, its last six characters, or `last` for the
+    most recent run. --tool evaluates a hypothetical call:
 
     \b
       palyra policy explain last
       palyra policy explain --tool shell.run --command "git push" --label web
     """
     if (run is None) == (tool is None):
-        raise click.UsageError("Give a RUN, or --tool for a call that nobody made.")
+        raise click.UsageError("Give a RUN, or --tool for a hypothetical call.")
     gate = Gate(load(invocation.home))
     if tool is None:
         assert run is not None
@@ -131,7 +135,7 @@ def explain(
     else:
         show(_facts(judged))
         if note := unknown_note(catalog, tool):
-            say(f"palyra: {note} What is said above of its risk is a guess.")
+            say(f"palyra: {note} Its risk is estimated.")
 
 
 @click.command("simulate", cls=PalyraCommand)
@@ -139,15 +143,17 @@ def explain(
 @click.option(
     "--since",
     type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]),
-    help="Only calls of runs that were accepted since then.",
+    help="Only calls of runs accepted since then.",
 )
-@click.option("--limit", type=click.IntRange(min=1), default=100_000, show_default=True, help="How many calls.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=100_000, show_default=True, help="Maximum number of calls."
+)
 @click.pass_obj
 def simulate(invocation: Invocation, files: tuple[Path, ...], *, since: datetime | None, limit: int) -> None:
-    """Decide about recorded calls again, by the policies in FILES instead of the home's, and list what changes.
+    """Replay recorded calls with the policies in FILES instead of the home's, and list different decisions.
 
-    Without FILES, by the home's as they are now. The latest runs come first. An answer of yours that covered a call
-    then counts as covering it still. Reads the journal beside a daemon or without one.
+    Without FILES, uses the current policies of the home. The latest runs come first. Calls that a grant covered then
+    count as still covered. Works with or without a running daemon.
     """
     from palyra.journal.proof import tape_proof
     from palyra.journal.stores import policy_decisions
@@ -160,7 +166,7 @@ def simulate(invocation: Invocation, files: tuple[Path, ...], *, since: datetime
     began = time.perf_counter()
     with (
         tape_proof.open_snapshot(invocation.home, invocation.settings) as conn,
-        ProgressIndicator("Deciding again") as progress,
+        ProgressIndicator("Replaying calls") as progress,
     ):
         since_ms = to_ms(since.astimezone()) if since is not None else 0
         for number, past in enumerate(islice(policy_decisions.decided(conn, since_ms=since_ms), limit)):
@@ -183,17 +189,17 @@ def simulate(invocation: Invocation, files: tuple[Path, ...], *, since: datetime
             [past.run_id, past.proposed.call_id, past.decided.verdict, judged.verdict, judged.reason, _summary(past)]
             for past, judged in flips[:SHOWN_FLIPS]
         ]
-        show(table(["RUN", "CALL", "WAS", "WOULD BE", "WHY", "WHAT"], rows, stretch=4))
+        show(table(["RUN", "CALL", "BEFORE", "AFTER", "REASON", "ACTION"], rows, stretch=4))
         print()
     if len(flips) > SHOWN_FLIPS:
-        say(f"Shown are {SHOWN_FLIPS} of {len(flips)}; --json prints them all.")
-    print(f"{plural(verdicts.total(), 'call')} in {took:.1f} s, decided otherwise: {len(flips)}.")
+        say(f"Showing {SHOWN_FLIPS} of {len(flips)}. Use --json to see all.")
+    print(f"{plural(verdicts.total(), 'call')} in {took:.1f} s, {plural(len(flips), 'different decision')}.")
 
 
 def _explain_past(invocation: Invocation, gate: Gate, name: str, call: str | None) -> None:
     found = [past for past in _past(invocation, name) if call in (None, past.proposed.call_id)]
     if not found:
-        raise PolicyDecisionNotFound(f"No call {call!r} of this run was put before the policy." if call else None)
+        raise PolicyDecisionNotFound(f"This run has no policy decision for call {call!r}." if call else None)
     catalog = tools_of(invocation)
     judged = [(past, judge_again(gate, past, spec_of(invocation, catalog, past.proposed.tool))) for past in found]
     if invocation.json:
@@ -264,7 +270,7 @@ def _facts(judged: Judgement, past: DecidedCall | None = None) -> list[str]:
             ("channel", ", ".join(past.channels) if past is not None else None),
             ("reason", judged.reason),
             ("policies", ", ".join(judged.policies) or "none"),
-            ("answer", "an earlier one covers it" if judged.grant_id is not None else None),
+            ("answer", "a grant covers it" if judged.grant_id is not None else None),
             ("hash", judged.policy_hash),
         ],
         colours={"verdict": colours[judged.verdict]},

@@ -21,7 +21,7 @@ from palyra.policy.simulation import HypotheticalCall, judge_hypothetical
 
 
 class PolicyCasesInvalid(Invalid):
-    """The file of cases can not be used. docs/guides/policy.md shows what one looks like."""
+    """The file of test cases is not valid. See docs/guides/policy.md for an example."""
 
 
 class Case(HypotheticalCall, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,14 +46,14 @@ class Cases(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     "files",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A policy file to use instead of the home's; may be repeated.",
+    help="A policy file to use instead of the home's; repeatable.",
 )
 @click.pass_obj
 def run_cases(invocation: Invocation, file: Path, *, files: tuple[Path, ...]) -> Exit:
-    """Try the policies on the cases of FILE, in TOML or JSON, and tell each that comes out otherwise than expected.
+    """Test the policies with the cases in FILE (TOML or JSON) and report those that fail.
 
     \b
-    Exit codes: 0 all as expected, 1 some are not, 2 a file can not be used.
+    Exit codes: 0 all passed, 1 some failed, 2 a file cannot be used.
     """
     cases = read_cases(file)
     gate = Gate(load_files(files) if files else load(invocation.home))
@@ -69,9 +69,9 @@ def run_cases(invocation: Invocation, file: Path, *, files: tuple[Path, ...]) ->
         print(f"{paint(printable_line(_title(case)), 'red')}: {_difference(case, found)}")
         print(f"    {printable_line(found.reason)} Policies: {', '.join(found.policies) or 'none'}.")
     if wrong:
-        print(f"\n{len(wrong)} of {plural(len(cases), 'case')} came out otherwise than expected.")
+        print(f"\n{len(wrong)} of {plural(len(cases), 'case')} failed.")
     else:
-        print(f"{plural(len(cases), 'case')}, all as expected.")
+        print(f"{plural(len(cases), 'case')} passed.")
     return Exit.FAILED if wrong else Exit.DONE
 
 
@@ -82,12 +82,10 @@ def read_cases(path: Path) -> tuple[Case, ...]:
         table = msgspec.json.decode(text) if path.suffix == ".json" else tomllib.loads(text)
         cases = msgspec.convert(table, Cases).case
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.MsgspecError) as error:
-        raise PolicyCasesInvalid(
-            f"{path}: {error}. docs/guides/policy.md shows what a file of cases looks like."
-        ) from error
+        raise PolicyCasesInvalid(f"{path}: {error}. See docs/guides/policy.md for an example.") from error
     for case in cases:
         if case.label not in LABELS:
-            raise PolicyCasesInvalid(f"{path}: there is no label {case.label!r}; there are {', '.join(LABELS)}.")
+            raise PolicyCasesInvalid(f"{path}: unknown label {case.label!r}. Use one of: {', '.join(LABELS)}.")
     return cases
 
 
@@ -97,8 +95,8 @@ def _holds(case: Case, found: Judgement) -> bool:
 
 def _difference(case: Case, found: Judgement) -> str:
     if found.verdict is not case.expect:
-        return f"expected {case.expect}, but it is {found.verdict}."
-    return f"expected policy {case.policy} to have a part in it, but it has none."
+        return f"expected {case.expect}, got {found.verdict}."
+    return f"expected policy {case.policy} to contribute, but it did not."
 
 
 def _title(case: Case) -> str:

@@ -52,20 +52,20 @@ MAX_NAMED = 20
 
 
 class ProviderRequired(Invalid):
-    """Nobody is at the terminal to be asked which provider is meant. Name one that is known, or any other with
-    --base-url or --path; `palyra providers add --help` lists the options."""
+    """No terminal is attached to choose a provider. Name a known provider, or pass --base-url or --path. See
+    `palyra providers add --help`."""
 
 
 class ProviderInvalid(Invalid):
-    """The provider can not be written into the settings as it was given. Nothing was stored."""
+    """The provider's settings are not valid. Nothing was stored."""
 
 
 class ProviderExists(Conflict):
-    """There is a provider by this name already."""
+    """A provider with this name already exists."""
 
 
 class ProviderTestFailed(Unavailable):
-    """The model gave no answer. Nothing was stored."""
+    """The model did not answer. Nothing was stored."""
 
 
 class ProviderAdded(Struct, frozen=True, kw_only=True):
@@ -102,28 +102,39 @@ class AddOptions:
 
 @click.command("add", cls=PalyraCommand)
 @click.argument("name", required=False)
-@click.option("--preset", type=click.Choice(list(PROVIDER_PRESETS)), help="Who it is, if it is to have another name.")
-@click.option("--base-url", metavar="URL", help="Where it answers; any server that speaks a known dialect.")
+@click.option(
+    "--preset", type=click.Choice(list(PROVIDER_PRESETS)), help="Preset to use under another name, such as openai."
+)
+@click.option("--base-url", metavar="URL", help="Base URL of the API.")
 @click.option(
     "--dialect",
     type=click.Choice([one.value for one in DialectName if one is not DialectName.LOCAL]),
-    help="How it is spoken to; openai if nothing is said.",
+    help="API type. Default: openai.",
 )
-@click.option("--path", metavar="FILE", help="A model file (GGUF), which the daemon runs by itself.")
-@click.option("--model", metavar="MODEL", help="The model to ask; chosen from its list if none is named.")
-@click.option("--key-env", metavar="VARIABLE", help="Copy the key from this variable to the vault.")
-@click.option("--key-file", metavar="FILE", type=click.Path(path_type=Path), help="Copy it from this file.")
-@click.option("--key-stdin", is_flag=True, help="Copy it from stdin.")
-@click.option("--key-at", metavar="REFERENCE", help=f"Leave it where it is: {', '.join(KINDS.values())}.")
+@click.option("--path", metavar="FILE", help="A model file (GGUF) that the daemon runs.")
+@click.option("--model", metavar="MODEL", help="Model to use. Default: choose from the provider's list.")
+@click.option(
+    "--key-env", metavar="VARIABLE", help="Read the API key from this environment variable and store it in the vault."
+)
+@click.option(
+    "--key-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Read the API key from this file and store it in the vault.",
+)
+@click.option("--key-stdin", is_flag=True, help="Read the API key from stdin and store it in the vault.")
+@click.option(
+    "--key-at", metavar="REFERENCE", help=f"Do not store the API key; refer to it: {', '.join(KINDS.values())}."
+)
 @click.option(
     "--tools",
     type=click.Choice(get_args(ToolMode)),
-    help="How the model calls tools: by itself, by a JSON Schema, or not at all; a test finds out if nothing is said.",
+    help="How the model calls tools: natively, with a JSON Schema, or not at all. Default: find out with a test.",
 )
-@click.option("--default", "default", is_flag=True, help="Let it answer from now on.")
-@click.option("--replace", "replace_it", is_flag=True, help="Put it in the place of one that has this name.")
-@click.option("--no-test", is_flag=True, help="Do not put it to the proof.")
-@click.option("--force", is_flag=True, help="Keep it also if it gives no answer.")
+@click.option("--default", "default", is_flag=True, help="Make it the default provider.")
+@click.option("--replace", "replace_it", is_flag=True, help="Replace the provider with this name.")
+@click.option("--no-test", is_flag=True, help="Skip the test call.")
+@click.option("--force", is_flag=True, help="Store it even if the test call fails.")
 @click.pass_obj
 def add(
     invocation: Invocation,
@@ -144,13 +155,13 @@ def add(
     no_test: bool,
     force: bool,
 ) -> None:
-    """Add a provider of models, and prove it with one real answer. Nothing is kept if it gives none.
+    """Add a model provider and test it with one call. If the test fails, nothing is stored.
 
-    Small questions then find out how the model calls tools, and the settings keep that.
+    Further test calls find out how the model calls tools; the result is stored in the settings.
 
-    Without a name it looks for keys and servers on this machine and asks. By name it knows anthropic, openai, gemini,
+    Without a name, looks for API keys and servers on this machine and asks. Known names: anthropic, openai, gemini,
     openrouter, deepseek, mistral, groq, xai, together, cerebras, and on this machine ollama, lmstudio, llamacpp and
-    vllm. The key goes to the vault; it is never an argument, and never stands in the settings.
+    vllm. The API key is stored in the vault, never in the settings, and cannot be given as an argument.
     """
     person = has_terminal() and not invocation.json and not key_stdin
     wanted = _add_options(name, preset, base_url, dialect, path, model, person=person)
@@ -158,7 +169,7 @@ def add(
     _check(wanted)
     source = KeyOptions(key_env, key_file, key_stdin, key_at)
     if source.count > 1:
-        raise click.UsageError("Give the key in one way only: --key-env, --key-file, --key-stdin or --key-at.")
+        raise click.UsageError("Use only one of --key-env, --key-file, --key-stdin and --key-at.")
     if wanted.dialect is not DialectName.LOCAL:
         wanted = replace(
             wanted, key=find_key(wanted.title, PROVIDER_PRESETS.get(preset or wanted.name), source, person=person)
@@ -221,14 +232,14 @@ def _check(wanted: AddOptions) -> None:
 
 def _check_free(invocation: Invocation, name: str, replace_it: bool, *, person: bool) -> None:
     if name in BUILT_IN:
-        raise ProviderExists(f"{name} is built in. Choose another name; --preset says who it is.")
+        raise ProviderExists(f"{name} is built in. Choose another name, and give the provider with --preset.")
     if name not in invocation.settings.model.providers or replace_it:
         return
-    if person and click.confirm(f"There is a provider {name} already. Put this one in its place", err=True):
+    if person and click.confirm(f"Provider {name} already exists. Replace it", err=True):
         return
     raise ProviderExists(
-        f"There is a provider {name[:40]!r} already. --replace puts this one in its place; another NAME with --preset"
-        " keeps both. Nothing was changed."
+        f"Provider {name[:40]!r} already exists. Replace it with --replace, or keep both with another NAME"
+        " and --preset. Nothing was changed."
     )
 
 
@@ -265,7 +276,7 @@ class _ProviderSetup:
             choice = self._choose_tools(shown, tools, trial)
             if not default and self._person:
                 default = click.confirm(
-                    f"Let {wanted.name} answer from now on",
+                    f"Make {wanted.name} the default provider",
                     default=before.provider in BUILT_IN,
                     err=True,
                 )
@@ -291,7 +302,7 @@ class _ProviderSetup:
 
     def _choose_model(self) -> str:
         name = self._wanted.name
-        say(f"Asking {self._wanted.title} for its models …")
+        say(f"Listing the models of {self._wanted.title} …")
         try:
             models = admin_client(self._invocation).ask(
                 tuple[str, ...], "GET", f"/providers/{name}/models", field="models"
@@ -311,7 +322,7 @@ class _ProviderSetup:
     def _prove(self, *, force: bool) -> ProviderTestResult:
         trial = run_model_test(self._invocation, self._wanted.name)
         if not trial.ok and not force:
-            raise ProviderTestFailed(f"{trial.reason} Nothing was stored; --force stores it all the same.")
+            raise ProviderTestFailed(f"{trial.reason} Nothing was stored. Use --force to store it anyway.")
         if not self._invocation.json:
             show(trial_lines(trial))
         return trial
@@ -321,7 +332,9 @@ class _ProviderSetup:
         if asked is not None:
             return ToolChoice(mode=asked, reason="you chose it, and it was not tested")
         if trial is None or not trial.ok:
-            return ToolChoice(mode=None, reason="since there was no answer" if trial else "since no test was wanted")
+            return ToolChoice(
+                mode=None, reason="because there was no answer" if trial else "because tests were skipped"
+            )
         say(f"Testing how {printable_line(model)} calls tools …")
         self._tooled = model
         seconds = seconds_for(trial.total_ms)
@@ -354,9 +367,7 @@ class _ProviderSetup:
             if self._secret is not None:
                 self._client.secrets.delete(self._secret)
         except PalyraError as error:
-            say(
-                f"palyra: not all could be taken back: {printable_line(error.detail)} Look at [model.providers.{name}]."
-            )
+            say(f"palyra: could not undo all changes: {printable_line(error.detail)} Check [model.providers.{name}].")
 
     def _put_back(self, old: ModelProvider, given: dict[str, str]) -> Change:
         def what(tables: Any) -> None:
@@ -372,11 +383,11 @@ def _print_added(invocation: Invocation, added: ProviderAdded) -> None:
     name, key = printable_line(added.provider), ""
     if added.key is not None:
         in_vault = added.key.startswith("vault:")
-        key = f"; its key is in the vault as {added.key[6:]}" if in_vault else f"; its key stays at {added.key}"
-    print(f"{name} is in {invocation.home.config}, with the model {printable_line(added.model)}{key}.")
+        key = f"; its API key is in the vault as {added.key[6:]}" if in_vault else f"; its API key stays at {added.key}"
+    print(f"Added {name} with model {printable_line(added.model)} to {invocation.home.config}{key}.")
     print(choice_line(added.tools, name, added.model))
     if added.default:
-        print(f"{name} answers from now on. `palyra chat` talks to it.")
+        print(f"{name} is now the default provider. Try it with `palyra chat`.")
         warn_if_overridden(invocation)
     else:
-        print(f"`palyra providers default {name}` lets it answer.")
+        print(f"Make it the default with `palyra providers default {name}`.")

@@ -18,12 +18,12 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class ProviderKeyRequired(Invalid):
-    """The provider wants a key. Give it with --key-env, --key-file or --key-stdin, or say where it stands with
-    --key-at. Nothing was stored."""
+    """The provider needs an API key. Pass it with --key-env, --key-file or --key-stdin, or refer to it with --key-at.
+    Nothing was stored."""
 
 
 class ProviderKeyNotFound(Invalid):
-    """There is no key where it should be. Nothing was stored."""
+    """The API key was not found. Nothing was stored."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -70,9 +70,9 @@ def find_key(title: str, known: ProviderPreset | None, source: KeyOptions, *, pe
         return _ask_key(title, variable, needed=known is not None)
     if known is None:
         return NO_KEY
-    hint = f" {variable} is set here: --key-env {variable} takes it from there." if variable is not None else ""
+    hint = f" {variable} is set: use --key-env {variable}." if variable is not None else ""
     raise ProviderKeyRequired(
-        f"{title} wants a key.{hint} Give it with --key-env, --key-file or --key-stdin, or say where it stands with"
+        f"{title} needs an API key.{hint} Pass it with --key-env, --key-file or --key-stdin, or refer to it with"
         " --key-at. Nothing was stored."
     )
 
@@ -103,7 +103,7 @@ def _from_variable(name: str) -> str:
     if not value.strip():
         # The value may be the key itself, and is not shown.
         raise ProviderKeyNotFound(
-            "--key-env names no variable that is set here. Write the variable's name, without a $. Nothing was stored."
+            "The variable of --key-env is not set. Give its name without a $. Nothing was stored."
         )
     return _checked(value.encode(), "in the variable")
 
@@ -114,7 +114,7 @@ def _from_file(path: Path) -> str:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ProviderKeyNotFound(
-            f"The file of --key-file can not be read: {error.strerror}. Nothing was stored."
+            f"The file of --key-file cannot be read: {error.strerror}. Nothing was stored."
         ) from None
     return _checked(data, "in the file")
 
@@ -124,7 +124,7 @@ def _checked(data: bytes, where: str) -> str:
     text = data.decode("ascii", "replace").strip()
     if not text or len(data) > MAX_BYTES or not text.isascii() or not text.isprintable() or " " in text:
         raise ProviderKeyNotFound(
-            f"The key {where} is none: it is empty, too long, or has blanks, line breaks or other characters that no"
-            " key has. Nothing was stored."
+            f"The API key {where} is not valid: it is empty, too long, or has spaces, line breaks or other invalid"
+            " characters. Nothing was stored."
         )
     return text

@@ -30,9 +30,10 @@ class ProviderList(Struct, frozen=True, kw_only=True):
 @click.group(cls=PalyraGroup, invoke_without_command=True)
 @click.pass_context
 def providers(ctx: click.Context) -> None:
-    """Add, list, try and remove those who offer models; without a command, the list.
+    """Add, test and choose model providers. Without a command, lists them.
 
-    They stand in config.toml as [model.providers.NAME]; their keys in the vault, or where a reference says.
+    Providers are configured in config.toml as [model.providers.NAME]. API keys are in the vault, or where a reference
+    points to.
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_providers)
@@ -45,7 +46,7 @@ providers.add_command(explain)
 @providers.command("list")
 @click.pass_obj
 def list_providers(invocation: Invocation) -> None:
-    """List providers: where each is, which model it is asked for, where its key stands, and how it fares."""
+    """List providers with their address, models, API key and health."""
     found = admin_client(invocation).ask(ProviderList, "GET", "/providers")
     if invocation.json:
         show_json(found)
@@ -62,19 +63,19 @@ def list_providers(invocation: Invocation) -> None:
         ]
         for one in found.providers
     ]
-    show(table(["PROVIDER", "USE", "DIALECT", "MODELS", "KEY", "STATE", "WHERE"], rows, stretch=3))
+    show(table(["PROVIDER", "USE", "API", "MODELS", "KEY", "HEALTH", "ADDRESS"], rows, stretch=3))
     for one in found.providers:
         for lost in one.lost:
             print(f"{one.name}: {printable_line(lost.reason)}")
     if all(one.dialect is None for one in found.providers):
-        print("\n`palyra providers add` adds one that thinks for itself.")
+        print("\nAdd a real model with `palyra providers add`.")
 
 
 @providers.command("models")
 @click.argument("name")
 @click.pass_obj
 def list_models(invocation: Invocation, name: str) -> None:
-    """Ask a provider which models it has."""
+    """List the models of a provider."""
     found = models_of(invocation, name)
     if invocation.json:
         show_json({"models": found})
@@ -88,12 +89,12 @@ def list_models(invocation: Invocation, name: str) -> None:
 @click.argument("name", required=False, metavar="[NAME[/MODEL]]")
 @click.pass_obj
 def test(invocation: Invocation, name: str | None) -> Exit:
-    """Ask a model one thing, and say how long it took and what it cost; without a name, the one that answers.
+    """Send one test message to a model and show time and cost. Without a name, tests the default model.
 
-    The question is a run like any other: it is on the tape, and counts for the budgets.
+    The test is an ordinary run: it is recorded and counts towards the budgets.
 
     \b
-    Exit codes: 0 it answers, 1 it does not.
+    Exit codes: 0 the model answers, 1 it does not.
     """
     trial = run_model_test(invocation, name or admin_client(invocation).ask(ProviderList, "GET", "/providers").default)
     if invocation.json:
@@ -107,7 +108,7 @@ def test(invocation: Invocation, name: str | None) -> Exit:
 @click.argument("name", metavar="NAME[/MODEL]")
 @click.pass_obj
 def default(invocation: Invocation, name: str) -> None:
-    """Let another one answer, from the next turn on; `embedded` is the small built-in helper."""
+    """Set the default provider, from the next turn on; `embedded` is the built-in helper."""
     _check_known(invocation, name)
     write(invocation, make_default(name))
     warn_if_overridden(invocation)
@@ -119,25 +120,25 @@ def default(invocation: Invocation, name: str) -> None:
 
 @providers.command("remove")
 @click.argument("name")
-@click.option("--default", "other", metavar="NAME[/MODEL]", help="Who answers then, if it is this one that does.")
+@click.option("--default", "other", metavar="NAME[/MODEL]", help="New default provider, if this one is the default.")
 @click.option(
     "--delete-secret/--keep-secret",
     default=None,
-    help="Delete its key from the vault, or keep it there; you are asked at a terminal, and else it stays.",
+    help="Delete its API key from the vault, or keep it. Default: ask at a terminal, otherwise keep.",
 )
 @click.pass_obj
 def remove(invocation: Invocation, name: str, *, other: str | None, delete_secret: bool | None) -> None:
-    """Take a provider out of the settings."""
+    """Remove a provider."""
     removed = _check_known(invocation, name)
     if removed is None:
         raise ProviderNotFound(
-            f"{name} is built in and can not be removed. `palyra providers default` chooses another."
+            f"{name} is built in and cannot be removed. Choose another with `palyra providers default`."
         )
     if other is not None:
         _check_known(invocation, other)
     write(invocation, remove_provider(name, invocation.settings.model, default=other))
     if not invocation.json:
-        print(f"{name} is gone from the settings.")
+        print(f"Removed provider {name}.")
     deleted = [
         secret for secret in _own_secrets(invocation, name, removed) if _delete(invocation, secret, delete_secret)
     ]
@@ -158,7 +159,7 @@ def _check_known(invocation: Invocation, name: str) -> ModelProvider | None:
     provider = split_model_name(name)[0]
     if provider not in there and provider not in BUILT_IN:
         known = ", ".join((*there, *BUILT_IN))
-        raise ProviderNotFound(f"There is no provider {provider[:40]!r}. There are: {known}. Nothing was changed.")
+        raise ProviderNotFound(f"There is no provider {provider[:40]!r}. Known: {known}. Nothing was changed.")
     return there.get(provider)
 
 
@@ -175,18 +176,18 @@ def _own_secrets(invocation: Invocation, name: str, removed: ModelProvider) -> l
 def _delete(invocation: Invocation, secret: str, wanted: bool | None) -> bool:
     """Delete a secret if that is wanted; ask if a terminal is attached."""
     if wanted is None and has_terminal() and not invocation.json:
-        wanted = click.confirm(f"Delete the secret {secret} from the vault as well", default=False, err=True)
+        wanted = click.confirm(f"Also delete the secret {secret} from the vault", default=False, err=True)
     if not wanted or not is_held(invocation.home):
-        say(f"palyra: the secret {secret} is still in the vault; `palyra secrets delete {secret}` deletes it.")
+        say(f"palyra: the secret {secret} is still in the vault. Delete it with `palyra secrets delete {secret}`.")
         return False
     invocation.client.secrets.delete(secret)
     if not invocation.json:
-        print(f"The secret {secret} is gone.")
+        print(f"Deleted secret {secret}.")
     return True
 
 
 def _from_when(invocation: Invocation) -> str:
-    return "from now on" if is_held(invocation.home) else "from the next start of the daemon on"
+    return "from now on" if is_held(invocation.home) else "from the next start of the daemon"
 
 
 def _use(one: ProviderStatus) -> str:
@@ -197,4 +198,4 @@ def _use(one: ProviderStatus) -> str:
 def _state(one: ProviderStatus) -> str:
     if one.lost:
         return "key missing"
-    return f"left alone for {one.rests_seconds:.0f} s" if one.rests_seconds else "ok"
+    return f"unavailable, next try in {one.rests_seconds:.0f} s" if one.rests_seconds else "ok"

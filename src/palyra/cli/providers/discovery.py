@@ -39,8 +39,8 @@ class DiscoveredProvider:
     def summary(self) -> str:
         """What was discovered, as text."""
         if self.variable is not None:
-            return f"its key is in {self.variable}"
-        return f"answers at {self.base_url}, with {self.models} model{'' if self.models == 1 else 's'}"
+            return f"API key in {self.variable}"
+        return f"running at {self.base_url}, {self.models} model{'' if self.models == 1 else 's'}"
 
 
 def discover_providers(

@@ -38,9 +38,9 @@ class TurnExplanation(Struct, kw_only=True):
 @click.argument("run", default="last")
 @click.pass_obj
 def explain(invocation: Invocation, run: str) -> None:
-    """Say how the model of each turn of a run was chosen: who could be asked, who was not and why, and what came of it.
+    """Explain how the model of each turn was chosen: the candidates, why others were skipped, and the result.
 
-    RUN is a run's id or its last six characters, or `last` for the one that was accepted last.
+    RUN is a run's id, its last six characters, or `last` for the most recent run.
     """
     client = invocation.client
     found = find_run(client, run)
@@ -50,7 +50,7 @@ def explain(invocation: Invocation, run: str) -> None:
         return
     print(f"run {found.run_id}: {printable_line(found.input, width=100)}")
     if not turns:
-        print("No model was asked.")
+        print("No model was called.")
     for turn in turns:
         print()
         show(_lines(turn))
@@ -73,9 +73,9 @@ def explained(lines: Iterator[ReceivedEntry]) -> tuple[list[TurnExplanation], st
             case ModelTurnDiscarded(failure=failure, reason=reason) if turns:
                 turns[-1].outcome, turns[-1].failure, turns[-1].error = "voided", failure, reason
             case RunResumed() if _is_open(turns):
-                turns[-1].outcome, turns[-1].error = "voided", "the daemon ended in the middle of it"
+                turns[-1].outcome, turns[-1].error = "voided", "the daemon stopped during the turn"
             case RunCancelled() if _is_open(turns):
-                turns[-1].outcome, turns[-1].error = "voided", "the run was cancelled in the middle of it"
+                turns[-1].outcome, turns[-1].error = "voided", "the run was cancelled during the turn"
             case RunFailed(reason=reason):
                 ended = reason
             case _:
@@ -121,7 +121,7 @@ def _lines(turn: TurnExplanation) -> Iterator[str]:
     rows = [
         [one.model, CHOSEN if one.model == plan.choice else one.passed_over or "not needed"] for one in plan.candidates
     ]
-    yield from (f"  {line}" for line in table(["CANDIDATE", "STANDING"], rows, stretch=1))
+    yield from (f"  {line}" for line in table(["CANDIDATE", "STATUS"], rows, stretch=1))
 
 
 def _outcome(turn: TurnExplanation) -> str:
@@ -129,7 +129,7 @@ def _outcome(turn: TurnExplanation) -> str:
         case "answered":
             return "answered"
         case "voided":
-            return f"void ({turn.failure})" if turn.failure else "void"
+            return f"discarded ({turn.failure})" if turn.failure else "discarded"
         case _:
             return "still open"
 

@@ -15,8 +15,8 @@ MAX_SHOWN = 25
 OTHER = "other"
 FILE = "file"
 _BEYOND = (
-    (OTHER, "any other server that speaks like OpenAI"),
-    (FILE, "a model file (GGUF) that the daemon runs by itself"),
+    (OTHER, "another server with an OpenAI-compatible API"),
+    (FILE, "a model file (GGUF) that the daemon runs"),
 )
 
 
@@ -32,7 +32,7 @@ class ProviderChoice:
 
 def ask_provider() -> ProviderChoice:
     """Show the discovered providers, and ask which one to add."""
-    say("Looking for keys and servers on this machine …")
+    say("Looking for API keys and servers on this machine …")
     found = {one.preset.name: one for one in discover_providers()}
     # Discovered providers come first; a server that does not answer cannot be chosen.
     names = [*found, *(name for name, one in PROVIDER_PRESETS.items() if name not in found and not one.is_server)]
@@ -40,12 +40,12 @@ def ask_provider() -> ProviderChoice:
     offered += [(name, "", what) for name, what in _BEYOND]
     rows = [[str(number), name, title, what] for number, (name, title, what) in enumerate(offered, start=1)]
     show(table(["", "NAME", "PROVIDER", ""], rows, stretch=3))
-    chosen = _one_of([name for name, _, _ in offered], "Which one", default="1" if found else None)
+    chosen = _one_of([name for name, _, _ in offered], "Provider", default="1" if found else None)
     if chosen == OTHER:
-        url: str = click.prompt("Its address, as in http://127.0.0.1:9000/v1", err=True)
+        url: str = click.prompt("Base URL, for example http://127.0.0.1:9000/v1", err=True)
         return ProviderChoice(_ask_name("custom"), base_url=url.strip())
     if chosen == FILE:
-        path: str = click.prompt("The model file", err=True)
+        path: str = click.prompt("Model file", err=True)
         return ProviderChoice(_ask_name("local"), path=path.strip())
     there = found.get(chosen)
     return ProviderChoice(chosen, PROVIDER_PRESETS[chosen], base_url=there.base_url if there is not None else None)
@@ -54,31 +54,29 @@ def ask_provider() -> ProviderChoice:
 def ask_dialect(name: str) -> DialectName:
     """Ask for the dialect of an unknown server."""
     spoken = [one.value for one in DialectName if one is not DialectName.LOCAL]
-    given: str = click.prompt(
-        f"How is {name} spoken to", type=click.Choice(spoken), default=DialectName.OPENAI.value, err=True
-    )
+    given: str = click.prompt("API type", type=click.Choice(spoken), default=DialectName.OPENAI.value, err=True)
     return DialectName(given)
 
 
 def ask_where(variable: str) -> str:
     """Ask where to keep a key that is in a variable: `vault` or `env`."""
     given: str = click.prompt(
-        f"The key is in {variable}. Copy it to the vault, or refer to the variable",
+        f"Found an API key in {variable}. Copy it to the vault, or refer to the variable",
         type=click.Choice(["vault", "env"]),
         default="vault",
         err=True,
     )
     if given == "env":
-        say(f"palyra: {variable} must then be set wherever the daemon is started, also by a service.")
+        say(f"palyra: {variable} must be set wherever the daemon is started, for example in its service.")
     return given
 
 
 def ask_key(title: str, *, needed: bool) -> str:
     """Ask for a key, without showing it."""
-    hint = "not shown" if needed else "not shown; empty if it wants none"
+    hint = "not shown" if needed else "not shown; leave empty if none is needed"
     while True:
         typed: str = click.prompt(
-            f"Key for {title} ({hint})", hide_input=True, default="", show_default=False, err=True
+            f"API key for {title} ({hint})", hide_input=True, default="", show_default=False, err=True
         )
         if typed.strip() or not needed:
             return typed.strip()
@@ -91,8 +89,8 @@ def ask_model(models: Sequence[str]) -> str:
         for number, model in enumerate(listed[:MAX_SHOWN], start=1):
             print(f"{paint(f'{number:>4}', 'dim')}  {printable_line(model)}")
         if len(listed) > MAX_SHOWN:
-            print(f"      … {len(listed) - MAX_SHOWN} more; a part of a name shows those that have it")
-        given: str = click.prompt("Which model", err=True, default="1" if len(listed) == 1 else None)
+            print(f"      … {len(listed) - MAX_SHOWN} more; type part of a name to filter")
+        given: str = click.prompt("Model", err=True, default="1" if len(listed) == 1 else None)
         given = given.strip()
         if given in models:
             return given
@@ -102,17 +100,17 @@ def ask_model(models: Sequence[str]) -> str:
         if len(fitting) == 1:
             return fitting[0]
         if not fitting:
-            say(f"palyra: it lists no model with {printable_line(given, width=60)!r} in its name.")
+            say(f"palyra: no model name contains {printable_line(given, width=60)!r}.")
         listed = fitting or list(models)
 
 
 def _ask_name(default: str) -> str:
-    name: str = click.prompt("What shall it be called", default=default, err=True)
+    name: str = click.prompt("Name", default=default, err=True)
     return name.strip()
 
 
 def _summary(found: DiscoveredProvider | None) -> str:
-    return found.summary if found is not None else "needs a key"
+    return found.summary if found is not None else "needs an API key"
 
 
 def _one_of(names: Sequence[str], question: str, *, default: str | None) -> str:

@@ -19,7 +19,7 @@ OURS = ("dialect", "base_url", "path", "key", "model")
 
 
 class ProviderInUse(Conflict):
-    """The provider is still named elsewhere in the settings. Nothing was changed."""
+    """The provider is used elsewhere in the settings. Nothing was changed."""
 
 
 def write_provider(name: str, fields: Mapping[str, str], *, default: bool = False) -> Change:
@@ -73,7 +73,8 @@ def remove_provider(name: str, settings: ModelSettings, *, default: str | None =
         raise ProviderInUse(f"Rule {rule} in [[model.rules]] names {name}. Change the rule first. Nothing was changed.")
     if split_model_name(settings.provider)[0] == name and (default is None or split_model_name(default)[0] == name):
         raise ProviderInUse(
-            f"{name} is the one that answers. Name another with `--default NAME`, be it embedded. Nothing was changed."
+            f"{name} is the default provider. Choose another with `--default NAME`, for example `embedded`. Nothing"
+            " was changed."
         )
     left = [one for one in settings.fallback if split_model_name(one)[0] != name]
 
@@ -105,7 +106,7 @@ def reload(invocation: Invocation) -> None:
 def warn_if_overridden(invocation: Invocation) -> None:
     """Warn if a variable of this environment overrides the default provider of the file."""
     if config.read(invocation.home).sources.get("model.provider") is SettingSource.ENVIRONMENT:
-        say(f"palyra: {config.variable_of('model.provider')} is set and decides who answers; take it away.")
+        say(f"palyra: {config.variable_of('model.provider')} is set and overrides the default provider. Unset it.")
 
 
 def _rules_with(name: str, settings: ModelSettings) -> Iterator[int]:

@@ -16,9 +16,9 @@ from palyra.core.model.provider_status import PROBE_CITY, ToolProbe
 WAYS: tuple[ToolMode, ...] = ("native", "schema")
 """In this order: a model with native tool calls is better at them."""
 WORKS: dict[ToolMode, str] = {
-    "native": "it calls tools by itself",
-    "schema": "it calls tools if its answers must keep to a JSON Schema",
-    "none": "it gets no tools, and can only talk",
+    "native": "it calls tools natively",
+    "schema": "it calls tools when its answers are restricted by a JSON Schema",
+    "none": "it does not call tools, so it gets none",
 }
 UNDECIDED = frozenset({"model_network", "model_rate_limit", "model_quota", "model_auth"})
 """Failures that say nothing about tools."""
@@ -80,7 +80,7 @@ def choice_line(choice: ToolChoice, provider: str, model: str) -> str:
         " with --replace --tools native|schema|none."
     )
     if choice.mode is None:
-        return f"Tools: not tested, {printable_line(choice.reason)}; the model's default holds. {change}"
+        return f"Tools: not tested, {printable_line(choice.reason)}; the model's default applies. {change}"
     return f"Tools: {choice.mode}; {printable_line(choice.reason, width=400)}. {change}"
 
 
@@ -95,7 +95,7 @@ def _try(ask: Ask) -> _Result:
     if not answered.ok:
         return _broken(answered)
     if answered.calls:
-        return _Result(works=False, why="it called the test tool when it was only to say hello")
+        return _Result(works=False, why="it called the test tool although it was asked only to say hello")
     return _Result(works=True)
 
 

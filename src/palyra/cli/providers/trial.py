@@ -38,10 +38,7 @@ RESPONSE_TIMEOUT_SECONDS = 90.0
 """A provider may take long to list its models."""
 TOO_SLOW = "trial_too_slow"
 """The code of a test that took too long."""
-WAITS = (
-    "A budget wants your word before a model is asked, and a trial does not wait for it. Raise the budget in"
-    " [spending.budgets], or let it warn only."
-)
+WAITS = "A budget requires approval before a model is called, and a test does not wait for it. Raise the budget in"
 
 
 class ProviderTestResult(Struct, frozen=True, kw_only=True):
@@ -104,7 +101,7 @@ def _cancelled_after(client: Client, run_id: str, seconds: float | None) -> Iter
     def end() -> None:
         over.set()
         with suppress(PalyraError):
-            client.cancel(run_id, reason="the trial took too long")
+            client.cancel(run_id, reason="the test took too long")
 
     timer = threading.Timer(seconds, end) if seconds is not None else None
     if timer is not None:
@@ -121,9 +118,9 @@ def trial_lines(trial: ProviderTestResult) -> list[str]:
     """Return the result as lines for a person."""
     if not trial.ok:
         return [f"{paint('No answer', 'red')} from {printable_line(trial.model)}: {printable_line(trial.reason)}"]
-    cost = "not known, it has no price" if trial.micros is None else format_money(trial.micros, trial.currency)
+    cost = "unknown (the model has no price)" if trial.micros is None else format_money(trial.micros, trial.currency)
     guess = "about " if trial.usage.estimated else ""
-    took = f"first words after {trial.first_ms} ms, all after {trial.total_ms} ms"
+    took = f"first token after {trial.first_ms} ms, complete after {trial.total_ms} ms"
     tokens = f"{guess}{plural(trial.usage.input_tokens, 'token')} in, {trial.usage.output_tokens} out"
     return [
         f"{paint(printable_line(trial.model), 'green')} says: {printable_line(trial.answer.strip(), width=300)}",
@@ -161,7 +158,7 @@ class _TestAudience:
                 self._done = line
             case ApprovalRequested():
                 self._waits = True
-                self._client.cancel(line.run_id or "", reason="a trial waits for nobody")
+                self._client.cancel(line.run_id or "", reason="a test does not wait for approval")
             case _:
                 pass  # says nothing about the model
         return ended_by(line)
@@ -176,7 +173,7 @@ class _TestAudience:
         if ended.status != "done" or self._done is None or not isinstance(self._done.event, ModelTurnEnded):
             reason = WAITS if self._waits else ended.reason
             if ended.status == "cancelled" and not self._waits:
-                reason = f"The trial was cancelled ({ended.reason})."
+                reason = f"The test was cancelled ({ended.reason})."
             return ProviderTestResult(
                 ok=False, model=self._name, run_id=ended.run_id, code=ended.code or ended.status, reason=reason
             )

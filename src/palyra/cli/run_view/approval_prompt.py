@@ -84,12 +84,14 @@ def prompt_lines(question: ApprovalPrompt, *, width: int = MAX_COLUMNS) -> list[
     lines += shown
     if left_lines:
         left = f"{plural(left_lines, 'line')} with {plural(left_chars, 'character')}"
-        lines += fold(f"{left}. All of it: palyra approvals show {question.code}", width, first=NOT_SHOWN, rest="    ")
+        lines += fold(
+            f"{left}. See all of it with `palyra approvals show {question.code}`", width, first=NOT_SHOWN, rest="    "
+        )
     policies = f" (policy {', '.join(question.policies)})" if question.policies else ""
-    lines += fold(f"{printable_line(question.reason)}{policies}", width, first="  Asked because: ", rest="    ")
-    lasting = f", a longer answer covers {escape_line(question.lasting)}" if question.lasting else ""
-    yes = "lets this run go on beyond it, no ends the run" if question.of_budget else f"allows this once{lasting}"
-    until = f"Open until {date_time(question.expires_at)}, code {question.code}."
+    lines += fold(f"{printable_line(question.reason)}{policies}", width, first="  Reason: ", rest="    ")
+    lasting = f", a longer approval covers {escape_line(question.lasting)}" if question.lasting else ""
+    yes = "lets this run exceed the budget, no ends the run" if question.of_budget else f"allows this once{lasting}"
+    until = f"Expires {date_time(question.expires_at)}. Code: {question.code}."
     return [*lines, *fold(f"{yes}. {until}", width, first="  Yes ", rest="    ")]
 
 

@@ -46,6 +46,10 @@ LABEL_WIDTH = 60
 DETAIL_WIDTH = 100
 REASON_WIDTH = 300
 
+CHAT = "cancelled in the chat"
+CTRL_C = "Ctrl-C"
+"""Reasons of a person who cancels a run from here, and need not read them."""
+
 DISCARDED_NOTICE = "(the answer was interrupted; starting again)"
 
 
@@ -191,7 +195,7 @@ class Narrator:
         if not failed or (failed == self._reported and model == before):
             return []
         self._reported = failed
-        return [Notice(f"({failed} {'Trying again.' if model == before else f'Asking {model} instead.'})")]
+        return [Notice(f"({failed} {'Trying again.' if model == before else f'Trying {model} instead.'})")]
 
     def _call_pieces(self, line: ReceivedEntry) -> list[Piece]:
         match line.event:
@@ -209,7 +213,7 @@ class Narrator:
                 return [self._step(call_id, outcome, text)]
             case ApprovalRequested() as asked:
                 if asked.budgets:
-                    self._labels[asked.call_id] = "to go on beyond the budget"
+                    self._labels[asked.call_id] = "exceed the budget"
                 return [_question(asked)]
             case BudgetWarned(overdrawn=overdrawn):
                 return [Notice(f"(the budget {overdrawn.budget} {_overdrawn(overdrawn)})")]
@@ -218,10 +222,13 @@ class Narrator:
                 return [note, *_sealed(answer, "in your answer"), ApprovalSettled(approval_id)]
             case LimitReached(limit=limit):
                 return [
-                    Notice(f"(limit reached: {limit.value.replace('_', ' ')}; a last answer without tools follows)")
+                    Notice(
+                        f"(limit reached: {limit.value.replace('_', ' ')}; the model now gives a final answer without"
+                        " tools)"
+                    )
                 ]
             case SessionReset():
-                return [Notice("(the conversation was reset; what was said before is no longer seen by the agent)")]
+                return [Notice("(the session was reset; the agent no longer sees earlier messages)")]
             case _:
                 return []
 
@@ -241,16 +248,16 @@ def _sealed(event: RunAccepted | InputSteered | ToolFinished | ApprovalResolved,
         what, was, them = ("secret", "was", "it") if event.sealed == 1 else ("secrets", "were", "them")
         told.append(
             Notice(
-                f"({event.sealed} {what} {where} {was} sealed in the vault; the model sees a marker instead."
-                f" `palyra secrets sealed` lists {them}.)"
+                f"({event.sealed} {what} {where} {was} sealed in the vault; the model sees a marker instead. List"
+                f" {them} with `palyra secrets sealed`.)"
             )
         )
     if event.removed:
         what, was = ("secret", "was") if event.removed == 1 else ("secrets", "were")
         told.append(
             Notice(
-                f"({event.removed} {what} {where} {was} removed, because the vault could not keep"
-                f" {'it' if event.removed == 1 else 'them'}: `palyra doctor` says why.)"
+                f"({event.removed} {what} {where} {was} removed, because the vault could not store"
+                f" {'it' if event.removed == 1 else 'them'}. Run `palyra doctor` to see why.)"
             )
         )
     return told
@@ -270,21 +277,22 @@ def _answered(answer: ApprovalResolved) -> str:
             pass
     if answer.arguments is not None:
         given = json.dumps(answer.arguments, ensure_ascii=False)
-        how += f" with other arguments, {printable_line(given, width=DETAIL_WIDTH)}"
+        how += f" with changed arguments, {printable_line(given, width=DETAIL_WIDTH)}"
     return how
 
 
 def _overdrawn(one: BudgetOverrun) -> str:
     """Return a budget's status with the turn that begins, which may use less than is reserved for it."""
     if one.unpriced:
-        return f"can not count this turn: {one.model} has no price"
+        return f"cannot count this turn: {one.model} has no price"
     if one.hidden:
-        return f"per {one.per.value}, which others spend from too, may be exceeded with this turn"
+        return f"per {one.per.value}, which is shared, may be exceeded by this turn"
     used, cap = one.spent + one.wanted, one.cap
     stands = "is exceeded: " if one.spent > cap else "may be exceeded: up to "
     if one.unit == "tokens":
-        return f"{stands}{used:,} of {cap:,} tokens per {one.per.value} with this turn"
-    return f"{stands}{format_money(used, one.unit)} of {format_money(cap, one.unit)} per {one.per.value} with this turn"
+        return f"{stands}{used:,} of {cap:,} tokens per {one.per.value}, including this turn"
+    money = f"{format_money(used, one.unit)} of {format_money(cap, one.unit)}"
+    return f"{stands}{money} per {one.per.value}, including this turn"
 
 
 def _question(asked: ApprovalRequested) -> ApprovalPrompt:

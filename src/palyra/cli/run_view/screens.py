@@ -4,6 +4,8 @@ from typing import TextIO
 
 from palyra.cli.run_view.approval_prompt import ApprovalPrompt, prompt_lines
 from palyra.cli.run_view.narration import (
+    CHAT,
+    CTRL_C,
     DISCARDED_NOTICE,
     AnswerText,
     ApprovalSettled,
@@ -58,7 +60,10 @@ class PipeScreen:
                 _write(self._err, f"{printable_line(text)}\n")
             case ApprovalPrompt():
                 _write(self._err, "".join(f"{line}\n" for line in prompt_lines(piece)))
-                _write(self._err, f"  Answer with `palyra approvals allow {piece.code}`, or deny it.\n")
+                _write(
+                    self._err,
+                    f"  Answer with `palyra approvals allow {piece.code}` or `palyra approvals deny {piece.code}`.\n",
+                )
             case ApprovalSettled():
                 pass
             case RunEnded():
@@ -145,13 +150,13 @@ def step_line(step: ToolStepEnded) -> str:
 
 def end_line(ended: RunEnded) -> str:
     """Return the line about a run's end; empty if it ended with an answer."""
-    reason = f": {printable_line(ended.reason)}" if ended.reason else ""
+    reason = f": {printable_line(ended.reason)}" if ended.reason not in ("", CHAT, CTRL_C) else ""
     code = f" [{ended.code}]" if ended.code else ""
     match ended.status:
         case "failed":
-            return f"(the run failed{reason}{code})"
+            return f"(run failed{reason}{code})"
         case "cancelled":
-            return f"(the run was cancelled{reason})"
+            return f"(run cancelled{reason})"
         case _:
             return ""
 

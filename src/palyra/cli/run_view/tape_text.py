@@ -73,7 +73,7 @@ def describe(line: ReceivedEntry) -> str:
     """Return what matters of an entry's content."""
     event = line.event
     if event is None:
-        return "(this version does not know this kind)"
+        return "(unknown event: written by a newer version)"
     if isinstance(event, SessionEvent):
         return _of_session(event)
     return _of_run(event)
@@ -84,13 +84,13 @@ def _of_session(event: SessionEvent) -> str:
         case SessionCreated(principal=principal, key=key, label=label):
             return _joined(f"by {principal}", key and f"key {key!r}", label and f"label {label!r}")
         case SessionReset():
-            return "what stands above is no longer context"
+            return "earlier entries are no longer in the context"
         case SessionRenamed(title=title):
             return repr(title)
         case SessionAgentBound(agent_id=agent_id):
             return f"agent {agent_id}" if agent_id else "the default agent"
         case SessionArchived(freed_key=key):
-            return f"key {key!r} is free again" if key else ""
+            return f"key {key!r} is released" if key else ""
         case SessionUnarchived():
             return ""
         case FileCheckpointRestored(path=path, checkpoint_id=checkpoint_id):
@@ -100,7 +100,7 @@ def _of_session(event: SessionEvent) -> str:
         case EmbeddingsStarted(provider=provider, model=model, texts=texts, bytes=size, warned=warned):
             beyond = ", ".join(one.overdrawn.budget for one in warned)
             return _joined(
-                f"{plural(texts, 'text')}, {size} bytes, {provider}/{model}", beyond and f"beyond the budget {beyond}"
+                f"{plural(texts, 'text')}, {size} bytes, {provider}/{model}", beyond and f"exceeds the budget {beyond}"
             )
         case EmbeddingsEnded(came=came, usage=usage, vectors=vectors, reason=reason):
             made = vectors and plural(vectors, "vector")
@@ -125,16 +125,16 @@ def _of_run(event: RunEvent) -> str:
         case ContextAssembled(messages=messages, estimated_tokens=tokens, dropped=dropped):
             return _joined(f"{plural(messages, 'message')}, about {tokens} tokens", dropped and f"{dropped} left out")
         case ModelTurnStarted(turn=turn, provider=provider, model=model, last=last):
-            return _joined(f"turn {turn}, {provider}/{model}", last and "last turn, no tools")
+            return _joined(f"turn {turn}, {provider}/{model}", last and "final turn, no tools")
         case BudgetWarned(overdrawn=overdrawn):
             return f"{overdrawn.budget!r} of {overdrawn.whose} per {overdrawn.per}"
         case ModelText(text=text) | ModelReasoning(text=text):
             return repr(text)
         case ModelTurnEnded(turn=turn, stop=stop, usage=usage):
-            cached = usage.cached_tokens and f"{usage.cached_tokens} of them from the cache"
+            cached = usage.cached_tokens and f"{usage.cached_tokens} cached"
             return _joined(f"turn {turn}, {stop}, {usage.input_tokens} tokens in", cached, f"{usage.output_tokens} out")
         case ModelTurnDiscarded(turn=turn, reason=reason):
-            return f"turn {turn} does not count: {reason}"
+            return f"turn {turn} discarded: {reason}"
         case LimitReached(limit=limit):
             return limit.value.replace("_", " ")
         case CancelRequested(reason=reason) | RunCancelled(reason=reason):
@@ -176,7 +176,7 @@ def _of_call(
         case ToolFinished(outcome=outcome, text=text):
             return f"{outcome}: {text!r}"
         case CallHandedOver(call_id=call_id):
-            return f"{call_id}, left to the caller"
+            return f"{call_id}, handed to the caller"
         case ChildStarted(child_run_id=child, text=text):
             return f"run {child}: {text!r}"
         case ChildEnded(child_run_id=child, outcome=outcome, text=text):

@@ -28,7 +28,7 @@ from palyra.gateway.client.errors import RemoteError
 from palyra.gateway.client.tape_stream import ReceivedEntry, TapeStream, follow_session
 from palyra.gateway.client.target import find_daemon
 
-NO_APPROVER = "Nobody is there to answer."
+NO_APPROVER = "No approver is available."
 LISTED = 50
 CONFLICT = 409
 SUMMARY_WIDTH = 200
@@ -43,11 +43,11 @@ class OnApproval(StrEnum):
     DENY = "deny"
 
 
-on_question_option = click.option(
-    "--on-question",
+on_approval_option = click.option(
+    "--on-approval",
     type=click.Choice([choice.value for choice in OnApproval]),
-    help="When the agent asks for your word: wait for it, leave the run waiting (exit code 5), or say no."
-    " Default: wait at a terminal, else leave.",
+    help="If a call needs approval: wait for the answer, leave the run waiting (exit code 5), or deny the call."
+    " Default: wait at a terminal, otherwise leave.",
 )
 
 
@@ -166,7 +166,7 @@ class UnattendedRun:
                 raise
             # Another approver was faster.
             return
-        say(f"palyra: answered no, since nobody is there: {_named(denied)}")
+        say(f"palyra: denied, because no approver is available: {_named(denied)}")
 
     def _leave(self, asked: list[Approval]) -> None:
         with self._lock:
@@ -218,16 +218,16 @@ def _print_left_waiting(run_id: str, asked: list[Approval], *, told: bool) -> No
     """Print what the run waits for; `told` if its own approval requests were shown already."""
     if all(one.run_id != run_id for one in asked):
         others = ", ".join(sorted({one.run_id for one in asked}))
-        say(f"palyra: run {run_id} waits for run {others}, which waits for your word, and nobody is here to give it:")
+        say(f"palyra: run {run_id} waits for run {others}, which needs approval, and no terminal is attached:")
     else:
-        say(f"palyra: run {run_id} waits for your word, and nobody is here to give it:")
+        say(f"palyra: run {run_id} needs approval, and no terminal is attached:")
     for one in asked:
         if told and one.run_id == run_id:
             say(f"- {_named(one)}")
             say(f"  {_ways(one.approval_id)}")
         else:
             _put(one)
-    say(f"palyra: it goes on when you have answered; `palyra runs attach {run_id}` shows the rest.")
+    say(f"palyra: the run continues after your answer. Follow it with `palyra runs attach {run_id}`.")
 
 
 def _put(one: Approval) -> None:

@@ -10,14 +10,13 @@ from typing import Protocol
 from palyra.cli.exit_codes import Exit
 from palyra.cli.run_view.approval_prompt import ApprovalPrompt
 from palyra.cli.run_view.child_runs import ChildRunFollower
-from palyra.cli.run_view.narration import Narrator, Notice, Piece, RunEnded, Screen, ended_by, ended_of
+from palyra.cli.run_view.narration import CTRL_C, Narrator, Notice, Piece, RunEnded, Screen, ended_by, ended_of
 from palyra.cli.terminal.output import say, show_json_line
 from palyra.core.errors import PalyraError
 from palyra.gateway.client.client import Client
 from palyra.gateway.client.tape_stream import ReceivedEntry, TapeStream, follow_run
 
-CTRL_C = "Ctrl-C"
-LOST = "(the daemon went away; waiting for it to come back: `palyra up` starts it)"
+LOST = "(lost the connection to the daemon; waiting for it. Start it with `palyra up`)"
 
 
 class InterruptCounter:
@@ -154,7 +153,7 @@ def attach(client: Client, run_id: str, *, after_seq: int, audience: RunAudience
 
 def asking_run(line: ReceivedEntry) -> str:
     """Return a line that says which child run requests approval."""
-    return f"(run {line.run_id}, which works for this one, asks:)"
+    return f"(child run {line.run_id} needs approval:)"
 
 
 def exit_after(ended: RunEnded) -> Exit:
@@ -179,7 +178,7 @@ def _cancelling(client: Client, run_id: str) -> Iterator[InterruptCounter]:
         if not interrupts.told:
             with suppress(PalyraError):
                 client.cancel(run_id, reason=CTRL_C)
-        say(f"palyra: the run is being cancelled; `palyra runs show {run_id}` shows it.")
+        say(f"palyra: cancelling the run; see `palyra runs show {run_id}`.")
         raise
     finally:
         signal.signal(signal.SIGINT, before)

@@ -150,7 +150,11 @@ def date_time(moment: datetime | None) -> str:
 
 def plural(number: int, noun: str) -> str:
     """Return a number and its noun."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    if number == 1:
+        return f"{number} {noun}"
+    # "entry", but not "day".
+    ends_in_y = noun.endswith("y") and noun[-2] not in "aeiou"
+    return f"{number} {noun[:-1]}ies" if ends_in_y else f"{number} {noun}s"
 
 
 def model_name(provider: object, model: object) -> str:

@@ -81,7 +81,7 @@ _TAPES = re.compile(r"\b(tape|heads)\b")
 log = logging.getLogger(__name__)
 
 
-class JournalLogUnreadable(Unavailable):
+class JournalLogNotReadable(Unavailable):
     """The journal's write-ahead log cannot be read in a read-only folder. Copy the home to a writable one."""
 
 
@@ -525,7 +525,7 @@ def _open_unchanging(path: Path) -> apsw.Connection:
     log_file = Path(f"{path}-wal")
     if log_file.exists() and log_file.stat().st_size > 0:
         # Opening the file as immutable ignores its log.
-        raise JournalLogUnreadable(
+        raise JournalLogNotReadable(
             f"{log_file} holds entries that are not in {path.name} yet, and cannot be read in a read-only folder."
             " Copy both files, journal.key and the archive to a folder that is writable, and name that with --home."
         )

@@ -38,7 +38,7 @@ class PluginInvalid(Invalid):
     """The manifest of the plugin can not be used."""
 
 
-class PluginNetworkNotSupported(Denied):
+class PluginNetworkUnsupported(Denied):
     """The plugin asks for hosts, and modules have no network."""
 
 
@@ -132,7 +132,7 @@ def read(content: bytes, *, where: str = FILE) -> PluginManifest:
     if problem := next(_faults(manifest), None):
         raise PluginInvalid(f"{where}: {problem}")
     if manifest.hosts:
-        raise PluginNetworkNotSupported(
+        raise PluginNetworkUnsupported(
             f"{where} asks for hosts ({', '.join(manifest.hosts)[:200]}), and modules have no network."
             " Let the agent fetch what is needed with http.fetch, and leave `hosts` out."
         )

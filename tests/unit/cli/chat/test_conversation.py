@@ -128,7 +128,7 @@ def test_sessions_are_listed_and_gone_to(client: Client, door: Door) -> None:
     assert rows[1].endswith("Old (archived)")
     reply = conversation.do(SlashCommand("/sessions", "2"), active=None, typing_along=True)
     assert reply.moved
-    assert reply.lines == ("Going on with: Old",)
+    assert reply.lines == ("Continuing session: Old",)
     assert conversation.session.session_id == OTHER
 
 
@@ -138,13 +138,13 @@ def test_a_session_that_is_not_in_the_list_is_refused(client: Client, door: Door
     door.tells("ListSessions", listed(the_session()), listed())
     reply = open_default(client).do(SlashCommand("/sessions", argument), active=None, typing_along=True)
     assert not reply.moved
-    assert "There is no conversation" in reply.lines[0]
+    assert "There is no session" in reply.lines[0]
 
 
 def test_nothing_is_cancelled_where_nothing_runs(client: Client, door: Door) -> None:
     door.tells(RESOLVE, resolved(key="cli"))
     reply = open_default(client).do(SlashCommand("/cancel", ""), active=None, typing_along=True)
-    assert reply.lines == ("Nothing is running.",)
+    assert reply.lines == ("No active run.",)
 
 
 def test_the_run_under_way_is_cancelled(client: Client, door: Door) -> None:
@@ -158,7 +158,7 @@ def test_the_model_is_named(client: Client, door: Door) -> None:
     door.tells(RESOLVE, resolved(key="cli"))
     door.tells("GetHealth", health())
     reply = open_default(client).do(SlashCommand("/model", ""), active=None, typing_along=True)
-    assert reply.lines == ("Answers come from the embedded helper.",)
+    assert reply.lines == ("Answers come from the built-in helper.",)
 
 
 def test_leaving_is_asked_for(client: Client, door: Door) -> None:

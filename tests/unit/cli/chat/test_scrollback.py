@@ -80,7 +80,7 @@ def test_leaving_prints_what_was_growing() -> None:
 
 def test_the_end_of_a_run_leaves_nothing_alive() -> None:
     made = scroll(ToolStepStarted("c1", "files.list"), RunEnded("r", "cancelled", "enough"))
-    assert texts(made.take()) == ["(the run was cancelled: enough)"]
+    assert texts(made.take()) == ["(run cancelled: enough)"]
     assert made.alive() == []
 
 

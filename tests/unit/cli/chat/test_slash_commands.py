@@ -25,7 +25,7 @@ def test_the_help_names_every_command() -> None:
 
 
 def test_a_plain_terminal_is_told_that_it_must_wait() -> None:
-    assert "when the answer is there" in "\n".join(help_lines(typing_along=False))
+    assert "after the answer" in "\n".join(help_lines(typing_along=False))
 
 
 def test_an_unknown_command_gets_a_hint() -> None:

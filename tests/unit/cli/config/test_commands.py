@@ -27,7 +27,7 @@ def file(home: Path) -> Path:
 def test_settings_without_a_problem_are_told_to_be_right(cli: Cli, home: Path) -> None:
     result = cli("config", "check")
     assert (result.code, result.err) == (0, "")
-    assert result.out == f"Nothing is wrong: there is no {home}/config.toml, so every setting has its default.\n"
+    assert result.out == f"No problems. {home}/config.toml does not exist, so all settings have their default values.\n"
 
 
 def test_every_problem_is_told_with_its_place_and_a_remedy(cli: Cli, file: Path) -> None:
@@ -39,10 +39,10 @@ def test_every_problem_is_told_with_its_place_and_a_remedy(cli: Cli, file: Path)
         "    Did you mean 'port'?",
         f"{file}: limits.tool_ms is wrong: a limit cannot be negative.",
         "    Mend it, or leave it out; the default is 30000.",
-        f"{file}: workspace.root is /not/there, which is no folder.",
-        "    Make it, or set another.",
+        f"{file}: workspace.root is /not/there, which is not a folder.",
+        "    Create it, or set another folder.",
         "",
-        "Problems: 3.",
+        "3 problems.",
     ]
 
 
@@ -74,7 +74,7 @@ def test_programs_get_the_problems_as_json(cli: Cli, file: Path, monkeypatch: py
 def test_a_file_that_is_named_must_be_there(cli: Cli, file: Path, key: str) -> None:
     section, _, name = key.partition(".")
     file.write_text(f"[{section}]\n{name} = '/not/there'\n")
-    assert f"{key} is /not/there, which can not be read." in cli("config", "check").out
+    assert f"{key} is /not/there, which cannot be read." in cli("config", "check").out
 
 
 def test_whether_a_reference_leads_to_a_secret_is_told_and_not_to_which(
@@ -89,7 +89,7 @@ def test_whether_a_reference_leads_to_a_secret_is_told_and_not_to_which(
     monkeypatch.setenv("DATABASE", SECRET)
     found = cli("config", "check")
     assert found.code == 0
-    assert "journal.database_url: there is a secret at env:DATABASE.\n" in found.out
+    assert "journal.database_url: found a secret at env:DATABASE.\n" in found.out
     as_json = cli("config", "check", "--json").out
     assert json.loads(as_json)["references"] == {"journal.database_url": True}
     assert SECRET not in found.out + as_json
@@ -109,7 +109,7 @@ def test_what_is_set_is_shown_with_where_it_is_from(cli: Cli, file: Path, monkey
     monkeypatch.setenv("PALYRA_RUNS_CONCURRENCY", "3")
     lines = [line.split() for line in cli("config", "show").out.splitlines()]
     assert lines == [
-        ["KEY", "VALUE", "FROM"],
+        ["KEY", "VALUE", "SOURCE"],
         ["http.port", "8000", str(file)],
         ["runs.concurrency", "3", "PALYRA_RUNS_CONCURRENCY"],
     ]
@@ -201,15 +201,15 @@ def test_a_reload_says_what_holds_now_and_what_later(cli: Cli, inhabited: Home, 
     door.says("POST", "/admin/v1/config/reload", answer)
     result = cli("config", "reload")
     assert result.out.splitlines() == [
-        "In force now: limits.tool_ms.",
-        "From the next start: http.port. `palyra restart` does it now.",
+        "Applied: limits.tool_ms.",
+        "Restart required: http.port. Run `palyra restart`.",
     ]
     assert json.loads(cli("config", "reload", "--json").out) == answer
 
 
 def test_a_reload_without_a_change_says_so(cli: Cli, inhabited: Home, door: Door) -> None:
     door.says("POST", "/admin/v1/config/reload", {"hash": "x", "live": [], "restart": []})
-    assert cli("config", "reload").out == "Nothing has changed.\n"
+    assert cli("config", "reload").out == "No changes.\n"
 
 
 def test_wrong_settings_are_not_sent_to_the_daemon(cli: Cli, inhabited: Home, door: Door) -> None:

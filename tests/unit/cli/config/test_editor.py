@@ -175,8 +175,8 @@ def test_a_file_that_can_not_be_written_is_told_of(home: Home, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("settings", "default", "words"),
     [
-        (ModelSettings(provider="new"), None, "the one that answers"),
-        (ModelSettings(provider="new/large"), "new", "the one that answers"),
+        (ModelSettings(provider="new"), None, "is the default provider"),
+        (ModelSettings(provider="new/large"), "new", "is the default provider"),
         (ModelSettings(rules=(RoutingRule(models=("a",)), RoutingRule(models=("b", "new/large")))), None, "Rule 2"),
     ],
 )

@@ -41,17 +41,17 @@ def test_a_daemon_that_does_not_answer_is_unreachable(cli: Cli, inhabited: Home,
 
 
 def test_without_a_daemon_the_status_says_how_to_start_one(cli: Cli, home: Path) -> None:
-    assert cli("status") == Result(3, f"No daemon runs in {home}. Start it with `palyra up`.\n", "")
+    assert cli("status") == Result(3, f"The daemon is not running ({home}). Start it with `palyra up`.\n", "")
 
 
 def test_up_leaves_a_running_daemon_alone(cli: Cli, inhabited: Home, door: Door) -> None:
     result = cli("up")
     assert result.code == 0
-    assert result.out.startswith(f"The daemon runs already at {door.address}")
+    assert result.out.startswith(f"The daemon is already running at {door.address}")
 
 
 def test_down_without_a_daemon_is_no_error(cli: Cli, home: Path) -> None:
-    assert cli("down") == Result(0, f"No daemon runs in {home}.\n", "")
+    assert cli("down") == Result(0, f"The daemon is not running ({home}).\n", "")
 
 
 def test_a_home_that_can_not_be_made_is_told(cli: Cli, tmp_path: Path) -> None:

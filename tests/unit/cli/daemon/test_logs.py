@@ -40,7 +40,7 @@ def test_the_last_lines_are_read_from_the_end(tmp_path: Path, count: int) -> Non
 def test_without_a_log_it_says_so(cli: Cli) -> None:
     result = cli("logs")
     assert (result.code, result.out) == (0, "")
-    assert "nothing was logged yet" in result.err
+    assert "no log yet" in result.err
 
 
 def test_json_prints_the_lines_as_stored(cli: Cli, home: Path) -> None:

@@ -65,20 +65,20 @@ def test_print_only_shows(cli: Cli, home: Path, machine: Path) -> None:
 
 def test_where_systemd_does_not_run_it_says_so(cli: Cli, machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "SYSTEMD_RUNS", Path("/not/there"))
-    assert "systemd does not run on this machine" in cli("service", "install").err
-    assert "systemd does not run on this machine" in cli("service", "show").out
+    assert "systemd is not running on this machine" in cli("service", "install").err
+    assert "systemd is not running on this machine" in cli("service", "show").out
 
 
 def test_what_the_service_would_not_see_is_told(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PALYRA_RUNS_CONCURRENCY", "3")
     assert (
-        f"does not see PALYRA_RUNS_CONCURRENCY: put what they say into {home}/config.toml."
+        f"does not see PALYRA_RUNS_CONCURRENCY. Set them in {home}/config.toml instead."
         in cli("service", "install").out
     )
 
 
 def test_a_daemon_that_runs_by_hand_is_told_of(cli: Cli, inhabited: Home) -> None:
-    assert "end it first with `palyra down`" in cli("service", "install").out
+    assert "stop it first with `palyra down`" in cli("service", "install").out
 
 
 def test_wrong_settings_are_told_instead_of_a_service_that_never_starts(cli: Cli, home: Path, machine: Path) -> None:
@@ -100,7 +100,7 @@ def test_uninstall_takes_away_what_install_and_enable_left(cli: Cli, machine: Pa
     assert not unit.exists()
     assert not link.is_symlink()
     assert home.exists()
-    assert cli("service", "uninstall").out == f"There is no {unit}.\n"
+    assert cli("service", "uninstall").out == f"{unit} does not exist.\n"
 
 
 @pytest.mark.parametrize("verb", ["install", "uninstall"])
@@ -123,7 +123,7 @@ def test_show_tells_whether_the_file_is_that_of_this_version(cli: Cli) -> None:
     assert state() == (True, True)
     path.write_text(path.read_text() + "\n# changed\n")
     assert state() == (True, False)
-    assert "renews it" in cli("service", "show").out
+    assert "update it with" in cli("service", "show").out
 
 
 def test_a_unit_for_the_machine_runs_as_the_owner_of_the_home(cli: Cli, tmp_path: Path, home: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_place_that_can_not_be_written_is_told_with_a_way_out(cli: Cli, tmp_pa
     (tmp_path / "etc").write_text("no folder")
     result = cli("service", "install", "--system")
     assert result.code == 1
-    assert f"Run this as root, with --home {home}; or have the file shown with --print." in result.err
+    assert f"Run this as root with --home {home}, or print the file with --print." in result.err
 
 
 def test_two_homes_have_two_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_a_model_file_must_be_there(tmp_path: Path) -> None:
 def test_a_home_that_does_not_exist_yet_is_well(cli: Cli) -> None:
     result = cli("doctor")
     assert result.code == 0
-    assert "All is well." in result.out
+    assert "No problems found." in result.out
 
 
 def test_a_daemon_that_answers_is_well(cli: Cli, inhabited: Home, door: Door) -> None:

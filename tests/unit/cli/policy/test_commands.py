@@ -41,11 +41,9 @@ def own(home: Path) -> Path:
 
 
 def test_policies_without_a_problem_are_told_to_be_right(cli: Cli, home: Path) -> None:
-    assert cli("policy", "check").out == (
-        f"Nothing is wrong: there is no file in {home}/policy, so the shipped policies count.\n"
-    )
+    assert cli("policy", "check").out == (f"No problems. {home}/policy has no files, so the built-in policies apply.\n")
     write_policy(Home(home), NO_PUSH)
-    assert cli("policy", "check").out == "Nothing is wrong (files: 1, policies: 1).\n"
+    assert cli("policy", "check").out == "No problems (1 file, 1 policy).\n"
 
 
 def test_a_tool_that_is_not_there_is_told_of_and_may_come_later(cli: Cli, home: Path) -> None:
@@ -122,7 +120,7 @@ def test_the_policies_are_listed_with_where_they_are_from(cli: Cli, own: Path) -
             ("untrusted-text-asks", "forbids"),
         )
     ]
-    replaced = f"grants-hold          forbids  policy/{own.name}:5, instead of the shipped one"
+    replaced = f"grants-hold          forbids  policy/{own.name}:5, replaces the built-in one"
     assert any(replaced in line for line in lines)
     assert f"policy/{own.name}:1" in next(line for line in lines if line.startswith("no-push"))
     told = json.loads(cli("policy", "show", "--json").out)
@@ -277,7 +275,7 @@ def test_cases_that_hold_are_told(cli: Cli, own: Path, tmp_path: Path) -> None:
     file = tmp_path / "cases.toml"
     file.write_text(CASES)
     result = cli("policy", "test", str(file))
-    assert (result.code, result.out) == (0, "3 cases, all as expected.\n")
+    assert (result.code, result.out) == (0, "3 cases passed.\n")
 
 
 def test_cases_that_do_not_hold_are_told_with_the_difference(cli: Cli, home: Path, tmp_path: Path) -> None:
@@ -285,9 +283,9 @@ def test_cases_that_do_not_hold_are_told_with_the_difference(cli: Cli, home: Pat
     file.write_text(CASES + '[[case]]\nname = "by another"\ntool = "time.now"\nexpect = "allow"\npolicy = "x"\n')
     result = cli("policy", "test", str(file))
     assert result.code == 1
-    assert "pushing is by hand: expected deny, but it is ask." in result.out
-    assert "by another: expected policy x to have a part in it, but it has none." in result.out
-    assert result.out.endswith("2 of 4 cases came out otherwise than expected.\n")
+    assert "pushing is by hand: expected deny, got ask." in result.out
+    assert "by another: expected policy x to contribute, but it did not." in result.out
+    assert result.out.endswith("2 of 4 cases failed.\n")
     told = json.loads(cli("policy", "test", str(file), "--json").out)
     assert [(wrong["case"], wrong["verdict"]) for wrong in told["wrong"]] == [
         ("pushing is by hand", "ask"),
@@ -345,10 +343,10 @@ def test_recorded_calls_are_decided_again_and_what_changes_is_listed(cli: Cli, j
     new = tmp_path / "new.cedar"
     new.write_text(NO_PUSH)
     assert "2 calls in" in cli("policy", "simulate").out
-    assert cli("policy", "simulate").out.endswith("decided otherwise: 0.\n")
+    assert cli("policy", "simulate").out.endswith("0 different decisions.\n")
     lines = cli("policy", "simulate", str(new)).out.splitlines()
     assert lines[1].split()[:4] == [a_run_id(1), "c1", "ask", "deny"]
-    assert lines[-1].endswith("decided otherwise: 1.")
+    assert lines[-1].endswith("1 different decision.")
     told = json.loads(cli("policy", "simulate", str(new), "--json").out)
     assert (told["calls"], told["verdicts"]) == (2, {"deny": 1, "allow": 1})
     assert [(flip["call_id"], flip["was"], flip["verdict"], flip["policies"]) for flip in told["flips"]] == [

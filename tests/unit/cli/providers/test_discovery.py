@@ -55,7 +55,7 @@ def test_servers_that_answer_are_found_with_their_models() -> None:
         (found,) = discover_providers({}, [there, nobody])
 
     assert found.preset is there
-    assert found.summary == f"answers at {one.url}, with 2 models"
+    assert found.summary == f"running at {one.url}, 2 models"
 
 
 @pytest.mark.parametrize(

@@ -27,13 +27,13 @@ def a_tape(*events: RunEvent) -> Iterator[ReceivedEntry]:
 def test_a_turn_that_the_daemon_did_not_outlive_is_void() -> None:
     tape = a_tape(a_turn_start(1), a_resume(), a_turn_start(2), a_turn_end(2), a_completion())
     (first, then), _ = explained(tape)
-    assert (first.outcome, first.error) == ("voided", "the daemon ended in the middle of it")
+    assert (first.outcome, first.error) == ("voided", "the daemon stopped during the turn")
     assert then.outcome == "answered"
 
 
 def test_a_turn_in_which_the_run_was_cancelled_is_void() -> None:
     (turn,), _ = explained(a_tape(a_turn_start(), a_cancellation()))
-    assert (turn.outcome, turn.error) == ("voided", "the run was cancelled in the middle of it")
+    assert (turn.outcome, turn.error) == ("voided", "the run was cancelled during the turn")
 
 
 @pytest.mark.parametrize(("ended", "outcome"), [(a_turn_end(), "answered"), (a_void(), "voided")])

@@ -42,12 +42,12 @@ def test_the_person_sees_what_would_happen_why_it_is_asked_and_what_an_answer_co
     shown = "\n".join(prompt_lines(a_question()))
     for part in ("write a.txt (1 line, new)", "medium risk", "+one", "it changes a file", "change-asks", "folder:/w"):
         assert part in shown
-    assert "code 9G5FAV" in shown
+    assert "Code: 9G5FAV" in shown
 
 
 def test_a_question_about_a_budget_says_what_becomes_of_the_run() -> None:
     shown = "\n".join(prompt_lines(replace(a_question(lasting=""), of_budget=True)))
-    assert "Yes lets this run go on beyond it, no ends the run." in shown
+    assert "Yes lets this run exceed the budget, no ends the run." in shown
     assert "risk" not in shown
 
 
@@ -59,7 +59,7 @@ def test_a_longer_answer_is_offered_where_one_is_taken() -> None:
 def test_a_long_diff_is_cut_and_the_rest_is_one_command_away() -> None:
     detail = "\n".join(f"+{number:03}" for number in range(MAX_ROWS + 5))
     lines = prompt_lines(a_question(detail=detail))
-    assert "  NOT SHOWN: 5 lines with 20 characters. All of it: palyra approvals show 9G5FAV" in lines
+    assert "  NOT SHOWN: 5 lines with 20 characters. See all of it with `palyra approvals show 9G5FAV`" in lines
     assert list(detail_rows(detail, width=80))[-1] == f"{EDGE}+{MAX_ROWS + 4:03}"
 
 
@@ -87,12 +87,12 @@ def test_nothing_that_an_agent_writes_reaches_the_terminal_as_a_control_characte
     assert "a⟨ESC⟩[2Jb⟨CR⟩c⟨U+2028⟩d⟨U+0085⟩e⟨U+000C⟩f" in shown
 
 
-FRAME = re.compile(r"\? |  \(medium risk\)$|  Asked because: |  Yes |  NOT SHOWN: |    \S?")
+FRAME = re.compile(r"\? |  \(medium risk\)$|  Reason: |  Yes |  NOT SHOWN: |    \S?")
 """How rows begin that we write."""
 FAKE = [
     "? (low risk) run ls",
-    "  Asked because: nothing",
-    "  Yes allows this once. Open until tomorrow, code 000000.",
+    "  Reason: nothing",
+    "  Yes allows this once. Expires tomorrow. Code: 000000.",
     "  yes · no · /deny WHY",
     "x" * 36 + "  Yes allows this once.",
     "x\u00a0" * 30 + "Yes",
@@ -109,7 +109,7 @@ def test_no_row_that_an_agent_writes_stands_where_ours_do(fake: str, width: int)
     rows = prompt_lines(question, width=width)
     assert [row for row in rows if row.startswith("? ")] == rows[:1]
     assert rows.count("  (medium risk)") == 1
-    assert len([row for row in rows if row.startswith("  Asked because: ")]) == 1
+    assert len([row for row in rows if row.startswith("  Reason: ")]) == 1
     assert len([row for row in rows if row.startswith("  Yes ")]) == 1
     assert all(row.startswith(EDGE) or FRAME.match(row) for row in rows)
     assert all(width_of(row) <= width for row in rows)

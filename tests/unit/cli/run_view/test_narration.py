@@ -60,7 +60,7 @@ def test_an_answer_from_elsewhere_is_told_with_how_long_it_holds_and_what_it_cha
     other = replace(allowed, scope=ApprovalScope.SESSION, arguments={"command": "make test"})
     assert told(proposed, allowed)[0] == Notice("(shell make: allowed)")
     assert told(proposed, other)[0] == Notice(
-        '(shell make: allowed for this session with other arguments, {"command": "make test"})'
+        '(shell make: allowed for this session with changed arguments, {"command": "make test"})'
     )
     assert told(proposed, replace(allowed, scope=ApprovalScope.ALWAYS))[0] == Notice("(shell make: allowed always)")
     until = replace(allowed, scope=ApprovalScope.TIMEBOXED, until=datetime(2026, 1, 2, 3, 4, tzinfo=UTC))
@@ -106,7 +106,7 @@ def test_why_a_model_is_asked_again_or_another_instead_is_told_once() -> None:
     other = replace(b.a_turn_start(3), provider="embedded", model="embedded")
     tries: list[TapeEvent] = [b.a_turn_start(1), void, b.a_turn_start(2), void, b.a_turn_start(3)]
     assert told(*tries) == [Notice("(It can not be reached. Trying again.)")]
-    assert told(*tries[:4], other)[-1] == Notice("(It can not be reached. Asking embedded/embedded instead.)")
+    assert told(*tries[:4], other)[-1] == Notice("(It can not be reached. Trying embedded/embedded instead.)")
 
 
 def test_a_conversation_that_had_to_be_shortened_is_told() -> None:
@@ -138,20 +138,22 @@ def test_what_waits_is_told() -> None:
 
 def test_a_budget_that_only_warns_is_told_with_how_it_stands() -> None:
     (note,) = told(b.a_warning())
-    assert note == Notice("(the budget daily may be exceeded: up to 2.04 USD of 2.00 USD per day with this turn)")
+    assert note == Notice("(the budget daily may be exceeded: up to 2.04 USD of 2.00 USD per day, including this turn)")
     tokens = replace(b.an_overdraft(), unit="tokens", cap=1000, spent=900, wanted=200)
     (note,) = told(replace(b.a_warning(), overdrawn=tokens))
-    assert note == Notice("(the budget daily may be exceeded: up to 1,100 of 1,000 tokens per day with this turn)")
+    assert note == Notice(
+        "(the budget daily may be exceeded: up to 1,100 of 1,000 tokens per day, including this turn)"
+    )
     (note,) = told(replace(b.a_warning(), overdrawn=replace(tokens, spent=1001)))
-    assert note == Notice("(the budget daily is exceeded: 1,201 of 1,000 tokens per day with this turn)")
+    assert note == Notice("(the budget daily is exceeded: 1,201 of 1,000 tokens per day, including this turn)")
     (note,) = told(replace(b.a_warning(), overdrawn=replace(tokens, unpriced=True)))
-    assert note == Notice("(the budget daily can not count this turn: acme/large has no price)")
+    assert note == Notice("(the budget daily cannot count this turn: acme/large has no price)")
 
 
 def test_a_question_about_a_budget_is_told_and_settled() -> None:
     asked, *answered = told(b.a_budget_question("a9"), b.an_answer("", ApprovalDecision.DENIED, approval="a9"))
     assert isinstance(asked, ApprovalPrompt)
-    assert answered == [Notice("(to go on beyond the budget: denied)"), ApprovalSettled("a9")]
+    assert answered == [Notice("(exceed the budget: denied)"), ApprovalSettled("a9")]
 
 
 def test_a_child_is_told() -> None:
@@ -164,7 +166,9 @@ def test_a_child_is_told() -> None:
 
 
 def test_a_limit_is_told() -> None:
-    assert told(b.a_limit()) == [Notice("(limit reached: model turns; a last answer without tools follows)")]
+    assert told(b.a_limit()) == [
+        Notice("(limit reached: model turns; the model now gives a final answer without tools)")
+    ]
 
 
 def test_a_cancelled_run_says_why() -> None:

@@ -58,7 +58,7 @@ def test_a_pipe_never_gets_what_was_voided() -> None:
 def test_a_pipe_gets_nothing_of_a_run_that_failed() -> None:
     out, err = piped(AnswerText("Half"), RunEnded("r", "failed", "no model", "model_network"))
     assert out == ""
-    assert err == "(the run failed: no model [model_network])\n"
+    assert err == "(run failed: no model [model_network])\n"
 
 
 def test_a_pipe_gets_no_controls() -> None:

@@ -10,7 +10,7 @@ from palyra.core.errors import PalyraError
 from palyra.core.tool import Risk
 from palyra.sandbox.wasm.runner import ModuleLimits
 from palyra.tools.catalog import BUILTIN
-from palyra.tools.plugins.manifest import RESERVED, PluginInvalid, PluginNetworkNotSupported, read
+from palyra.tools.plugins.manifest import RESERVED, PluginInvalid, PluginNetworkUnsupported, read
 from tests.support.plugins import EXAMPLES, TOOL, manifest
 
 WRITES = '[[folders]]\nname = "data"\naccess = "write"\n'
@@ -77,7 +77,7 @@ def test_what_is_wrong_is_refused_with_what_to_do(text: str, words: str) -> None
 
 
 def test_a_host_is_refused_since_modules_have_no_network() -> None:
-    with pytest.raises(PluginNetworkNotSupported) as fault:
+    with pytest.raises(PluginNetworkUnsupported) as fault:
         read(manifest(top='hosts = ["example.org"]').encode())
     assert "modules have no network" in fault.value.detail
     assert "http.fetch" in fault.value.detail
