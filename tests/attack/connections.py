@@ -12,8 +12,9 @@ from tests.attack.case import attack, require
 from tests.attack.ground import Ground, play, results
 from tests.support.command import palyra
 from tests.support.daemon import Daemon, until
+from tests.support.http2_client import Wire, framed
 from tests.support.needs import OPENSSL
-from tests.support.silent import (
+from tests.support.stalling_clients import (
     GRPC,
     HTTP,
     addresses,
@@ -24,8 +25,7 @@ from tests.support.silent import (
     grpc_address,
     many_descriptors,
 )
-from tests.support.site import certificate
-from tests.support.wire import Wire, framed
+from tests.support.web_site import certificate
 
 CROWD = 1_500
 

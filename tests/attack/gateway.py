@@ -9,8 +9,8 @@ import httpx
 from tests.attack.case import attack
 from tests.attack.ground import Ground
 from tests.support.daemon import Daemon
-from tests.support.silent import addresses, grpc_address
-from tests.support.wire import Wire, framed
+from tests.support.http2_client import Wire, framed
+from tests.support.stalling_clients import addresses, grpc_address
 
 Json = Any
 

@@ -36,8 +36,8 @@ from palyra.runs.recording.run_writer import write_run
 from tests.bench.figures import Bar, Figures
 from tests.bench.ground import Ground, Measurement
 from tests.bench.journal import Commits, Journal, opened
-from tests.bench.past import Carried, Past
-from tests.bench.raw import CALLERS, ENTRY_BYTES, RawWriter, direct_rows_per_s, raw_writer, row
+from tests.bench.past_runs import Carried, Past
+from tests.bench.raw_rows import CALLERS, ENTRY_BYTES, RawWriter, direct_rows_per_s, raw_writer, row
 from tests.bench.turns import run
 
 WRITERS = (1, 10, CALLERS)

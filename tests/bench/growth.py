@@ -18,7 +18,7 @@ from tests.bench.figures import Bar, Figures
 from tests.bench.ground import Ground, Measurement
 from tests.bench.http_client import HttpClient
 from tests.bench.journal import opened
-from tests.bench.past import Past
+from tests.bench.past_runs import Past
 from tests.bench.process import cpu_ms
 from tests.bench.turns import Turn, http_turn, run, timed
 from tests.support.daemon import Daemon

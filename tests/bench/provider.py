@@ -24,10 +24,10 @@ from palyra.core.model.prompt import ModelEvent, TextDelta, TurnDone
 from palyra.providers.registry import load_dialect
 from palyra.providers.transport.http import ProviderHttpClient
 from palyra.providers.transport.remote_provider import RemoteProvider, full_model_card
-from tests.bench.answering import PAUSE_SECONDS
 from tests.bench.figures import Bar, Figures
 from tests.bench.ground import Ground, Measurement
 from tests.bench.process import rss_mb
+from tests.bench.provider_process import PAUSE_SECONDS
 from tests.bench.turns import run
 from tests.contract.providers.conftest import PROMPT
 from tests.contract.providers.wire import Wire, wires
@@ -165,7 +165,7 @@ async def _key(reference: str) -> str:
 @contextmanager
 def _answering(chunks: int) -> Iterator[int]:
     """Start the process that answers, and return its port."""
-    command = [sys.executable, "-m", "tests.bench.answering", str(chunks)]
+    command = [sys.executable, "-m", "tests.bench.provider_process", str(chunks)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None

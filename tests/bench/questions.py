@@ -30,7 +30,7 @@ from palyra.sandbox.network.egress import Egress
 from palyra.tools.toolbox import BUILTIN_ONLY
 from tests.bench.figures import Bar, Figures
 from tests.bench.ground import Ground, Measurement
-from tests.bench.ordinary import FILES, PORT, TASKS, USUAL, Task
+from tests.bench.ordinary_tasks import FILES, PORT, TASKS, USUAL, Task
 from tests.bench.turns import run
 from tests.support.builders import ANA
 from tests.support.eventually import eventually

@@ -19,7 +19,7 @@ from tests.bench.ground import Ground, Measurement
 from tests.bench.process import rss_mb
 from tests.bench.turns import DOORS, TEXT, http_turns, run, timed
 from tests.support.daemon import Daemon, warmed_up
-from tests.support.played import played
+from tests.support.provider_thread import played
 
 COMMAND = Path(sys.executable).with_name("palyra")
 HELPER = {"model_provider": None, "model_script": None}

@@ -24,7 +24,7 @@ from tests.support.model_server import (
     stalls,
     stream,
 )
-from tests.support.played import SAYS, Played, played, said
+from tests.support.provider_thread import SAYS, Played, played, said
 
 KEY = "not-a-shape-that-anybody-knows-51c7"
 SETTINGS = """\

@@ -17,10 +17,10 @@ from palyra.gateway.grpc.pb import gateway_pb2 as pb
 from tests.e2e.conftest import NewDaemon
 from tests.support.command import palyra
 from tests.support.daemon import Daemon, Watcher, until
+from tests.support.http2_client import Wire, framed
 from tests.support.needs import OPENSSL, needs
-from tests.support.silent import GRPC, HTTP, SECONDS, addresses, answers, closed, crowd, figures, grpc_address
-from tests.support.site import certificate
-from tests.support.wire import Wire, framed
+from tests.support.stalling_clients import GRPC, HTTP, SECONDS, addresses, answers, closed, crowd, figures, grpc_address
+from tests.support.web_site import certificate
 
 CROWD = 1_500
 SERVICE = "/palyra.v1.GatewayService"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.played import Played, played
+from tests.support.provider_thread import Played, played
 
 ROOT = Path(__file__).parents[2]
 

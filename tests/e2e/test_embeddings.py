@@ -15,7 +15,7 @@ from palyra.core.text.token_bounds import max_tokens
 from tests.e2e.conftest import NewDaemon
 from tests.support.command import palyra
 from tests.support.daemon import Daemon, NotServing, until
-from tests.support.day import within_a_day
+from tests.support.utc_days import within_a_day
 
 Json = Any
 Connect = Callable[..., OpenAI]

@@ -14,7 +14,7 @@ from tests.bench.turns import TEXT, grpc_turns, run
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.test_bad_models import calls
 from tests.support.daemon import Daemon, warmed_up
-from tests.support.played import Played, played
+from tests.support.provider_thread import Played, played
 
 KEY = "not-a-shape-that-anybody-knows-51c7"
 REMOTE = """\

@@ -36,7 +36,7 @@ from palyra.gateway.grpc.pb import gateway_pb2 as pb
 from palyra.gateway.grpc.server_call import MAX_REQUEST_BYTES
 from tests.e2e.conftest import NewDaemon
 from tests.support.daemon import Daemon, Json, until
-from tests.support.wire import CONFIG, Wire, framed, head
+from tests.support.http2_client import CONFIG, Wire, framed, head
 
 MEBIBYTE = 1024 * 1024
 SERVICE = pb.DESCRIPTOR.services_by_name["GatewayService"].full_name

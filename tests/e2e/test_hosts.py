@@ -10,8 +10,8 @@ import pytest
 from palyra.gateway.error_status import GrpcStatus
 from tests.e2e.conftest import NewDaemon
 from tests.support.daemon import Daemon, NotServing
-from tests.support.silent import addresses, grpc_address
-from tests.support.wire import Wire, framed
+from tests.support.http2_client import Wire, framed
+from tests.support.stalling_clients import addresses, grpc_address
 
 PAGE = "https://app.example.com"
 EVIL = "https://evil.example.com"

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.e2e.conftest import NewDaemon
 from tests.support.needs import CURL, needs
 
-GUIDE = Path(__file__).parents[2] / "docs/guides/openai-door.md"
+GUIDE = Path(__file__).parents[2] / "docs/guides/openai-api.md"
 
 
 def blocks(kind: str) -> str:

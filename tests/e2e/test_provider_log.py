@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.conftest import NewDaemon
 from tests.support.daemon import Daemon, until
 from tests.support.model_server import Reply, answer, breaks_off, silent
-from tests.support.played import Played, played
+from tests.support.provider_thread import Played, played
 
 KEY = "sk-test-8d1e24b6c3f9a77c"
 SAID = "the orchid password is heliotrope"

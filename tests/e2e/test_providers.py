@@ -19,7 +19,7 @@ from tests.e2e.test_documents import commands, type_in
 from tests.support.command import command
 from tests.support.daemon import Daemon, until
 from tests.support.model_server import answer, breaks_off, stalls
-from tests.support.played import SAYS, Played, played, said
+from tests.support.provider_thread import SAYS, Played, played, said
 
 Json = Any
 

@@ -12,7 +12,7 @@ from tests.e2e.conftest import NewDaemon
 from tests.support.command import command
 from tests.support.daemon import Daemon
 from tests.support.model_server import Asked, Line, Reply, answer, silent, stream
-from tests.support.played import SAYS, Played, called, played, said, wants_call
+from tests.support.provider_thread import SAYS, Played, called, played, said, wants_call
 
 REFUSES = answer(400, {"error": {"message": "this model does not support tools", "type": "invalid_request_error"}})
 CALL = {"tool": PROBE_TOOL.name, "arguments": {"city": PROBE_CITY}}

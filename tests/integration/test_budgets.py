@@ -28,10 +28,10 @@ from palyra.runs.services.approvals import (
 from palyra.settings import ModelSettings, SpendingSettings
 from tests.integration.cast import a_call, said_by
 from tests.integration.conftest import Begin
+from tests.support.administrators import administers
 from tests.support.builders import ANA
 from tests.support.clock import midday
 from tests.support.eventually import eventually
-from tests.support.owner import administers
 from tests.support.world import BEN, Model, Said, World
 
 NAME = "function/of the prompt"

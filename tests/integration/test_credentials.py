@@ -26,7 +26,7 @@ from tests.integration.cast import first_calls, results
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
 from tests.support.needs import OPENSSL, needs
-from tests.support.site import Names, Site, certificate, served
+from tests.support.web_site import Names, Site, certificate, served
 from tests.support.world import BEN, Said, World
 
 pytestmark = needs(OPENSSL)

@@ -31,10 +31,10 @@ from palyra.settings import SpendingSettings
 from tests.contract.journal.builders import occupied
 from tests.integration.cast import ECHO, Door, first_calls, on_postgres
 from tests.integration.conftest import Begin
+from tests.support.administrators import administers
 from tests.support.builders import ANA
 from tests.support.clock import midday
 from tests.support.eventually import eventually
-from tests.support.owner import administers
 from tests.support.world import BEN, World
 
 NAME = "acme/vectors"

@@ -27,9 +27,9 @@ from palyra.gateway.grpc.server import GrpcServer
 from palyra.gateway.grpc.server_call import ServerCall
 from tests.support.connections import a_budget
 from tests.support.eventually import eventually
+from tests.support.http2_client import Wire, framed
 from tests.support.needs import OPENSSL, needs
-from tests.support.site import certificate
-from tests.support.wire import Wire, framed
+from tests.support.web_site import certificate
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]

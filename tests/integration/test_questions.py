@@ -1,6 +1,6 @@
 """What labels cost: over fifty ordinary tasks no task takes more than one question that is there for them alone."""
 
-from tests.bench.ordinary import TASKS
+from tests.bench.ordinary_tasks import TASKS
 from tests.bench.questions import measure
 
 

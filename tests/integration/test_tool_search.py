@@ -14,7 +14,7 @@ from palyra.tools.toolbox import Toolbox
 from tests.integration.cast import DONE, a_call, inputs, on_sqlite, results, said_by
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
-from tests.support.crowd import a_tool, crowd
+from tests.support.many_tools import a_tool, crowd
 from tests.support.world import Model, World
 
 MAX_TOKENS = 2_000

@@ -56,8 +56,8 @@ from palyra.runs.services import embeddings
 from palyra.runs.services.budgets import BudgetExceeded, BudgetService
 from palyra.settings import SpendingSettings
 from tests.contract.journal.builders import BEN, CountedIds, a_run_id, a_session, a_session_id
-from tests.support.books import check_books
 from tests.support.builders import AGENT, ANA, AT, a_cancel, a_cancellation, a_context, a_failure, a_resume, an_accepted
+from tests.support.journal_invariants import check_books
 from tests.support.postgres import drop_schema, new_schema
 
 DRAWN = settings(

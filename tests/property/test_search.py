@@ -14,8 +14,8 @@ from palyra.sandbox.files.workspace import Workspace
 from palyra.sandbox.search import search as module
 from palyra.sandbox.search.search import SearchQuery
 from tests.support.clock import FakeClock
+from tests.support.file_search import sifted, walked
 from tests.support.needs import BUBBLEWRAP, RIPGREP, require
-from tests.support.searching import sifted, walked
 
 NAMES = (
     *(b"a", b"b.md", b"B.MD", b".hidden.md", b".md", b"a b", "ü.md".encode(), b".git", b"node_modules"),

@@ -77,10 +77,10 @@ from palyra.sandbox.wasm.runner import WasmRunner
 from palyra.settings import ApprovalSettings, ModelSettings, RunSettings, Settings, SpendingSettings
 from palyra.tools.base import NO_SANDBOX, PUBLIC
 from palyra.tools.toolbox import BUILTIN_ONLY, Toolbox
-from tests.support.books import check_books
 from tests.support.builders import ANA, AT
 from tests.support.clock import MovableClock
 from tests.support.eventually import eventually
+from tests.support.journal_invariants import check_books
 
 T = TypeVar("T")
 

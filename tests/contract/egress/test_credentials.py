@@ -16,7 +16,7 @@ from palyra.sandbox.network.egress import (
 )
 from palyra.sandbox.network.pinning import ConnectionFailed
 from tests.support.needs import OPENSSL, needs
-from tests.support.site import HELLO, Names, Site, certificate, served
+from tests.support.web_site import HELLO, Names, Site, certificate, served
 
 pytestmark = needs(OPENSSL)
 

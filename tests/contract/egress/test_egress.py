@@ -29,7 +29,7 @@ from palyra.sandbox.network.pinning import (
 )
 from palyra.sandbox.network.url import HostNotPublic, UrlInvalid, parse
 from tests.support.needs import OPENSSL, needs
-from tests.support.site import HELLO, Names, Site, certificate
+from tests.support.web_site import HELLO, Names, Site, certificate
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from palyra.policy.loader import combine
 from palyra.sandbox.network import address
 from palyra.sandbox.network.egress import Egress, EgressLimits
 from tests.support.builders import ANA
-from tests.support.site import Names, Site
+from tests.support.web_site import Names, Site
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
 GIF = b"GIF89a" + bytes(40)

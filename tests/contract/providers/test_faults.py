@@ -33,7 +33,7 @@ from tests.support.model_server import (
     stream,
 )
 from tests.support.needs import OPENSSL, needs
-from tests.support.site import HELLO, Site, certificate, served
+from tests.support.web_site import HELLO, Site, certificate, served
 
 ASK = """
 import asyncio, sys

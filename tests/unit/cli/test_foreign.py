@@ -9,7 +9,7 @@ import pytest
 
 from palyra.gateway.client.target import is_held
 from palyra.home import Home, HomeOwnerMismatch, foreign_file_message
-from tests.support.ordinary import ordinary_user
+from tests.support.unprivileged import ordinary_user
 from tests.unit.cli.door import Cli
 
 COMMANDS = ["status", "up", "down", "logs", "run -m hello", "runs list", "policy show", "config show", "journal verify"]

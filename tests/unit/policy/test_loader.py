@@ -8,7 +8,7 @@ from palyra.home import Home
 from palyra.policy import cedar
 from palyra.policy.cedar_source import split
 from palyra.policy.loader import PolicyInvalid, combine, examine, load, shipped
-from tests.support.ordinary import ordinary_user
+from tests.support.unprivileged import ordinary_user
 from tests.unit.policy.asking import write_policy
 
 GOOD = '@id("mine") permit (principal, action == Action::"run", resource == Tool::"time.now");\n'

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from palyra.core.tool import ToolSpec
 from palyra.tools.tool_ranking import rank
-from tests.support.crowd import a_tool, crowd
+from tests.support.many_tools import a_tool, crowd
 
 MANY = [tool.spec for tool in crowd()]
 MIXED = [

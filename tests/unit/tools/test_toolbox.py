@@ -10,7 +10,7 @@ from palyra.tools.execution import ToolResult, execute
 from palyra.tools.tool_search import FOUND_TOKENS as OF_ONE_SEARCH
 from palyra.tools.tool_search import MAX_RESULTS, tokens_of
 from palyra.tools.toolbox import ADDED_TOKENS, FOUND_TOKENS, Toolbox
-from tests.support.crowd import a_tool, crowd
+from tests.support.many_tools import a_tool, crowd
 from tests.unit.tools.surroundings import a_call, a_context
 
 BUILT_IN = tuple(tool.spec.name for tool in catalog.BUILTIN)

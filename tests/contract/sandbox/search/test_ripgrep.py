@@ -19,8 +19,8 @@ from palyra.sandbox.search.ripgrep import PROGRAM, names, pattern_of
 from palyra.sandbox.search.search import RequiredWords, SearchQuery, SearchResult
 from tests.contract.sandbox.conftest import SECRET, Ground
 from tests.support.clock import FakeClock
+from tests.support.file_search import sifted, walked
 from tests.support.needs import BUBBLEWRAP, RIPGREP, require
-from tests.support.searching import sifted, walked
 
 
 @pytest.fixture(autouse=True)

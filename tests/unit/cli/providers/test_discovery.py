@@ -6,7 +6,7 @@ from palyra.cli.providers.discovery import address_of, discover_providers, key_v
 from palyra.cli.providers.presets import PROVIDER_PRESETS, ProviderPreset
 from palyra.core.model.catalog import DialectName, ModelProvider, provider_problems
 from tests.support.model_server import Reply, answer, raw, silent
-from tests.support.played import played
+from tests.support.provider_thread import played
 
 OLLAMA = PROVIDER_PRESETS["ollama"]
 

@@ -34,7 +34,7 @@ from palyra.sandbox.files.workspace import (
     PathReserved,
     Workspace,
 )
-from tests.support.ordinary import ordinary_user
+from tests.support.unprivileged import ordinary_user
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from palyra.sandbox.search.regex import RegexInvalid, RegexProcess, RegexTimeout, SearchCancelled
-from tests.support.silent import many_descriptors
+from tests.support.stalling_clients import many_descriptors
 
 CATASTROPHE = "(a+)+$"
 BAIT = b"a" * 40 + b"!"

@@ -11,8 +11,8 @@ from palyra.sandbox.files.workspace import PathNotFound, Workspace
 from palyra.sandbox.search import search as module
 from palyra.sandbox.search.regex import RegexInvalid
 from palyra.sandbox.search.search import SearchMatch, SearchQuery, SearchResult
+from tests.support.file_search import sifted, walked
 from tests.support.needs import BUBBLEWRAP, RIPGREP, require
-from tests.support.searching import sifted, walked
 
 
 class StillClock:

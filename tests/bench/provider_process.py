@@ -1,4 +1,4 @@
-"""A process of its own that plays the providers of models: `python -m tests.bench.answering CHUNKS` says its port.
+"""A process that plays model providers: `python -m tests.bench.provider_process CHUNKS` prints its port.
 
 It answers at `/DIALECT/…` with as many pieces of text as it was told, each in a chunk of its own as servers send them.
 At `/DIALECT/paced/…` a pause follows each piece, as a model makes them; else all of it comes at once.

@@ -13,7 +13,7 @@ from h2.connection import H2Connection
 from hyperframe.frame import HeadersFrame, SettingsFrame
 
 from tests.support.daemon import Daemon, Json
-from tests.support.wire import CONFIG, Wire, framed, head
+from tests.support.http2_client import CONFIG, Wire, framed, head
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS = SettingsFrame(0).serialize()
