@@ -1,5 +1,5 @@
 # make run    talk to an agent in this terminal, or pipe a message in
-# make check  style, types, the direction of imports
+# make check  style, types, the direction of imports, words
 # make test   the whole test suite
 
 .PHONY: run check test
