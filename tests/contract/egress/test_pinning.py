@@ -17,7 +17,7 @@ from palyra.sandbox.network.pinning import (
     pin,
 )
 from palyra.tools.mcp.http_transport import PinnedConnector
-from tests.support.site import HELLO, Names, Site
+from tests.support.web_site import HELLO, Names, Site
 
 Reach = Callable[[Names, str, int], Awaitable[object]]
 

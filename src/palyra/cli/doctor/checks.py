@@ -264,7 +264,9 @@ def check_wasm() -> Check:
     try:
         outcome = asyncio.run(WasmRunner().run(ModuleJob(module=NOTHING)))
     except (PalyraError, OSError) as error:
-        return Check("wasm", WARN, f"modules cannot run: {_error_text(error)}", "Reinstall Palyra with its dependencies.")
+        return Check(
+            "wasm", WARN, f"modules cannot run: {_error_text(error)}", "Reinstall Palyra with its dependencies."
+        )
     if not outcome.ok:
         return Check("wasm", WARN, f"a test module failed: {outcome.stopped}", "Reinstall Palyra.")
     return Check("wasm", OK, "modules can run")
