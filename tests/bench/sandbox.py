@@ -20,7 +20,8 @@ from palyra.sandbox.base import SandboxJob, Tier
 from palyra.sandbox.files.root import WorkspaceRoot
 from palyra.sandbox.processes.mounts import HiddenFolders
 from palyra.sandbox.processes.process import ProcessSandbox
-from palyra.sandbox.wasm.runner import ModuleJob, WasmRunner
+from palyra.sandbox.wasm.module import ModuleJob
+from palyra.sandbox.wasm.runner import WasmRunner
 from tests.bench.figures import Figures
 from tests.bench.ground import Ground, Measurement
 from tests.bench.turns import run

@@ -18,7 +18,8 @@ from palyra.core.tool import CallRuntime, JsonObject, MarkerHandling, Risk, Tool
 from palyra.sandbox.base import MissingSandbox, Sandbox
 from palyra.sandbox.files.workspace import Workspace
 from palyra.sandbox.network.egress import Egress
-from palyra.sandbox.wasm.runner import ModuleRunner, WasmRunner
+from palyra.sandbox.wasm.module import ModuleRunner
+from palyra.sandbox.wasm.runner import WasmRunner
 from palyra.tools.call_slots import CallPool, CallSlots
 from palyra.tools.call_storage import NO_STORAGE, CallStorage
 from palyra.tools.credentials import NO_CREDENTIALS, Credentials

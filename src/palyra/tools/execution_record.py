@@ -15,7 +15,7 @@ from palyra.core.attestation import ProgramRun
 from palyra.core.errors import PalyraError
 from palyra.core.policy.labels import UNKNOWN, WEB
 from palyra.sandbox.base import ProgramOutcome, ResourceLimits, Sandbox, SandboxJob, Tier
-from palyra.sandbox.wasm.runner import TIER, ModuleJob, ModuleOutcome, ModuleRunner
+from palyra.sandbox.wasm.module import TIER, ModuleJob, ModuleOutcome, ModuleRunner
 
 
 class WriteLabels(Protocol):

@@ -33,7 +33,8 @@ from palyra.journal.stores import sessions
 from palyra.journal.vault import secrets
 from palyra.journal.vault.vault_key import VaultKeySource
 from palyra.sandbox.base import Tier
-from palyra.sandbox.wasm.runner import NOTHING, ModuleJob, WasmRunner
+from palyra.sandbox.wasm.module import ModuleJob
+from palyra.sandbox.wasm.runner import NOTHING, WasmRunner
 from palyra.settings import Settings
 from palyra.tools.plugins.installed import FaultyPlugin, load_all
 

@@ -13,7 +13,7 @@ from palyra.runs.services.secrets import AgentCredentials, SecretService
 from palyra.sandbox.base import Sandbox
 from palyra.sandbox.files.workspace import Workspace
 from palyra.sandbox.network.egress import Egress
-from palyra.sandbox.wasm.runner import ModuleRunner
+from palyra.sandbox.wasm.module import ModuleRunner
 from palyra.tools.base import PUBLIC, ToolContext
 from palyra.tools.call_slots import CallSlots
 from palyra.tools.catalog import ToolCatalog

@@ -5,9 +5,6 @@ step, so that a reader sees the old file or the new one. If there are several, t
 under other names until all are changed: if one can no longer be changed, those before it are put back. Folders are
 held open from the walk that checked them to the last step, so what was checked is what is changed.
 
-A process that is killed while it writes leaves nothing behind, since a file without a name ends with the process. File
-systems without such files get one with a temporary name in the same folder, which a kill may leave there.
-
 A file is replaced only if it is still the one that was read. Changes by this process are made one after the other. What
 another program writes at the exact moment of the replacement cannot be noticed; a file checkpoint holds the content
 that was read before.
@@ -26,6 +23,7 @@ from dataclasses import dataclass
 from palyra.core.artifact import MAX_KEPT_BYTES
 from palyra.core.errors import Denied, FileChanged, Internal, Invalid
 from palyra.sandbox.files.root import FileSystemError
+from palyra.sandbox.files.staged_file import NO_LINKS, StagedFile, spare_name
 from palyra.sandbox.files.workspace import (
     PathInvalid,
     PathNotFile,
@@ -36,15 +34,9 @@ from palyra.sandbox.files.workspace import (
 )
 
 MAX_CHANGES = 100
-NEW_FILE_MODE = 0o666
-"""Before the daemon's own mask is applied."""
 
 _committing = threading.Lock()
 """Several runs may work on the same files at once, each in its own thread."""
-
-_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
-_NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
-_DESCRIPTORS = "/proc/self/fd"
 
 
 class FileTooLarge(Invalid):
@@ -166,90 +158,6 @@ def _put_back(done: list["_PreparedChange"]) -> None:
         raise FileChangeIncomplete from error
 
 
-class _Written:
-    """Content that is on the disk, and has no name yet."""
-
-    def __init__(self, folder: int, data: bytes, mode: int | None) -> None:
-        self._folder = folder
-        self._data = data
-        self._mode = mode
-        self._name: str | None = None
-        self._unnamed = _open_unnamed(folder, _first_mode(mode))
-        try:
-            if self._unnamed is not None:
-                self._fill(self._unnamed)
-            else:
-                self._write_named()
-        except BaseException:
-            self.drop()
-            raise
-
-    def appear(self, name: str) -> None:
-        """Take a name, and never replace another file."""
-        try:
-            self._link(name)
-        except FileExistsError:
-            raise FileChanged from None
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            # A file system without links: checked right before, which is the best that it allows.
-            with suppress(FileNotFoundError):
-                os.stat(name, dir_fd=self._folder, follow_symlinks=False)
-                raise FileChanged from None
-            self.replace(name)
-
-    def replace(self, name: str) -> None:
-        """Replace the file of that name."""
-        if self._name is None:
-            self._take_spare_name()
-        os.rename(self._name or "", name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
-        self._name = None
-
-    def drop(self) -> None:
-        """Remove the content if it was not used."""
-        if self._unnamed is not None:
-            os.close(self._unnamed)
-            self._unnamed = None
-        if self._name is not None:
-            with suppress(OSError):
-                os.unlink(self._name, dir_fd=self._folder)
-            self._name = None
-
-    def _take_spare_name(self) -> None:
-        """Take a temporary name until the rename, which needs one."""
-        spare = _spare_name("new")
-        try:
-            self._link(spare)
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            self._write_named()
-        else:
-            self._name = spare
-
-    def _link(self, name: str) -> None:
-        source = f"{_DESCRIPTORS}/{self._unnamed}" if self._name is None else self._name
-        how = self._name is None
-        os.link(source, name, src_dir_fd=self._folder, dst_dir_fd=self._folder, follow_symlinks=how)
-
-    def _write_named(self) -> None:
-        self._name = _spare_name("new")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(self._name, flags, _first_mode(self._mode), dir_fd=self._folder)
-        try:
-            self._fill(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def _fill(self, descriptor: int) -> None:
-        with os.fdopen(descriptor, "wb", closefd=False) as file:
-            file.write(self._data)
-        if self._mode is not None:
-            os.fchmod(descriptor, self._mode)
-        os.fsync(descriptor)
-
-
 class _PreparedChange:
     """A prepared change: its content on the disk, and the way to undo it."""
 
@@ -259,8 +167,8 @@ class _PreparedChange:
         self.path = at.path
         self._name = at.name
         self._before = change.existing.content
-        self._fresh = _Written(at.folder, change.after, self._mode(change)) if change.after is not None else None
-        self._back: str | _Written | None = None
+        self._fresh = StagedFile(at.folder, change.after, self._mode(change)) if change.after is not None else None
+        self._back: str | StagedFile | None = None
 
     def commit(self) -> None:
         """Change the name in one step, if it still refers to the file that was checked."""
@@ -277,20 +185,20 @@ class _PreparedChange:
         """Keep the old file under another name: itself, which needs no space, or a copy where that is impossible."""
         if self._before is None:
             return
-        name = _spare_name("old")
+        name = spare_name("old")
         try:
             os.link(self._name, name, src_dir_fd=self.folder, dst_dir_fd=self.folder, follow_symlinks=False)
             self._back = name
         except FileNotFoundError:
             raise FileChanged from None
         except OSError as error:
-            if error.errno not in _NO_LINKS:
+            if error.errno not in NO_LINKS:
                 raise
-            self._back = _Written(self.folder, self._before.data, self._before.mode)
+            self._back = StagedFile(self.folder, self._before.data, self._before.mode)
 
     def undo(self) -> None:
         """Undo the change."""
-        if isinstance(self._back, _Written):
+        if isinstance(self._back, StagedFile):
             self._back.replace(self._name)
         elif self._back is not None:
             os.rename(self._back, self._name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
@@ -308,7 +216,7 @@ class _PreparedChange:
     def tidy(self) -> None:
         """Remove temporary files."""
         for one in (self._fresh, self._back):
-            if isinstance(one, _Written):
+            if isinstance(one, StagedFile):
                 one.drop()
             elif one is not None:
                 with suppress(OSError):
@@ -326,26 +234,6 @@ class _PreparedChange:
         if change.mode is not None:
             return change.mode
         return self._before.mode if self._before is not None else None
-
-
-def _first_mode(mode: int | None) -> int:
-    return NEW_FILE_MODE if mode is None else 0o600
-
-
-def _spare_name(ending: str) -> str:
-    return f".palyra-{os.urandom(8).hex()}.{ending}"
-
-
-def _open_unnamed(folder: int, mode: int) -> int | None:
-    """Open a file without a name, which is gone with the process unless it gets one; None where unsupported."""
-    if not hasattr(os, "O_TMPFILE") or not os.path.isdir(_DESCRIPTORS):
-        return None
-    try:
-        return os.open(".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, mode, dir_fd=folder)
-    except OSError as error:
-        if error.errno in _NO_UNNAMED_FILES:
-            return None
-        raise
 
 
 @contextmanager

@@ -18,24 +18,28 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
-from palyra.core.errors import Denied, Internal, Invalid, Unavailable
+from palyra.core.errors import Internal, Unavailable
 from palyra.exhaustion import wait_out
 from palyra.sandbox.base import MIB, CapturedOutput
 from palyra.sandbox.wasm import worker
+from palyra.sandbox.wasm.module import (
+    MAX_INPUT_BYTES,
+    MAX_MODULE_BYTES,
+    FolderNotAllowed,
+    ModuleInvalid,
+    ModuleJob,
+    ModuleLimits,
+    ModuleOutcome,
+    ModuleTooLarge,
+)
 
-TIER = "wasm"
-"""Recorded instead of a sandbox tier where a module ran."""
 MAGIC = b"\0asm"
-MAX_MODULE_BYTES = 32 * MIB
-MAX_INPUT_BYTES = 16 * MIB
 COMPILE_SECONDS = 60.0
 GRACE_SECONDS = 1.0
 """A module that has not ended this long after its time is not executing its own steps: its process is killed."""
@@ -53,99 +57,12 @@ NOTHING = b"\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x03\x02\x01\0\x07\x0a\x01\x06_st
 """A module that does nothing: shows whether modules can run at all."""
 
 
-class ModuleInvalid(Invalid):
-    """This is no WebAssembly module that can be run. Build it as a WASI command, with a main function."""
-
-
-class ModuleTooLarge(Invalid):
-    """The module or its input is too large."""
-
-
-class FolderNotAllowed(Denied):
-    """A folder that the module was to be given can not be opened, so it was not run."""
-
-
 class WasmUnavailable(Unavailable):
     """Modules can not be run on this machine. `palyra doctor` says why."""
 
 
 class WasmProcessEnded(Internal):
     """The process that runs modules ended without an answer, so nothing is known of the call."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModuleLimits:
-    """How much a module may use."""
-
-    fuel: int = 5_000_000_000
-    """Steps, about one for each instruction."""
-    wall: timedelta = timedelta(seconds=10)
-    memory_bytes: int = 64 * MIB
-    output_bytes: int = 256 * 1024
-    """The maximum length of each output."""
-
-    def enforced(self) -> dict[str, int]:
-        """Return by name the limits that a module could not exceed."""
-        return {
-            "fuel": self.fuel,
-            "wall_ms": self.wall // timedelta(milliseconds=1),
-            "memory_bytes": self.memory_bytes,
-            "output_bytes": self.output_bytes,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class ModuleFolder:
-    """A folder that a module may access."""
-
-    path: Path
-    """Absolute and without links: a link that is put into it later is not followed."""
-    name: str
-    """The path that the module sees: `/data`."""
-    writable: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ModuleJob:
-    """A module to run, and everything that it gets."""
-
-    module: bytes
-    input: bytes = b""
-    argv: tuple[str, ...] = ("module",)
-    folders: tuple[ModuleFolder, ...] = ()
-    bounds: ModuleLimits = ModuleLimits()
-
-
-@dataclass(frozen=True, slots=True)
-class ModuleOutcome:
-    """How a module ended."""
-
-    exit_code: int | None
-    """None if it did not end by itself."""
-    stdout: CapturedOutput
-    stderr: CapturedOutput
-    took: timedelta
-    fuel: int = 0
-    memory_bytes: int = 0
-    stopped: str = ""
-    """Why it was ended, or why it failed."""
-
-    @property
-    def ok(self) -> bool:
-        """It ended by itself, and reports success."""
-        return self.exit_code == 0
-
-
-class ModuleRunner(Protocol):
-    """Runs modules."""
-
-    async def check_ready(self, job: ModuleJob) -> None:
-        """Raise the error that would keep `run` from starting the module, as far as known without compiling it."""
-        ...
-
-    async def run(self, job: ModuleJob) -> ModuleOutcome:
-        """Run a module to its end, and leave nothing of it behind, also when cancelled."""
-        ...
 
 
 class _WorkerReply(msgspec.Struct):

@@ -13,14 +13,8 @@ from palyra.core.policy.effect import Effect
 from palyra.core.text.escaping import escape_line, escape_start, quote
 from palyra.core.tool import CallRuntime, JsonObject, Risk
 from palyra.sandbox.files.workspace import Workspace
-from palyra.sandbox.wasm.runner import (
-    COMPILE_SECONDS,
-    MAX_MODULE_BYTES,
-    ModuleJob,
-    ModuleLimits,
-    ModuleOutcome,
-    ModuleTooLarge,
-)
+from palyra.sandbox.wasm.module import MAX_MODULE_BYTES, ModuleJob, ModuleLimits, ModuleOutcome, ModuleTooLarge
+from palyra.sandbox.wasm.runner import COMPILE_SECONDS
 from palyra.tools.base import ToolContext, tool
 from palyra.tools.call_slots import MODULES
 

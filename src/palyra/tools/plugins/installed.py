@@ -22,7 +22,7 @@ from msgspec import Struct
 from palyra.core.errors import Denied, Internal, Invalid, NotFound, PalyraError
 from palyra.home import Home
 from palyra.sandbox.processes.mounts import links_on_the_way
-from palyra.sandbox.wasm.runner import MAX_MODULE_BYTES
+from palyra.sandbox.wasm.module import MAX_MODULE_BYTES
 from palyra.tools.plugins import manifest as manifests
 from palyra.tools.plugins.manifest import WORKSPACE, PluginManifest
 

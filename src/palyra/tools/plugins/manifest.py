@@ -14,7 +14,7 @@ from palyra.core.errors import Denied, Invalid
 from palyra.core.tool import FolderAccess, JsonObject, Risk
 from palyra.policy.risk import highest
 from palyra.sandbox.base import MIB
-from palyra.sandbox.wasm.runner import ModuleLimits
+from palyra.sandbox.wasm.module import ModuleLimits
 from palyra.tools.json_schema import ArgumentSchema, ToolSchemaInvalid
 
 FILE = "plugin.toml"

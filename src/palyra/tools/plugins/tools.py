@@ -20,7 +20,8 @@ from palyra.core.text.escaping import escape_line, escape_start, quote
 from palyra.core.tool import CallRuntime, FolderAccess, JsonObject, ToolSpec
 from palyra.sandbox.processes import installation
 from palyra.sandbox.processes.mounts import links_on_the_way
-from palyra.sandbox.wasm.runner import COMPILE_SECONDS, ModuleFolder, ModuleJob, ModuleOutcome
+from palyra.sandbox.wasm.module import ModuleFolder, ModuleJob, ModuleOutcome
+from palyra.sandbox.wasm.runner import COMPILE_SECONDS
 from palyra.tools.base import Ready, Tool, ToolContext
 from palyra.tools.call_slots import MODULES
 from palyra.tools.json_schema import ArgumentSchema, ValidArguments

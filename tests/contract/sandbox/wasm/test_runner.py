@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from palyra.sandbox.base import MIB
-from palyra.sandbox.wasm.runner import (
+from palyra.sandbox.wasm.module import (
     FolderNotAllowed,
     ModuleFolder,
     ModuleInvalid,
@@ -21,8 +21,8 @@ from palyra.sandbox.wasm.runner import (
     ModuleLimits,
     ModuleOutcome,
     ModuleTooLarge,
-    WasmRunner,
 )
+from palyra.sandbox.wasm.runner import WasmRunner
 from tests.support import modules as made
 from tests.support.eventually import eventually
 from tests.support.needs import LINUX, needs

@@ -15,7 +15,7 @@ import pytest
 
 from palyra.core.artifact import MAX_KEPT_BYTES
 from palyra.core.errors import FileChanged, PalyraError
-from palyra.sandbox.files import file_changes
+from palyra.sandbox.files import file_changes, staged_file
 from palyra.sandbox.files.file_changes import (
     FileChange,
     FileContent,
@@ -350,7 +350,7 @@ def test_without_unnamed_files_it_is_the_same(root: Path, lacks: str, monkeypatc
     if lacks == "O_TMPFILE":
         monkeypatch.delattr(os, "O_TMPFILE")
     else:
-        monkeypatch.setattr(file_changes, "_DESCRIPTORS", "/nowhere/fd")
+        monkeypatch.setattr(staged_file, "_DESCRIPTORS", "/nowhere/fd")
     workspace = Workspace((root,))
     changes = [
         FileChange(read_existing(workspace, "notes.txt"), b"1"),

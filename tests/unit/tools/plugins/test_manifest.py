@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from palyra.core.errors import PalyraError
 from palyra.core.tool import Risk
-from palyra.sandbox.wasm.runner import ModuleLimits
+from palyra.sandbox.wasm.module import ModuleLimits
 from palyra.tools.catalog import BUILTIN
 from palyra.tools.plugins.manifest import RESERVED, PluginInvalid, PluginNetworkUnsupported, read
 from tests.support.plugins import EXAMPLES, TOOL, manifest
