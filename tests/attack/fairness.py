@@ -39,7 +39,7 @@ class Tenant:
         return str(answer.json()["run_id"])
 
     def status(self, run_id: str) -> str:
-        return str(self.get(f"/runs/{run_id}")["status"])
+        return str(self.get(f"/runs/{run_id}")["run"]["status"])
 
     def kinds(self, run_id: str) -> list[str]:
         return [entry["event"]["kind"] for entry in self.get(f"/runs/{run_id}/tape")["entries"]]
@@ -70,7 +70,7 @@ def others_are_answered(daemon: Daemon, busy: Tenant, runs: Sequence[str], *, na
         other = Tenant(daemon, name)
         greeting = other.send(GREETING)
         until(lambda other=other, run=greeting: other.status(run) == "done", seconds=60)  # type: ignore[misc]
-    ended = [run for run in runs if busy.get(f"/runs/{run}")["ended_at"]]
+    ended = [run for run in runs if busy.get(f"/runs/{run}")["run"]["ended_at"]]
     assert not ended, "the busy tenant's runs ended first, so nothing is shown"
 
 

@@ -255,7 +255,7 @@ def grpc_bound_and_handed_on(ground: Ground) -> None:
     scene.root.rmdir()
     scene.root.symlink_to(scene.outside)
     session = scene.ben.send("hello", session={"key": "bound"})["session_id"]
-    scene.ben.post(f"/agents/{agent_id}/bind", {"session_id": session})
+    scene.ben.ask("PUT", f"/sessions/{session}/agent", body={"agent_id": agent_id})
     for text in ("read it", "hand on"):
         scene.check(scene.play(text, session={"session_id": session}))
 

@@ -32,11 +32,11 @@ def with_server(daemon: Daemon, *, principals: tuple[str, ...] = ()) -> None:
     daemon.start()
 
     def ready() -> Json:
-        (found,) = admin(daemon, "GET", "/mcp")["servers"]
+        (found,) = admin(daemon, "GET", "/mcp/servers")["servers"]
         return found["tools"] if found["state"] == "ready" else None
 
     digests = {tool["tool"]: tool["digest"] for tool in until(ready, seconds=START_SECONDS)}
-    admin(daemon, "POST", "/mcp/crown/accept", {"tools": digests})
+    admin(daemon, "POST", "/mcp/servers/crown/accept", {"tools": digests})
 
 
 @attack("a tenant that asks everywhere for the names of the owner's MCP tools")
@@ -48,12 +48,12 @@ def names_of_tools(ground: Ground) -> None:
     heard = []
     for tenant in (ana, ben):
         run = tenant.send("try it")
-        until(lambda tenant=tenant, run=run: tenant.get(f"/runs/{run}")["ended_at"], seconds=60)  # type: ignore[misc]
+        until(lambda tenant=tenant, run=run: tenant.get(f"/runs/{run}")["run"]["ended_at"], seconds=60)  # type: ignore[misc]
         events = [entry["event"] for entry in tenant.get(f"/runs/{run}/tape")["entries"]]
         said = [event["text"] for event in events if event["kind"] == "tool_finished"]
         said += [tenant.post("/agents", {"name": "a", "tools": [name]}).text for name in ("mcp.crown.not", "crown")]
         said += [json.dumps(event) for event in events if event["kind"] == "context_assembled"]
-        said += [httpx.get(f"{daemon.address}/admin/v1/mcp", headers=tenant.headers).text]
+        said += [httpx.get(f"{daemon.address}/admin/v1/mcp/servers", headers=tenant.headers).text]
         heard.append("\n".join(said))
     assert "mcp.crown.note" in heard[1], "nothing is shown: not even the tenant that may use the server saw its tools"
     assert "mcp.crown.note" not in heard[0], heard[0]

@@ -288,7 +288,7 @@ class Episode:
         prepare(home.workspace)
 
     def _accept_tools(self) -> None:
-        path = f"/../../admin/v1/mcp/{SERVER}"
+        path = f"/../../admin/v1/mcp/servers/{SERVER}"
 
         def ready() -> Json:
             try:

@@ -321,7 +321,7 @@ def test_a_pattern_covers_what_the_person_wrote_and_nothing_else(new_sqlite_daem
     third = daemon.send("third", session={"key": "3"})
     assert asked(daemon)["run_id"] == third["run_id"]
     (grant,) = daemon.get("/grants")["grants"]
-    daemon.ask("DELETE", f"/grants/{grant['grant_id']}")
+    daemon.ask("POST", f"/grants/{grant['grant_id']}/revoke")
     fourth = daemon.send("second", session={"key": "4"})
     until(
         lambda: [one for one in daemon.get("/approvals", open="true")["approvals"] if one["run_id"] == fourth["run_id"]]

@@ -28,7 +28,7 @@ DEEP = 100_000
 BODIES = {
     "PATCH /console/v1/sessions/{session_id}": {"title": "x"},
     "PUT /console/v1/agents/{agent_id}": {"name": "x"},
-    "POST /console/v1/agents/{agent_id}/bind": {"session_id": KNOWN},
+    "PUT /console/v1/sessions/{session_id}/agent": {"agent_id": KNOWN},
     "POST /console/v1/approvals/{approval_id}/resolve": {"decision": "deny"},
 }
 """What an operation must be given before it looks at the id in its path."""
@@ -124,8 +124,6 @@ def test_a_malformed_id_in_the_path(door: Door, bad: str) -> None:
 def test_an_id_of_nothing(door: Door) -> None:
     for operation, request in with_ids(door, KNOWN):
         missing = operation.partition("{")[2].partition("_id}")[0]
-        if operation in BODIES and "bind" in operation:
-            missing = "session"
         missing = {"checkpoint": "file_checkpoint", "sealed": "sealed_secret"}.get(missing, missing)
         door.refuses(404, f"{missing}_not_found", door.ask(request, body=BODIES.get(operation)))
 
@@ -334,7 +332,7 @@ def test_a_last_event_id_that_is_none(door: Door, of: str, bad: str) -> None:
     door.refuses(400, "request_invalid", door.ask_bare("GET", f"/console/v1/{path}/events", headers=headers))
 
 
-@pytest.mark.parametrize("path", ["runs", "sessions"])
+@pytest.mark.parametrize("path", ["runs", "sessions", "approvals", "grants", "sealed"])
 @pytest.mark.parametrize("bad", ["", "x", "1", "1-", "-1", f"1-{KNOWN}'", "1-\0", f"{'9' * 17}-{KNOWN}", "٣-A", "--"])
 def test_a_cursor_that_is_none(door: Door, path: str, bad: str) -> None:
     door.refuses(400, "request_invalid", door.ask(f"GET /{path}", params={"cursor": bad}))
@@ -351,7 +349,7 @@ def test_a_cursor_that_is_none(door: Door, path: str, bad: str) -> None:
         ("GET /sessions/search", {}, "search_query_empty"),
         ("GET /sessions/search", {"q": "'\"\0!&|*"}, "search_query_empty"),
         ("GET /sessions/{session}/export", {"format": "pdf"}, "request_invalid"),
-        ("GET /sessions/{session}/messages", {"before": "yesterday"}, "request_invalid"),
+        ("GET /sessions/{session}/messages", {"cursor": "yesterday"}, "request_invalid"),
     ],
 )
 def test_a_question_that_makes_no_sense(door: Door, route: str, query: dict[str, object], code: str) -> None:

@@ -78,9 +78,9 @@ def test_a_value_is_nowhere_in_clear(new_sqlite_daemon: NewDaemon, tmp_path: Pat
     home = daemon.home.path
     for name, value in (("github", VALUE.encode()), ("raw", RAW)):
         assert keep(home, name, value=value).returncode == 0
-    made = daemon.ask("POST", "/secrets", body={"name": "web", "value": VALUE})
+    made = daemon.ask("PUT", "/secrets/web", body={"value": VALUE})
     assert made.status_code == 200
-    refused = daemon.ask("POST", "/secrets", body={"name": "no name", "value": VALUE})
+    refused = daemon.ask("PUT", "/secrets/no name", body={"value": VALUE})
     assert refused.status_code == 400
     run = daemon.send("Hello")
     daemon.finished(run["run_id"])
@@ -181,23 +181,23 @@ def test_a_value_as_an_argument_is_refused_and_left_out_of_the_answer(new_sqlite
 
 
 BAD = [
-    ({"name": "x", "value": ""}, "secret_value_invalid"),
-    ({"name": "x", "value": "a" * 65_537}, "secret_value_invalid"),
-    ({"name": "x", "value": "***", "encoding": "base64"}, "secret_value_invalid"),
-    ({"name": "x", "value": "a\r\nb", "scope": {"hosts": ["a.org"]}}, "secret_value_invalid"),
-    ({"name": "../x", "value": "a"}, "secret_name_invalid"),
-    ({"name": "x", "value": "a", "scope": {"hosts": ["http://a.org"]}}, "secret_scope_invalid"),
-    ({"name": "x", "value": "a", "scope": {"host": "a.org"}}, "request_invalid"),
-    ({"name": "x"}, "request_invalid"),
+    ("x", {"value": ""}, "secret_value_invalid"),
+    ("x", {"value": "a" * 65_537}, "secret_value_invalid"),
+    ("x", {"value": "***", "encoding": "base64"}, "secret_value_invalid"),
+    ("x", {"value": "a\r\nb", "scope": {"hosts": ["a.org"]}}, "secret_value_invalid"),
+    ("no name", {"value": "a"}, "secret_name_invalid"),
+    ("x", {"value": "a", "scope": {"hosts": ["http://a.org"]}}, "secret_scope_invalid"),
+    ("x", {"value": "a", "scope": {"host": "a.org"}}, "request_invalid"),
+    ("x", {}, "request_invalid"),
 ]
 
 
 def test_bad_input_is_refused_with_its_code(new_sqlite_daemon: NewDaemon) -> None:
     daemon = new_sqlite_daemon().start()
-    for body, code in BAD:
-        answer = daemon.ask("POST", "/secrets", body=body)
+    for name, body, code in BAD:
+        answer = daemon.ask("PUT", f"/secrets/{name}", body=body)
         assert (answer.status_code, answer.json()["code"]) == (400, code)
-    assert daemon.get("/secrets") == {"secrets": []}
+    assert daemon.get("/secrets")["secrets"] == []
 
 
 def test_a_token_for_reading_sees_names_and_changes_nothing(new_sqlite_daemon: NewDaemon) -> None:
@@ -207,7 +207,7 @@ def test_a_token_for_reading_sees_names_and_changes_nothing(new_sqlite_daemon: N
     headers = {"authorization": f"Bearer {made.stdout.strip()}"}
 
     assert [s["name"] for s in daemon.ask("GET", "/secrets", headers=headers).json()["secrets"]] == ["github"]
-    for method, path, body in (("POST", "/secrets", {"name": "x", "value": "y"}), ("DELETE", "/secrets/github", None)):
+    for method, path, body in (("PUT", "/secrets/x", {"value": "y"}), ("DELETE", "/secrets/github", None)):
         refused = daemon.ask(method, path, body=body, headers=headers)
         assert (refused.status_code, refused.json()["code"]) == (403, "token_scope_missing")
     assert [secret["name"] for secret in listed(daemon.home.path)] == ["github"]

@@ -42,7 +42,7 @@ SCRIPT = {
 def admin(daemon: Daemon, verb: str, body: Json = None) -> Json:
     headers = {"authorization": f"Bearer {daemon.token}"}
     answer = httpx.post(f"{daemon.address}/admin/v1/{verb}", headers=headers, json=body or {}, timeout=60)
-    assert answer.status_code == 200, answer.text
+    assert answer.is_success, answer.text
     return answer.json()
 
 
@@ -90,10 +90,10 @@ def test_a_program_that_sleeps_and_a_model_that_speaks_end_at_once(new_daemon: N
         begun(daemon, "silent", kind="model_turn_started"),
         asleep(daemon),
     ]
-    answer = admin(daemon, "stop", {"reason": "smoke"})
+    answer = admin(daemon, "stops", {"reason": "smoke"})
     for run in runs:
         assert_stopped(daemon, run, reason="stopped by user:owner: smoke")
-    assert answer["runs"] == 3
+    assert answer["cancelled_runs"] == 3
     until(lambda: not sleepers())
 
     with pytest.raises(Refused) as refused:
@@ -107,7 +107,7 @@ def test_a_program_that_sleeps_and_a_model_that_speaks_end_at_once(new_daemon: N
     part = next(part for part in daemon.get("/status")["parts"] if part["name"] == "stop")
     assert (part["status"], "smoke" in part["detail"]) == ("stopped", True)
 
-    admin(daemon, "resume")
+    admin(daemon, "stops/resume")
     assert daemon.finished(daemon.send("hello")["run_id"])["status"] == "done"
     assert httpx.get(f"{daemon.address}/healthz").json()["status"] == "ok"
     prove(daemon)
@@ -115,7 +115,7 @@ def test_a_program_that_sleeps_and_a_model_that_speaks_end_at_once(new_daemon: N
 
 def test_grpc_refuses_with_the_same_code(new_sqlite_daemon: NewDaemon) -> None:
     daemon = new_sqlite_daemon(SCRIPT).start()
-    admin(daemon, "stop")
+    admin(daemon, "stops")
     meta = (("authorization", f"Bearer {daemon.token}"),)
     with grpc.insecure_channel(daemon.get("/status")["grpc"]) as channel:
         route = channel.unary_unary(
@@ -166,7 +166,7 @@ def test_it_holds_over_a_kill_and_queued_runs_start_when_it_is_over(new_daemon: 
     parent = daemon.send("delegate")
     child = until(lambda: next((run for run in daemon.runs() if run["parent_run_id"]), None))
     until(lambda: daemon.run(child["run_id"])["status"] == "in_progress")
-    admin(daemon, "stop", {"reason": "smoke"})
+    admin(daemon, "stops", {"reason": "smoke"})
     daemon.kill()
     daemon.start()
 
@@ -175,7 +175,7 @@ def test_it_holds_over_a_kill_and_queued_runs_start_when_it_is_over(new_daemon: 
     assert [line.kind for line in daemon.tape(f"/runs/{queued['run_id']}")] == ["run_accepted"]
     with pytest.raises(Refused):
         daemon.send("hello")
-    admin(daemon, "resume")
+    admin(daemon, "stops/resume")
     assert daemon.finished(queued["run_id"])["status"] == "done"
     prove(daemon)
 
@@ -212,7 +212,7 @@ def test_the_command_line_stops_and_resumes(new_daemon: NewDaemon) -> None:
     assert "You said: hello" in palyra(daemon, "run", "-m", "hello")
     assert "[stop_not_found]" in palyra(daemon, "resume", code=1)
     shown = json.loads(palyra(daemon, "stop", "--principal", "user:owner", "--json"))
-    assert (shown["stop"]["principal"], shown["runs"]) == ("user:owner", 0)
+    assert (shown["stop"]["principal"], shown["cancelled_runs"]) == ("user:owner", 0)
     assert "[principal_not_found]" in palyra(daemon, "stop", "--principal", "user:nobody", code=1)
     assert "Resumed the work of user:owner." in palyra(daemon, "resume")
 
@@ -251,21 +251,21 @@ def test_everybody_stops_their_own_and_only_an_administrator_all(new_sqlite_daem
     mine = begun(daemon, "endless", kind="model_text")
     hers = ana.post("/console/v1/runs", json={"text": "endless"}).json()
 
-    assert ana.post("/admin/v1/stop", json={}).json()["code"] == "token_scope_missing"
-    assert ana.post("/admin/v1/resume", json={}).json()["code"] == "token_scope_missing"
-    stopped = ana.post("/console/v1/stop", json={"reason": "tired"}).json()
-    assert (stopped["stop"]["principal"], stopped["runs"]) == ("user:ana", 1)
-    assert until(lambda: ana.get(f"/console/v1/runs/{hers['run_id']}").json()["ended_at"])
+    assert ana.post("/admin/v1/stops", json={}).json()["code"] == "token_scope_missing"
+    assert ana.post("/admin/v1/stops/resume", json={}).json()["code"] == "token_scope_missing"
+    stopped = ana.post("/console/v1/stops", json={"reason": "tired"}).json()
+    assert (stopped["stop"]["principal"], stopped["cancelled_runs"]) == ("user:ana", 1)
+    assert until(lambda: ana.get(f"/console/v1/runs/{hers['run_id']}").json()["run"]["ended_at"])
     assert ana.post("/console/v1/runs", json={"text": "hello"}).json()["code"] == "work_stopped"
     assert daemon.run(mine["run_id"])["status"] == "in_progress"
     # Of what others stopped of their own nobody learns, who it was in particular.
-    assert daemon.get("/stops") == {"stops": []}
+    assert daemon.get("/stops")["stops"] == []
     assert "ana" not in json.dumps(daemon.get("/status"))
 
-    admin(daemon, "stop", {"principal": "user:ana", "reason": "too loud"})
-    left = ana.post("/console/v1/resume", json={}).json()
+    admin(daemon, "stops", {"principal": "user:ana", "reason": "too loud"})
+    left = ana.post("/console/v1/stops/resume", json={}).json()
     assert [stop["by"] for stop in left["stops"]] == ["user:owner"]
-    assert ana.post("/console/v1/resume", json={}).json()["code"] == "stop_not_allowed"
-    admin(daemon, "resume", {"principal": "user:ana"})
+    assert ana.post("/console/v1/stops/resume", json={}).json()["code"] == "stop_not_allowed"
+    admin(daemon, "stops/resume", {"principal": "user:ana"})
     assert ana.post("/console/v1/runs", json={"text": "hello"}).status_code == 202
     ana.close()

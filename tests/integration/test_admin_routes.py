@@ -95,7 +95,7 @@ async def test_a_token_is_made_used_listed_and_revoked(door: Door) -> None:
     assert own == [token | {"current": True}]
     assert secret not in (await door.ask("root", "GET", "/tokens")).text
 
-    gone = await door.ask("root", "DELETE", f"/tokens/{token['token_id']}")
+    gone = await door.ask("root", "POST", f"/tokens/{token['token_id']}/revoke")
     assert (gone.status_code, gone.json()["token"]["revoked_at"]) == (200, "2026-01-02T03:04:05.678000Z")
     assert (await door.ask(secret, "GET", "/tokens")).status_code == 401
 
@@ -118,7 +118,7 @@ async def test_the_list_goes_page_by_page(door: Door) -> None:
         ("ana", "POST", "/tokens", {"name": "x", "scopes": ["admin"]}, "token_scope_exceeded"),
         ("ana", "GET", "/tokens?principal=user:owner", None, "token_scope_missing"),
         ("reader", "POST", "/tokens", {"name": "x", "scopes": ["read"]}, "token_scope_missing"),
-        ("reader", "DELETE", "/tokens/01JGKK8F5E000000000000000T", None, "token_scope_missing"),
+        ("reader", "POST", "/tokens/01JGKK8F5E000000000000000T/revoke", None, "token_scope_missing"),
         ("ana", "GET", "/config", None, "token_scope_missing"),
         ("ana", "POST", "/config/reload", None, "token_scope_missing"),
     ],
@@ -148,7 +148,7 @@ async def test_a_request_that_makes_no_sense_is_refused(door: Door, body: Any, c
 async def test_the_token_of_another_can_not_be_told_from_none(door: Door) -> None:
     listed = (await door.ask("root", "GET", f"/tokens?principal={OWNER}")).json()["tokens"]
     answers = [
-        await door.ask("ana", "DELETE", f"/tokens/{token_id}")
+        await door.ask("ana", "POST", f"/tokens/{token_id}/revoke")
         for token_id in (listed[0]["token_id"], "01JGKK8F5E000000000000000T")
     ]
     assert [answer.status_code for answer in answers] == [404, 404]

@@ -307,7 +307,7 @@ class Daemon:
         return lines
 
     def run(self, run_id: str) -> Json:
-        return self.get(f"/runs/{run_id}")
+        return self.get(f"/runs/{run_id}")["run"]
 
     def finished(self, run_id: str, *, seconds: float = ANSWER_SECONDS) -> Json:
         """Wait until the run has ended, and return it."""

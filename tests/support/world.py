@@ -24,6 +24,7 @@ from palyra.background.metrics import Metrics
 from palyra.background.queue import Job
 from palyra.core.agent import Agent
 from palyra.core.clock import to_ms
+from palyra.core.errors import JournalClosed
 from palyra.core.events import Entry, InputMode, TapeEvent
 from palyra.core.ids import RANDOM_BYTES, AgentId, IdSource, PrincipalId, RunId, SessionId, ulid
 from palyra.core.limits import Limits
@@ -43,7 +44,7 @@ from palyra.daemon.subsystems import Subsystems
 from palyra.daemon.vault import build_vault
 from palyra.home import Home
 from palyra.journal import migrate, tape
-from palyra.journal.engines.base import Connection, Engine, Fact, FailureListener, JournalClosed, Listener, Unit
+from palyra.journal.engines.base import Connection, Engine, Fact, FailureListener, Listener, Unit
 from palyra.journal.engines.postgres import PostgresEngine
 from palyra.journal.engines.sqlite import SqliteEngine
 from palyra.journal.ledger import embeddings

@@ -7,11 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from palyra.core.clock import Clock, to_ms
-from palyra.core.errors import Internal, Unavailable
+from palyra.core.errors import Internal, JournalClosed, Unavailable
 from palyra.core.ids import IdSource
 from palyra.core.task import Task
 from palyra.core.tool import JsonObject
-from palyra.journal.engines.base import JOURNAL_AWAY, Connection, Engine, Fact, JournalClosed, WorkAvailable
+from palyra.journal.engines.base import JOURNAL_AWAY, Connection, Engine, Fact, WorkAvailable
 from palyra.journal.stores import leases, tasks
 from palyra.journal.stores.leases import Lease, LeaseLost
 

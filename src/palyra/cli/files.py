@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import click
-from msgspec import Struct
 
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.sessions import find_session
@@ -14,7 +13,6 @@ from palyra.core.artifact import FileCheckpoint
 from palyra.core.errors import NotFound
 from palyra.core.ids import parse_ulid
 
-ROOT = "/files/checkpoints"
 MARKS = {"+": "green", "-": "red", "@": "cyan"}
 FILE_STATES = {
     "changed_by_it": "has not changed since; a restore makes the changes above",
@@ -29,35 +27,6 @@ MAX_CHECKED = 500
 
 class FileCheckpointMissing(NotFound):
     """No agent has changed a file yet, so there is nothing to restore."""
-
-
-class FileCheckpointPage(Struct, frozen=True, kw_only=True):
-    """A page of file checkpoints, the latest first, and where the next one begins."""
-
-    checkpoints: tuple[FileCheckpoint, ...]
-    next_cursor: str | None = None
-
-
-class FileComparison(Struct, frozen=True, kw_only=True):
-    """A file checkpoint, the state of its file now, and the diff that would restore it."""
-
-    checkpoint: FileCheckpoint
-    standing: str
-    diff: str
-
-
-class RestoredFile(Struct, frozen=True, kw_only=True):
-    """What was restored, and the file checkpoint that holds the content from before."""
-
-    checkpoint: FileCheckpoint
-    diff: str
-    kept_as: str
-
-
-class TrustResult(Struct, frozen=True, kw_only=True):
-    """How many entries of files and folders had labels."""
-
-    forgotten: int
 
 
 @click.group(cls=PalyraGroup, invoke_without_command=True)
@@ -84,7 +53,7 @@ def history(invocation: Invocation, path: str | None = None, session: str | None
     """
     client = invocation.client
     session_id = find_session(client, session).session_id if session is not None else None
-    page = client.ask(FileCheckpointPage, "GET", ROOT, query={"path": path, "session_id": session_id, "limit": limit})
+    page = client.files.checkpoints(path=path, session_id=session_id, limit=limit)
     if invocation.json:
         show_json(page)
     elif not page.checkpoints:
@@ -110,11 +79,11 @@ def restore(invocation: Invocation, checkpoint: str, *, force: bool, dry_run: bo
 
     CHECKPOINT is an id from `palyra files history`, its last six characters, or `last` for the latest change.
     """
-    at = f"{ROOT}/{_checkpoint_id(invocation, checkpoint)}"
+    checkpoint_id = _checkpoint_id(invocation, checkpoint)
     if dry_run:
-        _compare(invocation, at)
+        _compare(invocation, checkpoint_id)
         return
-    done = invocation.client.ask(RestoredFile, "POST", f"{at}/restore", body={"force": force})
+    done = invocation.client.files.restore(checkpoint_id, force=force)
     if invocation.json:
         show_json(done)
         return
@@ -137,7 +106,7 @@ def trust(invocation: Invocation, path: str) -> None:
     from other people are labelled, and calls that use them need approval. This removes the labels, until such text is
     written to the files again.
     """
-    done = invocation.client.ask(TrustResult, "POST", "/files/trust", body={"path": path})
+    done = invocation.client.files.trust(path)
     if invocation.json:
         show_json(done)
     else:
@@ -155,20 +124,20 @@ def _workspace(invocation: Invocation) -> str:
 def _checkpoint_id(invocation: Invocation, name: str) -> str:
     if name == "last" or is_id_suffix(name):
         limit = 1 if name == "last" else MAX_CHECKED
-        found = invocation.client.ask(FileCheckpointPage, "GET", ROOT, query={"limit": limit}).checkpoints
+        found = invocation.client.files.checkpoints(limit=limit).checkpoints
         if name == "last" and not found:
             raise FileCheckpointMissing
         name = found[0].checkpoint_id if name == "last" else find_by_suffix(name, (one.checkpoint_id for one in found))
     return parse_ulid(name, "checkpoint id")
 
 
-def _compare(invocation: Invocation, at: str) -> None:
-    compared = invocation.client.ask(FileComparison, "GET", at)
+def _compare(invocation: Invocation, checkpoint_id: str) -> None:
+    compared = invocation.client.files.compare(checkpoint_id)
     if invocation.json:
         show_json(compared)
         return
     _show_diff(compared.diff)
-    print(f"{printable_line(compared.checkpoint.path)} {FILE_STATES.get(compared.standing, compared.standing)}.")
+    print(f"{printable_line(compared.checkpoint.path)} {FILE_STATES[compared.standing]}.")
 
 
 def _happened(checkpoint: FileCheckpoint) -> str:

@@ -13,7 +13,8 @@ from palyra.cli.terminal.output import facts, paint, screen_width, show, show_js
 from palyra.cli.terminal.printable import printable_line
 from palyra.core.mcp import McpServerState, McpServerStatus, McpTool, McpToolNotFound, McpToolState
 from palyra.core.text.escaping import escape, escape_line
-from palyra.gateway.client.client import ADMIN_ROOT, Client
+from palyra.gateway.client.client import Client
+from palyra.gateway.client.http_mcp import McpCalls
 from palyra.gateway.client.target import find_target
 
 RESPONSE_TIMEOUT_SECONDS = 90.0
@@ -43,7 +44,7 @@ def mcp(ctx: click.Context) -> None:
 @click.pass_obj
 def list_servers(invocation: Invocation) -> None:
     """List servers with their state and number of tools."""
-    found = _client(invocation).ask(tuple[McpServerStatus, ...], "GET", "/mcp", field="servers")
+    found = _calls(invocation).list()
     if invocation.json:
         show_json({"servers": found})
         return
@@ -65,7 +66,7 @@ def list_servers(invocation: Invocation) -> None:
 @click.pass_obj
 def show_server(invocation: Invocation, server: str, *, tools: tuple[str, ...]) -> None:
     """Show a server and its tools: their descriptions, and what changed since you accepted them."""
-    found = _ask(invocation, "GET", server)
+    found = _calls(invocation).get(server)
     if invocation.json:
         show_json(found)
         return
@@ -83,7 +84,7 @@ def show_server(invocation: Invocation, server: str, *, tools: tuple[str, ...]) 
 @click.pass_obj
 def accept(invocation: Invocation, server: str, *, tools: tuple[str, ...], yes: bool) -> None:
     """Accept tools of a server in their current version. Without TOOL, all that are new or changed."""
-    chosen = _chosen(_ask(invocation, "GET", server), tools)
+    chosen = _chosen(_calls(invocation).get(server), tools)
     if not yes:
         for tool in chosen:
             _show_tool(tool)
@@ -95,7 +96,8 @@ def accept(invocation: Invocation, server: str, *, tools: tuple[str, ...], yes: 
         click.confirm(
             f"Let agents use {'this tool' if len(chosen) == 1 else f'these {len(chosen)} tools'}", abort=True, err=True
         )
-    _decide(invocation, server, "accept", chosen)
+    found = _calls(invocation).accept(server, _digests(chosen))
+    _print_decision(invocation, found, "Accepted", chosen)
 
 
 @mcp.command("refuse")
@@ -104,7 +106,9 @@ def accept(invocation: Invocation, server: str, *, tools: tuple[str, ...], yes: 
 @click.pass_obj
 def refuse(invocation: Invocation, server: str, *, tools: tuple[str, ...]) -> None:
     """Refuse tools of a server, in this and later versions. Without TOOL, all that are new or changed."""
-    _decide(invocation, server, "refuse", _chosen(_ask(invocation, "GET", server), tools))
+    chosen = _chosen(_calls(invocation).get(server), tools)
+    found = _calls(invocation).refuse(server, _digests(chosen))
+    _print_decision(invocation, found, "Refused", chosen)
 
 
 @mcp.command("restart")
@@ -112,7 +116,7 @@ def refuse(invocation: Invocation, server: str, *, tools: tuple[str, ...]) -> No
 @click.pass_obj
 def restart(invocation: Invocation, server: str) -> None:
     """Restart a server now, without waiting for the next retry."""
-    found = _ask(invocation, "POST", server, "/restart")
+    found = _calls(invocation).restart(server)
     if invocation.json:
         show_json(found)
     else:
@@ -129,7 +133,7 @@ def test(invocation: Invocation, server: str) -> None:
     Exit codes: 0 the server answers, 1 it does not.
     """
     began = time.monotonic()
-    found = _ask(invocation, "POST", server, "/test")
+    found = _calls(invocation).test(server)
     took_ms = round((time.monotonic() - began) * 1000)
     if invocation.json:
         show_json({"took_ms": took_ms, "server": found})
@@ -138,13 +142,8 @@ def test(invocation: Invocation, server: str) -> None:
         print(f"{found.name} answers{said} within {took_ms} ms: {_counts(found)}.")
 
 
-def _client(invocation: Invocation) -> Client:
-    return Client(lambda: find_target(invocation.home), root=ADMIN_ROOT, answer_seconds=RESPONSE_TIMEOUT_SECONDS)
-
-
-def _ask(invocation: Invocation, method: str, server: str, verb: str = "", *, body: object = None) -> McpServerStatus:
-    given = {} if method == "POST" and body is None else body
-    return _client(invocation).ask(McpServerStatus, method, f"/mcp/{server}{verb}", body=given, field="server")
+def _calls(invocation: Invocation) -> McpCalls:
+    return Client(lambda: find_target(invocation.home), answer_seconds=RESPONSE_TIMEOUT_SECONDS).mcp
 
 
 def _chosen(found: McpServerStatus, names: tuple[str, ...]) -> list[McpTool]:
@@ -168,14 +167,16 @@ def _chosen(found: McpServerStatus, names: tuple[str, ...]) -> list[McpTool]:
     return chosen
 
 
-def _decide(invocation: Invocation, server: str, verb: str, chosen: list[McpTool]) -> None:
-    body = {"tools": {tool.tool: tool.digest for tool in chosen}}
-    found = _ask(invocation, "POST", server, f"/{verb}", body=body)
+def _digests(chosen: list[McpTool]) -> dict[str, str]:
+    return {tool.tool: tool.digest for tool in chosen}
+
+
+def _print_decision(invocation: Invocation, found: McpServerStatus, decision: str, chosen: list[McpTool]) -> None:
     if invocation.json:
         show_json(found)
         return
     names = ", ".join(printable_line(tool.name) for tool in chosen)
-    print(f"Accepted: {names}." if verb == "accept" else f"Refused: {names}.")
+    print(f"{decision}: {names}.")
 
 
 def _about(found: McpServerStatus) -> list[str]:

@@ -238,14 +238,12 @@ def _fields(plugin: Plugin) -> dict[str, Any]:
 
 def _reload_daemon(invocation: Invocation) -> str:
     """Make a running daemon reload its plugins; return the result, empty if there is no daemon."""
-    from palyra.gateway.client.client import ADMIN_ROOT, Client
-    from palyra.gateway.client.target import find_daemon, find_target
+    from palyra.gateway.client.target import find_daemon
 
     if find_daemon(invocation.home) is None:
         return ""
-    client = Client(lambda: find_target(invocation.home), root=ADMIN_ROOT)
     try:
-        client.ask(dict[str, Any], "POST", "/config/reload", body={})
+        invocation.client.reload_config()
     except PalyraError as error:
         return f"not yet: {error.detail}"
     return "in force"

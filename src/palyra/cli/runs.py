@@ -1,5 +1,7 @@
 """`palyra runs`: runs and their tapes."""
 
+from functools import partial
+
 import click
 
 from palyra.cli.chat.plain_terminal import approval_asker
@@ -77,7 +79,9 @@ def show_run(invocation: Invocation, run: str) -> None:
 @click.pass_obj
 def show_tape(invocation: Invocation, run: str, *, after_seq: int) -> None:
     """Print the tape of a run: all recorded entries. With --json, one entry per line."""
-    print_tape(invocation, f"/runs/{find_run(invocation.client, run).run_id}", after_seq=after_seq)
+    client = invocation.client
+    run_id = find_run(client, run).run_id
+    print_tape(invocation, partial(client.run_tape, run_id), after_seq=after_seq)
 
 
 @runs.command("attach")
@@ -150,9 +154,7 @@ def _took(run: RunRecord) -> str:
 
 def _cost(client: Client, run: RunRecord) -> str:
     """Return the cost of a run including its child runs."""
-    from palyra.core.spending.usage_report import UsageCauses
-
-    found = client.ask(UsageCauses, "GET", "/usage/why", query={"run": run.run_id})
+    found = client.usage.causes(run_id=run.run_id)
     unpriced = f"; {plural(found.total.unpriced, 'turn')} without a price" if found.total.unpriced else ""
     return f"{format_money(found.total.micros, found.currency)}{unpriced}"
 

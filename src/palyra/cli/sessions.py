@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -12,7 +13,7 @@ from palyra.cli.terminal.output import date_time, facts, paint, say, show, show_
 from palyra.cli.terminal.printable import printable, printable_line
 from palyra.core.errors import NotFound, PalyraError
 from palyra.core.ids import parse_ulid
-from palyra.core.session import Session, SessionRef
+from palyra.core.session import Session, SessionNotFound, SessionRef
 from palyra.gateway.client.client import Client
 from palyra.gateway.client.errors import RemoteError
 from palyra.gateway.records.sessions import SessionMessage
@@ -87,7 +88,9 @@ def show_tape(invocation: Invocation, session: str, *, after_seq: int) -> None:
     """Print the tape of a session: all recorded entries. With --json, one entry per line."""
     from palyra.cli.run_view.tape_text import print_tape
 
-    print_tape(invocation, f"/sessions/{find_session(invocation.client, session).session_id}", after_seq=after_seq)
+    client = invocation.client
+    session_id = find_session(client, session).session_id
+    print_tape(invocation, partial(client.session_tape, session_id), after_seq=after_seq)
 
 
 @sessions.command("search")
@@ -125,7 +128,8 @@ def rename_session(invocation: Invocation, session: str, title: str) -> None:
 @click.pass_obj
 def archive_session(invocation: Invocation, session: str) -> None:
     """Archive a session. It keeps its key."""
-    _change(invocation, session, verb="archive", done="archived")
+    client = invocation.client
+    _print_session(invocation, client.archive(find_session(client, session).session_id), "archived")
 
 
 @sessions.command("unarchive")
@@ -133,7 +137,9 @@ def archive_session(invocation: Invocation, session: str) -> None:
 @click.pass_obj
 def unarchive_session(invocation: Invocation, session: str) -> None:
     """Restore an archived session; `last` is the one archived last."""
-    _change(invocation, session, verb="unarchive", done="restored", archived=True)
+    client = invocation.client
+    session_id = find_session(client, session, archived=True).session_id
+    _print_session(invocation, client.unarchive(session_id), "restored")
 
 
 @sessions.command("reset")
@@ -141,7 +147,8 @@ def unarchive_session(invocation: Invocation, session: str) -> None:
 @click.pass_obj
 def reset_session(invocation: Invocation, session: str) -> None:
     """Clear the agent's context of a session. The messages stay on the tape."""
-    _change(invocation, session, verb="reset", done="reset")
+    client = invocation.client
+    _print_session(invocation, client.reset(find_session(client, session).session_id), "reset")
 
 
 @sessions.command("cleanup")
@@ -214,7 +221,7 @@ def _by_key(client: Client, name: str) -> Session:
     try:
         return client.resolve(SessionRef(key=name, require_existing=True))
     except RemoteError as error:
-        if error.code != "session_not_found" or not is_id_suffix(name):
+        if error.code != SessionNotFound.code or not is_id_suffix(name):
             raise
     known: dict[str, Session] = {
         one.session_id: one
@@ -236,12 +243,6 @@ def session_table(found: Sequence[Session]) -> list[str]:
 def name_of(session: Session) -> str:
     """Return what a person calls the session."""
     return printable_line(session.title or session.label or session.key or "(untitled)")
-
-
-def _change(invocation: Invocation, session: str, *, verb: str, done: str, archived: bool = False) -> None:
-    client = invocation.client
-    found = find_session(client, session, archived=archived)
-    _print_session(invocation, client.change(found.session_id, verb), done)
 
 
 def _print_session(invocation: Invocation, session: Session, done: str) -> None:

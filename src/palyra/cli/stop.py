@@ -1,10 +1,10 @@
 """`palyra stop` and `palyra resume`: the emergency stop, also where no daemon answers."""
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 import click
-from msgspec import Struct
 
 from palyra.cli.errors import describe
 from palyra.cli.options import Invocation, PalyraCommand
@@ -14,6 +14,7 @@ from palyra.core.errors import Invalid, PalyraError, Unavailable
 from palyra.core.ids import PrincipalId
 from palyra.core.message import repair_text
 from palyra.core.stop import MAX_STOP_REASON_CHARS, EmergencyStop
+from palyra.core.token import TokenScopeMissing
 
 if TYPE_CHECKING:
     from palyra.gateway.client.client import Client
@@ -37,20 +38,6 @@ class StopTargetConflict(Invalid):
     """--all and --principal cannot be used together."""
 
 
-class StopResult(Struct, frozen=True, kw_only=True):
-    """The stop in force now, and how many active runs it ended."""
-
-    stop: EmergencyStop
-    runs: int
-
-
-class ResumeResult(Struct, frozen=True, kw_only=True):
-    """What was lifted, and what is still stopped."""
-
-    lifted: tuple[EmergencyStop, ...]
-    stops: tuple[EmergencyStop, ...]
-
-
 @click.command(cls=PalyraCommand)
 @click.option(
     "--all", "everything", is_flag=True, help="Stop the work of all principals (default without --principal)."
@@ -72,8 +59,11 @@ def stop(invocation: Invocation, *, everything: bool, principal: str | None, rea
     # An emergency stop is never refused because of its reason text.
     reason = " ".join(repair_text(reason).split())[:MAX_STOP_REASON_CHARS]
     try:
-        halted = _ask(
-            invocation, "stop", StopResult, {"principal": principal, "reason": reason}, own={"reason": reason}
+        stops = _client(invocation).stops
+        halted = _as_administrator(
+            lambda: stops.admin_create(principal=principal, reason=reason),
+            own=lambda: stops.create(reason=reason),
+            principal=principal,
         )
     except (DaemonUnreachable, RemoteError) as error:
         # A daemon that cannot write its journal, or is broken, still checks for the file.
@@ -86,7 +76,7 @@ def stop(invocation: Invocation, *, everything: bool, principal: str | None, rea
     if invocation.json:
         show_json(halted)
     else:
-        ended = plural(halted.runs, "active run")
+        ended = plural(halted.cancelled_runs, "active run")
         print(f"{printable_line(halted.stop.description)} Cancelled {ended}. {RESUME_HINT}")
 
 
@@ -96,37 +86,39 @@ def stop(invocation: Invocation, *, everything: bool, principal: str | None, rea
 @click.pass_obj
 def resume(invocation: Invocation, *, principal: str | None, remove_file: bool) -> None:
     """Resume work after `palyra stop`: queued runs start, and new messages are accepted."""
-    asked = {"principal": principal, "remove_file": remove_file}
-    done = _ask(invocation, "resume", ResumeResult, asked, own={})
+    stops = _client(invocation).stops
+    done = _as_administrator(
+        lambda: stops.admin_resume(principal=principal, remove_file=remove_file),
+        own=stops.resume,
+        principal=principal,
+    )
     if invocation.json:
         show_json(done)
         return
-    for one in done.lifted:
+    for one in done.resumed:
         what = "all work" if one.principal is None else f"the work of {one.principal}"
         print(f"Resumed {printable_line(what)}.")
     for one in done.stops:
         say(f"Still in effect: {printable_line(one.description)}")
 
 
-def _ask(invocation: Invocation, verb: str, kind: type[T], asked: object, *, own: object) -> T:
-    """Send the request as an administrator; without that scope, for the caller's own work."""
-    from palyra.gateway.client.client import ADMIN_ROOT, ROOT
+def _as_administrator(ask: Callable[[], T], *, own: Callable[[], T], principal: str | None) -> T:
+    """Send the request as an administrator; without that scope, for the caller's own work if no principal is named."""
     from palyra.gateway.client.errors import RemoteError
 
     try:
-        return _client(invocation, ADMIN_ROOT).ask(kind, "POST", f"/{verb}", body=asked)
+        return ask()
     except RemoteError as error:
-        named = isinstance(asked, dict) and asked.get("principal") is not None
-        if error.code != "token_scope_missing" or named:
+        if error.code != TokenScopeMissing.code or principal is not None:
             raise
-        return _client(invocation, ROOT).ask(kind, "POST", f"/{verb}", body=own)
+        return own()
 
 
-def _client(invocation: Invocation, root: str) -> "Client":
+def _client(invocation: Invocation) -> "Client":
     from palyra.gateway.client.client import Client
     from palyra.gateway.client.target import find_target
 
-    return Client(lambda: find_target(invocation.home), root=root, answer_seconds=RESPONSE_TIMEOUT_SECONDS)
+    return Client(lambda: find_target(invocation.home), answer_seconds=RESPONSE_TIMEOUT_SECONDS)
 
 
 def _stop_by_file(invocation: Invocation, reason: str) -> None:

@@ -1,19 +1,18 @@
 """`palyra tokens`: who has access, and with which scopes."""
 
 import re
-from datetime import datetime
 from typing import Any
 
 import click
-from msgspec import Struct
 
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.terminal.output import date_time, facts, say, show, show_json, table
 from palyra.cli.terminal.printable import printable_line
 from palyra.core.errors import Invalid
 from palyra.core.ids import parse_ulid
-from palyra.gateway.client.client import ADMIN_ROOT, Client
-from palyra.gateway.client.target import find_target
+from palyra.core.token import TokenScope
+from palyra.gateway.client.http_tokens import TokenCalls
+from palyra.gateway.records.tokens import TokenRequest, TokenSummary
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -22,26 +21,6 @@ _LIFE = re.compile(r"(\d{1,6})([smhd])")
 
 class TokenInUse(Invalid):
     """This command uses this token. Pass --yes to revoke it, then create a new one with `palyra restart`."""
-
-
-class Token(Struct, frozen=True, kw_only=True):
-    """A token as the daemon lists it."""
-
-    token_id: str
-    principal: str
-    name: str
-    scopes: tuple[str, ...]
-    created_at: datetime
-    expires_at: datetime | None = None
-    revoked_at: datetime | None = None
-    current: bool = False
-
-
-class TokensPage(Struct, frozen=True, kw_only=True):
-    """A page of tokens, the latest first, and where the next one begins."""
-
-    tokens: tuple[Token, ...]
-    next_cursor: str | None = None
 
 
 class TokenLifetime(click.ParamType[int]):
@@ -70,7 +49,7 @@ def tokens(ctx: click.Context) -> None:
 @click.pass_obj
 def list_tokens(invocation: Invocation, principal: str | None = None, limit: int = 100) -> None:
     """List tokens that are not revoked, newest first."""
-    page = _admin(invocation).ask(TokensPage, "GET", "/tokens", query={"principal": principal, "limit": limit})
+    page = invocation.client.tokens.list(principal=principal, limit=limit)
     if invocation.json:
         show_json(page)
     elif not page.tokens:
@@ -115,29 +94,29 @@ def create_token(
 
     A new principal gets its own agent.
     """
-    asked = {
-        "name": name,
-        "principal": principal,
-        "scopes": scopes or ("read", "write"),
-        "expires_in_seconds": expires,
-    }
-    answer = _admin(invocation).ask(dict[str, Any], "POST", "/tokens", body=asked)
+    asked = TokenRequest(
+        name=name,
+        principal=principal,
+        scopes=tuple(map(TokenScope, scopes or ("read", "write"))),
+        expires_in_seconds=expires,
+    )
+    answer = invocation.client.tokens.create(asked)
     if invocation.json:
         show_json(answer)
         return
-    made = answer["token"]
+    made = answer.token
     # Only the secret goes to stdout, so that it can be piped to where it belongs.
     for line in facts(
         [
-            ("token", str(made["token_id"])),
-            ("principal", str(made["principal"])),
-            ("scopes", ", ".join(map(str, made["scopes"]))),
-            ("expires", date_time(datetime.fromisoformat(made["expires_at"])) if made["expires_at"] else "never"),
+            ("token", made.token_id),
+            ("principal", made.principal),
+            ("scopes", ", ".join(made.scopes)),
+            ("expires", date_time(made.expires_at) or "never"),
         ]
     ):
         say(line)
     say("Save the secret now; it is shown only once:")
-    print(printable_line(str(answer["secret"])))
+    print(printable_line(answer.secret))
 
 
 @tokens.command("revoke")
@@ -146,10 +125,10 @@ def create_token(
 @click.pass_obj
 def revoke_token(invocation: Invocation, token_id: str, *, yes: bool) -> None:
     """Revoke a token. List the ids with `palyra tokens`."""
-    admin, wanted = _admin(invocation), parse_ulid(token_id, "token id")
-    if not yes and any(token.current and token.token_id == wanted for token in _all(admin)):
+    calls, wanted = invocation.client.tokens, parse_ulid(token_id, "token id")
+    if not yes and any(token.current and token.token_id == wanted for token in _all(calls)):
         raise TokenInUse
-    revoked = admin.ask(Token, "DELETE", f"/tokens/{wanted}", field="token")
+    revoked = calls.revoke(wanted)
     if invocation.json:
         show_json({"token": revoked})
     else:
@@ -158,16 +137,12 @@ def revoke_token(invocation: Invocation, token_id: str, *, yes: bool) -> None:
             say("This home no longer has a valid token. Create a new one with `palyra restart`.")
 
 
-def _all(admin: Client) -> list[Token]:
-    found: list[Token] = []
+def _all(calls: TokenCalls) -> list[TokenSummary]:
+    found: list[TokenSummary] = []
     cursor: str | None = None
     while True:
-        page = admin.ask(TokensPage, "GET", "/tokens", query={"limit": 500, "cursor": cursor})
+        page = calls.list(limit=500, cursor=cursor)
         found += page.tokens
         cursor = page.next_cursor
         if cursor is None:
             return found
-
-
-def _admin(invocation: Invocation) -> Client:
-    return Client(lambda: find_target(invocation.home), root=ADMIN_ROOT)

@@ -9,7 +9,6 @@ from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.short_ids import is_id_suffix
 from palyra.cli.terminal.output import date_time, facts, plural, say, screen_width, show, show_json, table
 from palyra.cli.terminal.printable import printable_line
-from palyra.core.errors import Denied
 from palyra.core.spending.price import format_money
 from palyra.core.spending.usage_report import (
     BudgetCap,
@@ -19,8 +18,8 @@ from palyra.core.spending.usage_report import (
     UsageReport,
     UsageTotal,
 )
-from palyra.gateway.client.client import ADMIN_ROOT, Client
-from palyra.gateway.client.target import find_target
+from palyra.core.token import TokenScopeMissing
+from palyra.gateway.client.errors import RemoteError
 
 BAR = 20
 BAR_PLACE = 3
@@ -94,12 +93,7 @@ def usage(ctx: click.Context, *, by: UsageGrouping, since: str | None, everybody
     invocation = ctx.ensure_object(Invocation)
     if UsageGrouping(by) is UsageGrouping.PRINCIPAL and not everybody:
         raise click.UsageError("--by principal needs --all.")
-    query: dict[str, str | int] = {
-        "by": str(UsageGrouping(by).value),
-        "limit": limit,
-        **({"since": since} if since else {}),
-    }
-    found = _client(invocation, everybody=everybody).ask(UsageReport, "GET", "/usage", query=query)
+    found = invocation.client.usage.report(by=UsageGrouping(by), since=since or None, limit=limit, everyone=everybody)
     budgets = found.budgets if everybody else _budgets(invocation, found)
     if invocation.json:
         import msgspec
@@ -124,13 +118,13 @@ def why(invocation: Invocation, run: str | None, *, since: str | None, everybody
     """
     if run is not None and since is not None:
         raise click.UsageError("RUN and --since cannot be used together.")
-    query = {"since": since} if since else {}
+    run_id = run
     if run is not None:
         from palyra.cli.runs import find_run
 
         named = run == "last" or is_id_suffix(run)
-        query = {"run": find_run(invocation.client, run).run_id if named else run}
-    found = _client(invocation, everybody=everybody).ask(UsageCauses, "GET", "/usage/why", query=query)
+        run_id = find_run(invocation.client, run).run_id if named else run
+    found = invocation.client.usage.causes(run_id=run_id, since=since or None, everyone=everybody)
     if invocation.json:
         show_json(found)
     elif not found.causes:
@@ -210,15 +204,13 @@ def prices(invocation: Invocation, model: str | None) -> None:
 HEADS = ("TURNS", "IN", "CACHED", "OUT", "COST")
 
 
-def _client(invocation: Invocation, *, everybody: bool) -> Client:
-    return Client(lambda: find_target(invocation.home), root=ADMIN_ROOT) if everybody else invocation.client
-
-
 def _budgets(invocation: Invocation, found: UsageReport) -> tuple[BudgetStatus, ...]:
     """Return the budgets, including those for everyone if the token may see them."""
     try:
-        every = _client(invocation, everybody=True).ask(UsageReport, "GET", "/usage", query={"limit": 1}).budgets
-    except Denied:
+        every = invocation.client.usage.report(limit=1, everyone=True).budgets
+    except RemoteError as error:
+        if error.code != TokenScopeMissing.code:
+            raise
         return found.budgets
     # The caller's own have names that an operator does not see.
     own = {(one.budget, one.whose, one.period): one for one in found.budgets}

@@ -10,7 +10,7 @@ from palyra.cli.terminal.output import date_time, paint, screen_width, show, sho
 from palyra.cli.terminal.printable import printable_line, shorten
 from palyra.cli.terminal.wrapping import MIN_WIDTH, wrap
 from palyra.core.spending.price import format_money
-from palyra.core.trace.tree import Trace, TraceNode
+from palyra.core.trace.tree import TraceNode
 from palyra.gateway.client.client import Client
 from palyra.settings import SettingsInvalid
 
@@ -33,7 +33,7 @@ def why(invocation: Invocation, what: str) -> None:
       SESSION:SEQ     an entry of a tape, such as 01M7...AV:12
       PATH            a file in the workspace: what last changed it
     """
-    trace = invocation.client.ask(Trace, "GET", "/why", query={"of": _meant(invocation.client, what)})
+    trace = invocation.client.trace(_meant(invocation.client, what))
     if invocation.json:
         show_json(trace)
         return

@@ -60,6 +60,10 @@ class FileExists(Conflict):
     """The file exists already. Choose another name."""
 
 
+class JournalClosed(Unavailable):
+    """The journal is closed: the daemon is stopping."""
+
+
 class FileChanged(Conflict):
     """The file changed since it was read. Nothing was written; read it and try again."""
 

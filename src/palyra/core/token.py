@@ -1,6 +1,8 @@
-"""What tokens are good for."""
+"""What tokens allow."""
 
 from enum import StrEnum
+
+from palyra.core.errors import Denied
 
 
 class TokenScope(StrEnum):
@@ -10,3 +12,10 @@ class TokenScope(StrEnum):
     """Administer the daemon and the tokens of others."""
     READ = "read"
     WRITE = "write"
+
+
+class TokenScopeMissing(Denied):
+    """The token does not allow this."""
+
+    def __init__(self, scope: str, what: str = "this") -> None:
+        super().__init__(f"Your token lacks the scope '{scope}', which {what} needs. Use one that has it.")

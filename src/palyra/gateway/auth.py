@@ -6,14 +6,13 @@ from contextlib import contextmanager
 from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import PalyraError
 from palyra.core.ids import PrincipalId
-from palyra.core.token import TokenScope
+from palyra.core.token import TokenScope, TokenScopeMissing
 from palyra.gateway.connections import ConnectionSlot
 from palyra.gateway.error_status import Unauthenticated
 from palyra.gateway.rate_limit import RateLimiter
 from palyra.journal.engines.base import Connection, Engine
 from palyra.journal.stores import tokens
 from palyra.journal.stores.tokens import TokenHolder
-from palyra.runs.services.tokens import TokenScopeMissing
 
 REMEMBERED_SECONDS = 2.0
 MAX_REMEMBERED = 1024

@@ -7,19 +7,11 @@ from random import Random
 
 import pytest
 
+from palyra.core.errors import JournalClosed
 from palyra.core.events import Entry, TapeEvent
 from palyra.core.ids import RunId, SessionId
 from palyra.journal import tail as tails
-from palyra.journal.engines.base import (
-    Engine,
-    FailureListener,
-    JournalClosed,
-    Listener,
-    StorageUnavailable,
-    T,
-    Unit,
-    WorkAvailable,
-)
+from palyra.journal.engines.base import Engine, FailureListener, Listener, StorageUnavailable, T, Unit, WorkAvailable
 from palyra.journal.tail import RECENT_ENTRIES, REMEMBERED_BYTES, Tail, TapeReader
 from tests.contract.database import Database
 from tests.contract.journal.builders import (

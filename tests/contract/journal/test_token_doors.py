@@ -8,7 +8,7 @@ from palyra.core.clock import to_ms
 from palyra.core.errors import PalyraError
 from palyra.core.ids import PrincipalId, TokenId
 from palyra.core.message import TextInvalid
-from palyra.core.token import TokenScope
+from palyra.core.token import TokenScope, TokenScopeMissing
 from palyra.gateway.auth import REMEMBERED_SECONDS, Auth
 from palyra.gateway.error_status import Unauthenticated
 from palyra.gateway.rate_limit import RateLimiter, RequestRateExceeded
@@ -21,7 +21,6 @@ from palyra.runs.services.tokens import (
     TokenNotFound,
     TokenRequestInvalid,
     TokenScopeExceeded,
-    TokenScopeMissing,
     TokenService,
 )
 from tests.contract.database import Database

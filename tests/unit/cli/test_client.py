@@ -26,7 +26,7 @@ STOPPING = Refusal(grpc.StatusCode.UNAVAILABLE, "Stopping.", code="journal_close
 
 def test_requests_carry_the_token(client: Client, door: Door) -> None:
     door.tells("GetHealth", health(version="0.1.0"))
-    door.says("GET", f"/runs/{RUN}", a_run())
+    door.says("GET", f"/runs/{RUN}", {"run": a_run()})
     assert client.status().version == "0.1.0"
     assert client.run(RUN).run_id == RUN
     assert [seen.token for seen in door.seen] == [TOKEN, TOKEN]
@@ -73,7 +73,7 @@ def test_both_doors_tell_the_same_session(client: Client, door: Door, changes: d
     ],
 )
 def test_both_doors_tell_the_same_run(client: Client, door: Door, changes: dict[str, object]) -> None:
-    door.says("GET", f"/runs/{RUN}", a_run(**changes))
+    door.says("GET", f"/runs/{RUN}", {"run": a_run(**changes)})
     door.tells("AbortRun", pb.AbortRunResponse(run=the_run(**changes)))
     assert client.cancel(RUN) == client.run(RUN)
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from palyra.gateway.client.client import Client
@@ -103,8 +104,8 @@ def test_the_certificate_that_the_home_names_is_trusted_by_any_name(
         address=door.address, grpc=door.grpc, token=TOKEN, token_file=token_file, certificate=certificate
     )
     client = Client(lambda: target, answer_seconds=5)
-    answer = client.ask(dict[str, str], "GET", "/status")
-    assert answer == {"path": "/console/v1/status", "token": f"Bearer {TOKEN}"}
+    answer = msgspec.json.decode(client.export("X", "json"))
+    assert answer == {"path": "/console/v1/sessions/X/export?format=json", "token": f"Bearer {TOKEN}"}
     assert client.status().version == "1"
     assert door.seen[0].token == TOKEN
 

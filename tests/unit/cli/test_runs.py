@@ -46,7 +46,7 @@ def test_a_run_is_shown(cli: Cli, door: Door) -> None:
 
 
 def test_a_tape_is_printed(cli: Cli, door: Door) -> None:
-    door.says("GET", f"/runs/{RUN}", a_run())
+    door.says("GET", f"/runs/{RUN}", {"run": a_run()})
     page = f'{{"entries":[{entry(8, b.a_text(text="Hi"))}],"next_after_seq":null}}'
     door.says("GET", f"/runs/{RUN}/tape", Answer(page.encode()))
     assert cli("runs", "tape", RUN, "--after-seq", "7").out.split()[-2:] == ["model_text", "'Hi'"]
@@ -54,14 +54,14 @@ def test_a_tape_is_printed(cli: Cli, door: Door) -> None:
 
 
 def test_a_tape_as_json_is_one_line_for_each_entry(cli: Cli, door: Door) -> None:
-    door.says("GET", f"/runs/{RUN}", a_run())
+    door.says("GET", f"/runs/{RUN}", {"run": a_run()})
     stored = entry(8, b.a_text(text="Hi"))
     door.says("GET", f"/runs/{RUN}/tape", Answer(f'{{"entries":[{stored},{stored}]}}'.encode()))
     assert cli("runs", "tape", RUN, "--json").out == f"{stored}\n{stored}\n"
 
 
 def test_json_can_not_command_the_terminal(cli: Cli, door: Door) -> None:
-    door.says("GET", f"/runs/{RUN}", a_run())
+    door.says("GET", f"/runs/{RUN}", {"run": a_run()})
     stored = entry(8, b.a_text(text="\x9b31m"))
     door.says("GET", f"/runs/{RUN}/tape", Answer(f'{{"entries":[{stored}]}}'.encode()))
     shown = cli("runs", "tape", RUN, "--json").out
@@ -70,14 +70,14 @@ def test_json_can_not_command_the_terminal(cli: Cli, door: Door) -> None:
 
 
 def test_attaching_shows_message_and_answer(cli: Cli, door: Door) -> None:
-    door.says("GET", f"/runs/{RUN}", a_run())
+    door.says("GET", f"/runs/{RUN}", {"run": a_run()})
     door.streams("AttachRun", entries(*STORY))
     result = cli("runs", "attach", RUN)
     assert (result.code, result.out, result.err) == (0, "Well.\n", "> Hello.\n")
 
 
 def test_attaching_behind_the_end_of_a_run_tells_how_it_ended(cli: Cli, door: Door) -> None:
-    door.says("GET", f"/runs/{RUN}", a_run(status="cancelled"))
+    door.says("GET", f"/runs/{RUN}", {"run": a_run(status="cancelled")})
     door.tells("AttachRun", Stream([]))
     assert cli("runs", "attach", RUN, "--after-seq", "6").code == 4
 
@@ -91,7 +91,7 @@ def test_attaching_behind_the_end_of_a_run_tells_how_it_ended(cli: Cli, door: Do
     ],
 )
 def test_a_run_is_cancelled(cli: Cli, door: Door, *, changes: dict[str, object], said: str) -> None:
-    door.says("GET", f"/runs/{RUN}", a_run())
+    door.says("GET", f"/runs/{RUN}", {"run": a_run()})
     door.tells("AbortRun", pb.AbortRunResponse(run=the_run(**changes)))
     assert cli("runs", "cancel", RUN, "--reason", "enough").out == f"{RUN}: {said}\n"
     assert door.seen[-1].body == pb.AbortRunRequest(run_id=RUN, reason="enough")

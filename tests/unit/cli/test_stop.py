@@ -23,27 +23,27 @@ def a_stop(**changes: object) -> dict[str, Any]:
 
 
 def test_everything_is_stopped_and_told(cli: Cli, inhabited: Home, door: Door) -> None:
-    door.says("POST", "/admin/v1/stop", {"stop": a_stop(), "runs": 2})
+    door.says("POST", "/admin/v1/stops", {"stop": a_stop(), "cancelled_runs": 2})
     result = cli("stop", "--reason", " smoke \n in here ")
     assert result.out == (
         "Everything is stopped since 2026-01-02 03:04:05 UTC by user:owner: smoke. Cancelled 2 active runs."
         " Resume with `palyra resume`.\n"
     )
-    assert door.seen[-1].body == {"principal": None, "reason": "smoke in here"}
+    assert door.seen[-1].body == {"reason": "smoke in here"}
 
 
 def test_with_a_token_that_is_no_administrators_its_own_work_is_stopped(cli: Cli, inhabited: Home, door: Door) -> None:
-    door.says("POST", "/admin/v1/stop", NO_ADMIN)
-    door.says("POST", "/stop", {"stop": a_stop(principal="user:ana", by="user:ana"), "runs": 1})
+    door.says("POST", "/admin/v1/stops", NO_ADMIN)
+    door.says("POST", "/stops", {"stop": a_stop(principal="user:ana", by="user:ana"), "cancelled_runs": 1})
     assert "All work of user:ana is stopped" in cli("stop").out
-    assert door.seen[-1].body == {"reason": ""}
+    assert door.seen[-1].body == {}
 
 
 def test_with_such_a_token_nobody_else_is_stopped(cli: Cli, inhabited: Home, door: Door) -> None:
-    door.says("POST", "/admin/v1/stop", NO_ADMIN)
+    door.says("POST", "/admin/v1/stops", NO_ADMIN)
     result = cli("stop", "--principal", "user:ben")
     assert (result.code, "[token_scope_missing]" in result.err) == (1, True)
-    assert not door.asked("POST", "/stop")
+    assert not door.asked("POST", "/stops")
 
 
 def test_all_and_one_contradict_one_another(cli: Cli, home: Path) -> None:
@@ -62,13 +62,13 @@ def test_without_a_daemon_a_file_is_left_for_the_next_one(cli: Cli, home: Path) 
 
 
 def test_a_daemon_that_does_not_answer_is_stopped_by_the_file(cli: Cli, inhabited: Home, door: Door) -> None:
-    door.says("POST", "/admin/v1/stop", Answer(cut=True))
+    door.says("POST", "/admin/v1/stops", Answer(cut=True))
     cli("stop")
     assert inhabited.stop.exists()
 
 
 def test_a_daemon_that_can_not_write_is_stopped_by_the_file(cli: Cli, inhabited: Home, door: Door) -> None:
-    door.says("POST", "/admin/v1/stop", problem("storage_full", "The disk is full.", status=503, retry_after=1.0))
+    door.says("POST", "/admin/v1/stops", problem("storage_full", "The disk is full.", status=503, retry_after=1.0))
     assert str(inhabited.stop) in cli("stop", "--reason", "smoke").out
     assert inhabited.stop.read_text() == "smoke\n"
 
@@ -88,7 +88,7 @@ def test_a_file_that_can_not_be_written_is_told_with_what_to_do(cli: Cli, home: 
 
 def test_work_goes_on_and_what_still_stands_is_told(cli: Cli, inhabited: Home, door: Door) -> None:
     left = a_stop(principal="user:ana", by="user:ana", reason="")
-    door.says("POST", "/admin/v1/resume", {"lifted": [a_stop()], "stops": [left]})
+    door.says("POST", "/admin/v1/stops/resume", {"resumed": [a_stop()], "stops": [left]})
     result = cli("resume", "--remove-file")
     assert result.out == "Resumed all work.\n"
     assert "Still in effect: All work of user:ana is stopped" in result.err
@@ -110,8 +110,8 @@ def test_the_status_says_what_is_stopped(cli: Cli, inhabited: Home, door: Door) 
 def test_the_chat_stops_the_run_or_all_of_ones_work(client: Client, door: Door) -> None:
     door.tells("ResolveSession", resolved(key="cli"))
     conversation = ChatSession(client, SessionRef(key="cli"))
-    door.says("POST", "/stop", {"stop": a_stop(principal="user:ana", by="user:ana"), "runs": 1})
-    door.says("POST", "/resume", {"lifted": [], "stops": []})
+    door.says("POST", "/stops", {"stop": a_stop(principal="user:ana", by="user:ana"), "cancelled_runs": 1})
+    door.says("POST", "/stops/resume", {"resumed": [], "stops": []})
 
     def do(name: str, argument: str = "") -> str:
         return " ".join(conversation.do(SlashCommand(name, argument), active=None, typing_along=True).lines)
@@ -124,9 +124,9 @@ def test_the_chat_stops_the_run_or_all_of_ones_work(client: Client, door: Door) 
 
 
 def test_a_reason_that_is_no_text_stops_all_the_same(cli: Cli, inhabited: Home, door: Door) -> None:
-    door.says("POST", "/admin/v1/stop", {"stop": a_stop(), "runs": 0})
+    door.says("POST", "/admin/v1/stops", {"stop": a_stop(), "cancelled_runs": 0})
     assert cli("stop", "--reason", "smoke \udcff").code == 0
-    assert door.seen[-1].body == {"principal": None, "reason": "smoke ?"}
+    assert door.seen[-1].body == {"reason": "smoke ?"}
 
 
 def test_whatever_is_called_stop_stops_though_no_reason_can_be_written_into_it(cli: Cli, home: Path) -> None:

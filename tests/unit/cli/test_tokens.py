@@ -74,7 +74,7 @@ def test_a_life_that_is_no_time_is_refused(cli: Cli, inhabited: Home, door: Door
 
 def test_a_token_is_revoked(cli: Cli, inhabited: Home, door: Door) -> None:
     door.says("GET", AT, {"tokens": [a_token()], "next_cursor": None})
-    door.says("DELETE", f"{AT}/{TOKEN_ID}", {"token": a_token(revoked_at="2026-01-02T03:04:05Z")})
+    door.says("POST", f"{AT}/{TOKEN_ID}/revoke", {"token": a_token(revoked_at="2026-01-02T03:04:05Z")})
     result = cli("tokens", "revoke", TOKEN_ID.lower())
     assert (result.code, result.err) == (0, "")
     assert result.out == f"{TOKEN_ID} (phone of user:ben): revoked.\n"
@@ -84,12 +84,12 @@ def test_the_token_in_use_is_revoked_only_when_said_twice(cli: Cli, inhabited: H
     mine = a_token(current=True)
     door.says("GET", AT, {"tokens": [a_token(token_id=OTHER_ID)], "next_cursor": OTHER_ID})
     door.says("GET", AT, {"tokens": [mine], "next_cursor": None})
-    door.says("DELETE", f"{AT}/{TOKEN_ID}", {"token": mine})
+    door.says("POST", f"{AT}/{TOKEN_ID}/revoke", {"token": mine})
 
     refused = cli("tokens", "revoke", TOKEN_ID)
     assert refused.code == 2
     assert "[token_in_use]" in refused.err
-    assert door.asked("DELETE", f"{AT}/{TOKEN_ID}") == []
+    assert door.asked("POST", f"{AT}/{TOKEN_ID}/revoke") == []
 
     done = cli("tokens", "revoke", TOKEN_ID, "--yes")
     assert done.code == 0

@@ -16,6 +16,10 @@ from palyra.cli.terminal.printable import printable_line
 from palyra.core.policy.approval import Approval, Grant
 from palyra.core.policy.effect import class_of_pattern
 from palyra.core.text.escaping import escape_line
+from palyra.gateway.records.approvals import ApprovalAnswerRequest
+
+MAX_GRANTS = 500
+"""How many of the latest grants are listed, and searched for an id suffix."""
 
 
 @click.group(cls=PalyraGroup, invoke_without_command=True)
@@ -60,10 +64,8 @@ def list_approvals(invocation: Invocation, *, everything: bool = False) -> None:
 def show_approval(invocation: Invocation, approval: str, *, reveal: bool) -> None:
     """Show an approval request with its full effect."""
     approval_id = find_any(invocation.client, approval)
-    if reveal:
-        _show(invocation, _ask(invocation, "POST", approval_id, "/reveal", body={}))
-    else:
-        _show(invocation, _ask(invocation, "GET", approval_id))
+    calls = invocation.client.approvals
+    _show(invocation, calls.reveal(approval_id) if reveal else calls.get(approval_id))
 
 
 @approvals.command("allow")
@@ -96,14 +98,15 @@ def allow(
         raise click.UsageError(
             f"{scope!r} is not a valid scope. Use How long: once, session, always, or a time such as 30m."
         )
-    body: dict[str, Any] = {"decision": "allow", "scope": answer.scope, "reason": reason}
-    if answer.ttl_seconds is not None:
-        body["ttl_seconds"] = answer.ttl_seconds
-    if arguments is not None:
-        body["arguments"] = _object(arguments)
-    if pattern is not None:
-        body["pattern"] = pattern
-    _show(invocation, _ask(invocation, "POST", find_open(invocation.client, approval), "/resolve", body=body))
+    request = ApprovalAnswerRequest(
+        decision="allow",
+        scope=answer.scope,
+        ttl_seconds=answer.ttl_seconds,
+        reason=reason,
+        arguments=_object(arguments) if arguments is not None else None,
+        pattern=pattern or "",
+    )
+    _resolve(invocation, approval, request)
 
 
 @approvals.command("deny")
@@ -112,23 +115,26 @@ def allow(
 @click.pass_obj
 def deny(invocation: Invocation, approval: str, *, reason: str) -> None:
     """Deny a call. Its run continues, and the agent gets the reason."""
-    body = {"decision": "deny", "reason": reason}
-    _show(invocation, _ask(invocation, "POST", find_open(invocation.client, approval), "/resolve", body=body))
+    _resolve(invocation, approval, ApprovalAnswerRequest(decision="deny", reason=reason))
 
 
 @approvals.command("grants")
 @click.pass_obj
 def list_grants(invocation: Invocation) -> None:
     """List grants: approvals for more than one call."""
-    found = invocation.client.ask(tuple[Grant, ...], "GET", "/grants", field="grants")
+    page = invocation.client.approvals.grants(limit=MAX_GRANTS)
     if invocation.json:
-        show_json({"grants": found})
+        show_json(page)
         return
-    if not found:
+    if not page.grants:
         show(["No grants."])
         return
-    rows = [(one.grant_id[-CODE_CHARS:], one.scope, _state(one), one.tool, escape_line(one.kind)) for one in found]
+    rows = [
+        (one.grant_id[-CODE_CHARS:], one.scope, _state(one), one.tool, escape_line(one.kind)) for one in page.grants
+    ]
     show(table(("GRANT", "SCOPE", "STATUS", "TOOL", "COVERS"), rows))
+    if page.next_cursor:
+        say(f"Only the latest {MAX_GRANTS} are listed.")
 
 
 @approvals.command("revoke")
@@ -140,7 +146,7 @@ def revoke(invocation: Invocation, grant: str) -> None:
     GRANT is the id of a grant, or its last six characters.
     """
     grant_id = _grant_id(invocation, grant)
-    taken = invocation.client.ask(Grant, "DELETE", f"/grants/{grant_id}", field="grant")
+    taken = invocation.client.approvals.revoke_grant(grant_id)
     if invocation.json:
         show_json(taken)
         return
@@ -151,13 +157,14 @@ def revoke(invocation: Invocation, grant: str) -> None:
 @click.pass_obj
 def export(invocation: Invocation) -> None:
     """Export all approval requests and answers as JSON lines, each with the hash of the previous one."""
-    for line in invocation.client.download("/approvals/export").decode().rstrip("\n").split("\n"):
+    for line in invocation.client.approvals.export().decode().rstrip("\n").split("\n"):
         show_json_line(line)
     sys.stdout.flush()
 
 
-def _ask(invocation: Invocation, method: str, approval: str, verb: str = "", *, body: object = None) -> Approval:
-    return invocation.client.ask(Approval, method, f"/approvals/{approval}{verb}", body=body, field="approval")
+def _resolve(invocation: Invocation, approval: str, request: ApprovalAnswerRequest) -> None:
+    client = invocation.client
+    _show(invocation, client.approvals.resolve(find_open(client, approval), request))
 
 
 def _show(invocation: Invocation, one: Approval) -> None:
@@ -197,7 +204,7 @@ def _object(text: str) -> dict[str, Any]:
 def _grant_id(invocation: Invocation, grant: str) -> str:
     if not is_id_suffix(grant):
         return grant
-    found = invocation.client.ask(tuple[Grant, ...], "GET", "/grants", field="grants")
+    found = invocation.client.approvals.grants(limit=MAX_GRANTS).grants
     return find_by_suffix(grant, (one.grant_id for one in found))
 
 

@@ -1,12 +1,13 @@
 """Finds the approval request that a person names: by id, by its code, or the last one."""
 
-import msgspec
+from collections.abc import Sequence
 
 from palyra.cli.short_ids import IdNotFound, find_by_suffix, is_id_suffix
 from palyra.core.errors import Invalid, NotFound
 from palyra.core.events import ApprovalDecision
 from palyra.core.policy.approval import Approval
 from palyra.gateway.client.client import Client
+from palyra.gateway.records.approvals import ApprovalPage
 
 LISTED = 50
 
@@ -19,18 +20,9 @@ class ApprovalAmbiguous(Invalid):
     """Several approval requests are pending, so `last` is ambiguous. List them with `palyra approvals`."""
 
 
-class ApprovalsPage(msgspec.Struct, frozen=True):
-    """A page of approvals."""
-
-    approvals: tuple[Approval, ...]
-    next_cursor: str | None = None
-
-
-def latest(client: Client, *, only_open: bool) -> ApprovalsPage:
+def latest(client: Client, *, only_open: bool) -> ApprovalPage:
     """Return the latest approval requests."""
-    return client.ask(
-        ApprovalsPage, "GET", "/approvals", query={"open": "true" if only_open else "false", "limit": LISTED}
-    )
+    return client.approvals.list(only_open=only_open, limit=LISTED)
 
 
 def find_any(client: Client, name: str) -> str:
@@ -61,13 +53,13 @@ def find_overdue(client: Client, name: str) -> str:
     return _last(tuple(one for one in found if one.decision == ApprovalDecision.TIMED_OUT))
 
 
-def _last(found: tuple[Approval, ...]) -> str:
+def _last(found: Sequence[Approval]) -> str:
     if not found:
         raise ApprovalMissing
     return found[0].approval_id
 
 
-def _by_ending(name: str, found: tuple[Approval, ...]) -> str:
+def _by_ending(name: str, found: Sequence[Approval]) -> str:
     try:
         return find_by_suffix(name, (one.approval_id for one in found))
     except IdNotFound:

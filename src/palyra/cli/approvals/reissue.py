@@ -41,7 +41,7 @@ def reissue(invocation: Invocation, approval: str) -> Exit:
     Exit codes: 0 reissued, or the run is done; 1 the run failed; 4 the run was cancelled.
     """
     client = invocation.client
-    accepted = client.ask(AcceptedMessage, "POST", f"/approvals/{find_overdue(client, approval)}/reissue", body={})
+    accepted = client.approvals.reissue(find_overdue(client, approval))
     if has_terminal() and not invocation.json:
         _print_waiting(accepted)
         audience = audience_for(invocation, decide=approval_asker(client))
@@ -76,7 +76,7 @@ def _wait_for_question(client: Client, accepted: AcceptedMessage) -> Approval | 
     try:
         for line in stream:
             if isinstance(line.event, ApprovalRequested):
-                return client.ask(Approval, "GET", f"/approvals/{line.event.approval_id}", field="approval")
+                return client.approvals.get(line.event.approval_id)
             if ended_by(line) is not None:
                 break
     finally:

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from functools import partial
 
 from palyra.cli.chat.input import check
 from palyra.cli.chat.slash_commands import SlashCommand, help_lines, unknown
@@ -14,7 +15,6 @@ from palyra.core.errors import PalyraError
 from palyra.core.events import InputMode
 from palyra.core.message import AcceptedMessage
 from palyra.core.session import Session, SessionArchivedError, SessionRef
-from palyra.core.stop import EmergencyStop
 from palyra.gateway.client.client import Client
 from palyra.gateway.client.tape_stream import read_tape
 from palyra.gateway.records.sessions import SessionMessage
@@ -90,7 +90,7 @@ class ChatSession:
             return self._client.run(session.active_run_id).accepted_seq - 1
         last = next(iter(self._client.messages(session.session_id, limit=1)), None)
         seq = last.tape_seq if last is not None else 0
-        for line in read_tape(self._client, f"/sessions/{session.session_id}", after_seq=seq):
+        for line in read_tape(partial(self._client.session_tape, session.session_id), after_seq=seq):
             seq = line.tape_seq
         return seq
 
@@ -120,13 +120,7 @@ class ChatSession:
         return True
 
     def _give(self, answer: ApprovalAnswer) -> None:
-        self._client.answer(
-            self._questions[0].approval_id,
-            allow=answer.allow,
-            scope=answer.scope,
-            ttl_seconds=answer.ttl_seconds,
-            reason=answer.reason,
-        )
+        self._client.approvals.resolve(self._questions[0].approval_id, answer.request())
 
     def send(self, text: str) -> AcceptedMessage:
         """Send a message; it joins the active run if there is one."""
@@ -180,11 +174,11 @@ class ChatSession:
     def _stop(self, argument: str) -> str:
         if argument != "all":
             return "Use /stop to cancel the active run, or /stop all to stop all of your work."
-        stop = self._client.ask(EmergencyStop, "POST", "/stop", body={"reason": "stopped in the chat"}, field="stop")
+        stop = self._client.stops.create(reason="stopped in the chat").stop
         return f"{printable_line(stop.description)} Resume with /resume."
 
     def _resume(self) -> str:
-        left = self._client.ask(tuple[EmergencyStop, ...], "POST", "/resume", body={}, field="stops")
+        left = self._client.stops.resume().stops
         return "Work resumed." if not left else " ".join(printable_line(stop.description) for stop in left)
 
     def _sessions(self, argument: str) -> SlashReply:
@@ -196,7 +190,7 @@ class ChatSession:
             return SlashReply((f"There is no session {printable_line(argument, width=20)}. List them with /sessions.",))
         session = self._listed[int(argument) - 1]
         if session.archived_at is not None:
-            session = self._client.change(session.session_id, "unarchive")
+            session = self._client.unarchive(session.session_id)
         self._ref, self.session = SessionRef(session_id=session.session_id), session
         self._questions.clear()
         return SlashReply(tuple(recap_lines(self)) or (f"Continuing session: {name_of(session)}",), moved=True)

@@ -17,7 +17,6 @@ from palyra.cli.run_view.watch import InterruptCounter, TerminalAudience, watch
 from palyra.cli.terminal.output import say
 from palyra.cli.terminal.printable import printable_line
 from palyra.core.errors import PalyraError
-from palyra.core.policy.approval import Approval
 from palyra.gateway.client.client import Client
 from palyra.gateway.client.errors import RemoteError
 
@@ -114,14 +113,13 @@ def _is_typed(client: Client, question: ApprovalPrompt) -> bool:
 def _is_settled(client: Client, question: ApprovalPrompt) -> bool:
     # A daemon that is away for a moment has not settled it.
     with suppress(PalyraError):
-        asked = client.ask(Approval, "GET", f"/approvals/{question.approval_id}", field="approval")
-        return asked.decision is not None
+        return client.approvals.get(question.approval_id).decision is not None
     return False
 
 
 def _give(client: Client, question: ApprovalPrompt, answer: ApprovalAnswer) -> None:
     try:
-        client.answer(question.approval_id, allow=answer.allow, scope=answer.scope, ttl_seconds=answer.ttl_seconds)
+        client.approvals.resolve(question.approval_id, answer.request())
     except RemoteError as error:
         if error.status != CONFLICT:
             raise

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -24,8 +23,7 @@ from palyra.config import (
     unresolved,
     variable_of,
 )
-from palyra.gateway.client.client import ADMIN_ROOT, Client
-from palyra.gateway.client.target import find_daemon, find_target, is_held
+from palyra.gateway.client.target import find_daemon, is_held
 from palyra.home import Home, choose_home
 from palyra.settings import Settings
 
@@ -141,18 +139,16 @@ def reload_config(invocation: Invocation) -> None:
     """Reload the settings of the running daemon. Some changes need a restart."""
     # Invalid settings are reported here, in full; the daemon would keep its current ones.
     _ = invocation.settings
-    client = Client(lambda: find_target(invocation.home), root=ADMIN_ROOT)
-    answer = client.ask(dict[str, Any], "POST", "/config/reload", body={})
+    answer = invocation.client.reload_config()
     if invocation.json:
         show_json(answer)
         return
-    live, restart = answer.get("live", []), answer.get("restart", [])
-    if not live and not restart:
+    if not answer.live and not answer.restart:
         print("No changes.")
-    if live:
-        print(f"Applied: {', '.join(map(printable_line, live))}.")
-    if restart:
-        print(f"Restart required: {', '.join(map(printable_line, restart))}. Run `palyra restart`.")
+    if answer.live:
+        print(f"Applied: {', '.join(map(printable_line, answer.live))}.")
+    if answer.restart:
+        print(f"Restart required: {', '.join(map(printable_line, answer.restart))}. Run `palyra restart`.")
 
 
 def check_references(home: Home, settings: Settings) -> Iterator[SettingsProblem]:

@@ -1,5 +1,7 @@
 """`palyra up`, `down`, `restart` and `status`: the daemon's lifecycle."""
 
+from collections.abc import Sequence
+
 import click
 import msgspec
 
@@ -88,10 +90,10 @@ def status(invocation: Invocation) -> None:
         show(_table(daemon, told, stops))
 
 
-def _stops(invocation: Invocation) -> tuple[EmergencyStop, ...]:
-    """Return the stops of the caller's work; a daemon of an earlier version does not have them."""
+def _stops(invocation: Invocation) -> Sequence[EmergencyStop]:
+    """Return the stops of the caller's work; none if the daemon cannot tell."""
     try:
-        return invocation.client.ask(tuple[EmergencyStop, ...], "GET", "/stops", field="stops")
+        return invocation.client.stops.list().stops
     except RemoteError:
         return ()
 
@@ -139,7 +141,7 @@ def _warn_of_sandbox(invocation: Invocation) -> None:
         )
 
 
-def _table(daemon: DaemonRecord, told: DaemonStatus, stops: tuple[EmergencyStop, ...]) -> list[str]:
+def _table(daemon: DaemonRecord, told: DaemonStatus, stops: Sequence[EmergencyStop]) -> list[str]:
     version = told.version
     if version != VERSION:
         version += f" (this command is {VERSION}; run `palyra restart` to update the daemon)"

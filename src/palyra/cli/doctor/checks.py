@@ -21,9 +21,8 @@ from palyra.config import references
 from palyra.core.clock import MAX_AHEAD_MS, from_ms
 from palyra.core.errors import PalyraError
 from palyra.core.model.catalog import DialectName, ModelProvider, split_model_name
-from palyra.core.model.provider_status import ProviderStatus
 from palyra.core.version import VERSION
-from palyra.gateway.client.client import ADMIN_ROOT, Client
+from palyra.gateway.client.client import Client
 from palyra.gateway.client.errors import TokenRejected, TokenUnusable
 from palyra.gateway.client.target import find_daemon, find_target, is_held, read_token
 from palyra.home import Home, HomeOwnerMismatch, HomePermissionsTooOpen
@@ -234,9 +233,9 @@ def _lost_keys(invocation: Invocation) -> dict[str, str] | None:
     if find_daemon(invocation.home) is None:
         return None
     # The daemon's environment may have other variables than ours, and the vault is its own.
-    client = Client(lambda: find_target(invocation.home), root=ADMIN_ROOT, answer_seconds=STATUS_SECONDS)
+    client = Client(lambda: find_target(invocation.home), answer_seconds=STATUS_SECONDS)
     try:
-        found = client.ask(tuple[ProviderStatus, ...], "GET", "/providers", field="providers")
+        found = client.providers.list().providers
     except PalyraError:
         return None  # why it does not answer is reported already
     return {lost.reference: lost.reason for one in found for lost in one.lost}

@@ -8,13 +8,10 @@ from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.terminal.output import date_time, facts, paint, plural, say, show, show_json
 from palyra.cli.terminal.printable import printable_line
 from palyra.core.errors import Invalid
-from palyra.core.policy.policy_shadow import DecisionDifference, DifferenceGroup, PolicyFile, ShadowPolicy, ShadowReport
-from palyra.gateway.client.client import ADMIN_ROOT, Client
-from palyra.gateway.client.target import find_target
+from palyra.core.policy.policy_shadow import DecisionDifference, DifferenceGroup, PolicyFile, ShadowPolicy
 from palyra.policy.cedar_source import PolicyProblem
 from palyra.policy.loader import PolicyInvalid
 
-AT = "/policy/shadow"
 EXAMPLES_SHOWN = 2
 
 
@@ -44,12 +41,12 @@ def start(invocation: Invocation, paths: tuple[Path, ...]) -> None:
 
     If the candidate changed, the counts start again; otherwise they continue. Shadow evaluation survives a restart.
     """
-    client = _admin(invocation)
+    shadow = invocation.client.policy_shadow
     if not paths:
-        before = client.ask(ShadowReport, "GET", AT).shadow
+        before = shadow.report().shadow
         paths = tuple(Path(name) for name in before.files)
     files = read_candidate(paths)
-    begun = client.ask(ShadowPolicy, "PUT", AT, body={"files": files}, field="shadow")
+    begun = shadow.start(files)
     if invocation.json:
         show_json(begun)
         return
@@ -62,7 +59,7 @@ def start(invocation: Invocation, paths: tuple[Path, ...]) -> None:
 @click.pass_obj
 def status(invocation: Invocation) -> None:
     """Show the candidate, since when it is evaluated, and the number of differences."""
-    found = _admin(invocation).ask(ShadowReport, "GET", AT).shadow
+    found = invocation.client.policy_shadow.report().shadow
     if invocation.json:
         show_json(found)
     else:
@@ -73,7 +70,7 @@ def status(invocation: Invocation) -> None:
 @click.pass_obj
 def report(invocation: Invocation) -> None:
     """List the differences to the real decisions, by clause, with counts and the latest calls."""
-    found = _admin(invocation).ask(ShadowReport, "GET", AT)
+    found = invocation.client.policy_shadow.report()
     if invocation.json:
         show_json(found)
         return
@@ -99,7 +96,7 @@ def report(invocation: Invocation) -> None:
 @click.pass_obj
 def stop(invocation: Invocation) -> None:
     """Stop shadow evaluation. The report is kept until the next start."""
-    ended = _admin(invocation).ask(ShadowPolicy, "DELETE", AT, field="shadow")
+    ended = invocation.client.policy_shadow.end()
     if invocation.json:
         show_json(ended)
         return
@@ -107,10 +104,6 @@ def stop(invocation: Invocation) -> None:
         f"Shadow evaluation of {ended.hash} is off. {plural(ended.judged, 'call')},"
         f" {plural(ended.flipped, 'different decision')}."
     )
-
-
-def _admin(invocation: Invocation) -> Client:
-    return Client(lambda: find_target(invocation.home), root=ADMIN_ROOT)
 
 
 def read_candidate(paths: tuple[Path, ...]) -> list[PolicyFile]:

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -219,7 +220,8 @@ def _past(invocation: Invocation, name: str) -> Iterator[DecidedCall]:
 
     client = invocation.client
     run = find_run(client, name)
-    events = [line.event for line in read_tape(client, f"/runs/{run.run_id}") if line.event is not None]
+    entries = read_tape(partial(client.run_tape, run.run_id))
+    events = [line.event for line in entries if line.event is not None]
     accepted = next(event for event in events if isinstance(event, RunAccepted))
     for proposed, decided, channels in decided_calls(events):
         yield DecidedCall(

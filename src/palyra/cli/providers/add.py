@@ -28,7 +28,7 @@ from palyra.cli.providers.settings import (
     write_provider,
 )
 from palyra.cli.providers.tool_probe import ToolChoice, choice_line, choose, seconds_for
-from palyra.cli.providers.trial import ProviderTestResult, admin_client, run_model_test, trial_lines
+from palyra.cli.providers.trial import ProviderTestResult, patient_client, run_model_test, trial_lines
 from palyra.cli.terminal.output import say, show, show_json
 from palyra.cli.terminal.printable import printable_line
 from palyra.core.errors import Conflict, Invalid, PalyraError, Unavailable
@@ -304,9 +304,7 @@ class _ProviderSetup:
         name = self._wanted.name
         say(f"Listing the models of {self._wanted.title} …")
         try:
-            models = admin_client(self._invocation).ask(
-                tuple[str, ...], "GET", f"/providers/{name}/models", field="models"
-            )
+            models = patient_client(self._invocation).providers.models(name)
         except PalyraError as error:
             raise ProviderTestFailed(f"{error.detail} Nothing was stored.") from error
         if len(models) == 1:

@@ -1,9 +1,8 @@
 """`palyra providers`: the model providers, which of them answers, and why."""
 
-from urllib.parse import quote
+from collections.abc import Sequence
 
 import click
-from msgspec import Struct
 
 from palyra.cli.daemon.on_demand import has_terminal
 from palyra.cli.exit_codes import Exit
@@ -11,20 +10,12 @@ from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.providers.add import add
 from palyra.cli.providers.explain import explain
 from palyra.cli.providers.settings import make_default, remove_provider, warn_if_overridden, write
-from palyra.cli.providers.trial import admin_client, run_model_test, trial_lines
+from palyra.cli.providers.trial import patient_client, run_model_test, trial_lines
 from palyra.cli.terminal.output import say, show, show_json, table
 from palyra.cli.terminal.printable import printable_line
 from palyra.core.model.catalog import BUILT_IN, ModelProvider, ProviderNotFound, split_model_name
 from palyra.core.model.provider_status import ProviderStatus
 from palyra.gateway.client.target import is_held
-
-
-class ProviderList(Struct, frozen=True, kw_only=True):
-    """The providers, as the daemon lists them."""
-
-    default: str
-    fallback: tuple[str, ...]
-    providers: tuple[ProviderStatus, ...]
 
 
 @click.group(cls=PalyraGroup, invoke_without_command=True)
@@ -47,7 +38,7 @@ providers.add_command(explain)
 @click.pass_obj
 def list_providers(invocation: Invocation) -> None:
     """List providers with their address, models, API key and health."""
-    found = admin_client(invocation).ask(ProviderList, "GET", "/providers")
+    found = patient_client(invocation).providers.list()
     if invocation.json:
         show_json(found)
         return
@@ -96,7 +87,7 @@ def test(invocation: Invocation, name: str | None) -> Exit:
     \b
     Exit codes: 0 the model answers, 1 it does not.
     """
-    trial = run_model_test(invocation, name or admin_client(invocation).ask(ProviderList, "GET", "/providers").default)
+    trial = run_model_test(invocation, name or patient_client(invocation).providers.list().default)
     if invocation.json:
         show_json(trial)
     else:
@@ -146,11 +137,9 @@ def remove(invocation: Invocation, name: str, *, other: str | None, delete_secre
         show_json({"removed": name, "deleted_secrets": deleted})
 
 
-def models_of(invocation: Invocation, name: str) -> tuple[str, ...]:
+def models_of(invocation: Invocation, name: str) -> Sequence[str]:
     """Return the models that a provider lists."""
-    return admin_client(invocation).ask(
-        tuple[str, ...], "GET", f"/providers/{quote(name, safe='')}/models", field="models"
-    )
+    return patient_client(invocation).providers.models(name)
 
 
 def _check_known(invocation: Invocation, name: str) -> ModelProvider | None:

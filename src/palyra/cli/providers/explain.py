@@ -1,6 +1,7 @@
 """`palyra providers explain`: how the model of each turn of a run was chosen, from its tape."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import click
@@ -44,7 +45,7 @@ def explain(invocation: Invocation, run: str) -> None:
     """
     client = invocation.client
     found = find_run(client, run)
-    turns, ended = explained(read_tape(client, f"/runs/{found.run_id}"))
+    turns, ended = explained(read_tape(partial(client.run_tape, found.run_id)))
     if invocation.json:
         show_json({"run_id": found.run_id, "turns": [_plain(turn) for turn in turns], "failed": ended})
         return

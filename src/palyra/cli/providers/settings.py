@@ -6,7 +6,7 @@ from typing import Any
 from palyra import config
 from palyra.cli.config.editor import Change, ConfigChange, as_table, change, table_in
 from palyra.cli.options import Invocation
-from palyra.cli.providers.trial import admin_client
+from palyra.cli.providers.trial import patient_client
 from palyra.cli.terminal.output import say
 from palyra.config import SettingSource
 from palyra.core.errors import Conflict
@@ -100,7 +100,7 @@ def write(invocation: Invocation, what: Change) -> ConfigChange:
 def reload(invocation: Invocation) -> None:
     """Make a running daemon reload the settings."""
     if is_held(invocation.home):
-        admin_client(invocation).ask(dict[str, Any], "POST", "/config/reload", body={})
+        patient_client(invocation).reload_config()
 
 
 def warn_if_overridden(invocation: Invocation) -> None:

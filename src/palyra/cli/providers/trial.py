@@ -4,7 +4,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from urllib.parse import quote
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,13 +23,12 @@ from palyra.core.events import (
     ModelTurnStarted,
     ToolProposed,
 )
-from palyra.core.message import AcceptedMessage
 from palyra.core.model.catalog import split_model_name
 from palyra.core.model.provider_status import PROBE_TOOL, ToolProbe
 from palyra.core.spending.price import format_money
 from palyra.core.spending.usage import Usage
 from palyra.core.tool import JsonObject
-from palyra.gateway.client.client import ADMIN_ROOT, Client
+from palyra.gateway.client.client import Client
 from palyra.gateway.client.tape_stream import ReceivedEntry
 from palyra.gateway.client.target import find_target
 
@@ -68,9 +66,9 @@ class ProviderTestResult(Struct, frozen=True, kw_only=True):
         return Exit.DONE if self.ok else Exit.FAILED
 
 
-def admin_client(invocation: Invocation) -> Client:
-    """Return a client of the administrator's API."""
-    return Client(lambda: find_target(invocation.home), root=ADMIN_ROOT, answer_seconds=RESPONSE_TIMEOUT_SECONDS)
+def patient_client(invocation: Invocation) -> Client:
+    """Return a client that waits for a provider's answer."""
+    return Client(lambda: find_target(invocation.home), answer_seconds=RESPONSE_TIMEOUT_SECONDS)
 
 
 def run_model_test(
@@ -79,14 +77,13 @@ def run_model_test(
     """Test `PROVIDER` or `PROVIDER/MODEL`, with a tool if there is a `probe`. Ctrl-C or the timeout cancels it."""
     provider, model = split_model_name(name)
     client = invocation.client
-    path = f"/providers/{quote(provider, safe='')}/test"
-    sent = admin_client(invocation).ask(AcceptedMessage, "POST", path, body={"model": model, "tools": probe})
+    sent = patient_client(invocation).providers.test(provider, model=model, tools=probe)
     heard = _TestAudience(client, name, currency=invocation.settings.spending.currency)
     with _cancelled_after(client, sent.run_id, seconds) as over:
         ended = watch(client, sent.run_id, after_seq=sent.after_seq, audience=heard)
     with suppress(PalyraError):
         # The session stays on its tape, archived.
-        client.change(sent.session_id, "archive")
+        client.archive(sent.session_id)
     trial = heard.trial(ended)
     if over.is_set() and not trial.ok:
         return replace(trial, code=TOO_SLOW, reason=f"it took longer than {seconds:.0f} s")

@@ -9,6 +9,7 @@ from palyra.cli.terminal.output import date_time, fold, plural
 from palyra.cli.terminal.printable import printable_line, printable_row
 from palyra.core.policy.approval import Approval, ApprovalScope
 from palyra.core.text.escaping import escape_line
+from palyra.gateway.records.approvals import ApprovalAnswerRequest
 
 CODE_CHARS = 6
 MAX_ROWS = 40
@@ -70,6 +71,15 @@ class ApprovalAnswer:
     scope: ApprovalScope = ApprovalScope.ONCE
     ttl_seconds: int | None = None
     reason: str = ""
+
+    def request(self) -> ApprovalAnswerRequest:
+        """Return the answer as the daemon takes it."""
+        return ApprovalAnswerRequest(
+            decision="allow" if self.allow else "deny",
+            scope=self.scope,
+            ttl_seconds=self.ttl_seconds,
+            reason=self.reason,
+        )
 
 
 def prompt_lines(question: ApprovalPrompt, *, width: int = MAX_COLUMNS) -> list[str]:

@@ -1,5 +1,6 @@
 """A tape as lines for a person: number, time, kind, and what matters of the content."""
 
+from collections.abc import Callable
 from typing import assert_never
 
 from palyra.cli.options import Invocation
@@ -47,14 +48,15 @@ from palyra.core.events import (
     ToolStarted,
 )
 from palyra.gateway.client.tape_stream import ReceivedEntry, read_tape
+from palyra.gateway.records.runs import TapePage
 
 KIND_WIDTH = len("checkpoint_restored")
 MAX_DETAIL_CHARS = 300
 
 
-def print_tape(invocation: Invocation, of: str, *, after_seq: int) -> None:
-    """Print the tape of a run or a session; `of` is its path."""
-    for line in read_tape(invocation.client, of, after_seq=after_seq):
+def print_tape(invocation: Invocation, read_page: Callable[[int], TapePage], *, after_seq: int) -> None:
+    """Print a tape; `read_page` returns its page after a position."""
+    for line in read_tape(read_page, after_seq=after_seq):
         if invocation.json:
             show_json_line(line.text)
         else:

@@ -7,7 +7,6 @@ from contextlib import suppress
 from enum import StrEnum
 
 import click
-from msgspec import Struct
 
 from palyra.cli.daemon import process
 from palyra.cli.daemon.on_demand import has_terminal
@@ -27,6 +26,7 @@ from palyra.gateway.client.client import Client
 from palyra.gateway.client.errors import RemoteError
 from palyra.gateway.client.tape_stream import ReceivedEntry, TapeStream, follow_session
 from palyra.gateway.client.target import find_daemon
+from palyra.gateway.records.approvals import ApprovalAnswerRequest
 
 NO_APPROVER = "No approver is available."
 LISTED = 50
@@ -82,10 +82,6 @@ def watch_unattended(
         process.keep_running(invocation.home, daemon)
     _print_left_waiting(accepted.run_id, unattended.left, told=isinstance(audience, TerminalAudience))
     return Exit.WAITING
-
-
-class _ApprovalPage(Struct, frozen=True):
-    approvals: tuple[Approval, ...]
 
 
 class UnattendedRun:
@@ -160,7 +156,9 @@ class UnattendedRun:
 
     def _deny(self, approval_id: str) -> None:
         try:
-            denied = self._client.answer(approval_id, allow=False, reason=NO_APPROVER)
+            denied = self._client.approvals.resolve(
+                approval_id, ApprovalAnswerRequest(decision="deny", reason=NO_APPROVER)
+            )
         except RemoteError as error:
             if error.status != CONFLICT:
                 raise
@@ -197,9 +195,7 @@ class UnattendedRun:
             self._leave(asked)
 
     def _open(self) -> list[Approval]:
-        return list(
-            self._client.ask(_ApprovalPage, "GET", "/approvals", query={"open": "true", "limit": LISTED}).approvals
-        )
+        return list(self._client.approvals.list(only_open=True, limit=LISTED).approvals)
 
     def _follow(self, stream: TapeStream, hear: Callable[[ReceivedEntry], None]) -> None:
         self._streams.append(stream)

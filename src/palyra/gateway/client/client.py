@@ -5,34 +5,45 @@ start, and many of its commands do not need it.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from palyra.core.events import InputMode
 from palyra.core.message import AcceptedMessage
-from palyra.core.policy.approval import Approval, ApprovalScope
 from palyra.core.run.record import RunRecord
 from palyra.core.session import Session, SessionRef
-from palyra.gateway.client.errors import CONNECT_TIMEOUT_SECONDS, DaemonResponseInvalid, retry_until_reachable
-from palyra.gateway.client.http_calls import HttpCalls, Query
+from palyra.core.trace.tree import Trace
+from palyra.gateway.client.errors import CONNECT_TIMEOUT_SECONDS
+from palyra.gateway.client.http_calls import HttpCalls, Query, segment
 from palyra.gateway.client.target import DaemonTarget
-from palyra.gateway.records.daemon import DaemonStatus
-from palyra.gateway.records.runs import RunPage
-from palyra.gateway.records.sessions import SearchHit, SessionMessage, SessionPage
+from palyra.gateway.records.daemon import DaemonStatus, ReloadResponse
+from palyra.gateway.records.runs import RunPage, RunResponse, TapePage
+from palyra.gateway.records.sessions import (
+    MessagePage,
+    RenameRequest,
+    SearchHit,
+    SearchHitPage,
+    SessionMessage,
+    SessionPage,
+    SessionResponse,
+)
 
 if TYPE_CHECKING:
     from palyra.gateway.client.grpc_agents import AgentCalls
     from palyra.gateway.client.grpc_calls import EntryStream, GrpcCalls
     from palyra.gateway.client.grpc_secrets import SecretCalls
+    from palyra.gateway.client.http_approvals import ApprovalCalls
+    from palyra.gateway.client.http_files import FileCalls
+    from palyra.gateway.client.http_mcp import McpCalls
+    from palyra.gateway.client.http_policy_shadow import PolicyShadowCalls
+    from palyra.gateway.client.http_providers import ProviderCalls
+    from palyra.gateway.client.http_stops import StopCalls
+    from palyra.gateway.client.http_tokens import TokenCalls
+    from palyra.gateway.client.http_usage import UsageCalls
 
 RESPONSE_TIMEOUT_SECONDS = 30.0
 ROOT = "/console/v1"
-ADMIN_ROOT = "/admin/v1"
-
-T = TypeVar("T")
 
 
 class Client:
@@ -42,7 +53,6 @@ class Client:
         self,
         find: Callable[[], DaemonTarget],
         *,
-        root: str = ROOT,
         answer_seconds: float = RESPONSE_TIMEOUT_SECONDS,
         patience: float = 0.0,
     ) -> None:
@@ -50,7 +60,7 @@ class Client:
         self._find = find
         self._answer_seconds = answer_seconds
         self._patience = patience
-        self._http = HttpCalls(find, root=root, seconds=answer_seconds)
+        self._http = HttpCalls(find, seconds=answer_seconds, patience=patience)
 
     @cached_property
     def _grpc(self) -> "GrpcCalls":
@@ -72,6 +82,62 @@ class Client:
 
         return SecretCalls(self._grpc)
 
+    @cached_property
+    def approvals(self) -> "ApprovalCalls":
+        """The calls that concern approvals and grants."""
+        from palyra.gateway.client.http_approvals import ApprovalCalls
+
+        return ApprovalCalls(self._http)
+
+    @cached_property
+    def stops(self) -> "StopCalls":
+        """The calls that concern emergency stops."""
+        from palyra.gateway.client.http_stops import StopCalls
+
+        return StopCalls(self._http)
+
+    @cached_property
+    def files(self) -> "FileCalls":
+        """The calls that concern file checkpoints."""
+        from palyra.gateway.client.http_files import FileCalls
+
+        return FileCalls(self._http)
+
+    @cached_property
+    def usage(self) -> "UsageCalls":
+        """The calls that concern usage and costs."""
+        from palyra.gateway.client.http_usage import UsageCalls
+
+        return UsageCalls(self._http)
+
+    @cached_property
+    def tokens(self) -> "TokenCalls":
+        """The calls that concern tokens."""
+        from palyra.gateway.client.http_tokens import TokenCalls
+
+        return TokenCalls(self._http)
+
+    @cached_property
+    def providers(self) -> "ProviderCalls":
+        """The calls that concern model providers."""
+        from palyra.gateway.client.http_providers import ProviderCalls
+
+        return ProviderCalls(self._http)
+
+    @cached_property
+    def mcp(self) -> "McpCalls":
+        """The calls that concern MCP servers."""
+        from palyra.gateway.client.http_mcp import McpCalls
+
+        return McpCalls(self._http)
+
+    @cached_property
+    def policy_shadow(self) -> "PolicyShadowCalls":
+        """The calls that concern the shadow policy."""
+        from palyra.gateway.client.http_policy_shadow import PolicyShadowCalls
+
+        return PolicyShadowCalls(self._http)
+
     def status(self) -> DaemonStatus:
         """Return the status of the daemon and its parts."""
         return self._grpc.status()
@@ -88,48 +154,41 @@ class Client:
         """Cancel the active runs of a session, archive it, and free its key."""
         return self._grpc.cleanup(session_id)
 
-    def search(self, words: str, *, limit: int = 20) -> tuple[SearchHit, ...]:
-        """Return the messages that contain the words."""
-        query: Query = {"q": words, "limit": limit}
-        return self.ask(tuple[SearchHit, ...], "GET", "/sessions/search", query=query, field="hits")
+    def search(self, words: str, *, limit: int = 20) -> Sequence[SearchHit]:
+        """Return the messages that contain the words, best first."""
+        return self._http.get(SearchHitPage, f"{ROOT}/sessions/search", {"q": words, "limit": limit}).hits
 
     def session(self, session_id: str) -> Session:
         """Return the session with this id."""
-        return self.ask(Session, "GET", f"/sessions/{session_id}", field="session")
+        return self._http.get(SessionResponse, _session_path(session_id)).session
 
     def rename(self, session_id: str, title: str) -> Session:
         """Set the session's title."""
-        return self.ask(Session, "PATCH", f"/sessions/{session_id}", body={"title": title}, field="session")
+        return self._http.patch(SessionResponse, _session_path(session_id), RenameRequest(title=title)).session
 
-    def change(self, session_id: str, verb: str) -> Session:
-        """Archive, unarchive or reset a session."""
-        return self.ask(Session, "POST", f"/sessions/{session_id}/{verb}", body={}, field="session")
+    def archive(self, session_id: str) -> Session:
+        """Archive a session."""
+        return self._http.post(SessionResponse, f"{_session_path(session_id)}/archive").session
 
-    def messages(self, session_id: str, *, limit: int = 20) -> tuple[SessionMessage, ...]:
+    def unarchive(self, session_id: str) -> Session:
+        """Unarchive a session."""
+        return self._http.post(SessionResponse, f"{_session_path(session_id)}/unarchive").session
+
+    def reset(self, session_id: str) -> Session:
+        """Reset a session: earlier messages are no longer context."""
+        return self._http.post(SessionResponse, f"{_session_path(session_id)}/reset").session
+
+    def messages(self, session_id: str, *, limit: int = 20) -> Sequence[SessionMessage]:
         """Return a session's messages, the latest first."""
-        path = f"/sessions/{session_id}/messages"
-        return self.ask(tuple[SessionMessage, ...], "GET", path, query={"limit": limit}, field="messages")
+        return self._http.get(MessagePage, f"{_session_path(session_id)}/messages", {"limit": limit}).messages
 
     def export(self, session_id: str, form: str) -> bytes:
         """Return the session as a document: `json` or `markdown`."""
-        return self._request("GET", f"/sessions/{session_id}/export", query={"format": form})
+        return self._http.download(f"{_session_path(session_id)}/export", {"format": form})
 
-    def answer(
-        self,
-        approval_id: str,
-        *,
-        allow: bool,
-        scope: ApprovalScope = ApprovalScope.ONCE,
-        ttl_seconds: int | None = None,
-        reason: str = "",
-    ) -> Approval:
-        """Answer an approval request; the first answer counts."""
-        body = {"decision": "allow" if allow else "deny", "scope": scope, "ttl_seconds": ttl_seconds, "reason": reason}
-        return self.ask(Approval, "POST", f"/approvals/{approval_id}/resolve", body=body, field="approval")
-
-    def download(self, path: str) -> bytes:
-        """Return a document as the raw bytes that the daemon sends."""
-        return self._request("GET", path)
+    def session_tape(self, session_id: str, after_seq: int) -> TapePage:
+        """Return a page of a session's tape."""
+        return self._http.get(TapePage, f"{_session_path(session_id)}/tape", {"after_seq": after_seq})
 
     def send(
         self,
@@ -148,11 +207,24 @@ class Client:
 
     def runs(self, *, session_id: str | None = None, limit: int = 20, cursor: str | None = None) -> RunPage:
         """Return a page of the runs, the latest first."""
-        return self.ask(RunPage, "GET", "/runs", query={"session_id": session_id, "limit": limit, "cursor": cursor})
+        query: Query = {"session_id": session_id, "limit": limit, "cursor": cursor}
+        return self._http.get(RunPage, f"{ROOT}/runs", query)
 
     def run(self, run_id: str) -> RunRecord:
         """Return the run with this id."""
-        return self.ask(RunRecord, "GET", f"/runs/{run_id}", field="run")
+        return self._http.get(RunResponse, _run_path(run_id)).run
+
+    def run_tape(self, run_id: str, after_seq: int) -> TapePage:
+        """Return a page of a run's tape."""
+        return self._http.get(TapePage, f"{_run_path(run_id)}/tape", {"after_seq": after_seq})
+
+    def trace(self, of: str) -> Trace:
+        """Return the causes of something."""
+        return self._http.get(Trace, f"{ROOT}/why", {"of": of})
+
+    def reload_config(self) -> ReloadResponse:
+        """Make the daemon reload its settings; return what became of the changed ones."""
+        return self._http.post(ReloadResponse, "/admin/v1/config/reload")
 
     def cancel(self, run_id: str, *, reason: str | None = None) -> RunRecord:
         """Request cancellation of the run."""
@@ -166,27 +238,10 @@ class Client:
         """Follow a session over one connection; `follow_session` reconnects as often as needed."""
         return self._grpc.attach_session(session_id, after_seq=after_seq)
 
-    def ask(
-        self,
-        kind: type[T],
-        method: str,
-        path: str,
-        *,
-        query: Query | None = None,
-        body: object = None,
-        field: str | None = None,
-    ) -> T:
-        """Send a request over HTTP and return its response, or one field of it, as a value of that type."""
-        answer = self._request(method, path, query=query, body=body)
-        try:
-            if field is not None:
-                parts = msgspec.json.decode(answer, type=dict[str, msgspec.Raw])
-                answer = bytes(parts.get(field, answer))
-            return msgspec.json.decode(answer, type=kind)
-        except msgspec.DecodeError as error:
-            raise DaemonResponseInvalid from error
 
-    def _request(self, method: str, path: str, *, query: Query | None = None, body: object = None) -> bytes:
-        return retry_until_reachable(
-            lambda: self._http.ask(method, path, query=query, body=body), seconds=self._patience
-        )
+def _session_path(session_id: str) -> str:
+    return f"{ROOT}/sessions/{segment(session_id)}"
+
+
+def _run_path(run_id: str) -> str:
+    return f"{ROOT}/runs/{segment(run_id)}"

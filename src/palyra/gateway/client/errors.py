@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from palyra.core.errors import Denied, Internal, PalyraError, Unavailable
+from palyra.core.errors import Denied, Internal, JournalClosed, PalyraError, Unavailable
 
 CONNECT_TIMEOUT_SECONDS = 30.0
 """How long to wait for a daemon that went away: a restart takes a few seconds."""
@@ -91,7 +91,7 @@ def retry_until_reachable(attempt: Callable[[], T], *, seconds: float) -> T:
         except DaemonUnreachable as error:
             wait.after(error)
         except RemoteError as error:
-            if error.code != "journal_closed":
+            if error.code != JournalClosed.code:
                 raise
             wait.after(error)
 

@@ -2,23 +2,34 @@
 
 from collections.abc import Callable, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPResponse
+from typing import TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 from msgspec import Struct
 
 from palyra.core.version import VERSION
-from palyra.gateway.client.errors import DaemonUnreachable, RemoteError, reason_of, refused, unreachable
+from palyra.gateway.client.errors import (
+    DaemonResponseInvalid,
+    DaemonUnreachable,
+    RemoteError,
+    reason_of,
+    refused,
+    retry_until_reachable,
+    unreachable,
+)
 from palyra.gateway.client.target import DaemonTarget
 from palyra.gateway.client.tls import context_for
 
 MAX_PROBLEM_BYTES = 64 * 1024
 
-Query = Mapping[str, str | int | None]
+Query = Mapping[str, str | int | bool | None]
+
+T = TypeVar("T")
 
 
 class _Problem(Struct):
-    code: str = "error"
+    code: str = DaemonResponseInvalid.code
     detail: str = ""
     title: str = ""
     retry_after: float | None = None
@@ -27,23 +38,47 @@ class _Problem(Struct):
 class HttpCalls:
     """Calls one daemon. The target is looked up for each request: a restarted daemon may use another address."""
 
-    def __init__(self, find: Callable[[], DaemonTarget], *, root: str, seconds: float) -> None:
+    def __init__(self, find: Callable[[], DaemonTarget], *, seconds: float, patience: float) -> None:
+        """`patience` is how many seconds to wait for an unreachable daemon; requests are then sent again."""
         self._find = find
-        self._root = root
         self._seconds = seconds
+        self._patience = patience
 
-    def ask(self, method: str, path: str, *, query: Query | None = None, body: object = None) -> bytes:
-        """Send a request and return its response; raise if the daemon refused it."""
+    def get(self, kind: type[T], path: str, query: Query | None = None) -> T:
+        """Read something."""
+        return _decoded(kind, self._request("GET", path, query=query))
+
+    def post(self, kind: type[T], path: str, body: object = None) -> T:
+        """Create something, or act on it."""
+        return _decoded(kind, self._request("POST", path, body=body))
+
+    def put(self, kind: type[T], path: str, body: object) -> T:
+        """Replace something."""
+        return _decoded(kind, self._request("PUT", path, body=body))
+
+    def patch(self, kind: type[T], path: str, body: object) -> T:
+        """Change something."""
+        return _decoded(kind, self._request("PATCH", path, body=body))
+
+    def download(self, path: str, query: Query | None = None) -> bytes:
+        """Return a document as the raw bytes that the daemon sends."""
+        return self._request("GET", path, query=query)
+
+    def _request(self, method: str, path: str, *, query: Query | None = None, body: object = None) -> bytes:
+        return retry_until_reachable(
+            lambda: self._attempt(method, path, query=query, body=body), seconds=self._patience
+        )
+
+    def _attempt(self, method: str, path: str, *, query: Query | None, body: object) -> bytes:
         target = self._find()
         headers = {"Authorization": f"Bearer {target.token}", "User-Agent": f"palyra/{VERSION}"}
         content = None
         if body is not None:
             content = msgspec.json.encode(body)
             headers["Content-Type"] = "application/json"
-        given = {name: value for name, value in (query or {}).items() if value is not None}
         connection = _connection(target, self._seconds)
         try:
-            connection.request(method, _address(self._root + path, given), body=content, headers=headers)
+            connection.request(method, _address(path, query or {}), body=content, headers=headers)
             response = connection.getresponse()
             if response.status >= 400:
                 raise _refusal(response, target)
@@ -63,10 +98,22 @@ def _connection(target: DaemonTarget, timeout: float) -> HTTPConnection:
     return HTTPSConnection(place.netloc, timeout=timeout, context=context_for(target))
 
 
+def segment(text: str) -> str:
+    """Return an id or a name as one segment of a path. A person may have typed it: the daemon refuses what is wrong."""
+    return quote(text, safe="", errors="replace")
+
+
 def _address(path: str, query: Query) -> str:
-    # An id may be typed by a person: the daemon refuses characters that a URL cannot have.
-    spelled = quote(path, safe="/%:;,=+@!$&'()*~?", errors="replace")
-    return f"{spelled}?{urlencode(query)}" if query else spelled
+    values = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items()}
+    present = {name: value for name, value in values.items() if value is not None}
+    return f"{path}?{urlencode(present)}" if present else path
+
+
+def _decoded(kind: type[T], content: bytes) -> T:
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.DecodeError as error:
+        raise DaemonResponseInvalid from error
 
 
 def _content(response: HTTPResponse) -> bytes:

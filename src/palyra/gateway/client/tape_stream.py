@@ -149,11 +149,11 @@ def follow_session(
     return TapeStream(lambda seq: client.attach_session(session_id, after_seq=seq), after_seq=after_seq, lost=lost)
 
 
-def read_tape(client: Client, path: str, *, after_seq: int = 0) -> Iterator[ReceivedEntry]:
-    """Yield what the tape of `/runs/ID` or `/sessions/ID` holds now, page by page."""
+def read_tape(read_page: Callable[[int], TapePage], *, after_seq: int = 0) -> Iterator[ReceivedEntry]:
+    """Yield what a tape holds now; `read_page` returns its page after a position."""
     seq: int | None = after_seq
     while seq is not None:
-        page = client.ask(TapePage, "GET", f"{path}/tape", query={"after_seq": seq})
+        page = read_page(seq)
         yield from map(_received, page.entries)
         seq = page.next_after_seq
 

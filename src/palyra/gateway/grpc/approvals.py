@@ -11,7 +11,7 @@ from palyra.core.policy.approval import Approval, ApprovalScope, Grant
 from palyra.core.policy.effect import Effect
 from palyra.core.tool import JsonObject
 from palyra.gateway.approval_export import chained
-from palyra.gateway.cursor import from_approval, to_position
+from palyra.gateway.cursor import from_approval, page, to_position
 from palyra.gateway.error_status import RequestInvalid
 from palyra.gateway.grpc.methods import Handler, Methods, send
 from palyra.gateway.grpc.pb import approvals_pb2 as pb
@@ -56,9 +56,9 @@ class ApprovalMethods:
     async def list_approvals(self, asked: pb.ListApprovalsRequest, principal: PrincipalId) -> pb.ListApprovalsResponse:
         limit = _limit(asked.limit)
         before = to_position(asked.cursor) if asked.cursor else None
-        found = await self._doors.page(principal, only_open=asked.only_open, before=before, limit=limit)
-        last = from_approval(found[-1]) if len(found) == limit else ""
-        return pb.ListApprovalsResponse(approvals=map(_approval, found), next_cursor=last)
+        found = await self._doors.page(principal, only_open=asked.only_open, before=before, limit=limit + 1)
+        listed, following = page(found, limit, from_approval)
+        return pb.ListApprovalsResponse(approvals=map(_approval, listed), next_cursor=following)
 
     async def get_approval(self, asked: pb.GetApprovalRequest, principal: PrincipalId) -> pb.GetApprovalResponse:
         return pb.GetApprovalResponse(approval=_approval(await self._doors.get(principal, asked.approval_id)))

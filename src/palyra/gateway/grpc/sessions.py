@@ -1,7 +1,7 @@
 """Sessions over gRPC: list, resolve, clean up."""
 
 from palyra.core.ids import PrincipalId
-from palyra.gateway.cursor import from_session, to_position
+from palyra.gateway.cursor import from_session, page, to_position
 from palyra.gateway.grpc import convert
 from palyra.gateway.grpc.methods import Handler, Methods
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
@@ -30,9 +30,9 @@ class SessionMethods:
         """Return a page of the principal's sessions, the latest first."""
         limit = min(asked.limit, MAX_PAGE) if asked.limit > 0 else DEFAULT_PAGE
         before = to_position(asked.cursor) if asked.cursor else None
-        found = await self._doors.page(principal, archived=asked.archived, before=before, limit=limit)
-        following = from_session(found[-1]) if len(found) == limit else ""
-        return pb.ListSessionsResponse(sessions=map(convert.from_session, found), next_cursor=following)
+        found = await self._doors.page(principal, archived=asked.archived, before=before, limit=limit + 1)
+        sessions, following = page(found, limit, from_session)
+        return pb.ListSessionsResponse(sessions=map(convert.from_session, sessions), next_cursor=following)
 
     async def resolve_session(
         self, asked: pb.ResolveSessionRequest, principal: PrincipalId

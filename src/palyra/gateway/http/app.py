@@ -11,6 +11,7 @@ from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palyra.core.errors import Invalid, NotFound, PalyraError
+from palyra.core.ids import PrincipalId
 from palyra.core.stop import EmergencyStop
 from palyra.gateway.allowed_hosts import AllowedHosts
 from palyra.gateway.auth import Auth
@@ -20,10 +21,15 @@ from palyra.gateway.http.messages import json_response, problem_response
 from palyra.gateway.http.openai.errors import failure
 from palyra.gateway.http.openapi import document
 from palyra.gateway.http.operation import Operation
+from palyra.gateway.http.operation import Scope as TokenNeed
 from palyra.gateway.http.protocol import SLOT
+from palyra.gateway.records.daemon import HealthResponse, ReadinessResponse
 
 V1 = "/v1/"
 """Below this path, errors have the form that OpenAI clients expect."""
+
+ANYONE = PrincipalId("")
+"""Who calls an operation that needs no token."""
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
@@ -49,18 +55,15 @@ def build(
     stop of everything; each returns None if there is none.
     """
 
-    async def openapi(request: Request) -> Response:
+    async def openapi(request: Request, principal: PrincipalId) -> Response:
         # Some types are only imported when they are first described.
-        return json_response(await asyncio.to_thread(document, operations))
+        return json_response(await asyncio.to_thread(document, every))
 
-    return Guard(
-        [
-            *_health(ready, warning, stopped),
-            Route("/openapi.json", openapi, methods=["GET"]),
-            *(Route(o.path, _authorised(o, auth), methods=[o.method]) for o in operations),
-        ],
-        hosts,
+    described = Operation(
+        "getOpenApi", "GET", "/openapi.json", openapi, "This API as an OpenAPI document.", need=None, answer=dict
     )
+    every = [*_health(ready, warning, stopped), described, *operations]
+    return Guard([Route(one.path, _endpoint(one, auth), methods=[one.method]) for one in every], hosts)
 
 
 def refusing(error: PalyraError, *, hosts: AllowedHosts) -> ASGIApp:
@@ -69,32 +72,62 @@ def refusing(error: PalyraError, *, hosts: AllowedHosts) -> ASGIApp:
     async def refuse(request: Request) -> Response:
         raise error
 
-    return Guard(
-        [*_health(lambda: error.code, lambda: None, lambda: None), Route("/{path:path}", refuse, methods=METHODS)],
-        hosts,
-    )
+    health = _health(lambda: error.code, lambda: None, lambda: None)
+    routes = [Route(one.path, _public(one), methods=[one.method]) for one in health]
+    return Guard([*routes, Route("/{path:path}", refuse, methods=METHODS)], hosts)
 
 
 def _health(
     ready: Callable[[], str | None], warning: Callable[[], str | None], stopped: Callable[[], EmergencyStop | None]
-) -> list[Route]:
-    """Return the health routes, which need no token. Other facts about the daemon need one."""
+) -> list[Operation]:
+    """Return the health operations, which need no token. Other facts about the daemon need one."""
 
-    async def healthz(request: Request) -> Response:
-        return json_response({"status": "ok" if stopped() is None else "stopped"})
+    async def healthz(request: Request, principal: PrincipalId) -> Response:
+        return json_response(HealthResponse(status="ok" if stopped() is None else "stopped"))
 
-    async def readyz(request: Request) -> Response:
+    async def readyz(request: Request, principal: PrincipalId) -> Response:
         if (code := ready()) is None:
-            return json_response({"status": "ready"} | ({"warning": code} if (code := warning()) is not None else {}))
-        return json_response({"status": "not_ready", "code": code}, status=503)
+            return json_response(ReadinessResponse(status="ready", warning=warning()))
+        return json_response(ReadinessResponse(status="not_ready", code=code), status=503)
 
-    return [Route("/healthz", healthz, methods=["GET"]), Route("/readyz", readyz, methods=["GET"])]
+    return [
+        Operation(
+            "getHealth",
+            "GET",
+            "/healthz",
+            healthz,
+            "Show whether the process lives.",
+            need=None,
+            answer=HealthResponse,
+        ),
+        Operation(
+            "getReadiness",
+            "GET",
+            "/readyz",
+            readyz,
+            "Show whether the daemon can work.",
+            need=None,
+            answer=ReadinessResponse,
+            unready=ReadinessResponse,
+        ),
+    ]
 
 
-def _authorised(operation: Operation, auth: Auth) -> Callable[[Request], Awaitable[ASGIApp]]:
+def _endpoint(operation: Operation, auth: Auth) -> Callable[[Request], Awaitable[ASGIApp]]:
+    return _public(operation) if operation.need is None else _authorised(operation, operation.need, auth)
+
+
+def _public(operation: Operation) -> Callable[[Request], Awaitable[ASGIApp]]:
+    async def endpoint(request: Request) -> ASGIApp:
+        return await operation.handler(request, ANYONE)
+
+    return endpoint
+
+
+def _authorised(operation: Operation, need: TokenNeed, auth: Auth) -> Callable[[Request], Awaitable[ASGIApp]]:
     async def endpoint(request: Request) -> ASGIApp:
         slot = request.scope.get("state", {}).get(SLOT)
-        holder = await auth.admit(request.headers.get("authorization"), need=operation.need, slot=slot)
+        holder = await auth.admit(request.headers.get("authorization"), need=need, slot=slot)
         with auth.concealing(holder):
             return await operation.handler(request, holder.principal)
 

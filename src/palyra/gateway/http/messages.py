@@ -1,5 +1,6 @@
 """Requests and responses as bytes: JSON in, JSON or a problem document out."""
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
@@ -8,11 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from palyra.core.errors import PalyraError, Unavailable
-from palyra.gateway.cursor import to_position
 from palyra.gateway.error_status import HTTP_STATUS, MethodNotAllowed, RequestInvalid, RequestTooLarge, nearest
+from palyra.gateway.http.operation import Parameter
 
 MAX_BODY_BYTES = 1024 * 1024
-MAX_PAGE = 500
 
 T = TypeVar("T")
 _encode = msgspec.json.Encoder()
@@ -69,18 +69,26 @@ async def read_body(request: Request, kind: type[T]) -> T:
         raise RequestInvalid(f"The request's body is no valid JSON in UTF-8: {error}.") from None
 
 
-def number(request: Request, name: str, *, default: int, most: int | None = None) -> int:
-    """Read an integer query parameter."""
-    text = request.query_params.get(name)
+def number(request: Request, parameter: Parameter) -> int:
+    """Read an integer query parameter; its default, or 0, if it is not set."""
+    text = request.query_params.get(parameter.name)
     if text is None:
-        return default
+        return int(parameter.default or 0)
     # Sixteen digits are more than any tape will have, and fewer than the databases' integers hold.
     if not text.isascii() or not text.isdigit() or len(text) > 16:
-        raise RequestInvalid(f"{name} must be a whole number, not {text[:40]!r}.")
-    return int(text) if most is None else max(1, min(int(text), most))
+        raise RequestInvalid(f"{parameter.name} must be a whole number, not {text[:40]!r}.")
+    return int(text) if parameter.maximum is None else max(1, min(int(text), parameter.maximum))
 
 
-def cursor(request: Request) -> tuple[int, str] | None:
+def cursor(request: Request, decode: Callable[[str], T]) -> T | None:
     """Read the cursor of a page."""
     text = request.query_params.get("cursor")
-    return None if text is None else to_position(text)
+    return None if text is None else decode(text)
+
+
+def flag(request: Request, name: str) -> bool:
+    """Read a boolean query parameter; False if it is not set."""
+    text = request.query_params.get(name, "false")
+    if text not in ("true", "false"):
+        raise RequestInvalid(f"{name} is true or false.")
+    return text == "true"

@@ -1,5 +1,6 @@
 """The OpenAPI document, from the table of operations and their request and response types."""
 
+import inspect
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -8,16 +9,27 @@ import msgspec
 
 from palyra.core.version import VERSION
 from palyra.gateway.http.messages import ProblemDocument
-from palyra.gateway.http.operation import LazyType, Operation
+from palyra.gateway.http.operation import LazyType, Operation, Parameter
 
 _PARAMETER = re.compile(r"{(\w+)}")
 _PATH = re.compile(r":path}")
-"""How a route marks a parameter that may hold slashes, which OpenAPI cannot express."""
+"""How a route marks a parameter that may contain slashes, which OpenAPI cannot express."""
+
+_ERRORS = {
+    400: "The request is not valid.",
+    401: "There is no token, or it is not valid.",
+    403: "The token does not allow this.",
+    404: "There is no such thing, or it is not the caller's.",
+    409: "The request contradicts the current state.",
+    413: "The request is too large.",
+    429: "There are too many requests, streams or waiting messages.",
+    503: "The daemon cannot do this now.",
+}
 
 
 def document(operations: Sequence[Operation]) -> dict[str, Any]:
     """Return the document that describes the operations."""
-    spoken = ((operation.body, operation.answer, operation.failure) for operation in operations)
+    spoken = ((one.body, one.answer, one.failure, one.unready) for one in operations)
     kinds = {_loaded(kind) for some in spoken for kind in some if kind is not None}
     listed = sorted({*kinds, ProblemDocument}, key=lambda kind: kind.__name__)
     schemas, components = msgspec.json.schema_components(listed, ref_template="#/components/schemas/{name}")
@@ -28,7 +40,7 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "Palyra", "version": VERSION, "description": "A self-hosted agent daemon."},
-        "security": [{"token": []}],
+        "servers": [{"url": "/"}],
         "paths": paths,
         "components": {
             "schemas": components,
@@ -38,50 +50,95 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
 
 
 def _described(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]:
-    place = _PARAMETER.sub("", _address(operation)).replace("/", "_").rstrip("_")
-    said: dict[str, Any] = {
-        "operationId": f"{operation.method.lower()}{place}",
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "tags": [_address(operation).split("/")[1]],
         "summary": operation.about,
-        "x-palyra-scope": operation.need,
-        "parameters": [
-            *(
-                {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-                for name in _names(operation)
-            ),
-            *(
-                {"name": query.name, "in": "query", "description": query.about, "schema": {"type": query.kind}}
-                for query in operation.query
-            ),
-        ],
-        "responses": {
-            str(operation.status): _answer(operation, by_kind),
-            "default": {"description": "An error.", "content": _failure(operation, by_kind)},
-        },
+        "security": [] if operation.need is None else [{"token": [operation.need]}],
+        "parameters": [*map(_path_parameter, _names(operation)), *map(_parameter, operation.query)],
+        "responses": _responses(operation, by_kind),
     }
-    if operation.empty:
-        said["responses"]["204"] = {"description": "There is nothing."}
     if operation.body is not None:
-        said["requestBody"] = {
-            "required": True,
-            "content": {"application/json": {"schema": by_kind[_loaded(operation.body)]}},
+        body = _loaded(operation.body)
+        described["requestBody"] = {
+            "required": any(field.required for field in msgspec.structs.fields(body)),
+            "content": {"application/json": {"schema": by_kind[body]}},
         }
-    return said
+    return described
+
+
+def _path_parameter(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": parameter.kind}
+    if parameter.kind == "integer":
+        schema["minimum"] = 0 if parameter.maximum is None else 1
+    if parameter.maximum is not None:
+        schema["maximum"] = parameter.maximum
+    if parameter.choices:
+        schema["enum"] = list(parameter.choices)
+    if parameter.default is not None:
+        schema["default"] = parameter.default
+    return {
+        "name": parameter.name,
+        "in": parameter.location,
+        "required": parameter.required,
+        "description": parameter.about,
+        "schema": schema,
+    }
+
+
+def _responses(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]:
+    responses = {str(operation.status): _answer(operation, by_kind)}
+    if operation.empty:
+        responses["204"] = {"description": "There is nothing."}
+    if operation.unready is not None:
+        content = {"application/json": {"schema": by_kind[operation.unready]}}
+        responses["503"] = {"description": _summary(operation.unready), "content": content}
+    if operation.need is None:
+        return responses
+    failure = _failure(operation, by_kind)
+    for status in _statuses(operation):
+        responses[str(status)] = {"description": _ERRORS[status], "content": failure}
+    return {**responses, "default": {"description": "The request failed.", "content": failure}}
+
+
+def _statuses(operation: Operation) -> list[int]:
+    """Return the statuses of the errors that a caller should expect."""
+    named = [404] if _names(operation) or operation.body is not None else []
+    changed = [409] if operation.method != "GET" else []
+    sent = [413] if operation.body is not None else []
+    return [400, 401, 403, *named, *changed, *sent, 429, 503]
 
 
 def _answer(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]:
-    if operation.answer is None and operation.media == "application/json":
-        return {"description": "Done."}
-    schema = by_kind[_loaded(operation.answer)] if operation.answer is not None else {"type": "string"}
-    content = {operation.media: {"schema": schema}}
+    answer = _loaded(operation.answer) if operation.answer is not None else None
+    if operation.status == 204:
+        return {"description": "It was done. There is nothing to return."}
+    schema = by_kind[answer] if answer is not None else {"type": "string"}
+    content = {media: {"schema": schema} for media in operation.media}
     if operation.streams:
         content["text/event-stream"] = {"schema": {"type": "string"}}
-    return {"description": "As asked.", "content": content}
+    described: dict[str, Any] = {"description": _summary(answer), "content": content}
+    if operation.headers:
+        described["headers"] = {
+            name: {"description": about, "schema": {"type": "string"}} for name, about in operation.headers
+        }
+    return described
 
 
 def _failure(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]:
     if operation.failure is not None:
         return {"application/json": {"schema": by_kind[_loaded(operation.failure)]}}
     return {"application/problem+json": {"schema": by_kind[ProblemDocument]}}
+
+
+def _summary(kind: type | None) -> str:
+    """Return the first line of a type's description."""
+    is_own = kind is not None and issubclass(kind, msgspec.Struct)
+    return (inspect.getdoc(kind) or "").partition("\n")[0] if is_own else "The document."
 
 
 def _loaded(kind: type | LazyType) -> type:

@@ -30,15 +30,16 @@ class AgentRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class BindRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The session in which an agent should answer."""
+    """The agent that should answer in a session."""
 
-    session_id: str
+    agent_id: str
 
 
 class AgentPage(Struct, frozen=True, kw_only=True):
     """Agents by name."""
 
     agents: Sequence[Agent]
+    next_cursor: str | None = None
 
 
 class AgentResponse(Struct, frozen=True, kw_only=True):

@@ -45,6 +45,7 @@ class GrantPage(Struct, frozen=True, kw_only=True):
     """Grants: what was allowed beyond single calls, the latest first."""
 
     grants: Sequence[Grant]
+    next_cursor: str | None = None
 
 
 class GrantResponse(Struct, frozen=True, kw_only=True):

@@ -2,8 +2,27 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Literal
 
 from msgspec import Struct
+
+from palyra.core.tool import JsonObject
+
+
+class HealthResponse(Struct, frozen=True, kw_only=True):
+    """The process lives."""
+
+    status: Literal["ok", "stopped"]
+    """`stopped` if an emergency stop covers all work."""
+
+
+class ReadinessResponse(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether the daemon can work, and the code of the problem if it cannot."""
+
+    status: Literal["ready", "not_ready"]
+    code: str | None = None
+    warning: str | None = None
+    """The code of a problem that does not block it."""
 
 
 class DaemonPart(Struct, frozen=True, kw_only=True):
@@ -48,7 +67,7 @@ class ConfigResponse(Struct, frozen=True, kw_only=True):
     """The settings that the daemon works with; secrets are left out."""
 
     hash: str
-    values: dict[str, str | int | bool | None]
+    values: JsonObject
 
 
 class ReloadResponse(Struct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ class McpServerPage(Struct, frozen=True, kw_only=True):
     """Every server of the settings."""
 
     servers: Sequence[McpServerStatus]
+    next_cursor: str | None = None
 
 
 class McpServerResponse(Struct, frozen=True, kw_only=True):

@@ -24,9 +24,11 @@ class ProviderPage(Struct, frozen=True, kw_only=True):
     fallback: tuple[str, ...]
     """The providers or models that answer when the default cannot."""
     providers: Sequence[ProviderStatus]
+    next_cursor: str | None = None
 
 
 class ProviderModelPage(Struct, frozen=True, kw_only=True):
     """The models of a provider, as it lists them."""
 
     models: Sequence[str]
+    next_cursor: str | None = None

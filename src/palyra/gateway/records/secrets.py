@@ -15,7 +15,6 @@ class ScopeRequest(SecretScope, frozen=True, kw_only=True, forbid_unknown_fields
 class SecretRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A secret to be stored."""
 
-    name: str
     value: str
     encoding: Literal["text", "base64"] = "text"
     """How the value is encoded; base64 for one that is not text."""
@@ -26,6 +25,7 @@ class SecretPage(Struct, frozen=True, kw_only=True):
     """Secrets by name, without their values."""
 
     secrets: Sequence[SecretRecord]
+    next_cursor: str | None = None
 
 
 class SecretResponse(Struct, frozen=True, kw_only=True):
@@ -38,6 +38,7 @@ class SealedSecretPage(Struct, frozen=True, kw_only=True):
     """Secrets that were found in texts, the latest first, without their values."""
 
     sealed: Sequence[SealedRecord]
+    next_cursor: str | None = None
 
 
 class RevealResponse(Struct, frozen=True, kw_only=True):

@@ -49,6 +49,7 @@ class SearchHitPage(Struct, frozen=True, kw_only=True):
     """What a search found, best first."""
 
     hits: Sequence[SearchHit]
+    next_cursor: str | None = None
 
 
 class SessionMessage(Struct, frozen=True, kw_only=True):
@@ -65,4 +66,4 @@ class MessagePage(Struct, frozen=True, kw_only=True):
     """Messages, the latest first."""
 
     messages: Sequence[SessionMessage]
-    next_before: int | None
+    next_cursor: str | None = None

@@ -37,17 +37,18 @@ class StopPage(Struct, frozen=True, kw_only=True):
     """The stops in force, the first one first."""
 
     stops: Sequence[EmergencyStop]
+    next_cursor: str | None = None
 
 
 class StopResponse(Struct, frozen=True, kw_only=True):
-    """The stop in force now, and how many active runs it ended."""
+    """The stop in force now, and how many active runs it cancelled."""
 
     stop: EmergencyStop
-    runs: int
+    cancelled_runs: int
 
 
 class ResumeResponse(Struct, frozen=True, kw_only=True):
-    """What was lifted, and what is still stopped."""
+    """What was resumed, and what is still stopped."""
 
-    lifted: Sequence[EmergencyStop]
+    resumed: Sequence[EmergencyStop]
     stops: Sequence[EmergencyStop]

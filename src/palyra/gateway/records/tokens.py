@@ -10,7 +10,7 @@ from palyra.core.ids import PrincipalId, TokenId
 from palyra.core.token import TokenScope
 
 
-class TokenRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class TokenRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A token as it should be."""
 
     name: str

@@ -45,10 +45,6 @@ JOURNAL_AWAY = (StorageFull, StorageReadOnly, StorageUnavailable, JournalReplace
 """Errors of the database itself, not of the code that uses it."""
 
 
-class JournalClosed(Unavailable):
-    """The journal is closed: the daemon is stopping."""
-
-
 class JournalDamaged(Internal):
     """The journal file is damaged. Stop the daemon and restore a backup."""
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 import psycopg
 from psycopg import errors as pg
 
-from palyra.core.errors import Conflict, Invalid, PalyraError
+from palyra.core.errors import Conflict, Invalid, JournalClosed, PalyraError
 from palyra.core.events import Entry
 from palyra.core.ids import SessionId
 from palyra.journal.engines.base import (
@@ -28,7 +28,6 @@ from palyra.journal.engines.base import (
     NO_PARAMS,
     Fact,
     FailureListener,
-    JournalClosed,
     JournalError,
     JournalReplaced,
     Listener,

@@ -30,7 +30,7 @@ from urllib.parse import quote
 
 import apsw
 
-from palyra.core.errors import PalyraError, Unavailable
+from palyra.core.errors import JournalClosed, PalyraError, Unavailable
 from palyra.core.events import Entry
 from palyra.core.ids import SessionId
 from palyra.journal.engines.base import (
@@ -41,7 +41,6 @@ from palyra.journal.engines.base import (
     Connection,
     Fact,
     FailureListener,
-    JournalClosed,
     JournalDamaged,
     JournalError,
     JournalReplaced,

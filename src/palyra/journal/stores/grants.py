@@ -56,12 +56,16 @@ def valid(conn: Connection, principal: PrincipalId, agent_id: AgentId, *, now_ms
     return [_grant(row) for row in rows]
 
 
-def all_of(conn: Connection, principal: PrincipalId, *, limit: int) -> list[Grant]:
+def all_of(
+    conn: Connection, principal: PrincipalId, *, limit: int, before: tuple[int, str] | None = None
+) -> list[Grant]:
     """Return the principal's grants, the latest first, including those that are no longer valid."""
+    after = " AND (granted_ms, grant_id) < (:before_ms, :before_id)" if before is not None else ""
     rows = conn.fetch(
-        f"SELECT {_COLUMNS} FROM grants WHERE principal = :principal ORDER BY granted_ms DESC, grant_id DESC"
+        f"SELECT {_COLUMNS} FROM grants WHERE principal = :principal{after} ORDER BY granted_ms DESC, grant_id DESC"
         " LIMIT :limit",
-        {"principal": principal, "limit": limit},
+        {"principal": principal, "limit": limit}
+        | ({"before_ms": before[0], "before_id": before[1]} if before is not None else {}),
     )
     return [_grant(row) for row in rows]
 

@@ -34,8 +34,11 @@ def add(conn: Connection, session_id: SessionId, tape_seq: int, *, principal: Pr
     )
 
 
-def find(conn: Connection, principal: PrincipalId, query: str, *, limit: int) -> list[MessageHit]:
-    """Return the principal's messages with every word of the query (the last may be a prefix), best first."""
+def find(conn: Connection, principal: PrincipalId, query: str, *, limit: int, offset: int = 0) -> list[MessageHit]:
+    """Return the principal's messages with every word of the query (the last may be a prefix), best first.
+
+    The first `offset` of them are left out.
+    """
     words = _words(query)[:MAX_WORDS]
     if not words:
         raise SearchQueryEmpty
@@ -44,7 +47,7 @@ def find(conn: Connection, principal: PrincipalId, query: str, *, limit: int) ->
         match = " ".join(f'"{word}"' for word in words) + "*"
         sql = (
             "SELECT session_id, tape_seq, text FROM message_words WHERE message_words MATCH :match"
-            " AND principal = :principal ORDER BY rank LIMIT :limit"
+            " AND principal = :principal ORDER BY rank, rowid LIMIT :limit OFFSET :offset"
         )
     else:
         match = " & ".join(f"'{word.lower()}'" for word in words) + ":*"
@@ -53,9 +56,9 @@ def find(conn: Connection, principal: PrincipalId, query: str, *, limit: int) ->
             " JOIN message_words w ON w.words @@ asked"
             " JOIN messages m ON m.session_id = w.session_id AND m.tape_seq = w.tape_seq"
             " WHERE w.principal = :principal"
-            " ORDER BY ts_rank(w.words, asked) DESC, m.session_id, m.tape_seq LIMIT :limit"
+            " ORDER BY ts_rank(w.words, asked) DESC, m.session_id, m.tape_seq LIMIT :limit OFFSET :offset"
         )
-    rows = conn.fetch(sql, {"match": match, "principal": principal, "limit": limit})
+    rows = conn.fetch(sql, {"match": match, "principal": principal, "limit": limit, "offset": offset})
     return [MessageHit(SessionId(row[0]), row[1], row[2]) for row in rows]
 
 

@@ -102,12 +102,16 @@ def origins_of(conn: Connection, principal: PrincipalId, sealed_id: str) -> list
     return [SealedOrigin(sealed_id, origin, proof) for origin, proof, _ in rows]
 
 
-def page(conn: Connection, principal: PrincipalId, *, limit: int) -> list[SealedListing]:
+def page(
+    conn: Connection, principal: PrincipalId, *, limit: int, before: tuple[int, str] | None = None
+) -> list[SealedListing]:
     """Return the principal's values, the latest first."""
+    after = " AND (created_ms, sealed_id) < (:before_ms, :before_id)" if before is not None else ""
     rows = conn.fetch(
-        "SELECT sealed_id, created_ms FROM sealed_values WHERE principal = :principal"
-        " ORDER BY created_ms DESC, sealed_id LIMIT :limit",
-        {"principal": principal, "limit": limit},
+        f"SELECT sealed_id, created_ms FROM sealed_values WHERE principal = :principal{after}"
+        " ORDER BY created_ms DESC, sealed_id DESC LIMIT :limit",
+        {"principal": principal, "limit": limit}
+        | ({"before_ms": before[0], "before_id": before[1]} if before is not None else {}),
     )
     return [
         SealedListing(sealed_id, created_ms, tuple(one.origin for one in origins_of(conn, principal, sealed_id)))

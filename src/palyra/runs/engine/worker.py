@@ -16,12 +16,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from palyra.core.clock import Clock, to_ms
-from palyra.core.errors import Internal, PalyraError, Unavailable
+from palyra.core.errors import Internal, JournalClosed, PalyraError, Unavailable
 from palyra.core.events import Entry, RunFailed
 from palyra.core.ids import PrincipalId, RunId
 from palyra.core.run.state import RunState
 from palyra.exhaustion import ResourcesExhausted, is_exhausted
-from palyra.journal.engines.base import Connection, Engine, Fact, JournalClosed, RunLeased
+from palyra.journal.engines.base import Connection, Engine, Fact, RunLeased
 from palyra.journal.storage_health import Storage
 from palyra.journal.stores import leases, runs
 from palyra.journal.stores.leases import Lease, LeaseLost

@@ -173,9 +173,9 @@ class ApprovalService:
         if isinstance(fit, CallProblem):
             raise ApprovalAnswerInvalid(f"With these arguments {fit.reason} The question is still open.")
 
-    async def grants(self, principal: PrincipalId, *, limit: int) -> list[Grant]:
+    async def grants(self, principal: PrincipalId, *, limit: int, before: tuple[int, str] | None = None) -> list[Grant]:
         """Return the principal's grants, the latest first."""
-        return await self._engine.read(lambda conn: grants.all_of(conn, principal, limit=limit))
+        return await self._engine.read(lambda conn: grants.all_of(conn, principal, before=before, limit=limit))
 
     async def revoke(self, principal: PrincipalId, grant_id: str) -> Grant:
         """Revoke a grant; calls that were not executed yet need approval again."""

@@ -65,11 +65,10 @@ class FileCheckpointService:
     ) -> list[FileCheckpoint]:
         """Return file checkpoints, the latest first; a path is absolute, or relative to the workspace."""
         wanted = SessionId(parse_ulid(session_id, "session id")) if session_id is not None else None
-        place = parse_ulid(before, "cursor") if before is not None else file_checkpoints.LAST
         absolute = await asyncio.to_thread(_absolute, self._workspace(principal), path) if path is not None else None
         return await self._engine.read(
             lambda conn: file_checkpoints.page(
-                conn, principal, path=absolute, session_id=wanted, before=place, limit=limit
+                conn, principal, path=absolute, session_id=wanted, before=before or file_checkpoints.LAST, limit=limit
             )
         )
 

@@ -134,9 +134,11 @@ class SecretSealer:
             log.info("the sealed secret %s was revealed to %s", sealed_id, principal)
         return opened
 
-    async def page(self, principal: PrincipalId, *, limit: int) -> list[SealedRecord]:
+    async def page(
+        self, principal: PrincipalId, *, limit: int, before: tuple[int, str] | None = None
+    ) -> list[SealedRecord]:
         """Return the principal's sealed values, the latest first, without the values themselves."""
-        found = await self._engine.read(lambda conn: sealed_secrets.page(conn, principal, limit=limit))
+        found = await self._engine.read(lambda conn: sealed_secrets.page(conn, principal, before=before, limit=limit))
         return [
             SealedRecord(sealed_id=one.sealed_id, origins=one.origins, created_at=from_ms(one.created_ms))
             for one in found

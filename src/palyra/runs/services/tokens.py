@@ -9,7 +9,7 @@ from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import Conflict, Denied, Invalid, NotFound
 from palyra.core.ids import AgentId, IdSource, PrincipalId, TokenId, parse_ulid
 from palyra.core.message import clean_text
-from palyra.core.token import TokenScope
+from palyra.core.token import TokenScope, TokenScopeMissing
 from palyra.journal.engines.base import Connection, Engine
 from palyra.journal.stores import agents, tokens
 from palyra.journal.stores.tokens import ALL, TokenHolder, TokenRecord
@@ -36,13 +36,6 @@ class TokenRequestInvalid(Invalid):
 
 class TokenLimitReached(Conflict):
     """The principal has 100 tokens, which is as many as there may be. Revoke one first."""
-
-
-class TokenScopeMissing(Denied):
-    """The token does not allow this."""
-
-    def __init__(self, scope: str, what: str = "this") -> None:
-        super().__init__(f"Your token lacks the scope '{scope}', which {what} needs. Use one that has it.")
 
 
 class TokenScopeExceeded(Denied):

@@ -6,18 +6,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from palyra.core.errors import JournalClosed
 from palyra.core.events import Entry
 from palyra.core.ids import SessionId
 from palyra.journal import tape
-from palyra.journal.engines.base import (
-    Connection,
-    Engine,
-    Fact,
-    JournalClosed,
-    JournalError,
-    StorageReadOnly,
-    WorkAvailable,
-)
+from palyra.journal.engines.base import Connection, Engine, Fact, JournalError, StorageReadOnly, WorkAvailable
 from palyra.journal.stores import meta
 from tests.contract.database import Database, migrated
 from tests.contract.journal.builders import a_session_id, a_title, begin, occupied, queued, write_down

@@ -102,7 +102,7 @@ def test_the_chat_begins_behind_the_end_of_the_tape(client: Client, door: Door) 
 def test_the_chat_begins_with_the_run_under_way(client: Client, door: Door) -> None:
     door.tells(RESOLVE, resolved(key="cli"))
     door.says("GET", f"/sessions/{SESSION}", {"session": a_session(active_run_id=RUN)})
-    door.says("GET", f"/runs/{RUN}", a_run(accepted_seq=4, ended_at=None))
+    door.says("GET", f"/runs/{RUN}", {"run": a_run(accepted_seq=4, ended_at=None)})
     assert open_default(client).end_seq() == 3
 
 

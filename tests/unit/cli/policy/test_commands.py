@@ -224,7 +224,7 @@ def a_past() -> list[TapeEvent]:
 @pytest.mark.usefixtures("inhabited")
 def test_a_past_call_is_judged_again(cli: Cli, door: Door) -> None:
     page = ",".join(entry(seq, event) for seq, event in enumerate(a_past(), 1))
-    door.says("GET", f"/runs/{RUN}", a_run())
+    door.says("GET", f"/runs/{RUN}", {"run": a_run()})
     door.says("GET", f"/runs/{RUN}/tape", Answer(f'{{"entries":[{page}],"next_after_seq":null}}'.encode()))
     shown = cli("policy", "explain", RUN).out
     assert [line.split()[1] for line in shown.splitlines() if line.startswith(("call", "verdict", "recorded"))] == [

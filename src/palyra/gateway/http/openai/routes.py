@@ -11,10 +11,24 @@ from typing import Generic, TypeVar
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from palyra.core.events import InputMode
 from palyra.core.ids import PrincipalId
 from palyra.gateway.http.openai import lazy
 from palyra.gateway.http.openai.services import V1Services
-from palyra.gateway.http.operation import Handler, LazyType, Operation
+from palyra.gateway.http.operation import Handler, LazyType, Operation, Parameter
+
+HEADERS = (
+    Parameter("X-Palyra-Session", "string", "The key of the session; a new session if it is not set.", "header"),
+    Parameter(
+        "X-Palyra-Mode",
+        "string",
+        "What to do if another run is active in the session.",
+        "header",
+        default=InputMode.QUEUE.value,
+        choices=tuple(mode.value for mode in InputMode),
+    ),
+    Parameter("X-Palyra-Detach", "boolean", "Let the run go on when the client disconnects.", "header", default=False),
+)
 
 E = TypeVar("E")
 
@@ -56,44 +70,51 @@ class V1Routes:
     def operations(self) -> list[Operation]:
         return [
             Operation(
+                "listModels",
                 "GET",
                 "/v1/models",
                 self._models.handler(lambda endpoint: endpoint.index),
-                "List the agents and models that can be asked.",
+                "List agents and models, as OpenAI's API does.",
                 answer=LazyType(lazy.model_list),
                 failure=LazyType(lazy.error_response),
             ),
             Operation(
+                "getModel",
                 "GET",
                 "/v1/models/{model_name:path}",
                 self._models.handler(lambda endpoint: endpoint.show),
-                "Show an agent or a model.",
+                "Show an agent or a model; encode a slash in its name as %2F.",
                 answer=LazyType(lazy.model_entry),
                 failure=LazyType(lazy.error_response),
             ),
             Operation(
+                "createChatCompletion",
                 "POST",
                 "/v1/chat/completions",
                 self._chat.handler(lambda endpoint: endpoint.complete),
                 "Answer a conversation, as OpenAI's API does.",
                 need="write",
+                query=HEADERS,
                 body=LazyType(lazy.chat_request),
                 answer=LazyType(lazy.chat_completion),
                 failure=LazyType(lazy.error_response),
                 streams=True,
             ),
             Operation(
+                "createResponse",
                 "POST",
                 "/v1/responses",
                 self._responses.handler(lambda endpoint: endpoint.create),
-                "Answer a message and go on from an earlier answer, as OpenAI's API does.",
+                "Answer a message, or continue from an earlier answer, as OpenAI's API does.",
                 need="write",
+                query=HEADERS,
                 body=LazyType(lazy.response_request),
                 answer=LazyType(lazy.response_body),
                 failure=LazyType(lazy.error_response),
                 streams=True,
             ),
             Operation(
+                "getResponse",
                 "GET",
                 "/v1/responses/{response_id}",
                 self._responses.handler(lambda endpoint: endpoint.show),
@@ -102,10 +123,11 @@ class V1Routes:
                 failure=LazyType(lazy.error_response),
             ),
             Operation(
+                "createEmbeddings",
                 "POST",
                 "/v1/embeddings",
                 self._embeddings.handler(lambda endpoint: endpoint.create),
-                "Turn texts into vectors, by a provider that can.",
+                "Create embeddings, by a provider that offers them.",
                 need="write",
                 body=LazyType(lazy.embeddings_request),
                 answer=LazyType(lazy.embeddings_response),

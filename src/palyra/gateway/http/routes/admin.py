@@ -24,12 +24,21 @@ class AdminRoutes:
         self._metrics = metrics
 
     def operations(self) -> list[Operation]:
+        about = "Show the status of the daemon."
         return [
-            Operation("GET", "/console/v1/status", self.status, "Say how the daemon is.", answer=DaemonStatus),
+            Operation("getStatus", "GET", "/console/v1/status", self.status, about, answer=DaemonStatus),
             Operation(
-                "GET", "/admin/v1/status", self.status, "Say how the daemon is.", need="admin", answer=DaemonStatus
+                "adminGetStatus", "GET", "/admin/v1/status", self.status, about, need="admin", answer=DaemonStatus
             ),
-            Operation("GET", "/metrics", self.metrics, "Figures for Prometheus.", need="admin", media="text/plain"),
+            Operation(
+                "getMetrics",
+                "GET",
+                "/metrics",
+                self.metrics,
+                "Metrics for Prometheus.",
+                need="admin",
+                media=("text/plain",),
+            ),
         ]
 
     async def status(self, request: Request, principal: PrincipalId) -> Response:

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from palyra.core.agent import Agent
 from palyra.core.ids import AgentId, PrincipalId
 from palyra.gateway.http.messages import json_response, read_body
-from palyra.gateway.http.operation import Operation, QueryParameter
+from palyra.gateway.http.operation import Operation, Parameter
 from palyra.gateway.records.agents import AgentPage, AgentRequest, AgentResponse, BindRequest, ResolvedAgentResponse
 from palyra.gateway.records.sessions import SessionResponse
 from palyra.runs.services.agents import AgentService
@@ -21,44 +21,69 @@ class AgentRoutes:
 
     def operations(self) -> list[Operation]:
         every, one = "/console/v1/agents", "/console/v1/agents/{agent_id}"
-        session = QueryParameter("session_id", "string", "The session in which a message would come.")
+        bound = "/console/v1/sessions/{session_id}/agent"
+        session = Parameter("session_id", "string", "The session of the message; a new one if none is named.")
         return [
-            Operation("GET", every, self.index, "List agents.", answer=AgentPage),
+            Operation("listAgents", "GET", every, self.index, "List agents.", answer=AgentPage),
             Operation(
-                "POST", every, self.create, "Make an agent.", need="write", body=AgentRequest, answer=AgentResponse
+                "createAgent",
+                "POST",
+                every,
+                self.create,
+                "Create an agent.",
+                need="write",
+                body=AgentRequest,
+                answer=AgentResponse,
+                status=201,
             ),
             Operation(
+                "resolveAgent",
                 "GET",
                 f"{every}/resolve",
                 self.resolve,
-                "Say who would answer.",
+                "Show which agent would answer a message, and why.",
                 query=(session,),
                 answer=ResolvedAgentResponse,
             ),
-            Operation("GET", one, self.show, "Show an agent.", answer=AgentResponse),
+            Operation("getAgent", "GET", one, self.show, "Show an agent.", answer=AgentResponse),
             Operation(
-                "PUT", one, self.update, "Change an agent.", need="write", body=AgentRequest, answer=AgentResponse
+                "updateAgent",
+                "PUT",
+                one,
+                self.update,
+                "Replace an agent.",
+                need="write",
+                body=AgentRequest,
+                answer=AgentResponse,
             ),
-            Operation("DELETE", one, self.delete, "Forget an agent.", need="write", status=204),
+            Operation("deleteAgent", "DELETE", one, self.delete, "Delete an agent.", need="write", status=204),
             Operation(
-                "POST", f"{one}/default", self.default, "Make it the default.", need="write", answer=AgentResponse
-            ),
-            Operation(
+                "setDefaultAgent",
                 "POST",
-                f"{one}/bind",
+                f"{one}/default",
+                self.default,
+                "Make an agent the default.",
+                need="write",
+                answer=AgentResponse,
+            ),
+            Operation(
+                "bindAgent",
+                "PUT",
+                bound,
                 self.bind,
-                "Bind it to a session.",
+                "Make an agent answer in a session.",
                 need="write",
                 body=BindRequest,
                 answer=SessionResponse,
             ),
             Operation(
-                "POST",
-                "/console/v1/sessions/{session_id}/unbind",
+                "unbindAgent",
+                "DELETE",
+                bound,
                 self.unbind,
-                "Let the default agent answer in a session again.",
+                "Make the default agent answer in a session again.",
                 need="write",
-                answer=SessionResponse,
+                status=204,
             ),
         ]
 
@@ -71,7 +96,7 @@ class AgentRoutes:
     async def create(self, request: Request, principal: PrincipalId) -> Response:
         asked = await read_body(request, AgentRequest)
         agent = self._agent("", principal, asked)
-        return json_response(AgentResponse(agent=await self._agents.create(principal, agent)))
+        return json_response(AgentResponse(agent=await self._agents.create(principal, agent)), status=201)
 
     async def update(self, request: Request, principal: PrincipalId) -> Response:
         asked = await read_body(request, AgentRequest)
@@ -89,13 +114,12 @@ class AgentRoutes:
 
     async def bind(self, request: Request, principal: PrincipalId) -> Response:
         asked = await read_body(request, BindRequest)
-        session = await self._agents.bind(principal, request.path_params["agent_id"], asked.session_id)
+        session = await self._agents.bind(principal, asked.agent_id, request.path_params["session_id"])
         return json_response(SessionResponse(session=session))
 
     async def unbind(self, request: Request, principal: PrincipalId) -> Response:
-        return json_response(
-            SessionResponse(session=await self._agents.unbind(principal, request.path_params["session_id"]))
-        )
+        await self._agents.unbind(principal, request.path_params["session_id"])
+        return Response(status_code=204)
 
     async def resolve(self, request: Request, principal: PrincipalId) -> Response:
         agent, reason = await self._agents.resolve(principal, request.query_params.get("session_id"))

@@ -5,7 +5,6 @@ from contextlib import ExitStack
 from datetime import timedelta
 
 import msgspec
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp
@@ -13,11 +12,10 @@ from starlette.types import ASGIApp
 from palyra.core.ids import PrincipalId
 from palyra.core.message import AcceptedMessage
 from palyra.gateway.approval_export import chained
-from palyra.gateway.cursor import from_approval, to_position
+from palyra.gateway.cursor import from_approval, from_grant, page, to_position
 from palyra.gateway.http.download import StreamedDownload
-from palyra.gateway.http.messages import MAX_PAGE, json_response, number, read_body
-from palyra.gateway.http.operation import CURSOR, LIMIT, Operation, QueryParameter
-from palyra.gateway.http.routes.secrets import RevealRequest
+from palyra.gateway.http.messages import cursor, flag, json_response, number, read_body
+from palyra.gateway.http.operation import CURSOR, EVENTS, Operation, Parameter, page_limit
 from palyra.gateway.records.approvals import (
     ApprovalAnswerRequest,
     ApprovalPage,
@@ -31,11 +29,9 @@ from palyra.runs.services.approvals import ApprovalService
 from palyra.runs.services.intake import MessageIntake
 
 NDJSON = "application/x-ndjson"
+LIMIT = page_limit(50)
+GRANT_LIMIT = page_limit(100)
 _encode = msgspec.json.Encoder()
-
-
-class ReissueRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An approval request is to be made again."""
 
 
 class ApprovalRoutes:
@@ -50,52 +46,79 @@ class ApprovalRoutes:
         self._streams = streams
 
     def operations(self) -> list[Operation]:
-        every = "/console/v1/approvals"
-        one = f"{every}/{{approval_id}}"
-        only_open = QueryParameter("open", "boolean", "Only those that wait for an answer.")
+        every, one = "/console/v1/approvals", "/console/v1/approvals/{approval_id}"
+        only_open = Parameter("open", "boolean", "Only approvals that wait for an answer.", default=False)
         return [
             Operation(
-                "GET", every, self.index, "List approvals.", query=(only_open, LIMIT, CURSOR), answer=ApprovalPage
+                "listApprovals",
+                "GET",
+                every,
+                self.index,
+                "List approvals.",
+                query=(only_open, LIMIT, CURSOR),
+                answer=ApprovalPage,
             ),
             Operation(
-                "GET", f"{every}/events", self.events, "Follow questions and answers.", media="text/event-stream"
+                "followApprovals",
+                "GET",
+                f"{every}/events",
+                self.events,
+                "Follow approval requests and answers.",
+                media=EVENTS,
             ),
-            Operation("GET", f"{every}/export", self.export, "Download all, chained line by line.", media=NDJSON),
-            Operation("GET", one, self.show, "Show an approval.", answer=ApprovalResponse),
             Operation(
+                "exportApprovals",
+                "GET",
+                f"{every}/export",
+                self.export,
+                "Download all approvals, each line chained to the one before it.",
+                media=(NDJSON,),
+            ),
+            Operation("getApproval", "GET", one, self.show, "Show an approval.", answer=ApprovalResponse),
+            Operation(
+                "revealApproval",
                 "POST",
                 f"{one}/reveal",
                 self.reveal,
                 "Show an approval with values in place of markers of sealed secrets.",
                 need="write",
-                body=RevealRequest,
                 answer=ApprovalResponse,
             ),
             Operation(
+                "resolveApproval",
                 "POST",
                 f"{one}/resolve",
                 self.resolve,
-                "Answer a question.",
+                "Answer an approval request.",
                 need="write",
                 body=ApprovalAnswerRequest,
                 answer=ApprovalResponse,
             ),
             Operation(
+                "reissueApproval",
                 "POST",
                 f"{one}/reissue",
                 self.reissue,
-                "Ask once more what nobody answered in time: a new run proposes the same call.",
+                "Repeat an approval request that was not answered in time: a new run proposes the same call.",
                 need="write",
-                body=ReissueRequest,
                 answer=AcceptedMessage,
                 status=202,
             ),
-            Operation("GET", "/console/v1/grants", self.grants, "List grants.", query=(LIMIT,), answer=GrantPage),
             Operation(
-                "DELETE",
-                "/console/v1/grants/{grant_id}",
+                "listGrants",
+                "GET",
+                "/console/v1/grants",
+                self.grants,
+                "List grants.",
+                query=(GRANT_LIMIT, CURSOR),
+                answer=GrantPage,
+            ),
+            Operation(
+                "revokeGrant",
+                "POST",
+                "/console/v1/grants/{grant_id}/revoke",
                 self.revoke,
-                "Take a grant back.",
+                "Revoke a grant.",
                 need="write",
                 answer=GrantResponse,
             ),
@@ -103,20 +126,13 @@ class ApprovalRoutes:
 
     async def index(self, request: Request, principal: PrincipalId) -> Response:
         """List approvals, the latest first."""
-        limit = number(request, "limit", default=50, most=MAX_PAGE)
-        cursor = request.query_params.get("cursor")
-        found = await self._approvals.page(
-            principal,
-            only_open=request.query_params.get("open") == "true",
-            before=to_position(cursor) if cursor is not None else None,
-            limit=limit,
-        )
-        last = from_approval(found[-1]) if len(found) == limit else None
-        return json_response(ApprovalPage(approvals=found, next_cursor=last))
+        limit, before = number(request, LIMIT), cursor(request, to_position)
+        found = await self._approvals.page(principal, only_open=flag(request, "open"), before=before, limit=limit + 1)
+        approvals, following = page(found, limit, from_approval)
+        return json_response(ApprovalPage(approvals=approvals, next_cursor=following))
 
     async def reveal(self, request: Request, principal: PrincipalId) -> Response:
         """Show one to its owner, with values in place of markers."""
-        await read_body(request, RevealRequest)
         found = await self._approvals.reveal(principal, request.path_params["approval_id"])
         return json_response(ApprovalResponse(approval=found))
 
@@ -142,14 +158,15 @@ class ApprovalRoutes:
 
     async def reissue(self, request: Request, principal: PrincipalId) -> Response:
         """Start a run that proposes the call again."""
-        await read_body(request, ReissueRequest)
         accepted = await self._intake.reissue(principal, request.path_params["approval_id"])
         return json_response(accepted, status=202)
 
     async def grants(self, request: Request, principal: PrincipalId) -> Response:
         """List grants, the latest first."""
-        limit = number(request, "limit", default=100, most=MAX_PAGE)
-        return json_response(GrantPage(grants=await self._approvals.grants(principal, limit=limit)))
+        limit, before = number(request, GRANT_LIMIT), cursor(request, to_position)
+        found = await self._approvals.grants(principal, before=before, limit=limit + 1)
+        grants, following = page(found, limit, from_grant)
+        return json_response(GrantPage(grants=grants, next_cursor=following))
 
     async def revoke(self, request: Request, principal: PrincipalId) -> Response:
         """Revoke a grant."""

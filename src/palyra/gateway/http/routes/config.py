@@ -23,16 +23,24 @@ class ConfigRoutes:
     def operations(self) -> list[Operation]:
         at = "/admin/v1/config"
         return [
-            Operation("GET", at, self.show, "Show the settings in force.", need="admin", answer=ConfigResponse),
             Operation(
-                "POST", f"{at}/reload", self.reload, "Read the settings again.", need="admin", answer=ReloadResponse
+                "getConfig", "GET", at, self.show, "Show the settings in force.", need="admin", answer=ConfigResponse
+            ),
+            Operation(
+                "reloadConfig",
+                "POST",
+                f"{at}/reload",
+                self.reload,
+                "Reload the settings.",
+                need="admin",
+                answer=ReloadResponse,
             ),
         ]
 
     async def show(self, request: Request, principal: PrincipalId) -> Response:
         """Show every setting."""
         settings = self._current()
-        return json_response({"hash": settings_hash(settings), "values": effective(settings)})
+        return json_response(ConfigResponse(hash=settings_hash(settings), values=effective(settings)))
 
     async def reload(self, request: Request, principal: PrincipalId) -> Response:
         """Read the file and the environment again, and apply what may change while the daemon runs."""

@@ -4,8 +4,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from palyra.core.ids import PrincipalId
-from palyra.gateway.http.messages import MAX_PAGE, json_response, number, read_body
-from palyra.gateway.http.operation import CURSOR, LIMIT, Operation, QueryParameter
+from palyra.gateway.cursor import page, to_id
+from palyra.gateway.http.messages import cursor, json_response, number, read_body
+from palyra.gateway.http.operation import CURSOR, Operation, Parameter, page_limit
 from palyra.gateway.records.files import (
     FileCheckpointPage,
     FileCheckpointResponse,
@@ -16,6 +17,8 @@ from palyra.gateway.records.files import (
 )
 from palyra.runs.services.file_checkpoints import FileCheckpointService
 
+LIMIT = page_limit(50)
+
 
 class FileRoutes:
     """The operations that concern file checkpoints."""
@@ -25,12 +28,11 @@ class FileRoutes:
 
     def operations(self) -> list[Operation]:
         every, one = "/console/v1/files/checkpoints", "/console/v1/files/checkpoints/{checkpoint_id}"
-        path = QueryParameter(
-            "path", "string", "Only those of one file: absolute, or as it is called in the workspace."
-        )
-        session = QueryParameter("session_id", "string", "Only those that a session made.")
+        path = Parameter("path", "string", "Only checkpoints of this file: absolute, or relative to the workspace.")
+        session = Parameter("session_id", "string", "Only checkpoints of this session.")
         return [
             Operation(
+                "listFileCheckpoints",
                 "GET",
                 every,
                 self.index,
@@ -38,21 +40,30 @@ class FileRoutes:
                 query=(path, session, LIMIT, CURSOR),
                 answer=FileCheckpointPage,
             ),
-            Operation("GET", one, self.show, "Compare a file with what it was.", answer=FileCheckpointResponse),
             Operation(
+                "getFileCheckpoint",
+                "GET",
+                one,
+                self.show,
+                "Compare a file with its file checkpoint.",
+                answer=FileCheckpointResponse,
+            ),
+            Operation(
+                "restoreFileCheckpoint",
                 "POST",
                 f"{one}/restore",
                 self.restore,
-                "Bring a file back to what it was.",
+                "Restore a file.",
                 need="write",
                 body=RestoreRequest,
                 answer=RestoreResponse,
             ),
             Operation(
+                "trustFile",
                 "POST",
                 "/console/v1/files/trust",
                 self.trust,
-                "Take what a file or folder holds now for your own, whatever wrote it.",
+                "Trust the current content of a file or folder, whatever wrote it.",
                 need="write",
                 body=TrustRequest,
                 answer=TrustResponse,
@@ -61,17 +72,17 @@ class FileRoutes:
 
     async def index(self, request: Request, principal: PrincipalId) -> Response:
         """List file checkpoints, the latest first."""
-        limit = number(request, "limit", default=50, most=MAX_PAGE)
+        limit = number(request, LIMIT)
         asked = request.query_params
         found = await self._files.history(
             principal,
             path=asked.get("path"),
             session_id=asked.get("session_id"),
-            before=asked.get("cursor"),
-            limit=limit,
+            before=cursor(request, to_id),
+            limit=limit + 1,
         )
-        last = found[-1].checkpoint_id if len(found) == limit else None
-        return json_response(FileCheckpointPage(checkpoints=found, next_cursor=last))
+        checkpoints, following = page(found, limit, lambda one: one.checkpoint_id)
+        return json_response(FileCheckpointPage(checkpoints=checkpoints, next_cursor=following))
 
     async def show(self, request: Request, principal: PrincipalId) -> Response:
         """Compare a file with a file checkpoint."""

@@ -6,10 +6,11 @@ from starlette.types import ASGIApp
 
 from palyra.background.journal_inspection import JournalInspector
 from palyra.core.ids import PrincipalId, SessionId, parse_ulid
+from palyra.gateway.cursor import to_number
 from palyra.gateway.http.client_presence import while_connected
 from palyra.gateway.http.download import StreamedDownload
-from palyra.gateway.http.messages import json_response, number, read_body
-from palyra.gateway.http.operation import CURSOR, LIMIT, Operation, QueryParameter
+from palyra.gateway.http.messages import cursor, json_response, number, read_body
+from palyra.gateway.http.operation import CURSOR, Operation, Parameter, page_limit
 from palyra.gateway.records.journal import AnchorPage, VerificationProblem, VerificationResponse, VerifyRequest
 from palyra.journal.engines.base import Engine
 from palyra.journal.proof import anchors
@@ -17,7 +18,8 @@ from palyra.journal.proof.tape_proof import ProofReport
 from palyra.journal.stats import Stats
 
 NDJSON = "application/x-ndjson"
-MAX_ANCHORS = 100
+LIMIT = page_limit(20, 100)
+SINCE = Parameter("since", "integer", "Only entries after the anchor of this number.")
 MAX_PROBLEMS = 1_000
 
 
@@ -30,11 +32,19 @@ class JournalRoutes:
 
     def operations(self) -> list[Operation]:
         at = "/admin/v1/journal"
-        one = QueryParameter("session_id", "string", "Only the tape of this session.")
-        since = QueryParameter("since", "integer", "Only what came after the anchor of this number.")
+        one = Parameter("session_id", "string", "Only the tape of this session.")
         return [
-            Operation("GET", f"{at}/stats", self.stats, "Count what the journal holds.", need="admin", answer=Stats),
             Operation(
+                "getJournalStats",
+                "GET",
+                f"{at}/stats",
+                self.stats,
+                "Count what the journal holds.",
+                need="admin",
+                answer=Stats,
+            ),
+            Operation(
+                "listAnchors",
                 "GET",
                 f"{at}/anchors",
                 self.anchors,
@@ -44,22 +54,24 @@ class JournalRoutes:
                 answer=AnchorPage,
             ),
             Operation(
+                "verifyJournal",
                 "POST",
                 f"{at}/verify",
                 self.verify,
-                "Prove that nothing recorded was changed.",
+                "Verify that nothing recorded was changed.",
                 need="admin",
                 body=VerifyRequest,
                 answer=VerificationResponse,
             ),
             Operation(
+                "exportJournal",
                 "GET",
                 f"{at}/export",
                 self.export,
                 "Download the tapes as lines of JSON that prove themselves.",
                 need="admin",
-                query=(one, since),
-                media=NDJSON,
+                query=(one, SINCE),
+                media=(NDJSON,),
             ),
         ]
 
@@ -69,8 +81,7 @@ class JournalRoutes:
 
     async def anchors(self, request: Request, principal: PrincipalId) -> Response:
         """List anchors, the latest first, each as `verify` takes it."""
-        limit = number(request, "limit", default=20, most=MAX_ANCHORS)
-        before = number(request, "cursor", default=0) if "cursor" in request.query_params else None
+        limit, before = number(request, LIMIT), cursor(request, to_number)
         found = await self._engine.read(lambda conn: anchors.before(conn, before, limit=limit))
         last = found[-1].number if found and found[-1].number > 1 else None
         return json_response(AnchorPage(anchors=found, next_cursor=str(last) if last is not None else None))
@@ -86,7 +97,7 @@ class JournalRoutes:
         """Send an export in pieces."""
         named = request.query_params.get("session_id")
         session_id = SessionId(parse_ulid(named, "session id")) if named is not None else None
-        since = number(request, "since", default=0) if "since" in request.query_params else None
+        since = number(request, SINCE) if SINCE.name in request.query_params else None
         pieces = self._inspection.export(session_id=session_id, since=since)
         return StreamedDownload(pieces, media=NDJSON, name="journal.ndjson")
 

@@ -17,35 +17,57 @@ class McpRoutes:
         self._mcp = mcp
 
     def operations(self) -> list[Operation]:
-        every, one = "/admin/v1/mcp", "/admin/v1/mcp/{server_name}"
+        every, one = "/admin/v1/mcp/servers", "/admin/v1/mcp/servers/{server_name}"
         return [
-            Operation("GET", every, self.index, "List MCP servers.", need="admin", answer=McpServerPage),
             Operation(
-                "GET", one, self.show, "Show an MCP server and its tools.", need="admin", answer=McpServerResponse
+                "listMcpServers", "GET", every, self.index, "List MCP servers.", need="admin", answer=McpServerPage
             ),
             Operation(
+                "getMcpServer",
+                "GET",
+                one,
+                self.show,
+                "Show an MCP server and its tools.",
+                need="admin",
+                answer=McpServerResponse,
+            ),
+            Operation(
+                "acceptMcpTools",
                 "POST",
                 f"{one}/accept",
                 self.accept,
-                "Let agents use tools of a server.",
+                "Let agents use tools of an MCP server.",
                 need="admin",
                 body=McpDecisionRequest,
                 answer=McpServerResponse,
             ),
             Operation(
+                "refuseMcpTools",
                 "POST",
                 f"{one}/refuse",
                 self.refuse,
-                "Keep agents from tools of a server.",
+                "Keep tools of an MCP server from agents.",
                 need="admin",
                 body=McpDecisionRequest,
                 answer=McpServerResponse,
             ),
             Operation(
-                "POST", f"{one}/restart", self.restart, "Start a server anew.", need="admin", answer=McpServerResponse
+                "restartMcpServer",
+                "POST",
+                f"{one}/restart",
+                self.restart,
+                "Restart an MCP server.",
+                need="admin",
+                answer=McpServerResponse,
             ),
             Operation(
-                "POST", f"{one}/test", self.test, "Ask a server for its tools.", need="admin", answer=McpServerResponse
+                "testMcpServer",
+                "POST",
+                f"{one}/test",
+                self.test,
+                "Ask an MCP server for its tools.",
+                need="admin",
+                answer=McpServerResponse,
             ),
         ]
 

@@ -21,22 +21,30 @@ class ShadowRoutes:
         at = "/admin/v1/policy/shadow"
         return [
             Operation(
-                "GET", at, self.report, "Say where the candidate policies differ.", need="admin", answer=ShadowReport
+                "getShadowPolicy",
+                "GET",
+                at,
+                self.report,
+                "Show where the shadow policy decides differently.",
+                need="admin",
+                answer=ShadowReport,
             ),
             Operation(
+                "startShadowPolicy",
                 "PUT",
                 at,
                 self.start,
-                "Let candidate policies judge beside those in force.",
+                "Let a shadow policy judge beside the policies in force.",
                 need="admin",
                 body=ShadowPolicyRequest,
                 answer=ShadowPolicyResponse,
             ),
             Operation(
-                "DELETE",
-                at,
+                "endShadowPolicy",
+                "POST",
+                f"{at}/end",
                 self.stop,
-                "Let the candidate policies judge no more.",
+                "End the shadow policy; its report stays.",
                 need="admin",
                 answer=ShadowPolicyResponse,
             ),

@@ -25,20 +25,24 @@ class ProviderRoutes:
     def operations(self) -> list[Operation]:
         every, one = "/admin/v1/providers", "/admin/v1/providers/{provider_name}"
         return [
-            Operation("GET", every, self.index, "List providers of models.", need="admin", answer=ProviderPage),
             Operation(
+                "listProviders", "GET", every, self.index, "List model providers.", need="admin", answer=ProviderPage
+            ),
+            Operation(
+                "listProviderModels",
                 "GET",
                 f"{one}/models",
                 self.models,
-                "Ask a provider for its models.",
+                "List the models of a provider.",
                 need="admin",
                 answer=ProviderModelPage,
             ),
             Operation(
+                "testProvider",
                 "POST",
                 f"{one}/test",
                 self.test,
-                "Ask a model one thing, as a run of its own.",
+                "Send a model a test message, as a run of its own.",
                 need="admin",
                 body=ProviderTestRequest,
                 answer=AcceptedMessage,

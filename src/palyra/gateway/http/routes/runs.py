@@ -10,11 +10,11 @@ from palyra.core.ids import PrincipalId, RunId, SessionId, parse_ulid
 from palyra.core.message import AcceptedMessage, Inbound
 from palyra.core.model.request_options import RequestOptions
 from palyra.core.run.record import RunRecord
-from palyra.gateway.cursor import from_run
+from palyra.gateway.cursor import from_run, page, to_position
 from palyra.gateway.error_status import RequestInvalid
 from palyra.gateway.http.event_stream import EventStream
-from palyra.gateway.http.messages import MAX_PAGE, cursor, json_response, number, read_body
-from palyra.gateway.http.operation import AFTER_SEQ, CURSOR, LIMIT, Operation, QueryParameter
+from palyra.gateway.http.messages import cursor, json_response, number, read_body
+from palyra.gateway.http.operation import AFTER_SEQ, CURSOR, EVENTS, LAST_EVENT_ID, Operation, Parameter, page_limit
 from palyra.gateway.records.runs import CancelRequest, MessageRequest, RunPage, RunResponse, TapePage
 from palyra.gateway.stream_limit import StreamLimiter
 from palyra.journal import tape
@@ -23,6 +23,9 @@ from palyra.journal.stores import runs
 from palyra.journal.tail import Tail
 from palyra.runs.services.cancellation import CancellationService, RunNotFound
 from palyra.runs.services.intake import MessageIntake
+
+LIMIT = page_limit(50)
+TAPE_LIMIT = page_limit(tape.PAGE_ENTRIES, tape.PAGE_ENTRIES)
 
 
 class RunRoutes:
@@ -38,40 +41,68 @@ class RunRoutes:
         self._control = control
 
     def operations(self) -> list[Operation]:
-        runs_at, one = "/console/v1/runs", "/console/v1/runs/{run_id}"
-        session = QueryParameter("session_id", "string", "Only runs of this session.")
-        events = "text/event-stream"
+        every, one = "/console/v1/runs", "/console/v1/runs/{run_id}"
+        session = Parameter("session_id", "string", "Only runs of this session.")
+        key = Parameter("Idempotency-Key", "string", "Instead of the body's `idempotency_key`.", "header")
         return [
             Operation(
+                "streamMessage",
                 "POST",
                 "/console/v1/chat",
                 self.chat,
                 "Send a message and follow its run.",
                 need="write",
+                query=(key,),
                 body=MessageRequest,
-                media=events,
+                media=EVENTS,
+                headers=(
+                    ("x-palyra-run-id", "The run of the message."),
+                    ("x-palyra-session-id", "Its session."),
+                    ("x-palyra-after-seq", "The position of the session's tape before the run."),
+                ),
             ),
             Operation(
+                "sendMessage",
                 "POST",
-                runs_at,
+                every,
                 self.send,
                 "Send a message.",
                 need="write",
+                query=(key,),
                 body=MessageRequest,
                 answer=AcceptedMessage,
                 status=202,
             ),
-            Operation("GET", runs_at, self.index, "List runs.", query=(session, LIMIT, CURSOR), answer=RunPage),
-            Operation("GET", one, self.show, "Show a run.", answer=RunRecord),
-            Operation("GET", f"{one}/tape", self.tape, "Read a run's tape.", query=(AFTER_SEQ, LIMIT), answer=TapePage),
             Operation(
-                "GET", f"{one}/events", self.events, "Follow a run.", query=(AFTER_SEQ,), media=events, empty=True
+                "listRuns", "GET", every, self.index, "List runs.", query=(session, LIMIT, CURSOR), answer=RunPage
+            ),
+            Operation("getRun", "GET", one, self.show, "Show a run.", answer=RunResponse),
+            Operation(
+                "getRunTape",
+                "GET",
+                f"{one}/tape",
+                self.tape,
+                "Read a run's tape.",
+                query=(AFTER_SEQ, LAST_EVENT_ID, TAPE_LIMIT),
+                answer=TapePage,
             ),
             Operation(
+                "followRun",
+                "GET",
+                f"{one}/events",
+                self.events,
+                "Follow a run to its end.",
+                query=(AFTER_SEQ, LAST_EVENT_ID),
+                media=EVENTS,
+                headers=(("x-palyra-run-id", "The run."),),
+                empty=True,
+            ),
+            Operation(
+                "cancelRun",
                 "POST",
                 f"{one}/cancel",
                 self.cancel,
-                "Stop a run.",
+                "Cancel a run.",
                 need="write",
                 body=CancelRequest,
                 answer=RunResponse,
@@ -97,21 +128,21 @@ class RunRoutes:
 
     async def index(self, request: Request, principal: PrincipalId) -> Response:
         """List runs, the latest first."""
-        limit, before = number(request, "limit", default=50, most=MAX_PAGE), cursor(request)
+        limit, before = number(request, LIMIT), cursor(request, to_position)
         session = request.query_params.get("session_id")
         session_id = None if session is None else SessionId(parse_ulid(session, "session id"))
-        found = await self._control.page(principal, session_id=session_id, before=before, limit=limit)
-        last = found[-1] if len(found) == limit else None
-        return json_response(RunPage(runs=found, next_cursor=from_run(last) if last else None))
+        found = await self._control.page(principal, session_id=session_id, before=before, limit=limit + 1)
+        runs, following = page(found, limit, from_run)
+        return json_response(RunPage(runs=runs, next_cursor=following))
 
     async def show(self, request: Request, principal: PrincipalId) -> Response:
         """Show one run."""
-        return json_response(await self._run(request, principal))
+        return json_response(RunResponse(run=await self._run(request, principal)))
 
     async def tape(self, request: Request, principal: PrincipalId) -> Response:
         """Return a page of the run's tape."""
         run = await self._run(request, principal)
-        after, limit = after_seq(request), number(request, "limit", default=tape.PAGE_ENTRIES, most=tape.PAGE_ENTRIES)
+        after, limit = after_seq(request), number(request, TAPE_LIMIT)
 
         def query(conn: Connection) -> list[Entry]:
             tape.check_position(after, tape.end(conn, run.session_id))
@@ -166,7 +197,7 @@ def after_seq(request: Request) -> int:
     """Return the position to continue from: the last event that the client has seen, a parameter, or the start."""
     seen = request.headers.get("last-event-id")
     if seen is None:
-        return number(request, "after_seq", default=0)
+        return number(request, AFTER_SEQ)
     if not seen.isascii() or not seen.isdigit() or len(seen) > 16:
         raise RequestInvalid(f"Last-Event-ID must be a position of the tape, not {seen[:40]!r}.")
     return int(seen)

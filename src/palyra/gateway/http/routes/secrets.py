@@ -3,21 +3,19 @@
 import base64
 import binascii
 
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from palyra.core.ids import PrincipalId
 from palyra.core.secret import SecretScope, SecretValueInvalid
-from palyra.gateway.http.messages import MAX_PAGE, json_response, number, read_body
-from palyra.gateway.http.operation import LIMIT, Operation
+from palyra.gateway.cursor import from_sealed, page, to_position
+from palyra.gateway.http.messages import cursor, json_response, number, read_body
+from palyra.gateway.http.operation import CURSOR, Operation, page_limit
 from palyra.gateway.records.secrets import RevealResponse, SealedSecretPage, SecretPage, SecretRequest, SecretResponse
 from palyra.runs.services.sealing import SecretSealer
 from palyra.runs.services.secrets import SecretService
 
-
-class RevealRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A value is to be shown."""
+LIMIT = page_limit(50)
 
 
 class SecretRoutes:
@@ -29,34 +27,46 @@ class SecretRoutes:
 
     def operations(self) -> list[Operation]:
         every, sealed = "/console/v1/secrets", "/console/v1/sealed"
+        one, marked = f"{every}/{{secret_name}}", f"{sealed}/{{sealed_id}}"
         return [
-            Operation("GET", every, self.index, "List secrets, without their values.", answer=SecretPage),
             Operation(
-                "POST", every, self.keep, "Keep a secret.", need="write", body=SecretRequest, answer=SecretResponse
+                "listSecrets", "GET", every, self.index, "List secrets, without their values.", answer=SecretPage
             ),
-            Operation("DELETE", f"{every}/{{secret_name}}", self.delete, "Forget a secret.", need="write", status=204),
             Operation(
+                "setSecret",
+                "PUT",
+                one,
+                self.keep,
+                "Store a secret, or replace it.",
+                need="write",
+                body=SecretRequest,
+                answer=SecretResponse,
+            ),
+            Operation("deleteSecret", "DELETE", one, self.delete, "Delete a secret.", need="write", status=204),
+            Operation(
+                "listSealedSecrets",
                 "GET",
                 sealed,
                 self.sealed,
                 "List secrets that were found in texts, without their values.",
-                query=(LIMIT,),
+                query=(LIMIT, CURSOR),
                 answer=SealedSecretPage,
             ),
             Operation(
+                "revealSealedSecret",
                 "POST",
-                f"{sealed}/{{sealed_id}}/reveal",
+                f"{marked}/reveal",
                 self.reveal,
                 "Show the value that a marker stands for.",
                 need="write",
-                body=RevealRequest,
                 answer=RevealResponse,
             ),
             Operation(
+                "deleteSealedSecret",
                 "DELETE",
-                f"{sealed}/{{sealed_id}}",
+                marked,
                 self.forget,
-                "Delete the value that a marker stands for, for good.",
+                "Delete the value that a marker stands for, permanently.",
                 need="write",
                 status=204,
             ),
@@ -69,7 +79,7 @@ class SecretRoutes:
         asked = await read_body(request, SecretRequest)
         # As the stored type, which a later version must read and write in the same way.
         scope = SecretScope(**{name: getattr(asked.scope, name) for name in asked.scope.__struct_fields__})
-        record = await self._secrets.set(principal, asked.name, _value(asked), scope)
+        record = await self._secrets.set(principal, request.path_params["secret_name"], _value(asked), scope)
         return json_response(SecretResponse(secret=record))
 
     async def delete(self, request: Request, principal: PrincipalId) -> Response:
@@ -77,11 +87,12 @@ class SecretRoutes:
         return Response(status_code=204)
 
     async def sealed(self, request: Request, principal: PrincipalId) -> Response:
-        limit = number(request, "limit", default=50, most=MAX_PAGE)
-        return json_response(SealedSecretPage(sealed=await self._seals.page(principal, limit=limit)))
+        limit, before = number(request, LIMIT), cursor(request, to_position)
+        found = await self._seals.page(principal, before=before, limit=limit + 1)
+        sealed, following = page(found, limit, from_sealed)
+        return json_response(SealedSecretPage(sealed=sealed, next_cursor=following))
 
     async def reveal(self, request: Request, principal: PrincipalId) -> Response:
-        await read_body(request, RevealRequest)
         return json_response(
             RevealResponse(value=await self._seals.reveal(principal, request.path_params["sealed_id"]))
         )

@@ -10,12 +10,21 @@ from palyra.core.clock import from_ms
 from palyra.core.events import Entry
 from palyra.core.ids import PrincipalId, SessionId, parse_ulid
 from palyra.core.session import Session, SessionNotFound, SessionRef
-from palyra.gateway.cursor import from_session
+from palyra.gateway.cursor import from_session, page, to_number, to_position
 from palyra.gateway.error_status import RequestInvalid
 from palyra.gateway.http.event_stream import EventStream
-from palyra.gateway.http.messages import MAX_PAGE, cursor, json_response, number, read_body
-from palyra.gateway.http.operation import AFTER_SEQ, CURSOR, LIMIT, Handler, Operation, QueryParameter
-from palyra.gateway.http.routes.runs import after_seq, tape_page
+from palyra.gateway.http.messages import cursor, flag, json_response, number, read_body
+from palyra.gateway.http.operation import (
+    AFTER_SEQ,
+    CURSOR,
+    EVENTS,
+    LAST_EVENT_ID,
+    Handler,
+    Operation,
+    Parameter,
+    page_limit,
+)
+from palyra.gateway.http.routes.runs import TAPE_LIMIT, after_seq, tape_page
 from palyra.gateway.records.runs import TapePage
 from palyra.gateway.records.sessions import (
     MessagePage,
@@ -36,6 +45,9 @@ from palyra.runs.services import session_export
 from palyra.runs.services.sessions import SessionService
 
 MAX_QUERY_CHARS = 500
+LIMIT = page_limit(50)
+SEARCH_LIMIT = page_limit(20, 200)
+FORMAT = Parameter("format", "string", "The type of the document.", default="json", choices=("json", "markdown"))
 
 
 class SessionRoutes:
@@ -49,68 +61,110 @@ class SessionRoutes:
 
     def operations(self) -> list[Operation]:
         every, one = "/console/v1/sessions", "/console/v1/sessions/{session_id}"
-        archived = QueryParameter("archived", "boolean", "Those that were put away instead.")
-        words = QueryParameter("q", "string", "The words to find; the last may be a beginning.")
-        before = QueryParameter("before", "integer", "Only messages before this position.")
-        form = QueryParameter("format", "string", "`json` or `markdown`.")
+        archived = Parameter("archived", "boolean", "Only archived sessions.", default=False)
+        words = Parameter("q", "string", "The words to find; the last may be a prefix.", required=True)
         return [
-            Operation("GET", every, self.index, "List sessions.", query=(archived, LIMIT, CURSOR), answer=SessionPage),
             Operation(
+                "listSessions",
+                "GET",
+                every,
+                self.index,
+                "List sessions.",
+                query=(archived, LIMIT, CURSOR),
+                answer=SessionPage,
+            ),
+            Operation(
+                "resolveSession",
                 "POST",
                 f"{every}/resolve",
                 self.resolve,
-                "Find or make a session.",
+                "Find or create a session.",
                 need="write",
                 body=SessionRef,
                 answer=ResolvedSessionResponse,
             ),
             Operation(
+                "searchMessages",
                 "GET",
                 f"{every}/search",
                 self.search,
-                "Search what was said.",
-                query=(words, LIMIT),
+                "Search all messages.",
+                query=(words, SEARCH_LIMIT, CURSOR),
                 answer=SearchHitPage,
             ),
-            Operation("GET", one, self.show, "Show a session.", answer=SessionResponse),
+            Operation("getSession", "GET", one, self.show, "Show a session.", answer=SessionResponse),
             Operation(
-                "PATCH", one, self.rename, "Rename a session.", need="write", body=RenameRequest, answer=SessionResponse
+                "updateSession",
+                "PATCH",
+                one,
+                self.rename,
+                "Rename a session.",
+                need="write",
+                body=RenameRequest,
+                answer=SessionResponse,
             ),
             *(
-                Operation("POST", f"{one}/{name}", self._changing(door), about, need="write", answer=SessionResponse)
-                for name, door, about in (
-                    ("reset", self._sessions.reset, "Begin afresh: what was said before is no longer context."),
-                    ("archive", self._sessions.archive, "Put a session away."),
-                    ("unarchive", self._sessions.unarchive, "Take a session back."),
-                    ("cleanup", self._sessions.cleanup, "Cancel what is active, archive, free the key."),
+                Operation(
+                    f"{verb}Session",
+                    "POST",
+                    f"{one}/{verb}",
+                    self._changing(change),
+                    about,
+                    need="write",
+                    answer=SessionResponse,
+                )
+                for verb, change, about in (
+                    ("reset", self._sessions.reset, "Reset a session: earlier messages are no longer context."),
+                    ("archive", self._sessions.archive, "Archive a session."),
+                    ("unarchive", self._sessions.unarchive, "Unarchive a session."),
+                    ("cleanup", self._sessions.cleanup, "Cancel the active runs, archive the session, free its key."),
                 )
             ),
             Operation(
+                "listMessages",
                 "GET",
                 f"{one}/messages",
                 self.messages,
-                "Read a conversation.",
-                query=(before, LIMIT),
+                "List the messages of a session.",
+                query=(LIMIT, CURSOR),
                 answer=MessagePage,
             ),
-            Operation("GET", f"{one}/export", self.export, "Get a whole session.", query=(form,), media="*/*"),
             Operation(
-                "GET", f"{one}/tape", self.tape, "Read a session's tape.", query=(AFTER_SEQ, LIMIT), answer=TapePage
+                "exportSession",
+                "GET",
+                f"{one}/export",
+                self.export,
+                "Export a session.",
+                query=(FORMAT,),
+                media=("application/json", "text/markdown"),
             ),
             Operation(
-                "GET", f"{one}/events", self.events, "Follow a session.", query=(AFTER_SEQ,), media="text/event-stream"
+                "getSessionTape",
+                "GET",
+                f"{one}/tape",
+                self.tape,
+                "Read a session's tape.",
+                query=(AFTER_SEQ, LAST_EVENT_ID, TAPE_LIMIT),
+                answer=TapePage,
+            ),
+            Operation(
+                "followSession",
+                "GET",
+                f"{one}/events",
+                self.events,
+                "Follow a session.",
+                query=(AFTER_SEQ, LAST_EVENT_ID),
+                media=EVENTS,
+                headers=(("x-palyra-session-id", "The session."),),
             ),
         ]
 
     async def index(self, request: Request, principal: PrincipalId) -> Response:
         """List sessions, the latest first."""
-        limit, before = number(request, "limit", default=50, most=MAX_PAGE), cursor(request)
-        archived = request.query_params.get("archived", "false")
-        if archived not in ("true", "false"):
-            raise RequestInvalid("archived is true or false.")
-        found = await self._sessions.page(principal, archived=archived == "true", before=before, limit=limit)
-        last = found[-1] if len(found) == limit else None
-        return json_response(SessionPage(sessions=found, next_cursor=from_session(last) if last else None))
+        limit, before = number(request, LIMIT), cursor(request, to_position)
+        found = await self._sessions.page(principal, archived=flag(request, "archived"), before=before, limit=limit + 1)
+        sessions, following = page(found, limit, from_session)
+        return json_response(SessionPage(sessions=sessions, next_cursor=following))
 
     async def resolve(self, request: Request, principal: PrincipalId) -> Response:
         """Find or create a session."""
@@ -120,16 +174,22 @@ class SessionRoutes:
     async def search(self, request: Request, principal: PrincipalId) -> Response:
         """Search all messages."""
         query = request.query_params.get("q", "")[:MAX_QUERY_CHARS]
-        limit = number(request, "limit", default=20, most=100)
+        limit, offset = number(request, SEARCH_LIMIT), cursor(request, to_number) or 0
 
-        def find(conn: Connection) -> list[SearchHit]:
-            return [
-                SearchHit(session_id=hit.session_id, tape_seq=hit.tape_seq, title=session.title, text=hit.text)
-                for hit in search.find(conn, principal, query, limit=limit)
-                if (session := sessions.get(conn, hit.session_id, principal)) is not None
-            ]
+        def find(conn: Connection) -> SearchHitPage:
+            found = search.find(conn, principal, query, offset=offset, limit=limit + 1)
+            # Hits have a rank, and no order of their own: a page begins after so many.
+            hits, following = page(found, limit, lambda _: str(offset + limit))
+            return SearchHitPage(
+                hits=[
+                    SearchHit(session_id=hit.session_id, tape_seq=hit.tape_seq, title=session.title, text=hit.text)
+                    for hit in hits
+                    if (session := sessions.get(conn, hit.session_id, principal)) is not None
+                ],
+                next_cursor=following,
+            )
 
-        return json_response(SearchHitPage(hits=await self._engine.read(find)))
+        return json_response(await self._engine.read(find))
 
     async def show(self, request: Request, principal: PrincipalId) -> Response:
         """Show one session."""
@@ -138,18 +198,17 @@ class SessionRoutes:
     async def rename(self, request: Request, principal: PrincipalId) -> Response:
         """Change the title."""
         asked = await read_body(request, RenameRequest)
-        return json_response(
-            {"session": await self._sessions.rename(principal, request.path_params["session_id"], asked.title)}
-        )
+        renamed = await self._sessions.rename(principal, request.path_params["session_id"], asked.title)
+        return json_response(SessionResponse(session=renamed))
 
     async def messages(self, request: Request, principal: PrincipalId) -> Response:
         """Return the conversation, the latest message first."""
         session = await self._session(request, principal)
-        limit = number(request, "limit", default=50, most=MAX_PAGE)
-        before = number(request, "before", default=0) or None
-        kept = await self._engine.read(
-            lambda conn: messages.transcript(conn, session.session_id, before=before, limit=limit)
+        limit, before = number(request, LIMIT), cursor(request, to_number)
+        found = await self._engine.read(
+            lambda conn: messages.transcript(conn, session.session_id, before=before, limit=limit + 1)
         )
+        stored, following = page(found, limit, lambda item: str(item.tape_seq))
         said = [
             SessionMessage(
                 tape_seq=item.tape_seq,
@@ -158,9 +217,9 @@ class SessionRoutes:
                 text=item.message.text,
                 at=from_ms(item.at_ms),
             )
-            for item in kept
+            for item in stored
         ]
-        return json_response(MessagePage(messages=said, next_before=kept[-1].tape_seq if len(kept) == limit else None))
+        return json_response(MessagePage(messages=said, next_cursor=following))
 
     async def export(self, request: Request, principal: PrincipalId) -> Response:
         """Return the whole session as a document."""
@@ -176,7 +235,7 @@ class SessionRoutes:
     async def tape(self, request: Request, principal: PrincipalId) -> Response:
         """Return a page of the session's tape."""
         session = await self._session(request, principal)
-        after, limit = after_seq(request), number(request, "limit", default=tape.PAGE_ENTRIES, most=tape.PAGE_ENTRIES)
+        after, limit = after_seq(request), number(request, TAPE_LIMIT)
 
         def query(conn: Connection) -> tuple[list[Entry], int]:
             end = tape.end(conn, session.session_id)
@@ -197,9 +256,9 @@ class SessionRoutes:
             follower, place=place, headers={"x-palyra-session-id": session.session_id}, ends_with_run=False
         )
 
-    def _changing(self, door: Callable[[PrincipalId, str], Awaitable[Session]]) -> Handler:
+    def _changing(self, service: Callable[[PrincipalId, str], Awaitable[Session]]) -> Handler:
         async def change(request: Request, principal: PrincipalId) -> Response:
-            return json_response(SessionResponse(session=await door(principal, request.path_params["session_id"])))
+            return json_response(SessionResponse(session=await service(principal, request.path_params["session_id"])))
 
         return change
 

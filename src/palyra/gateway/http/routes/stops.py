@@ -1,6 +1,5 @@
 """Emergency stops over HTTP: each principal for their own work, an administrator for all."""
 
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,10 +17,6 @@ from palyra.gateway.records.stops import (
 from palyra.runs.services.emergency_stops import StopService
 
 
-class OwnResumeRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The caller's own work is to be resumed."""
-
-
 class StopRoutes:
     """The operations that stop work and resume it."""
 
@@ -29,41 +24,47 @@ class StopRoutes:
         self._stops = stops
 
     def operations(self) -> list[Operation]:
+        own, every = "/console/v1/stops", "/admin/v1/stops"
         return [
-            Operation("GET", "/console/v1/stops", self.own, "Say what stops your work.", answer=StopPage),
+            Operation("listStops", "GET", own, self.own, "List the stops of the caller's work.", answer=StopPage),
             Operation(
+                "createStop",
                 "POST",
-                "/console/v1/stop",
+                own,
                 self.stop_own,
-                "Stop all of your own work.",
+                "Stop all of the caller's work.",
                 need="write",
                 body=OwnStopRequest,
                 answer=StopResponse,
+                status=201,
             ),
             Operation(
+                "resumeWork",
                 "POST",
-                "/console/v1/resume",
+                f"{own}/resume",
                 self.resume_own,
-                "Let your own work go on.",
+                "Resume the caller's work.",
                 need="write",
-                body=OwnResumeRequest,
                 answer=ResumeResponse,
             ),
-            Operation("GET", "/admin/v1/stops", self.index, "Say what is stopped.", need="admin", answer=StopPage),
+            Operation("adminListStops", "GET", every, self.index, "List all stops.", need="admin", answer=StopPage),
             Operation(
+                "adminCreateStop",
                 "POST",
-                "/admin/v1/stop",
+                every,
                 self.stop,
                 "Stop all work, or that of one principal.",
                 need="admin",
                 body=StopRequest,
                 answer=StopResponse,
+                status=201,
             ),
             Operation(
+                "adminResumeWork",
                 "POST",
-                "/admin/v1/resume",
+                f"{every}/resume",
                 self.resume,
-                "Let work go on.",
+                "Resume all work, or that of one principal.",
                 need="admin",
                 body=ResumeRequest,
                 answer=ResumeResponse,
@@ -76,12 +77,11 @@ class StopRoutes:
     async def stop_own(self, request: Request, principal: PrincipalId) -> Response:
         asked = await read_body(request, OwnStopRequest)
         halted = await self._stops.stop(principal, principal=principal, reason=asked.reason)
-        return json_response(StopResponse(stop=halted.stop, runs=halted.runs))
+        return json_response(StopResponse(stop=halted.stop, cancelled_runs=halted.runs), status=201)
 
     async def resume_own(self, request: Request, principal: PrincipalId) -> Response:
-        await read_body(request, OwnResumeRequest)
         lifted = await self._stops.resume(principal, principal=principal, admin=False)
-        return json_response(ResumeResponse(lifted=list(lifted), stops=list(self._stops.covering(principal))))
+        return json_response(ResumeResponse(resumed=list(lifted), stops=list(self._stops.covering(principal))))
 
     async def index(self, request: Request, principal: PrincipalId) -> Response:
         return json_response(StopPage(stops=list(self._stops.in_force)))
@@ -89,11 +89,11 @@ class StopRoutes:
     async def stop(self, request: Request, principal: PrincipalId) -> Response:
         asked = await read_body(request, StopRequest)
         halted = await self._stops.stop(principal, principal=asked.principal, reason=asked.reason)
-        return json_response(StopResponse(stop=halted.stop, runs=halted.runs))
+        return json_response(StopResponse(stop=halted.stop, cancelled_runs=halted.runs), status=201)
 
     async def resume(self, request: Request, principal: PrincipalId) -> Response:
         asked = await read_body(request, ResumeRequest)
         lifted = await self._stops.resume(
             principal, principal=asked.principal, admin=True, remove_file=asked.remove_file
         )
-        return json_response(ResumeResponse(lifted=list(lifted), stops=list(self._stops.in_force)))
+        return json_response(ResumeResponse(resumed=list(lifted), stops=list(self._stops.in_force)))

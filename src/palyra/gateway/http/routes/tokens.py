@@ -6,13 +6,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from palyra.core.clock import from_ms
-from palyra.core.ids import PrincipalId, TokenId, parse_ulid
+from palyra.core.ids import PrincipalId, TokenId
 from palyra.gateway.auth import Auth
-from palyra.gateway.http.messages import MAX_PAGE, json_response, number, read_body
-from palyra.gateway.http.operation import CURSOR, LIMIT, Operation, QueryParameter
+from palyra.gateway.cursor import page, to_id
+from palyra.gateway.http.messages import cursor, json_response, number, read_body
+from palyra.gateway.http.operation import CURSOR, Operation, Parameter, page_limit
 from palyra.gateway.records.tokens import NewTokenResponse, TokenPage, TokenRequest, TokenResponse, TokenSummary
 from palyra.journal.stores.tokens import TokenHolder, TokenRecord
 from palyra.runs.services.tokens import AFTER_ALL, TokenService
+
+LIMIT = page_limit(100)
 
 
 class TokenRoutes:
@@ -24,34 +27,44 @@ class TokenRoutes:
 
     def operations(self) -> list[Operation]:
         every = "/admin/v1/tokens"
-        whose = QueryParameter("principal", "string", "Only tokens of this principal.")
+        whose = Parameter("principal", "string", "Only tokens of this principal.")
         return [
-            Operation("GET", every, self.index, "List tokens.", query=(whose, LIMIT, CURSOR), answer=TokenPage),
             Operation(
+                "listTokens", "GET", every, self.index, "List tokens.", query=(whose, LIMIT, CURSOR), answer=TokenPage
+            ),
+            Operation(
+                "createToken",
                 "POST",
                 every,
                 self.create,
-                "Make a token.",
+                "Create a token.",
                 need="write",
                 body=TokenRequest,
                 answer=NewTokenResponse,
                 status=201,
             ),
             Operation(
-                "DELETE", f"{every}/{{token_id}}", self.revoke, "Revoke a token.", need="write", answer=TokenResponse
+                "revokeToken",
+                "POST",
+                f"{every}/{{token_id}}/revoke",
+                self.revoke,
+                "Revoke a token.",
+                need="write",
+                answer=TokenResponse,
             ),
         ]
 
     async def index(self, request: Request, principal: PrincipalId) -> Response:
         """List tokens, the latest first."""
         holder = await self._holder(request)
-        limit = number(request, "limit", default=100, most=MAX_PAGE)
-        cursor = request.query_params.get("cursor")
-        before = AFTER_ALL if cursor is None else TokenId(parse_ulid(cursor, "cursor"))
+        limit = number(request, LIMIT)
+        before = TokenId(cursor(request, to_id) or AFTER_ALL)
         whose = request.query_params.get("principal")
-        found = await self._tokens.list(holder, whose, before=before, limit=limit)
-        last = found[-1].token_id if len(found) == limit else None
-        return json_response(TokenPage(tokens=[_token_summary(token, holder) for token in found], next_cursor=last))
+        found = await self._tokens.list(holder, whose, before=before, limit=limit + 1)
+        tokens, following = page(found, limit, lambda one: one.token_id)
+        return json_response(
+            TokenPage(tokens=[_token_summary(token, holder) for token in tokens], next_cursor=following)
+        )
 
     async def create(self, request: Request, principal: PrincipalId) -> Response:
         """Create a token and return its secret."""

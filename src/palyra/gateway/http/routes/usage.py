@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -16,23 +17,22 @@ from palyra.core.spending.budget import BudgetPeriod
 from palyra.core.spending.usage_report import UsageCauses, UsageGrouping, UsageReport
 from palyra.gateway.error_status import RequestInvalid
 from palyra.gateway.http.messages import json_response, number
-from palyra.gateway.http.operation import LIMIT, Operation, QueryParameter
+from palyra.gateway.http.operation import Operation, Parameter, page_limit
 from palyra.journal.engines.base import Engine
 from palyra.settings import SpendingSettings
 
 if TYPE_CHECKING:
     from palyra.runs.services.usage import UsageService
 
-DEFAULT_LIMIT = 50
-MAX_ROWS = 500
+LIMIT = page_limit(50)
 
-SINCE = QueryParameter(
-    "since", "string", "From when on, as a date or a time (ISO 8601, UTC); this month if nothing is said."
+SINCE = Parameter("since", "string", "The start, as a date or a time (ISO 8601, UTC); this month if it is not set.")
+OWN_GROUPINGS = tuple(by.value for by in UsageGrouping if by is not UsageGrouping.PRINCIPAL)
+BY = Parameter(
+    "by", "string", "What the rows are grouped by.", default=UsageGrouping.MODEL.value, choices=OWN_GROUPINGS
 )
-BY = QueryParameter(
-    "by", "string", "`model` (the usual one), `session`, `day`, `agent` or `run`; for an operator `principal`."
-)
-RUN = QueryParameter("run", "string", "Only this run, turn by turn, and the runs that worked for it.")
+ADMIN_BY = replace(BY, choices=tuple(by.value for by in UsageGrouping))
+RUN = Parameter("run", "string", "Only this run, turn by turn, and its child runs.")
 
 
 class UsageRoutes:
@@ -52,24 +52,27 @@ class UsageRoutes:
         return UsageService(self._engine, self._settings, clock=self._clock)
 
     def operations(self) -> list[Operation]:
-        added_up, why = "Add up what models were used for, and show the budgets.", "Say what led to the model turns."
+        total, why = "Add up what models were used for, and show the budgets.", "Show what led to the model turns."
+        own, every = "/console/v1/usage", "/admin/v1/usage"
         return [
-            Operation("GET", "/console/v1/usage", self.own, added_up, query=(BY, SINCE, LIMIT), answer=UsageReport),
-            Operation("GET", "/console/v1/usage/why", self.own_why, why, query=(RUN, SINCE), answer=UsageCauses),
+            Operation("getUsage", "GET", own, self.own, total, query=(BY, SINCE, LIMIT), answer=UsageReport),
+            Operation("getUsageCauses", "GET", f"{own}/why", self.own_why, why, query=(RUN, SINCE), answer=UsageCauses),
             Operation(
+                "adminGetUsage",
                 "GET",
-                "/admin/v1/usage",
+                every,
                 self.every,
-                f"{added_up[:-1]}, of everybody.",
+                f"{total[:-1]}, of everyone.",
                 need="admin",
-                query=(BY, SINCE, LIMIT),
+                query=(ADMIN_BY, SINCE, LIMIT),
                 answer=UsageReport,
             ),
             Operation(
+                "adminGetUsageCauses",
                 "GET",
-                "/admin/v1/usage/why",
+                f"{every}/why",
                 self.every_why,
-                f"{why[:-1]}, of everybody.",
+                f"{why[:-1]}, of everyone.",
                 need="admin",
                 query=(RUN, SINCE),
                 answer=UsageCauses,
@@ -90,7 +93,7 @@ class UsageRoutes:
 
     async def _report(self, request: Request, principal: PrincipalId | None) -> Response:
         by = _by(request, principal)
-        limit = number(request, "limit", default=DEFAULT_LIMIT, most=MAX_ROWS)
+        limit = number(request, LIMIT)
         since = _since(request) or _usual_since(by, self._clock.now())
         usage = await asyncio.to_thread(lambda: self._usage)
         return json_response(await usage.report(principal, by, since=since, limit=limit))
@@ -106,8 +109,8 @@ class UsageRoutes:
 
 
 def _by(request: Request, principal: PrincipalId | None) -> UsageGrouping:
-    known = [by for by in UsageGrouping if by is not UsageGrouping.PRINCIPAL or principal is None]
-    text = request.query_params.get("by", UsageGrouping.MODEL)
+    known = (ADMIN_BY if principal is None else BY).choices
+    text = request.query_params.get(BY.name, UsageGrouping.MODEL.value)
     if text not in known:
         raise RequestInvalid(f"by is one of {', '.join(known)}, not {text[:40]!r}.")
     return UsageGrouping(text)

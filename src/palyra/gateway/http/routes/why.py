@@ -14,7 +14,7 @@ from palyra.core.message import clean_text
 from palyra.core.trace.tree import TRACE_SUBJECTS_HELP, Trace
 from palyra.gateway.error_status import RequestInvalid
 from palyra.gateway.http.messages import json_response
-from palyra.gateway.http.operation import Operation, QueryParameter
+from palyra.gateway.http.operation import Operation, Parameter
 from palyra.journal.engines.base import Engine
 from palyra.sandbox.files.workspace import Workspace
 
@@ -33,10 +33,16 @@ class WhyRoutes:
         self._workspace = workspace
 
     def operations(self) -> list[Operation]:
-        of = QueryParameter("of", "string", f"What to explain. {TRACE_SUBJECTS_HELP}")
+        of = Parameter("of", "string", f"What to explain. {TRACE_SUBJECTS_HELP}", required=True)
         return [
             Operation(
-                "GET", "/console/v1/why", self.trace, "Trace something back to its causes.", query=(of,), answer=Trace
+                "getTrace",
+                "GET",
+                "/console/v1/why",
+                self.trace,
+                "Trace something back to its causes.",
+                query=(of,),
+                answer=Trace,
             )
         ]
 
