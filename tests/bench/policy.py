@@ -20,8 +20,9 @@ from palyra.core.tool import Risk, ToolSpec, Verdict
 from palyra.journal.engines.base import Connection
 from palyra.journal.stores import policy_decisions
 from palyra.policy.cedar_source import split
-from palyra.policy.gate import Gate, PolicyQuery
+from palyra.policy.gate import Gate
 from palyra.policy.loader import combine
+from palyra.policy.query import PolicyQuery
 from palyra.policy.simulation import judge_again
 from tests.bench.figures import Bar, Figures
 from tests.bench.ground import Ground, Measurement

@@ -22,8 +22,9 @@ from palyra.core.policy import labels
 from palyra.core.policy.approval import ApprovalScope, Grant
 from palyra.core.run.state import RunStatus
 from palyra.core.tool import CallRuntime, FolderAccess
-from palyra.policy.gate import Gate, Judgement, PolicyQuery
+from palyra.policy.gate import Gate, Judgement
 from palyra.policy.loader import combine
+from palyra.policy.query import PolicyQuery
 from palyra.providers.scripted import Script, ScriptCall, ScriptCondition, ScriptRule, ScriptText
 from palyra.sandbox.base import CapturedOutput, ProgramOutcome, ResourceLimits, SandboxJob, Tier
 from palyra.sandbox.network.egress import Egress

@@ -84,13 +84,9 @@ def _build_loop(parts: Subsystems, approvers: ApproverPresence, attester: Execut
     steps = RunSteps(
         model=ModelStep(
             engine,
-            context=parts.models.prompts,
-            roster=parts.models.pool,
-            budgets=parts.models.budgets,
+            system,
+            parts.models,
             overdraft=OverdraftPolicy(approvers, expires=expires, clock=clock, ids=ids),
-            clock=clock,
-            ids=ids,
-            settings_hash=lambda: system.config.hash,
             seals=sealer,
             toolbox=tools.toolbox,
         ),

@@ -26,21 +26,16 @@ def build_services(parts: Subsystems, worker: RunWorker) -> ServiceParts:
     """Return the services; the worker gets the first runs of sessions without a search."""
     system, tools, sealer = parts.system, parts.tools, parts.vault.sealer
     engine, clock, ids, config = parts.journal.engine, system.clock, system.ids, system.config
-    intake = MessageIntake(
-        engine,
-        clock=clock,
-        ids=ids,
-        limits=config.now.limits,
-        bounds=config.now.runs,
-        stops=parts.guards.stops,
-        meant=parts.models.pool.meant,
-        glance=parts.models.prompts.prefetch,
-        seals=sealer,
-        place=worker.reserve_slot,
-    )
-    config.watch(lambda new: intake.adopt(new.limits, new.runs))
     return ServiceParts(
-        intake=intake,
+        intake=MessageIntake(
+            engine,
+            system,
+            stops=parts.guards.stops,
+            meant=parts.models.pool.meant,
+            prefetch=parts.models.prompts.prefetch,
+            seals=sealer,
+            reserve_slot=worker.reserve_slot,
+        ),
         cancellation=CancellationService(engine, clock=clock, ids=ids),
         sessions=SessionService(engine, clock=clock, ids=ids),
         approvals=ApprovalService(engine, clock=clock, ids=ids, seals=sealer, toolbox=tools.toolbox),

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from palyra.core.channel import families
 from palyra.core.policy import labels
-from palyra.core.policy.effect import Effect
-from palyra.core.tool import Risk, ToolSpec
+from palyra.core.tool import Risk
+from palyra.policy.query import PolicyQuery
 from palyra.policy.shell_commands import any_prefix, parse_command_line
 
 RISK_LEVELS = {risk: level for level, risk in enumerate(Risk)}
@@ -28,24 +28,14 @@ class CedarRequest:
     """The agent, the tool and the channel with their attributes, as JSON."""
 
 
-def cedar_request(
-    *,
-    principal: str,
-    agent_id: str,
-    tool: ToolSpec,
-    effect: Effect,
-    label: str,
-    channel: str,
-    has_channel: bool,
-    granted: bool,
-    signals: Sequence[str] = (),
-) -> CedarRequest:
-    """Build the Cedar request of a policy query."""
+def cedar_request(query: PolicyQuery, *, label: str, channel: str, granted: bool) -> CedarRequest:
+    """Build the Cedar request of a query, for the least trusted of its labels and one of its channels."""
+    tool, effect = query.tool, query.effect
     line = parse_command_line(effect.command)
     ways = [folders_above(path) for path in effect.paths]
     names = [[name for spelled in spellings(host) for name in domains_above(spelled)] for host in effect.hosts]
     return CedarRequest(
-        principal=_named("Agent", agent_id),
+        principal=_named("Agent", query.agent_id),
         resource=_named("Tool", tool.name),
         context={
             "risk": effect.risk.value,
@@ -53,7 +43,7 @@ def cedar_request(
             "label": label,
             "label_level": labels.rank(label),
             "channel": {"__entity": _named("Channel", channel)},
-            "has_channel": has_channel,
+            "has_channel": query.has_channel,
             "granted": granted,
             "paths": sorted({posixpath.normpath(path) for path in effect.paths}),
             "folders": _any(ways),
@@ -63,14 +53,14 @@ def cedar_request(
             "common_domains": _common(names),
             "credentials": sorted(set(effect.credentials)),
             "carries_secret": effect.carries_secret,
-            "signals": sorted(set(signals)),
+            "signals": sorted(set(query.signals)),
             "access": effect.access.value if effect.access is not None else "",
             "command": effect.command,
             "commands": sorted(any_prefix(line)),
             # Always empty: options of a harmless command run other programs, so a prefix must not permit anything.
             "common_commands": [],
         },
-        entities=_entities(principal, agent_id, tool.name, tool.read_only, channel),
+        entities=_entities(query.principal, query.agent_id, tool.name, tool.read_only, channel),
     )
 
 

@@ -13,40 +13,18 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from palyra.core.channel import UNKNOWN
-from palyra.core.ids import AgentId, PrincipalId, SessionId
 from palyra.core.policy import labels
 from palyra.core.policy.approval import ApprovalScope, Grant
-from palyra.core.policy.effect import Effect
 from palyra.core.policy.manifest import CapabilityManifest
-from palyra.core.tool import Risk, ToolSpec, Verdict
+from palyra.core.tool import Risk, Verdict
 from palyra.policy import command_patterns, entities
 from palyra.policy.cedar import CedarAnswer, CedarEngine
 from palyra.policy.loader import Policies
+from palyra.policy.query import PolicyQuery
 
 MANIFEST = "manifest"
 """Used as the policy id when a manifest decides."""
 STRICTNESS = (Verdict.ALLOW, Verdict.ASK, Verdict.DENY)
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyQuery:
-    """A call, and everything that the decision may depend on."""
-
-    principal: PrincipalId
-    agent_id: AgentId
-    session_id: SessionId
-    tool: ToolSpec
-    effect: Effect
-    labels: tuple[str, ...]
-    """The labels of the texts that the arguments were made of."""
-    channels: tuple[str, ...]
-    """The channels of the messages that the run follows; empty if they were not recorded."""
-    has_channel: bool
-    """An approver is reachable."""
-    now: datetime
-    manifest: CapabilityManifest | None = None
-    signals: tuple[str, ...] = ()
-    """What scanners found in the texts that the session has read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +70,10 @@ class Gate:
     def _judge(self, question: PolicyQuery, channel: str, grant: Grant | None) -> Judgement:
         run, ask = self._engine.decide(
             entities.cedar_request(
-                principal=question.principal,
-                agent_id=question.agent_id,
-                tool=question.tool,
-                effect=question.effect,
+                question,
                 label=labels.least_trusted(question.labels),
                 channel=channel,
-                has_channel=question.has_channel,
                 granted=grant is not None,
-                signals=question.signals,
             )
         )
         if run.errors or ask.errors:

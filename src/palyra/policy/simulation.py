@@ -17,7 +17,8 @@ from palyra.core.tool import FolderAccess, JsonObject, Risk, ToolSpec
 from palyra.policy import risk
 from palyra.policy.call_effects import effect_of_call
 from palyra.policy.effect_redaction import redact_effect
-from palyra.policy.gate import MANIFEST, Gate, Judgement, PolicyQuery
+from palyra.policy.gate import MANIFEST, Gate, Judgement
+from palyra.policy.query import PolicyQuery
 
 HYPOTHETICAL = "imagined"
 """Used where a hypothetical call has no id, or no class of arguments."""

@@ -126,7 +126,7 @@ class Tool:
         return await self.preview(context, given)
 
 
-def tool(
+def tool(  # noqa: PLR0913 (a declaration: every tool names what it sets)
     *,
     name: str,
     risk: Risk,

@@ -10,8 +10,9 @@ from palyra.core.policy.manifest import CapabilityManifest
 from palyra.core.tool import Risk, ToolSpec
 from palyra.home import Home
 from palyra.policy.cedar_source import split
-from palyra.policy.gate import Gate, PolicyQuery
+from palyra.policy.gate import Gate
 from palyra.policy.loader import combine
+from palyra.policy.query import PolicyQuery
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 OWNER = PrincipalId("owner")

@@ -5,10 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palyra.core.ids import AgentId, PrincipalId, SessionId
 from palyra.core.policy.effect import Effect
 from palyra.core.tool import Risk, ToolSpec
 from palyra.policy import cedar
 from palyra.policy.entities import cedar_request, domains_above, folders_above
+from palyra.policy.query import PolicyQuery
+from tests.support.builders import AT
 
 SCHEMA = cedarpy.Schema.from_str(cedar.schema_text())
 NOTHING = cedarpy.PolicySet.from_str("")
@@ -40,17 +43,19 @@ def test_every_request_fits_the_schema(
     tool: ToolSpec, effect: Effect, names: tuple[str, str, str, str], flags: tuple[bool, bool], signals: tuple[str, ...]
 ) -> None:
     principal, agent_id, label, channel = names
-    asked = cedar_request(
-        principal=principal,
-        agent_id=agent_id,
+    query = PolicyQuery(
+        principal=PrincipalId(principal),
+        agent_id=AgentId(agent_id),
+        session_id=SessionId("s"),
         tool=tool,
         effect=effect,
-        label=label,
-        channel=channel,
+        labels=(label,),
+        channels=(channel,),
         has_channel=flags[0],
-        granted=flags[1],
+        now=AT,
         signals=signals,
     )
+    asked = cedar_request(query, label=label, channel=channel, granted=flags[1])
     entities = cedarpy.Entities.from_json_str(asked.entities, SCHEMA)
     for action in (cedar.RUN, cedar.ASK):
         parts = {

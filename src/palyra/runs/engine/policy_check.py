@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -14,11 +14,11 @@ from palyra.core.ids import CallId
 from palyra.core.policy import labels
 from palyra.core.policy.approval import Grant
 from palyra.core.policy.effect import Effect
-from palyra.core.policy.manifest import CapabilityManifest
 from palyra.core.run.state import RunState
 from palyra.core.tool import ToolCall, Verdict
 from palyra.policy.effect_redaction import redact_effect
-from palyra.policy.gate import Gate, Judgement, PolicyQuery
+from palyra.policy.gate import Gate, Judgement
+from palyra.policy.query import PolicyQuery
 from palyra.runs.engine.unsealing import CallUnsealer
 from palyra.runs.services.approvers import ApproverPresence
 from palyra.tools.arguments import CallProblem, check
@@ -46,6 +46,16 @@ class PolicyJudgement:
     """Whether an approver was waited for, and did not come."""
 
 
+@dataclass(frozen=True, slots=True)
+class ProposedCall:
+    """A call, and what it would work with."""
+
+    call: ToolCall
+    catalog: ToolCatalog
+    context: ToolContext
+    seals: CallUnsealer
+
+
 class PolicyJudge:
     """Asks the gate, with everything it must know."""
 
@@ -63,11 +73,8 @@ class PolicyJudge:
     async def judge(
         self,
         state: RunState,
-        call: ToolCall,
+        proposed: ProposedCall,
         *,
-        catalog: ToolCatalog,
-        context: ToolContext,
-        seals: CallUnsealer,
         grants: Sequence[Grant],
         origin: tuple[str, ...],
         answered: bool = False,
@@ -81,6 +88,7 @@ class PolicyJudge:
         A call that a person has `answered` needs no reachable approver. Without `patient`, an approver who may be about
         to connect is not waited for.
         """
+        call, catalog, context, seals = proposed.call, proposed.catalog, proposed.context, proposed.seals
         if isinstance(fit := check(catalog, call), CallProblem):
             return fit
         tool = catalog.get(call.tool)
@@ -102,35 +110,6 @@ class PolicyJudge:
             return CallProblem(await seals.reseal(error.detail))
         effect = await seals.marked(effect)
         has_channel = answered or self._channels.reachable(state.principal, state.session_id)
-
-        def ask(has_channel: bool) -> Awaitable[Judgement]:
-            return self._ask(state, tool, effect, grants, origin, manifest, signals, has_channel=has_channel)
-
-        judgement, nobody_came = await ask(has_channel), False
-        if judgement.verdict is Verdict.DENY and not has_channel and patient:
-            # An approver may be about to connect, and only that may be missing.
-            with_channel = await ask(True)
-            if with_channel.verdict is not Verdict.DENY:
-                has_channel = await self._channels.wait_for(state.principal, state.session_id)
-                judgement, nobody_came = with_channel if has_channel else judgement, not has_channel
-        # An allowed call is tried at once, and reports problems itself.
-        if judgement.verdict is Verdict.ASK and (unready := await _unready(tool, context, arguments)):
-            return CallProblem(await seals.reseal(unready.detail), rule=unready.code)
-        manifest_hash = manifest.digest if manifest is not None else None
-        return PolicyJudgement(effect, judgement, origin, has_channel, manifest_hash, nobody_came)
-
-    async def _ask(
-        self,
-        state: RunState,
-        tool: Tool,
-        effect: Effect,
-        grants: Sequence[Grant],
-        origin: tuple[str, ...],
-        manifest: CapabilityManifest | None,
-        signals: tuple[str, ...],
-        *,
-        has_channel: bool,
-    ) -> Judgement:
         question = PolicyQuery(
             principal=state.principal,
             agent_id=state.agent_id,
@@ -144,6 +123,20 @@ class PolicyJudge:
             manifest=manifest,
             signals=signals,
         )
+        judgement, nobody_came = await self._ask(question, grants), False
+        if judgement.verdict is Verdict.DENY and not has_channel and patient:
+            # An approver may be about to connect, and only that may be missing.
+            with_channel = await self._ask(replace(question, has_channel=True), grants)
+            if with_channel.verdict is not Verdict.DENY:
+                has_channel = await self._channels.wait_for(state.principal, state.session_id)
+                judgement, nobody_came = with_channel if has_channel else judgement, not has_channel
+        # An allowed call is tried at once, and reports problems itself.
+        if judgement.verdict is Verdict.ASK and (unready := await _unready(tool, context, arguments)):
+            return CallProblem(await seals.reseal(unready.detail), rule=unready.code)
+        manifest_hash = manifest.digest if manifest is not None else None
+        return PolicyJudgement(effect, judgement, origin, has_channel, manifest_hash, nobody_came)
+
+    async def _ask(self, question: PolicyQuery, grants: Sequence[Grant]) -> Judgement:
         # Off the event loop: the first judgement loads the engine.
         return await asyncio.to_thread(self._gate().judge, question, grants)
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from palyra.core.agent import Agent
-from palyra.core.clock import Clock, to_ms
+from palyra.core.clock import to_ms
 from palyra.core.errors import Conflict, Invalid, Unavailable
 from palyra.core.events import (
     ApprovalDecision,
@@ -21,8 +21,7 @@ from palyra.core.events import (
     RunAccepted,
     RunCancelled,
 )
-from palyra.core.ids import IdSource, PrincipalId, RunId
-from palyra.core.limits import Limits
+from palyra.core.ids import PrincipalId, RunId
 from palyra.core.message import (
     MAX_IDEMPOTENCY_KEY_CHARS,
     MAX_MESSAGE_BYTES,
@@ -49,10 +48,10 @@ from palyra.runs.services.attached_history import AttachedHistory
 from palyra.runs.services.emergency_stops import StopService, WorkStopped
 from palyra.runs.services.sealing import SealingUnit, SecretSealer
 from palyra.runs.services.sessions import ResolvedSession, SessionBusy, resolve
-from palyra.settings import RunSettings
+from palyra.runs.system import System
 
 Prefetch = Callable[[Connection, RunState, Agent], None]
-Place = Callable[[PrincipalId], AbstractContextManager[str | None]]
+ReserveSlot = Callable[[PrincipalId], AbstractContextManager[str | None]]
 
 _encode = msgspec.json.Encoder()
 _answer = msgspec.json.Decoder(AcceptedMessage)
@@ -80,38 +79,32 @@ class MessageIntake:
     def __init__(
         self,
         engine: Engine,
+        system: System,
         *,
-        clock: Clock,
-        ids: IdSource,
-        limits: Limits,
-        bounds: RunSettings,
         stops: StopService,
         meant: Callable[[str], str],
-        glance: Prefetch,
+        prefetch: Prefetch,
         seals: SecretSealer,
-        place: Place = lambda principal: nullcontext(),
+        reserve_slot: ReserveSlot = lambda principal: nullcontext(),
     ) -> None:
         """`meant` returns the full name of a model, or raises if there is none.
 
         `seals` takes the secrets out of a message before anything else uses it.
 
-        `glance` is called in the commit that starts a run and leases it to a worker: it prefetches what that one needs.
+        `prefetch` is called in the commit that starts a run and leases it to a worker: it loads what that one needs.
 
-        `place` reserves a slot for a principal while a message is written, and yields the worker; None if none is free.
+        `reserve_slot` reserves a slot for a principal while a message is written, and yields the worker; None if none
+        is free.
         """
         self._meant = meant
-        self._glance = glance
+        self._prefetch = prefetch
         self._seals = seals
-        self._keep_place = place
+        self._reserve_slot = reserve_slot
         self._stops = stops
         self._engine = engine
-        self._clock = clock
-        self._ids = ids
-        self.adopt(limits, bounds)
-
-    def adopt(self, limits: Limits, bounds: RunSettings) -> None:
-        """Use other limits from the next message on."""
-        self._limits, self._queued_inputs, self._open_runs = limits, bounds.queued_inputs, bounds.open_runs
+        self._config = system.config
+        self._clock = system.clock
+        self._ids = system.ids
 
     def check_open(self, principal: PrincipalId) -> None:
         """Raise while no messages of a principal are accepted."""
@@ -134,7 +127,7 @@ class MessageIntake:
             await asyncio.to_thread(attached_history.prepare_history, inbound, at=at) if brings else AttachedHistory()
         )
         run_id = RunId(self._ids.new())
-        with self._keep_place(inbound.principal) as carrier:
+        with self._reserve_slot(inbound.principal) as carrier:
 
             def unit(conn: Connection) -> AcceptedMessage:
                 return self._unit(conn, inbound, along, sealing, run_id=run_id, at=at, carrier=carrier)
@@ -162,7 +155,7 @@ class MessageIntake:
         self.check_open(principal)
         at = self._clock.now()
         run_id = RunId(self._ids.new())
-        with self._keep_place(principal) as carrier:
+        with self._reserve_slot(principal) as carrier:
             return await self._engine.write(
                 lambda conn: self._again(conn, principal, name, run_id=run_id, at=at, carrier=carrier)
             )
@@ -188,7 +181,7 @@ class MessageIntake:
         self._check_room(conn, principal, len(open_runs))
         after_seq = book.seq
         again = reissue.prepare(conn, principal, asked, session)
-        state = book.accept(run_id, again.accepted(principal, self._limits, at=at), carrier=carrier)
+        state = book.accept(run_id, again.accepted(principal, self._config.now.limits, at=at), carrier=carrier)
         active = settled
         if active is None and (run := next((run for run, is_active in open_runs if is_active), None)) is not None:
             active = replay(conn, run)
@@ -227,7 +220,7 @@ class MessageIntake:
         resolved.writer.close()
         sealing.keep(conn, accepted.session_id)
         if begun is not None and begun[0].started and carrier is not None:
-            self._glance(conn, *begun)
+            self._prefetch(conn, *begun)
         images.add(conn, accepted.session_id, along.pictures, now_ms=to_ms(at))
         if claim is not None and not idempotency_keys.keep(
             conn, claim, _encode.encode(accepted).decode(), now_ms=to_ms(at)
@@ -262,6 +255,7 @@ class MessageIntake:
         attached_history.match_results(conn, inbound.principal, session, inbound)
         after_seq = book.seq
         agent, reason = choose(conn, inbound.principal, session, named=inbound.agent)
+        limits = self._config.now.limits
         event = RunAccepted(
             at=at,
             actor=inbound.principal,
@@ -270,7 +264,7 @@ class MessageIntake:
             principal=inbound.principal,
             agent_id=agent.agent_id,
             agent_reason=reason,
-            limits=(agent.limits or self._limits).capped(self._limits),
+            limits=(agent.limits or limits).capped(limits),
             origin=inbound.origin,
             mode=inbound.mode,
             idempotency_key=inbound.idempotency_key,
@@ -293,15 +287,16 @@ class MessageIntake:
         return accepted, (state, agent)
 
     def _check_room(self, conn: Connection, principal: PrincipalId, in_session: int) -> None:
-        if in_session > self._queued_inputs:
+        bounds = self._config.now.runs
+        if in_session > bounds.queued_inputs:
             raise RunQueueFull(
                 f"{in_session - 1} inputs wait in this session already, which is as many as it may have. "
                 "Wait for its runs to end, or cancel one.",
                 retry_after=timedelta(seconds=2),
             )
-        if runs.open_of_principal(conn, principal, limit=self._open_runs) >= self._open_runs:
+        if runs.open_of_principal(conn, principal, limit=bounds.open_runs) >= bounds.open_runs:
             raise RunQueueFull(
-                f"{self._open_runs} of your runs have not ended, which is the maximum (runs.open_runs). "
+                f"{bounds.open_runs} of your runs have not ended, which is the maximum (runs.open_runs). "
                 "Wait for some to end, or cancel them.",
                 retry_after=timedelta(seconds=2),
             )

@@ -22,7 +22,8 @@ from palyra.core.text.escaping import escape_line
 from palyra.core.tool import Risk, Verdict
 from palyra.gateway.http.openai.errors import ParameterUnsupported
 from palyra.gateway.http.openai.images import MAX_BYTES, is_link, read_image
-from palyra.policy.gate import Gate, PolicyQuery
+from palyra.policy.gate import Gate
+from palyra.policy.query import PolicyQuery
 from palyra.policy.risk import highest, of_host
 from palyra.sandbox.network.egress import Egress, EgressLimits, EgressRequest, EgressResponse
 from palyra.sandbox.network.pinning import HostNotAllowed

@@ -6,17 +6,14 @@ so far: the same model after a pause, the next one, or the end of the run. So a 
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
 import msgspec
 
-from palyra.core.clock import Clock
 from palyra.core.errors import Invalid
 from palyra.core.events import ContextAssembled, Entry, ModelTurnDiscarded, ModelTurnStarted, RunEvent, RunFailed
-from palyra.core.ids import IdSource
 from palyra.core.model.catalog import TaskClass
 from palyra.core.model.prompt import Message, Prompt, Role
 from palyra.core.model.routing_plan import RoutingPlan
@@ -30,18 +27,20 @@ from palyra.journal import tape
 from palyra.journal.content import blobs
 from palyra.journal.engines.base import Connection, Engine
 from palyra.journal.stores import sessions
-from palyra.memory.prompt_assembly import AssembledPrompt, PromptAssembler, PromptSources
+from palyra.memory.prompt_assembly import AssembledPrompt, PromptSources
 from palyra.providers import routing
 from palyra.providers.base import Provider, ProviderFailed
-from palyra.providers.model_pool import ModelPool, full_name
+from palyra.providers.model_pool import full_name
 from palyra.providers.routing import TurnNeeds
+from palyra.runs.engine.models import ModelParts
 from palyra.runs.engine.overdraft import OverdraftPolicy
-from palyra.runs.engine.steps.model_turn import ModelOutputTooLarge, ModelTurn, TurnFailure
+from palyra.runs.engine.steps.model_turn import ModelOutputTooLarge, ModelTurn, TurnFailure, TurnRequest
 from palyra.runs.recording.emit import Emit
 from palyra.runs.services.agents import AgentMissing
-from palyra.runs.services.budgets import BudgetExceeded, BudgetService
+from palyra.runs.services.budgets import BudgetExceeded
 from palyra.runs.services.sealing import SecretSealer
-from palyra.tools.toolbox import BUILTIN_ONLY, Toolbox
+from palyra.runs.system import System
+from palyra.tools.toolbox import Toolbox
 
 SEARCHED = ("model_turn_started", "tool_finished")
 MAX_ENTRIES_BACK = 200
@@ -74,38 +73,34 @@ class ModelStep:
     def __init__(
         self,
         engine: Engine,
+        system: System,
+        models: ModelParts,
         *,
-        context: PromptAssembler,
-        roster: ModelPool,
-        budgets: BudgetService,
         overdraft: OverdraftPolicy,
-        clock: Clock,
-        ids: IdSource,
-        settings_hash: Callable[[], str] = lambda: "",
         seals: SecretSealer,
-        toolbox: Toolbox = BUILTIN_ONLY,
+        toolbox: Toolbox,
     ) -> None:
+        self._engine = engine
+        self._config = system.config
+        self._clock = system.clock
+        self._ids = system.ids
+        self._pool = models.pool
+        self._prompts = models.prompts
+        self._budgets = models.budgets
+        self._overdraft = overdraft
         self._seals = seals
         self._toolbox = toolbox
-        self._settings_hash = settings_hash
-        self._engine = engine
-        self._context = context
-        self._roster = roster
-        self._budgets = budgets
-        self._overdraft = overdraft
-        self._clock = clock
-        self._ids = ids
 
     async def perform(self, state: RunState, step: CallModel, emit: Emit) -> None:
         """Make one attempt at a model turn."""
         pinned = state.options.model
         try:
-            widest_tokens = self._roster.widest_tokens(pinned)
+            widest_tokens = self._pool.widest_tokens(pinned)
         except Invalid as error:
             # The settings have changed since the message was accepted.
             await emit([RunFailed(at=self._clock.now(), code=NO_MODEL, reason=error.detail)])
             return
-        seen = await self._context.read(state, widest_tokens=widest_tokens)
+        seen = await self._prompts.read(state, widest_tokens=widest_tokens)
         if seen is None:
             raise AgentMissing
         brought = await self._discovered_tools(state, seen.agent.tools)
@@ -113,10 +108,10 @@ class ModelStep:
         tools = offered.specs
         asked = self._turn(state, seen, tools)
         refusals: dict[str, BudgetExceeded] = {}
-        while (plan := self._roster.plan(asked, agent=seen.agent, pinned=pinned)).choice:
+        while (plan := self._pool.plan(asked, agent=seen.agent, pinned=pinned)).choice:
             if state.failures:
                 await asyncio.sleep(routing.pause_seconds(plan.choice, state.failures))
-            provider = self._roster.named(plan.choice)
+            provider = self._pool.named(plan.choice)
             context = self._assemble(state, seen, offered, provider, plan)
             prompt = await self._with_pictures(context.prompt, provider) if context.window.pictured else context.prompt
             try:
@@ -125,9 +120,16 @@ class ModelStep:
                 refusals[plan.choice] = refusal
                 asked = replace(asked, refused={name: one.detail for name, one in refusals.items()})
                 continue
-            # Whether a last turn has said enough is decided where the run ends.
-            must_speak = not step.last and _must_speak(state, prompt)
-            broken = await self._stream(state, provider, context, prompt, reserved, emit, must_speak=must_speak)
+            request = TurnRequest(
+                provider,
+                prompt,
+                labels=context.window.labels,
+                reserved=reserved,
+                cost=partial(self._budgets.cost, full_name(provider)),
+                # Whether a last turn has said enough is decided where the run ends.
+                must_speak=not step.last and _must_speak(state, prompt),
+            )
+            broken = await self._stream(state, request, emit)
             if broken is not None:
                 # A refusal that the owner can still be asked about does not end the run.
                 final = {name: one.detail for name, one in refusals.items() if not one.can_ask}
@@ -177,7 +179,7 @@ class ModelStep:
                     model=provider.model,
                     reason=plan.reason,
                     last=step.last,
-                    settings_hash=self._settings_hash(),
+                    settings_hash=self._config.hash,
                     found=brought,
                     plan=plan,
                     reserved=reserved,
@@ -187,38 +189,16 @@ class ModelStep:
         )
         return reserved
 
-    async def _stream(
-        self,
-        state: RunState,
-        provider: Provider,
-        context: AssembledPrompt,
-        prompt: Prompt,
-        reserved: Reservation,
-        emit: Emit,
-        *,
-        must_speak: bool,
-    ) -> TurnFailure | None:
+    async def _stream(self, state: RunState, request: TurnRequest, emit: Emit) -> TurnFailure | None:
         """Run the turn, and record the provider's health."""
-        turn = ModelTurn(
-            provider,
-            state.turns + 1,
-            labels=context.window.labels,
-            reserved=reserved,
-            cost=partial(self._budgets.cost, full_name(provider)),
-            must_speak=must_speak,
-            sealing=self._seals.sealing(state.principal),
-            session_id=state.session_id,
-            # The caller executes those, and would get a marker.
-            unsealed=frozenset(tool.name for tool in state.options.tools),
-            clock=self._clock,
-            ids=self._ids,
-        )
-        self._roster.note_attempt(provider)
-        broken = await turn.take(prompt, emit)
+        sealing = self._seals.sealing(state.principal)
+        turn = ModelTurn(state, request, sealing, clock=self._clock, ids=self._ids)
+        self._pool.note_attempt(request.provider)
+        broken = await turn.take(emit)
         if broken is None:
-            self._roster.answered(provider)
+            self._pool.answered(request.provider)
         else:
-            self._roster.failed(provider, broken.error)
+            self._pool.failed(request.provider, broken.error)
         return broken
 
     def _offered(self, state: RunState, seen: PromptSources, brought: tuple[str, ...]) -> _OfferedTools:
@@ -234,7 +214,7 @@ class ModelStep:
             need=TurnNeeds(
                 tools=bool(tools),
                 vision=seen.conversation.last_pictured,
-                context_tokens=self._context.min_tokens(state, seen, tools),
+                context_tokens=self._prompts.min_tokens(state, seen, tools),
             ),
             task=TaskClass.BACKGROUND if state.parent is not None else state.options.task,
             complexity=routing.complexity_of(turns=state.counted_turns, input_chars=len(said), has_code="```" in said),
@@ -246,14 +226,14 @@ class ModelStep:
     ) -> AssembledPrompt:
         can = provider.capabilities
         shown = offered if can.tools else _NOTHING_OFFERED
-        context = self._context.assemble(
+        context = self._prompts.assemble(
             state,
             seen,
             shown.specs,
             window_tokens=can.window_tokens,
             halved=routing.narrowings(state.failures, plan.choice),
         )
-        most = self._roster.max_output_tokens
+        most = self._pool.max_output_tokens
         wanted = min(state.options.options.max_output_tokens or most, most)
         room = max(1, can.window_tokens - context.estimated_tokens)
         options = msgspec.structs.replace(
@@ -312,7 +292,7 @@ class ModelStep:
         if isinstance(error, ModelOutputTooLarge):
             _log_failure(state, provider, error, choice="", failures=failures)
             return [*broken.detail, void, _failed(failure, at=at)]
-        plan = self._roster.plan(replace(asked, failures=failures), agent=seen.agent, pinned=state.options.model)
+        plan = self._pool.plan(replace(asked, failures=failures), agent=seen.agent, pinned=state.options.model)
         _log_failure(state, provider, error, choice=plan.choice, failures=failures)
         end = [] if plan.choice else [_unanswered(plan, failures, at=at)]
         return [*broken.detail, void, *end]

@@ -14,10 +14,11 @@ from msgspec.structs import replace
 
 from palyra.core.clock import Clock
 from palyra.core.events import ModelReasoning, ModelText, ModelTurnEnded, RunEvent, ToolProposed
-from palyra.core.ids import CallId, IdSource, SessionId
+from palyra.core.ids import CallId, IdSource
 from palyra.core.message import repair_text
 from palyra.core.model.prompt import CallProposed, ModelEvent, Prompt, ReasoningDelta, StopReason, TextDelta, TurnDone
 from palyra.core.projection.ledger import turn_abandoned
+from palyra.core.run.state import RunState
 from palyra.core.spending.budget import Reservation
 from palyra.core.spending.usage import Usage
 from palyra.core.text.token_bounds import max_tokens
@@ -54,37 +55,33 @@ class TurnFailure:
     """and the guard that writes the secrets sealed in it."""
 
 
+@dataclass(frozen=True, slots=True)
+class TurnRequest:
+    """What one turn asks of which model, and at what cost."""
+
+    provider: Provider
+    prompt: Prompt
+    labels: tuple[str, ...]
+    """Where the texts of the prompt come from."""
+    reserved: Reservation
+    cost: Callable[[Usage], int | None]
+    must_speak: bool
+    """Whether a turn that ends normally without text and without a call has failed."""
+
+
 class ModelTurn:
     """One turn in progress."""
 
     def __init__(
-        self,
-        provider: Provider,
-        number: int,
-        *,
-        labels: tuple[str, ...],
-        reserved: Reservation,
-        cost: Callable[[Usage], int | None],
-        must_speak: bool,
-        sealing: SealingUnit,
-        session_id: SessionId,
-        unsealed: frozenset[str],
-        clock: Clock,
-        ids: IdSource,
+        self, state: RunState, request: TurnRequest, sealing: SealingUnit, *, clock: Clock, ids: IdSource
     ) -> None:
-        """With `must_speak`, a turn that ends normally without text and without a call has failed.
-
-        `sealing` takes the secrets out of calls, except those of the tools that are `unsealed`.
-        """
+        """`sealing` takes the secrets out of calls."""
+        self._request = request
         self._sealing = sealing
-        self._session_id = session_id
-        self._unsealed = unsealed
-        self._provider = provider
-        self._number = number
-        self._labels = labels
-        self._reserved = reserved
-        self._cost = cost
-        self._must_speak = must_speak
+        self._number = state.turns + 1
+        self._session_id = state.session_id
+        # The caller executes those, and would get a marker.
+        self._unsealed = frozenset(tool.name for tool in state.options.tools)
         self._clock = clock
         self._ids = ids
         self._queue: _Queue = asyncio.Queue(QUEUE_EVENTS)
@@ -93,10 +90,10 @@ class ModelTurn:
         self._told: tuple[Usage, int | None] | None = None
         """The usage that the provider reports for a turn without an answer."""
 
-    async def take(self, prompt: Prompt, emit: Emit) -> TurnFailure | None:
+    async def take(self, emit: Emit) -> TurnFailure | None:
         """Call the model and record its answer to the end; return the failure, if it failed."""
         async with asyncio.TaskGroup() as group:
-            reader = group.create_task(self._read(prompt))
+            reader = group.create_task(self._read())
             failed = await self._record(emit)
             reader.cancel()
         if failed is None:
@@ -114,16 +111,16 @@ class ModelTurn:
         if self._told is not None:
             return self._told
         if refused:
-            return Usage(), self._cost(Usage())
-        usage, micros = turn_abandoned(self._reserved)
+            return Usage(), self._request.cost(Usage())
+        usage, micros = turn_abandoned(self._request.reserved)
         if self._made_tokens <= usage.output_tokens:
             return usage, micros
         beyond = replace(usage, output_tokens=self._made_tokens)
-        return beyond, self._cost(beyond)
+        return beyond, self._request.cost(beyond)
 
-    async def _read(self, prompt: Prompt) -> None:
+    async def _read(self) -> None:
         try:
-            stream = cast(AsyncGenerator[ModelEvent, None], self._provider.stream(prompt))
+            stream = cast(AsyncGenerator[ModelEvent, None], self._request.provider.stream(self._request.prompt))
             async with aclosing(stream):
                 async for event in stream:
                     await self._queue.put(event)
@@ -165,10 +162,12 @@ class ModelTurn:
         )
 
     def _is_silent(self, ended: ModelTurnEnded) -> bool:
-        return self._must_speak and not self._spoke and ended.stop is StopReason.END
+        return self._request.must_speak and not self._spoke and ended.stop is StopReason.END
 
     def _no_answer(self) -> ProviderFailed:
-        return ProviderFailed(NO_ANSWER.format(model=self._provider.model, provider=self._provider.name), is_well=True)
+        return ProviderFailed(
+            NO_ANSWER.format(model=self._request.provider.model, provider=self._request.provider.name), is_well=True
+        )
 
     def _count(self, item: ModelEvent) -> None:
         match item:
@@ -185,7 +184,12 @@ class ModelTurn:
 
     def _event(self, item: ModelEvent) -> RunEvent:
         """Return the event that the tape stores for an event of the model."""
-        at, actor, labels, turn = self._clock.now(), f"model:{self._provider.name}", self._labels, self._number
+        at, actor, labels, turn = (
+            self._clock.now(),
+            f"model:{self._request.provider.name}",
+            self._request.labels,
+            self._number,
+        )
         match item:
             case TextDelta(text=text):
                 return ModelText(at=at, actor=actor, labels=labels, turn=turn, text=text)
@@ -208,11 +212,17 @@ class ModelTurn:
             case TurnDone(stop=stop, usage=usage):
                 if usage.estimated:
                     # The provider's estimate knows less of the prompt than ours: neither its tools nor its pictures.
-                    asked = max(usage.input_tokens, self._reserved.input_tokens)
-                    made = max(usage.output_tokens, min(self._made_tokens, self._reserved.output_tokens))
+                    asked = max(usage.input_tokens, self._request.reserved.input_tokens)
+                    made = max(usage.output_tokens, min(self._made_tokens, self._request.reserved.output_tokens))
                     usage = replace(usage, input_tokens=asked, output_tokens=made)
                 return ModelTurnEnded(
-                    at=at, actor=actor, labels=labels, turn=turn, stop=stop, usage=usage, micros=self._cost(usage)
+                    at=at,
+                    actor=actor,
+                    labels=labels,
+                    turn=turn,
+                    stop=stop,
+                    usage=usage,
+                    micros=self._request.cost(usage),
                 )
 
     async def _gather(self, *, wait: bool) -> list[ModelEvent | ProviderFailed]:

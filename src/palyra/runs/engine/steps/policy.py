@@ -16,7 +16,7 @@ from palyra.journal import tape
 from palyra.journal.engines.base import Connection, Engine
 from palyra.journal.stores import agents, grants, scanner_signals, sessions
 from palyra.journal.stores.scanner_signals import SignalSource
-from palyra.runs.engine.policy_check import PolicyJudge, PolicyJudgement, origins
+from palyra.runs.engine.policy_check import PolicyJudge, PolicyJudgement, ProposedCall, origins
 from palyra.runs.engine.tool_contexts import ToolContextFactory
 from palyra.runs.engine.unsealing import CallUnsealer
 from palyra.runs.labels.result_labels import labels_of_files
@@ -62,10 +62,7 @@ class PolicyStep:
         for call in step.calls:
             judged = await self._judge.judge(
                 state,
-                call,
-                catalog=catalog,
-                context=context,
-                seals=CallUnsealer(self._seals, sealing, state, call),
+                ProposedCall(call, catalog, context, CallUnsealer(self._seals, sealing, state, call)),
                 grants=allowed,
                 origin=origin.get(call.call_id, ()),
                 # The person who edited the arguments has answered, even if no longer connected.

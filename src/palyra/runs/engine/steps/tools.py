@@ -20,7 +20,7 @@ from palyra.journal.stores.scanner_signals import SignalSource
 from palyra.runs.engine.attester import ExecutionAttester
 from palyra.runs.engine.call_storage import JournalCallStorage
 from palyra.runs.engine.child_runs import limits_for_child, refusal
-from palyra.runs.engine.policy_check import PolicyJudge
+from palyra.runs.engine.policy_check import PolicyJudge, ProposedCall
 from palyra.runs.engine.tool_contexts import ToolContextFactory
 from palyra.runs.engine.unsealing import CallUnsealer
 from palyra.runs.labels.result_labels import labels_of_result, scan_result
@@ -126,7 +126,8 @@ class ToolsStep:
         )
         # A call that began to change files knows from its file checkpoints whether it may go on; the files may differ.
         has_begun = call.stage is CallStage.INTERRUPTED and bool(await keeping.earlier())
-        if not has_begun and (fault := await self._overtaken(state, call, catalog, context, seals)):
+        proposed = ProposedCall(call.call, catalog, context, seals)
+        if not has_begun and (fault := await self._overtaken(state, call, proposed)):
             learned = await labels_of_result(self._engine, state.principal, tool, witness)
             denied = self._finished(call.call, CallOutcome.DENIED, fault, learned=learned)
             await emit([self._attester.attest(state, denied)], also=sealing.guard(state.session_id))
@@ -165,13 +166,11 @@ class ToolsStep:
             attested = self._attester.attest(state, finished, ran=witness.programs, whole=result.full)
             await emit([attested], also=sealing.guard(state.session_id))
 
-    async def _overtaken(
-        self, state: RunState, call: CallState, catalog: ToolCatalog, context: ToolContext, seals: CallUnsealer
-    ) -> str:
+    async def _overtaken(self, state: RunState, call: CallState, proposed: ProposedCall) -> str:
         """Return why an allowed call may not run after all: an earlier one may have taken long."""
         if call.approval_id is not None:
-            return await self._changed(state, call, catalog, context, seals)
-        tool = catalog.get(call.call.tool)
+            return await self._changed(state, call, proposed)
+        tool = proposed.catalog.get(call.call.tool)
         # The isolation may have changed since: a restarted daemon uses the sandbox of its current settings.
         held_otherwise = tool is not None and tool.runtime is CallRuntime.SHELL
         if call.grant_id is None and call.policy_hash in ("", self._judge.policy_hash) and not held_otherwise:
@@ -182,10 +181,7 @@ class ToolsStep:
             return ""
         judged = await self._judge.judge(
             state,
-            call.call,
-            catalog=catalog,
-            context=context,
-            seals=seals,
+            proposed,
             grants=held,
             origin=call.labels,
             answered=call.edited,
@@ -204,18 +200,13 @@ class ToolsStep:
 
         return (await self._engine.read(query)).signals
 
-    async def _changed(
-        self, state: RunState, call: CallState, catalog: ToolCatalog, context: ToolContext, seals: CallUnsealer
-    ) -> str:
+    async def _changed(self, state: RunState, call: CallState, proposed: ProposedCall) -> str:
         """Return why an approved call may not run after all: the approval covers this effect and no other."""
         approval_id = call.approval_id or ""
         asked = await self._engine.read(lambda conn: approvals.get(conn, approval_id, state.principal))
         judged = await self._judge.judge(
             state,
-            call.call,
-            catalog=catalog,
-            context=context,
-            seals=seals,
+            proposed,
             grants=(),
             origin=asked.labels if asked is not None else (),
             answered=True,
