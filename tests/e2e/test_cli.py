@@ -172,7 +172,7 @@ def test_entries_come_as_json_with_no_gap(daemon: Daemon) -> None:
 def test_the_same_key_sends_once(daemon: Daemon) -> None:
     first, second = (command(daemon.home.path, "run", "-m", "hi", "--idempotency-key", "k") for _ in range(2))
     assert first.stdout == second.stdout == "You said: hi\n"
-    assert "sent before" in second.stderr
+    assert "already sent" in second.stderr
     assert command(daemon.home.path, "run", "-m", "other", "--idempotency-key", "k").returncode == 1
 
 

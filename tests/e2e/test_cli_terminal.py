@@ -325,7 +325,7 @@ def test_the_first_chat_starts_a_daemon_that_goes_on(home: Path) -> None:
             screen.wait_for(PROMPT)
             screen.type("hello" + ENTER)
             screen.wait_for("built-in helper")
-            screen.wait_for("See them with `palyra runs tape last`")
+            screen.wait_for("See `palyra runs tape last`")
             screen.type("thank you" + ENTER)
             # The prompt that is there already is not the one that comes next; a key typed between the two may be lost.
             screen.wait_for("You are welcome.")

@@ -27,7 +27,7 @@ SEND_TIMEOUT_SECONDS = 5.0
 """A person is waiting; what was typed is kept if it could not be sent."""
 
 FIRST_ANSWER = (
-    "(Every step was recorded. See them with `palyra runs tape last`.",
+    "(Every step is recorded. See `palyra runs tape last`.",
     " The answer came from {model}. Add another model with `palyra providers add`.)",
 )
 

@@ -102,7 +102,7 @@ def prompt_lines(question: ApprovalPrompt, *, width: int = MAX_COLUMNS) -> list[
     lasting = f", a longer approval covers {escape_line(question.lasting)}" if question.lasting else ""
     yes = "lets this run exceed the budget, no ends the run" if question.of_budget else f"allows this once{lasting}"
     until = f"Expires {date_time(question.expires_at)}. Code: {question.code}."
-    return [*lines, *fold(f"{yes}. {until}", width, first="  Yes ", rest="    ")]
+    return [*lines, *fold(f"{yes}.", width, first="  Yes ", rest="    "), *fold(until, width, first="  ", rest="    ")]
 
 
 def detail_rows(detail: str, *, width: int) -> Iterator[str]:

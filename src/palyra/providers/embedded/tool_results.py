@@ -40,7 +40,7 @@ def report(call: ToolCall, result: str) -> str:
         case "files.search":
             return _set_off(f"{_row(head)}{':' if body else '.'}", body)
         case "files.write":
-            return f"Done: {_row(result)} `palyra files history` shows it, and can undo it."
+            return f"Done: {_row(result)} Undo it with `palyra files restore last`."
         case _:
             return _set_off(f"The tool {_row(call.tool)} answered:", result)
 

@@ -87,7 +87,7 @@ def test_nothing_that_an_agent_writes_reaches_the_terminal_as_a_control_characte
     assert "a⟨ESC⟩[2Jb⟨CR⟩c⟨U+2028⟩d⟨U+0085⟩e⟨U+000C⟩f" in shown
 
 
-FRAME = re.compile(r"\? |  \(medium risk\)$|  Reason: |  Yes |  NOT SHOWN: |    \S?")
+FRAME = re.compile(r"\? |  \(medium risk\)$|  Reason: |  Yes |  Expires |  NOT SHOWN: |    \S?")
 """How rows begin that we write."""
 FAKE = [
     "? (low risk) run ls",
@@ -111,6 +111,7 @@ def test_no_row_that_an_agent_writes_stands_where_ours_do(fake: str, width: int)
     assert rows.count("  (medium risk)") == 1
     assert len([row for row in rows if row.startswith("  Reason: ")]) == 1
     assert len([row for row in rows if row.startswith("  Yes ")]) == 1
+    assert len([row for row in rows if row.startswith("  Expires ")]) == 1
     assert all(row.startswith(EDGE) or FRAME.match(row) for row in rows)
     assert all(width_of(row) <= width for row in rows)
 
