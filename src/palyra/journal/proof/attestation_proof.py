@@ -19,7 +19,7 @@ from palyra.core.events import ApprovalDecision, Entry
 from palyra.core.tool import CallRuntime, JsonObject
 from palyra.journal.proof.signing_key import is_signed
 
-WholeOf = Callable[[str], FullResult | None]
+FullResultOf = Callable[[str], FullResult | None]
 """Returns the stored content of an artifact by its id."""
 
 
@@ -120,7 +120,12 @@ class AttestationVerifier:
     """Follows the calls of one tape, and compares each end of an execution with its attestation."""
 
     def __init__(
-        self, counts: AttestationCounts, *, key: str | None, whole_of: WholeOf | None = None, from_start: bool = True
+        self,
+        counts: AttestationCounts,
+        *,
+        key: str | None,
+        whole_of: FullResultOf | None = None,
+        from_start: bool = True,
     ) -> None:
         """`key` must have signed them. Without `from_start`, the tape may end calls whose start is not here."""
         self.fault: tuple[int, str] | None = None

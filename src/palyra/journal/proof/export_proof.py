@@ -1,9 +1,9 @@
 """Verifies an export: its chains, anchors, signatures and counts, from the file alone."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,7 +14,7 @@ from palyra.core.events import Entry
 from palyra.core.ids import RunId, SessionId
 from palyra.journal.engines.tape_head import TapeHead
 from palyra.journal.proof.anchors import Anchor
-from palyra.journal.proof.attestation_proof import AttestationCounts, AttestationVerifier
+from palyra.journal.proof.attestation_proof import FullResultOf
 from palyra.journal.proof.export import (
     FORMAT,
     AnyLine,
@@ -25,7 +25,15 @@ from palyra.journal.proof.export import (
     ExportFooter,
     ExportHeader,
 )
-from palyra.journal.proof.tape_proof import AnchorWalk, Chained, ProofProblem, ProofReport, check_rotated, walk_tape
+from palyra.journal.proof.tape_proof import (
+    TAPE_GONE,
+    AnchorWalk,
+    ProofProblem,
+    ProofReport,
+    SourceDamaged,
+    TapeSource,
+    prove,
+)
 from palyra.journal.stores.rotated_tapes import RotatedTape
 from palyra.journal.tape import GENESIS
 
@@ -60,7 +68,9 @@ def verify_file(path: Path, *, saved: Anchor | None = None) -> ExportReport:
     """Verify an export; `saved` is an anchor that was kept elsewhere and must be among its anchors."""
     try:
         with path.open("rb") as file:
-            return _verify(file, path, saved=saved)
+            lines = _Lines(file)
+            source = _ExportSource(_header(lines, path), lines)
+            return ExportReport(source.header, prove(source, saved=saved), source.heads)
     except OSError as error:
         raise FileNotReadable(f"{path} can not be read: {error.strerror}.") from error
 
@@ -81,14 +91,14 @@ def _entries(lines: "_Lines") -> Iterator[Entry]:
         while not isinstance(line := lines.take(), ExportFooter):
             if isinstance(line, ExportedEntry):
                 yield _entry(line)
-    except _ExportDamage:
+    except SourceDamaged:
         return
 
 
 def _header(lines: "_Lines", path: Path) -> ExportHeader:
     try:
         header = lines.take()
-    except _ExportDamage:
+    except SourceDamaged:
         header = None
     if not isinstance(header, ExportHeader):
         raise ExportInvalid(f"{path} is no export of a journal. Give it one that `palyra journal export` wrote.")
@@ -99,21 +109,6 @@ def _header(lines: "_Lines", path: Path) -> ExportHeader:
     return header
 
 
-def _verify(file: BinaryIO, path: Path, *, saved: Anchor | None) -> ExportReport:
-    lines = _Lines(file)
-    header = _header(lines, path)
-    walk = _Walk(header, saved)
-    try:
-        _walk_lines(lines, walk)
-    except _ExportDamage as fault:
-        walk.problems.append(ProofProblem(None, None, str(fault)))
-    return ExportReport(header, walk.report(), walk.heads)
-
-
-class _ExportDamage(Exception):
-    """The file itself is wrong here: what follows can not be trusted."""
-
-
 class _Lines:
     """The lines of a file, with one line of lookahead."""
 
@@ -121,18 +116,17 @@ class _Lines:
         self._file = file
         self._digest = hashlib.sha256()
         self.number = 0
-        self.entries_taken = 0
         self._ahead: tuple[bytes, AnyLine] | None = None
 
     def peek(self) -> AnyLine:
         if self._ahead is None:
             data = self._file.readline(MAX_LINE_BYTES)
             if not data.endswith(b"\n"):
-                raise _ExportDamage(f"the export is cut off after line {self.number}")
+                raise SourceDamaged(f"the export is cut off after line {self.number}")
             try:
                 self._ahead = data, _decoder.decode(data)
             except (msgspec.DecodeError, UnicodeDecodeError):
-                raise _ExportDamage(f"line {self.number + 1} is no line of an export") from None
+                raise SourceDamaged(f"line {self.number + 1} is no line of an export") from None
         return self._ahead[1]
 
     def take(self) -> AnyLine:
@@ -142,7 +136,6 @@ class _Lines:
             self._digest.update(self._ahead[0])
         self._ahead = None
         self.number += 1
-        self.entries_taken += isinstance(line, ExportedEntry)
         return line
 
     def entries(self) -> Iterator[ExportedEntry]:
@@ -160,131 +153,94 @@ class _Lines:
         return not self._file.read(1)
 
 
-@dataclass(slots=True)
-class _Walk:
-    header: ExportHeader
-    saved: Anchor | None
-    problems: list[ProofProblem] = field(default_factory=list)
-    heads: dict[SessionId, TapeHead] = field(default_factory=dict)
-    covered_before: dict[SessionId, int] = field(default_factory=dict)
-    """How far the anchors up to `since` cover each tape: where an export of new entries must begin."""
-    anchors: AnchorWalk = field(init=False)
-    counts: AttestationCounts = field(default_factory=AttestationCounts)
-    rotated: int = 0
-    entries: int = 0
-    uncovered: int = 0
+class _ExportSource:
+    """The tapes and anchors of an export, in the order of its lines."""
 
-    def __post_init__(self) -> None:
-        self.anchors = AnchorWalk(
-            self.problems, ids=self.header.journal_ids, key=self.header.public_key, saved=self.saved
-        )
+    def __init__(self, header: ExportHeader, lines: _Lines) -> None:
+        self.header = header
+        self.problems: list[ProofProblem] = []
+        self.full_result: FullResultOf | None = None
+        self.key = header.public_key
+        self.journal_ids: Sequence[str] = header.journal_ids
+        self.heads: dict[SessionId, TapeHead] = {}
+        self._lines = lines
+        self._covered_before: dict[SessionId, int] = {}
+        """How far the anchors up to `since` cover each tape: where an export of new entries must begin."""
+        self._rotated: set[SessionId] = set()
 
-    def report(self) -> ProofReport:
-        return ProofReport(
-            len(self.heads),
-            self.entries,
-            self.anchors.number,
-            self.uncovered,
-            tuple(self.problems),
-            self.rotated,
-            self.counts.attested,
-            self.counts.unattested,
-        )
+    def anchors(self, walk: AnchorWalk) -> Iterator[Anchor]:
+        since = self.header.since
+        while isinstance(line := self._lines.peek(), ExportedAnchor):
+            self._lines.take()
+            yield line.anchor
+            if line.anchor.number == since:
+                self._covered_before = dict(walk.covered)
+        if since is not None and since > walk.number:
+            self.problems.append(ProofProblem(None, None, f"anchor {since}, after which it begins, is missing"))
 
-
-def _walk_lines(lines: _Lines, walk: _Walk) -> None:
-    _walk_anchors(lines, walk)
-    moved: set[SessionId] = set()
-    while not isinstance(line := lines.peek(), ExportFooter):
-        match line:
-            case ExportedSession():
-                _walk_session(lines, walk, line)
-            case ExportedRotation():
-                lines.take()
-                walk.rotated += 1
-                moved.add(line.session_id)
-                record = RotatedTape(line.tape_seq, line.hash, line.file, line.sha256, 0)
-                check_rotated(
-                    line.session_id,
-                    record,
-                    head=TapeHead(line.tape_seq, line.hash),
-                    claims=walk.anchors.claims.get(line.session_id, {}),
-                    problems=walk.problems,
-                )
-            case _:
-                raise _ExportDamage(f"line {lines.number + 1} stands in a wrong place")
-    if walk.header.session_id is None:
-        for session_id, seq in walk.anchors.covered.items():
-            if (
-                session_id not in walk.heads
-                and session_id not in moved
-                and seq > walk.covered_before.get(session_id, 0)
-            ):
-                walk.problems.append(ProofProblem(session_id, 1, "an anchor names this session, but its tape is gone"))
-    elif walk.header.since is None and walk.header.session_id not in walk.heads:
-        walk.problems.append(ProofProblem(walk.header.session_id, 1, "the tape that the export is of is not in it"))
-    _check_footer(lines, walk)
-
-
-def _walk_anchors(lines: _Lines, walk: _Walk) -> None:
-    whole = True
-    while isinstance(line := lines.peek(), ExportedAnchor):
-        lines.take()
-        whole = whole and walk.anchors.take(line.anchor)
-        if whole and line.anchor.number == walk.header.since:
-            walk.covered_before = dict(walk.anchors.covered)
-    walk.anchors.finish(None)
-    if whole and walk.header.since is not None and walk.header.since > walk.anchors.number:
-        walk.problems.append(ProofProblem(None, None, f"anchor {walk.header.since}, after which it begins, is missing"))
-
-
-def _walk_session(lines: _Lines, walk: _Walk, line: ExportedSession) -> None:
-    lines.take()
-    session_id = line.session_id
-    if session_id in walk.heads:
-        walk.problems.append(ProofProblem(session_id, None, "the session is in the export twice"))
-    claims = walk.anchors.claims.get(session_id, {})
-    start = walk.covered_before.get(session_id, 0)
-    if line.after_seq != start or line.before != (claims[start] if start else GENESIS):
-        walk.problems.append(ProofProblem(session_id, line.after_seq, "no anchor proves what stands before this tape"))
-    walk.heads[session_id] = TapeHead(line.tape_seq, line.hash)
-    seen = walk_tape(
-        _chained(lines),
-        session_id,
-        after=TapeHead(line.after_seq, line.before),
-        head=TapeHead(line.tape_seq, line.hash),
-        claims=claims,
-        problems=walk.problems,
-        calls=AttestationVerifier(walk.counts, key=walk.header.public_key, from_start=line.after_seq == 0),
-    )
-    walk.uncovered += max(0, line.after_seq + seen - max(line.after_seq, walk.anchors.covered.get(session_id, 0)))
-    # The walk ends at the first fault; the rest of the tape is skipped.
-    for _ in lines.entries():
+    def anchored(self) -> None:
         pass
-    walk.entries = lines.entries_taken
 
+    def tapes(self, walk: AnchorWalk) -> Iterator[TapeSource]:
+        lines = self._lines
+        while isinstance(lines.peek(), ExportedAnchor):
+            lines.take()  # An earlier one was invalid.
+        while isinstance(line := lines.peek(), ExportedSession):
+            lines.take()
+            self._check_start(line, walk)
+            head = self.heads[line.session_id] = TapeHead(line.tape_seq, line.hash)
+            chain = ((_entry(entry), entry.salt, entry.hash) for entry in lines.entries())
+            yield TapeSource(line.session_id, chain, head, TapeHead(line.after_seq, line.before))
+            # The walk ends at the first fault; the rest of the tape is skipped.
+            for _ in lines.entries():
+                pass
+        while isinstance(line := lines.peek(), ExportedRotation):
+            lines.take()
+            self._rotated.add(line.session_id)
+            head = TapeHead(line.tape_seq, line.hash)
+            record = RotatedTape(line.tape_seq, line.hash, line.file, line.sha256, 0)
+            yield TapeSource(line.session_id, iter(()), head, rotated=record)
+        if not isinstance(lines.peek(), ExportFooter):
+            raise SourceDamaged(f"line {lines.number + 1} stands in a wrong place")
 
-def _chained(lines: _Lines) -> Iterator[Chained]:
-    for line in lines.entries():
-        yield _entry(line), line.salt, line.hash
+    def _check_start(self, line: ExportedSession, walk: AnchorWalk) -> None:
+        session_id = line.session_id
+        if session_id in self.heads:
+            self.problems.append(ProofProblem(session_id, None, "the session is in the export twice"))
+        start = self._covered_before.get(session_id, 0)
+        if line.after_seq != start or line.before != (walk.claims[session_id][start] if start else GENESIS):
+            what = "no anchor proves what stands before this tape"
+            self.problems.append(ProofProblem(session_id, line.after_seq, what))
+
+    def finish(self, walk: AnchorWalk, walked: set[SessionId], *, entries: int, rotated: int) -> None:
+        self.problems += self._missing(walk)
+        footer = self._lines.take()
+        assert isinstance(footer, ExportFooter)
+        if self.problems:
+            return  # reported already, and more exactly
+        what = None
+        counted = (len(walked), entries, walk.number, rotated)
+        if counted != (footer.sessions, footer.entries, footer.anchors, footer.rotated):
+            what = "the counts in the last line are others: lines were removed or added"
+        elif footer.sha256 != self._lines.digest:
+            what = "the digest in the last line is another: a line was changed"
+        elif not self._lines.ended:
+            what = f"something stands after the last line, {self._lines.number}"
+        if what is not None:
+            self.problems.append(ProofProblem(None, None, what))
+
+    def _missing(self, walk: AnchorWalk) -> Iterator[ProofProblem]:
+        header = self.header
+        if header.session_id is not None:
+            if header.since is None and header.session_id not in self.heads:
+                yield ProofProblem(header.session_id, 1, "the tape that the export is of is not in it")
+            return
+        for session_id, seq in walk.covered.items():
+            is_here = session_id in self.heads or session_id in self._rotated
+            if not is_here and seq > self._covered_before.get(session_id, 0):
+                yield ProofProblem(session_id, 1, TAPE_GONE)
 
 
 def _entry(line: ExportedEntry) -> Entry:
     run_id = RunId(line.run_id) if line.run_id is not None else None
     return Entry(line.session_id, line.tape_seq, run_id, line.run_seq, line.kind, line.at_ms, line.content)
-
-
-def _check_footer(lines: _Lines, walk: _Walk) -> None:
-    footer = lines.take()
-    assert isinstance(footer, ExportFooter)
-    found = (len(walk.heads), walk.entries, walk.anchors.number, walk.rotated)
-    if walk.problems:
-        return  # reported already, and more exactly
-    if found != (footer.sessions, footer.entries, footer.anchors, footer.rotated):
-        walk.problems.append(
-            ProofProblem(None, None, "the counts in the last line are others: lines were removed or added")
-        )
-    elif footer.sha256 != lines.digest:
-        walk.problems.append(ProofProblem(None, None, "the digest in the last line is another: a line was changed"))
-    elif not lines.ended:
-        walk.problems.append(ProofProblem(None, None, f"something stands after the last line, {lines.number}"))

@@ -1,12 +1,14 @@
 """Verifies the tapes: walks every chain and reports the first invalid entry of each.
 
-The walks take iterators and values, not a database: the same functions verify an export (`export_proof.py`).
+One walk (`prove`) verifies both a journal and an export: a `ProofSource` gives it the entries (`_DatabaseSource`, and
+`ExportSource` in `export_proof.py`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -20,11 +22,12 @@ from palyra.journal.engines.base import Connection, Row
 from palyra.journal.engines.tape_head import TapeHead
 from palyra.journal.proof import anchors, untrusted_rows
 from palyra.journal.proof.anchors import Anchor, AnchorBody
-from palyra.journal.proof.attestation_proof import AttestationCounts, AttestationVerifier
+from palyra.journal.proof.attestation_proof import AttestationCounts, AttestationVerifier, FullResultOf
 from palyra.journal.proof.signing_key import is_signed, public_key
 from palyra.journal.proof.untrusted_rows import UnreadableRow
 from palyra.journal.salts import SALT_BYTES
 from palyra.journal.stores import meta, rotated_tapes
+from palyra.journal.stores.rotated_tapes import RotatedTape
 from palyra.journal.tape import GENESIS, entry_hash
 from palyra.secret_references import secret_of
 from palyra.settings import Settings
@@ -32,6 +35,11 @@ from palyra.settings import Settings
 ENTRY = (int, (str, type(None)), int, str, int, str, str, str)
 ANCHOR = (int, int, str, str, str)
 MAX_ENDS = 100
+TAPE_GONE = "an anchor names this session, but its tape is gone"
+
+Chained = tuple[Entry, str, str]
+"""An entry, its salt and its hash."""
+NOTHING_BEFORE = TapeHead(0, GENESIS)
 
 _body = msgspec.json.Decoder(AnchorBody)
 
@@ -111,51 +119,91 @@ def open_snapshot(home: Home, settings: Settings) -> Iterator[Connection]:
         yield file
 
 
-def verify(conn: Connection, *, saved: Anchor | None = None, key: str | None = None) -> ProofReport:
-    """Verify every tape and every anchor of the journal; `key` must have signed the anchors."""
-    problems: list[ProofProblem] = []
-    heads = _heads(conn, problems)
-    moved = rotated_tapes.all_of(conn)
-    recorded = _fact(conn, "public_key")
-    if key is not None and recorded not in (None, key):
-        problems.append(ProofProblem(None, None, "the journal names another signing key than its home has"))
-    said = _walk_anchors(conn, problems, saved=saved, key=key or recorded)
-    entries, counts = 0, AttestationCounts()
+class TapeSource(NamedTuple):
+    """One tape: its entries after a known position, and its head."""
+
+    session_id: SessionId
+    chain: Iterator[Chained]
+    head: TapeHead | None
+    after: TapeHead = NOTHING_BEFORE
+    rotated: RotatedTape | None = None
+    """Where the tape was moved. The entries are those that were not deleted yet: its beginning."""
+
+
+class SourceDamaged(Exception):
+    """The source itself is damaged here: what follows cannot be trusted."""
+
+
+class ProofSource(Protocol):
+    """What a proof is made from. It is read once: the anchors first, then the tapes, each to its end."""
+
+    problems: list[ProofProblem]
+    """The problems so far; the source adds those that only it can find."""
+    key: str | None
+    """The key that must have signed everything."""
+    journal_ids: Sequence[str]
+    full_result: FullResultOf | None
+
+    def anchors(self, walk: "AnchorWalk") -> Iterator[Anchor]:
+        """Yield all anchors; `walk` takes each of them before the next is read."""
+        ...
+
+    def anchored(self) -> dict[str, int] | None:
+        """Return how far the anchors cover each tape by an index of their own, None if there is none."""
+        ...
+
+    def tapes(self, walk: "AnchorWalk") -> Iterator[TapeSource]:
+        """Yield all tapes, also those that were moved to the archive."""
+        ...
+
+    def finish(self, walk: "AnchorWalk", walked: set[SessionId], *, entries: int, rotated: int) -> None:
+        """Add the tapes that should be here and are not, and check what the source says of its own length."""
+        ...
+
+
+def prove(source: ProofSource, *, saved: Anchor | None) -> ProofReport:
+    """Verify every tape and every anchor of a source; `saved` is an anchor that was kept elsewhere."""
+    problems = source.problems
+    walk = AnchorWalk(problems, ids=source.journal_ids, key=source.key, saved=saved)
     walked: set[SessionId] = set()
-    for session_id, chain in _chains(conn, problems):
-        if session_id in moved:
-            # The rest of a tape that is being rotated: its beginning, unless it was tampered with.
-            walk_chain(chain, session_id, claims=said.claims.get(session_id, {}), problems=problems)
-            continue
-        walked.add(session_id)
-        claims = said.claims.get(session_id, {})
-        calls = AttestationVerifier(counts, key=key or recorded, whole_of=partial(artifacts.read_all, conn))
-        entries += walk_tape(
-            chain, session_id, head=heads.get(session_id), claims=claims, problems=problems, calls=calls
-        )
-    for session_id, record in moved.items():
-        check_rotated(
-            session_id, record, head=heads.get(session_id), claims=said.claims.get(session_id, {}), problems=problems
-        )
-    for session_id, head in heads.items():
-        if session_id not in walked and session_id not in moved and head != NOTHING_BEFORE:
-            problems.append(ProofProblem(session_id, 1, "the whole tape of this session was removed"))
-    for session_id in said.claims:
-        if session_id not in walked and heads.get(session_id, NOTHING_BEFORE) == NOTHING_BEFORE:
-            problems.append(ProofProblem(session_id, 1, "an anchor names this session, but its tape is gone"))
-    covered = sum(
-        min(seq, heads[name].tape_seq) for name, seq in said.covered.items() if name in heads and name not in moved
-    )
+    counts = AttestationCounts()
+    entries = uncovered = rotated = 0
+    try:
+        if all(map(walk.take, source.anchors(walk))):
+            walk.finish(source.anchored())
+        for tape in source.tapes(walk):
+            claims = walk.claims.get(tape.session_id, {})
+            if tape.rotated is not None:
+                rotated += 1
+                walk_chain(tape.chain, tape.session_id, claims=claims, problems=problems)
+                check_rotated(tape.session_id, tape.rotated, head=tape.head, claims=claims, problems=problems)
+                continue
+            walked.add(tape.session_id)
+            calls = AttestationVerifier(
+                counts, key=source.key, whole_of=source.full_result, from_start=tape.after.tape_seq == 0
+            )
+            seen = walk_tape(tape, claims=claims, problems=problems, calls=calls)
+            entries += seen
+            start = tape.after.tape_seq
+            uncovered += max(0, start + seen - max(start, walk.covered.get(tape.session_id, 0)))
+        source.finish(walk, walked, entries=entries, rotated=rotated)
+    except SourceDamaged as damage:
+        problems.append(ProofProblem(None, None, str(damage)))
     return ProofReport(
         len(walked),
         entries,
-        said.number,
-        max(0, entries - covered),
+        walk.number,
+        uncovered,
         tuple(problems),
-        len(moved),
+        rotated,
         counts.attested,
         counts.unattested,
     )
+
+
+def verify(conn: Connection, *, saved: Anchor | None = None, key: str | None = None) -> ProofReport:
+    """Verify every tape and every anchor of the journal; `key` must have signed the anchors."""
+    return prove(_DatabaseSource(conn, key=key), saved=saved)
 
 
 def check_ends(conn: Connection, *, key: str) -> list[ProofProblem]:
@@ -182,7 +230,7 @@ def _check_end(conn: Connection, session_id: SessionId, seq: int, digest: str) -
         {"session_id": session_id, "seq": seq},
     )
     if row is None:
-        return ProofProblem(session_id, 1, "an anchor names this session, but its tape is gone")
+        return ProofProblem(session_id, 1, TAPE_GONE)
     end, head, anchored, last = row
     if end < seq:
         return ProofProblem(session_id, end, "the tape was cut off here: an anchor knew further entries")
@@ -193,11 +241,6 @@ def _check_end(conn: Connection, session_id: SessionId, seq: int, digest: str) -
     if last != head:
         return ProofProblem(session_id, end, "the head does not fit the last entry")
     return None
-
-
-Chained = tuple[Entry, str, str]
-"""An entry, its salt and its hash."""
-NOTHING_BEFORE = TapeHead(0, GENESIS)
 
 
 def entries_of(conn: Connection, session_id: str, *, after_seq: int | None = None) -> Iterator[Chained]:
@@ -256,20 +299,14 @@ def walk_chain(
 
 
 def walk_tape(
-    chain: Iterable[Chained],
-    session_id: SessionId,
-    *,
-    after: TapeHead = NOTHING_BEFORE,
-    head: TapeHead | None,
-    claims: dict[int, str],
-    problems: list[ProofProblem],
-    calls: AttestationVerifier,
+    tape: TapeSource, *, claims: dict[int, str], problems: list[ProofProblem], calls: AttestationVerifier
 ) -> int:
     """Walk one tape to its end, which must be the head, or to its first fault; return how many entries were seen.
 
     `calls` checks every valid entry.
     """
-    walked = walk_chain(calls.follow(chain), session_id, after=after, claims=claims, problems=problems)
+    session_id, head = tape.session_id, tape.head
+    walked = walk_chain(calls.follow(tape.chain), session_id, after=tape.after, claims=claims, problems=problems)
     seq = walked.end.tape_seq
     if walked.complete:
         what = None
@@ -286,12 +323,12 @@ def walk_tape(
         elif calls.fault is not None:
             # Only for a valid chain: a broken one has its own problem, and its content may be anything.
             problems.append(ProofProblem(session_id, *calls.fault))
-    return seq - after.tape_seq
+    return seq - tape.after.tape_seq
 
 
 def check_rotated(
     session_id: SessionId,
-    record: "rotated_tapes.RotatedTape",
+    record: RotatedTape,
     *,
     head: TapeHead | None,
     claims: dict[int, str],
@@ -323,14 +360,12 @@ class AnchorWalk:
         self._saved = saved
         self._found = saved is None
         self._before = anchors.GENESIS
-        self._whole = True
 
     def take(self, anchor: Anchor) -> bool:
         """Check the next anchor; False if it is invalid, and then no later one needs to be checked."""
         self.number += 1
         if fault := self._fault(anchor):
             self._problems.append(ProofProblem(None, None, f"anchor {self.number} {fault}"))
-            self._whole = False
             return False
         self._before = anchor.hash
         self._found = self._found or (self._saved is not None and anchor.body == self._saved.body)
@@ -341,9 +376,7 @@ class AnchorWalk:
         return True
 
     def finish(self, index: dict[str, int] | None) -> None:
-        """Check what only the last anchor shows; `index` is what the journal itself says is covered."""
-        if not self._whole:
-            return
+        """Check what only the last valid anchor shows; `index` is what the journal itself says is covered."""
         if index is not None and index != self.covered:
             self._problems.append(ProofProblem(None, None, "the anchors and their index differ: anchors were removed"))
         if self._saved is not None and not self._found:
@@ -377,36 +410,58 @@ class AnchorWalk:
         return f"the journal was rewritten: it has another anchor in the place of the saved number {saved.number}"
 
 
-def _chains(conn: Connection, problems: list[ProofProblem]) -> Iterator[tuple[SessionId, Iterator[Chained]]]:
-    """Yield each session that has entries, with its chain."""
-    for session_id in untrusted_rows.session_ids(conn):
-        if isinstance(session_id, UnreadableRow):
-            problems.append(ProofProblem(None, None, "there are entries of a session whose id is no text"))
-        else:
-            yield SessionId(session_id), entries_of(conn, session_id)
+class _DatabaseSource:
+    """The tapes and anchors of a journal, as its database has them."""
 
+    def __init__(self, conn: Connection, *, key: str | None) -> None:
+        self.problems: list[ProofProblem] = []
+        self.full_result: FullResultOf | None = partial(artifacts.read_all, conn)
+        self.journal_ids: Sequence[str] = _journal_ids(conn)
+        self._conn = conn
+        self._heads = dict(self._read_heads())
+        self._rotated = rotated_tapes.all_of(conn)
+        recorded = _fact(conn, "public_key")
+        self.key = key or recorded
+        if key is not None and recorded not in (None, key):
+            what = "the journal names another signing key than its home has"
+            self.problems.append(ProofProblem(None, None, what))
 
-def _heads(conn: Connection, problems: list[ProofProblem]) -> dict[SessionId, TapeHead]:
-    heads: dict[SessionId, TapeHead] = {}
-    for row in untrusted_rows.read_rows(conn, "heads", "session_id, tape_seq, hash", types=(str, int, str)):
-        if isinstance(row, UnreadableRow):
-            problems.append(ProofProblem(None, None, "the head of a tape can not be read"))
-        else:
-            heads[SessionId(row[0])] = TapeHead(row[1], row[2])
-    return heads
+    def _read_heads(self) -> Iterator[tuple[SessionId, TapeHead]]:
+        for row in untrusted_rows.read_rows(self._conn, "heads", "session_id, tape_seq, hash", types=(str, int, str)):
+            if isinstance(row, UnreadableRow):
+                self.problems.append(ProofProblem(None, None, "the head of a tape can not be read"))
+            else:
+                yield SessionId(row[0]), TapeHead(row[1], row[2])
 
+    def anchors(self, walk: AnchorWalk) -> Iterator[Anchor]:
+        columns = "number, at_ms, body, hash, signature"
+        for row in untrusted_rows.read_rows(self._conn, "anchors", columns, types=ANCHOR):
+            yield _anchor(row, number=walk.number + 1)
 
-def _walk_anchors(
-    conn: Connection, problems: list[ProofProblem], *, saved: Anchor | None, key: str | None
-) -> AnchorWalk:
-    walk = AnchorWalk(problems, ids=_journal_ids(conn), key=key, saved=saved)
-    for row in untrusted_rows.read_rows(conn, "anchors", "number, at_ms, body, hash, signature", types=ANCHOR):
-        if not walk.take(_anchor(row, number=walk.number + 1)):
-            return walk
-    index = list(untrusted_rows.read_rows(conn, "anchored", "session_id, tape_seq", types=(str, int)))
-    whole = not any(isinstance(row, UnreadableRow) for row in index)
-    walk.finish({row[0]: row[1] for row in index if not isinstance(row, UnreadableRow)} if whole else {})
-    return walk
+    def anchored(self) -> dict[str, int]:
+        index = list(untrusted_rows.read_rows(self._conn, "anchored", "session_id, tape_seq", types=(str, int)))
+        rows = [row for row in index if not isinstance(row, UnreadableRow)]
+        return {row[0]: row[1] for row in rows} if len(rows) == len(index) else {}
+
+    def tapes(self, walk: AnchorWalk) -> Iterator[TapeSource]:
+        for found in untrusted_rows.session_ids(self._conn):
+            if isinstance(found, UnreadableRow):
+                self.problems.append(ProofProblem(None, None, "there are entries of a session whose id is no text"))
+            elif found not in self._rotated:
+                yield self._tape(SessionId(found))
+        yield from map(self._tape, self._rotated)
+
+    def _tape(self, session_id: SessionId) -> TapeSource:
+        chain, head = entries_of(self._conn, session_id), self._heads.get(session_id)
+        return TapeSource(session_id, chain, head, rotated=self._rotated.get(session_id))
+
+    def finish(self, walk: AnchorWalk, walked: set[SessionId], *, entries: int, rotated: int) -> None:
+        for session_id, head in self._heads.items():
+            if session_id not in walked and session_id not in self._rotated and head != NOTHING_BEFORE:
+                self.problems.append(ProofProblem(session_id, 1, "the whole tape of this session was removed"))
+        for session_id in walk.claims:
+            if session_id not in walked and self._heads.get(session_id, NOTHING_BEFORE) == NOTHING_BEFORE:
+                self.problems.append(ProofProblem(session_id, 1, TAPE_GONE))
 
 
 def _anchor(row: Row | UnreadableRow, *, number: int) -> Anchor:
