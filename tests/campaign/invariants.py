@@ -11,7 +11,6 @@ from palyra.core.ids import SessionId
 from palyra.home import Home
 from palyra.journal.projection import replay_check
 from palyra.journal.stores import rotated_tapes
-from palyra.runs.recording.transcript import message_of_event
 from palyra.settings import JournalSettings, Settings
 from tests.campaign.clients import Memory
 from tests.campaign.effects import COUNT, tokens
@@ -73,7 +72,7 @@ def _archived(path: Path) -> list[Line]:
 
 def journal(home: Home, settings: Settings) -> Iterator[str]:
     """Every tape verifies, and every table is what its tapes add up to, usage and budgets among them."""
-    found = replay_check.examine(home, settings, message_of=message_of_event)
+    found = replay_check.examine(home, settings)
     for problem in (*found.file, *found.report.problems, *found.rows, *found.archive):
         yield f"journal: session {problem.session_id}, entry {problem.tape_seq}: {problem.what}"
 

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from palyra.core.events import InputMode, ModelText, RunAccepted, SessionRenamed
 from palyra.core.model.prompt import Message, ModelEvent, Prompt, Role, TextDelta
 from palyra.core.policy import labels
+from palyra.core.projection.transcript import CANCELLED
 from palyra.core.run.state import RunStatus
 from palyra.core.spending.usage import Usage
 from palyra.providers.embedded.provider import EmbeddedProvider
 from palyra.providers.scripted import Script, ScriptCall, ScriptStop, ScriptText
-from palyra.runs.recording.transcript import CANCELLED
 from tests.integration.cast import DONE, ECHO, first_calls, held, inputs, on_sqlite, said_by
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA

@@ -8,10 +8,10 @@ import pytest
 
 from palyra.core.events import ModelText, ModelTurnDiscarded, RunFailed
 from palyra.core.model.prompt import CallProposed, ModelEvent, Prompt, TextDelta
+from palyra.core.projection.transcript import FAILED
 from palyra.core.run.state import RunStatus
 from palyra.providers.base import FailureKind, ProviderFailed
 from palyra.providers.scripted import Script, ScriptCondition, ScriptFailure, ScriptRule, ScriptText
-from palyra.runs.recording.transcript import FAILED
 from tests.integration.cast import DONE, inputs, on_sqlite, said_by
 from tests.integration.conftest import Begin
 from tests.support.eventually import eventually

@@ -11,11 +11,12 @@ from palyra.core.model.prompt import Role
 from palyra.core.policy import labels
 from palyra.core.policy.approval import Approval
 from palyra.core.policy.effect import Effect
+from palyra.core.projection.session_rows import SessionRows
 from palyra.core.run.state import RunStatus
 from palyra.core.session import SessionArchivedError
 from palyra.core.tool import Risk
 from palyra.journal.engines.base import Connection
-from palyra.journal.projection.approvals_check import SessionApprovals, repair
+from palyra.journal.projection.approvals_check import repair
 from palyra.journal.proof.tape_proof import entries_of
 from palyra.policy.cedar_source import split
 from palyra.policy.gate import Gate
@@ -287,10 +288,8 @@ async def test_which_run_asks_once_more_is_rebuilt_from_the_tape(begin: Begin) -
 
     def spoil_and_mend(conn: Connection) -> int:
         conn.execute("UPDATE approvals SET reissued_as = NULL")
-        tape_of = SessionApprovals(old.session_id)
-        for entry, _, _ in entries_of(conn, old.session_id):
-            tape_of.take(entry)
-        return repair(conn, tape_of, now_ms=1)[0]
+        rows = SessionRows(old.session_id).fold_all(entry for entry, _, _ in entries_of(conn, old.session_id))
+        return repair(conn, rows, now_ms=1)[0]
 
     assert await world.engine.write(spoil_and_mend) == 1
     assert (await world.approvals.get(ANA, old.approval_id)).reissued_as == accepted.run_id

@@ -310,7 +310,7 @@ class Ledger:
                 reserved=reserved,
                 warned=budgets.admit(conn, spender, model, reserved, self.now),
             )
-            embeddings.begin(conn, book, call.session_id, started, owner="home:1")
+            embeddings.begin(conn, book, started, owner="home:1")
 
         if not self.is_admitted(unit, short):
             return
@@ -335,7 +335,7 @@ class Ledger:
         ended = EmbeddingsEnded(at=self.now, request_id=call.run_id, came=came, usage=used, micros=micros)
 
         def unit(conn: Connection) -> bool:
-            return embeddings.end(conn, SessionWriter.open(conn, call.session_id, ids=self.ids), ended)
+            return embeddings.end(SessionWriter.open(conn, call.session_id, ids=self.ids), ended)
 
         assert self.writer.write(unit)
         assert not self.writer.write(unit), "a call is settled once"

@@ -3,16 +3,16 @@
 from palyra.core.events import RunAccepted, RunStarted, SessionEvent
 from palyra.core.ids import RunId, SessionId
 from palyra.core.model.prompt import Message
+from palyra.core.projection.session_rows import SessionRows
+from palyra.core.projection.transcript import message_of_event
 from palyra.core.run.machine import begin, evolve
 from palyra.core.run.state import TERMINAL, RunState, RunStatus
 from palyra.journal import tape
 from palyra.journal.engines.base import Connection
 from palyra.journal.projection import ledger_check
-from palyra.journal.projection.approvals_check import SessionApprovals, wrong_approvals, wrong_grants
-from palyra.journal.projection.replay_check import SessionReplay
+from palyra.journal.projection.replay_check import check_session
 from palyra.journal.proof.tape_proof import entries_of, verify
 from palyra.journal.stores import messages
-from palyra.runs.recording.transcript import message_of_event
 
 
 def check_books(conn: Connection) -> None:
@@ -28,8 +28,10 @@ def check_books(conn: Connection) -> None:
         assert open_runs == ([active] if active is not None else []), "a session has one active run, or none"
         for state in states.values():
             _check_run(conn, state)
-        _check_asked(conn, session_id)
-        _check_spent(conn, session_id)
+        differences = list(check_session(conn, session_id))
+        assert not differences, differences
+        rows = SessionRows(session_id).fold_all(entry for entry, _, _ in entries_of(conn, session_id))
+        assert not list(ledger_check.wrong_runs(conn, rows, whole=True)), "a turn is missing from the ledger"
     assert not ledger_check.orphaned_turns(conn), "the ledger has turns of runs that never were"
     assert not list(ledger_check.wrong_accounts(conn)), "an account is not the sum of its turns"
 
@@ -53,24 +55,6 @@ def _fold(conn: Connection, session_id: SessionId) -> tuple[dict[RunId, RunState
             message = None if isinstance(event, RunAccepted) else message_of_event(states[run_id], spoken)
             said += [(entry.tape_seq, message)] if message is not None else []
     return states, sorted(said, key=lambda item: item[0])
-
-
-def _check_asked(conn: Connection, session_id: SessionId) -> None:
-    asked = SessionApprovals(session_id)
-    for entry, _, _ in entries_of(conn, session_id):
-        asked.take(entry)
-    assert not list(wrong_approvals(conn, asked)), "a question's row is not what its tape adds up to"
-    assert not list(wrong_grants(conn, asked)), "a grant's row is not what was answered"
-
-
-def _check_spent(conn: Connection, session_id: SessionId) -> None:
-    replay = SessionReplay(session_id)
-    for _ in replay.messages((entry for entry, _, _ in entries_of(conn, session_id)), message_of_event):
-        pass
-    assert not list(ledger_check.wrong_runs(conn, replay.spent, whole=True)), (
-        "a turn is not in the ledger as the tape has it"
-    )
-    assert not list(ledger_check.missing_warnings(conn, replay.spent)), "a warning was recorded that no row tells of"
 
 
 def _check_run(conn: Connection, state: RunState) -> None:

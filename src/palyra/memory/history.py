@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from palyra.core.ids import RunId, SessionId
+from palyra.core.model.message_tokens import max_tokens_of
 from palyra.core.model.prompt import Message, Role
 from palyra.core.policy import labels
+from palyra.core.projection.changes import StoredMessage
 from palyra.journal.engines.base import Connection
 from palyra.journal.stores import messages, sessions
-from palyra.journal.stores.messages import StoredMessage
 
 MAX_SESSIONS = 64
 MAX_NEW = 500
@@ -208,7 +209,7 @@ def _goes_on(kept: Sequence[StoredMessage]) -> bool:
 
 
 def _max_tokens(kept: Sequence[StoredMessage]) -> int:
-    return sum(messages.max_tokens_of(item.message) for item in kept)
+    return sum(max_tokens_of(item.message) for item in kept)
 
 
 def _block(run_id: RunId, kept: list[StoredMessage], most_tokens: int) -> _RunMessages:

@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
+from palyra.core.clock import to_ms
 from palyra.core.events import Entry, ModelText, SessionRenamed, TapeEvent
 from palyra.core.ids import PrincipalId, RunId, SessionId, ulid
+from palyra.core.projection.changes import Columns
 from palyra.core.run.record import RunRecord
 from palyra.core.run.state import RunStatus
 from palyra.core.session import Session, new_session
@@ -17,6 +19,7 @@ from palyra.journal.engines.base import Connection, Engine
 from palyra.journal.engines.postgres import WRITERS
 from palyra.journal.engines.sqlite import SqliteEngine
 from palyra.journal.stores import runs, sessions
+from palyra.journal.stores.runs import QueueSlot
 from tests.support.builders import AGENT, ANA, AT
 
 BEN = PrincipalId("user:ben")
@@ -132,7 +135,29 @@ def accept(
     conn: Connection, run: RunRecord, *, principal: PrincipalId = ANA, place: int = 1, ready: bool = True
 ) -> None:
     """Write a run's row as its acceptance does."""
-    runs.insert(conn, run, principal=principal, run_seq=1, place=place, ready=ready)
+    row: Columns = {
+        "run_id": run.run_id,
+        "session_id": run.session_id,
+        "principal": principal,
+        "agent_id": run.agent_id,
+        "input": run.input,
+        "parent_run_id": run.parent_run_id,
+        "accepted_seq": run.accepted_seq,
+        "accepted_ms": to_ms(run.accepted_at),
+        "input_tokens": 0,
+        "output_tokens": 0,
+        "status": run.status.value,
+        "reason": None,
+        "limit_reached": None,
+        "run_seq": 1,
+        "last_seq": run.last_seq,
+        "ended_ms": None,
+        "turns": 0,
+        "tool_calls": 0,
+        "ready": int(ready),
+        "cancel_requested": 0,
+    }
+    runs.insert(conn, row, QueueSlot(place))
 
 
 # -- moments

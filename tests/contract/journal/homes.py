@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
 import apsw
 import psycopg
 
-from palyra.core.events import RunEvent, SessionArchived, SessionReset
-from palyra.core.ids import RunId, SessionId
+from palyra.core.events import ParentRun, RunEvent, SessionArchived, SessionReset
+from palyra.core.ids import CallId, RunId, SessionId
 from palyra.home import Home
 from palyra.journal import migrate
 from palyra.journal.engines import sqlite
@@ -19,7 +20,7 @@ from palyra.journal.proof import anchors
 from palyra.journal.proof.anchors import Anchor
 from palyra.journal.proof.signing_key import KeySigner, load_or_create, public_key
 from palyra.journal.proof.tape_proof import ProofReport, open_snapshot, verify
-from palyra.journal.stores import leases, meta, sessions
+from palyra.journal.stores import leases, meta
 from palyra.runs.recording.replay import replay
 from palyra.runs.recording.run_writer import write_run
 from palyra.runs.recording.session_writer import SessionWriter
@@ -103,9 +104,13 @@ class KeptHome:
 
     # -- what happens in it
 
-    def session(self, place: int, *, parent: SessionId | None = None) -> SessionId:
+    def session(
+        self, place: int, *, parent: SessionId | None = None, key: str | None = None, label: str | None = None
+    ) -> SessionId:
+        above = ParentRun(run_id=a_run_id(99), session_id=parent, call_id=CallId("c1"), depth=1) if parent else None
+
         def unit(conn: Connection) -> None:
-            book = SessionWriter.create(conn, a_session(place, parent=parent), parent=None, ids=self.ids)
+            book = SessionWriter.create(conn, a_session(place, key=key, label=label), parent=above, ids=self.ids)
             assert book is not None
             book.note(a_title())
             book.close()
@@ -144,16 +149,14 @@ class KeptHome:
         def unit(conn: Connection) -> None:
             book = SessionWriter.open(conn, session_id, ids=self.ids)
             book.note(SessionReset(at=AT))
-            sessions.set_reset(conn, session_id, at=AT, seq=book.seq)
             book.close()
 
         self.write(unit)
 
-    def archive(self, session_id: SessionId) -> None:
+    def archive(self, session_id: SessionId, *, at: datetime = AT) -> None:
         def unit(conn: Connection) -> None:
             book = SessionWriter.open(conn, session_id, ids=self.ids)
-            book.note(SessionArchived(at=AT))
-            sessions.set_archived(conn, session_id, at=AT, archived=True, free_key=False)
+            book.note(SessionArchived(at=at))
             book.close()
 
         self.write(unit)

@@ -9,8 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from palyra.core.events import RunAccepted, SessionEvent, decode, encode
+from palyra.core.events import Entry, RunAccepted, SessionEvent, decode, encode
 from palyra.core.ids import RunId, SessionId
+from palyra.core.projection.changes import RUN_COLUMNS, SESSION_COLUMNS
+from palyra.core.projection.session_rows import SessionRows
 from palyra.core.run.machine import begin, evolve
 from palyra.core.run.state import RunState, RunStatus
 from tests.unit.core.test_events import TAGS
@@ -82,6 +84,21 @@ def holds(written: object, stored: object) -> bool:
 def test_every_run_replays_to_its_end(tape: Path) -> None:
     for lines in runs_of(tape):
         assert replay(lines).status in {RunStatus.DONE, RunStatus.FAILED, RunStatus.CANCELLED}
+
+
+@pytest.mark.parametrize("tape", TAPES, ids=lambda tape: tape.stem)
+def test_every_tape_folds_to_rows_that_know_their_session(tape: Path) -> None:
+    lines = read(tape)
+    for session_id in {line.session_id for line in lines}:
+        entries = [
+            Entry(session_id, line.tape_seq, line.run_id, line.run_seq, "", 0, bytes(line.event).decode())
+            for line in lines
+            if line.session_id == session_id
+        ]
+        rows = SessionRows(session_id).fold_all(entries)
+        assert set(rows.session) == set(SESSION_COLUMNS.split(", "))
+        assert set(rows.runs) == {entry.run_id for entry in entries if entry.run_id}
+        assert all(set(row) == set(RUN_COLUMNS.split(", ")) for row in rows.runs.values())
 
 
 @pytest.mark.parametrize("tape", TAPES, ids=lambda tape: tape.stem)

@@ -8,8 +8,8 @@ import pytest
 from palyra.core.ids import CallId, RunId, SessionId
 from palyra.core.model.prompt import Message, Role
 from palyra.core.policy import labels
+from palyra.core.projection.changes import StoredMessage
 from palyra.core.tool import ToolCall
-from palyra.journal.stores.messages import StoredMessage
 from palyra.memory import history
 from palyra.memory.history import NOT_RUN, HistoryCache, HistoryWindow, NewMessages
 from tests.support.builders import SESSION

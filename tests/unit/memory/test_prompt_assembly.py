@@ -5,10 +5,10 @@ import msgspec
 from palyra.core.agent import Agent
 from palyra.core.limits import LimitKind
 from palyra.core.model.prompt import Message, Role, estimate_tokens
+from palyra.core.projection.changes import StoredMessage
 from palyra.core.run.state import RunState
 from palyra.core.tool import ToolSpec
 from palyra.journal.engines.base import FailureListener, Listener, Unit
-from palyra.journal.stores.messages import StoredMessage
 from palyra.memory.history import HistoryCache, NewMessages
 from palyra.memory.prompt_assembly import ANSWER_SHARE, RULES, AssembledPrompt, PromptAssembler, PromptSources
 from palyra.tools.toolbox import BUILTIN_ONLY

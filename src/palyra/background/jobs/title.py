@@ -35,10 +35,8 @@ async def run(payload: JsonObject, context: JobContext) -> None:
         text = messages.first_input(conn, session_id)
         if text is None or sessions.titled(conn, session_id):
             return
-        title = title_of(text)
-        book.note(SessionRenamed(at=at, title=title))
+        book.note(SessionRenamed(at=at, title=title_of(text)))
         book.close()
-        sessions.set_title(conn, session_id, title, at=at)
 
     await context.engine.write(unit)
 

@@ -175,14 +175,13 @@ def rebuild_journal(invocation: Invocation) -> Exit:
     Exit codes: 0 done, 1 a tape cannot be replayed.
     """
     from palyra.daemon.system_clock import SystemClock
-    from palyra.runs.recording.transcript import message_of_event
 
     settings = invocation.settings
     now_ms = to_ms(SystemClock().now())
     with tape_proof.open_snapshot(invocation.home, settings):
         pass  # Locking a home creates it; one without a journal must not be created here.
     with offline.hold_home(invocation.home), offline.open_writer(invocation.home, settings) as units:
-        done = rebuild.rebuild(units, message_of_event, folder=invocation.home.path, now_ms=now_ms)
+        done = rebuild.rebuild(units, folder=invocation.home.path, now_ms=now_ms)
     if invocation.json:
         show_json({**msgspec.to_builtins(done), "differed": done.differed})
     else:
@@ -217,9 +216,7 @@ def _verify_file(invocation: Invocation, path: Path, saved: Anchor | None) -> Ex
 
 
 def _verify_deep(invocation: Invocation, saved: Anchor | None) -> Exit:
-    from palyra.runs.recording.transcript import message_of_event
-
-    examined = replay_check.examine(invocation.home, invocation.settings, saved=saved, message_of=message_of_event)
+    examined = replay_check.examine(invocation.home, invocation.settings, saved=saved)
     parts = {"file": examined.file, "rows": examined.rows, "archive": examined.archive}
     if invocation.json:
         fields = {name: [_fields(problem) for problem in found] for name, found in parts.items()}
@@ -266,7 +263,7 @@ def _print_rebuild(done: RebuildReport) -> None:
     if done.differed:
         parts = [
             (done.conversations, "conversation"),
-            (done.counts, "session total"),
+            (done.counts, "session row"),
             (done.runs, "run"),
             (done.questions, "approval"),
             (done.grants, "revoked grant"),

@@ -7,31 +7,17 @@ allowed need an approval again. A rebuild never restores a permission that a per
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from palyra.core.clock import from_ms, to_ms
 from palyra.core.errors import PalyraError
-from palyra.core.events import (
-    ApprovalDecision,
-    ApprovalRequested,
-    ApprovalResolved,
-    Entry,
-    GrantRevoked,
-    RunAccepted,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    TapeEvent,
-    decode,
-)
-from palyra.core.ids import RunId, SessionId
+from palyra.core.events import ApprovalResolved, decode
+from palyra.core.ids import SessionId
 from palyra.core.policy.approval import Approval, Grant
-from palyra.core.run.machine import begin
-from palyra.core.run.state import RunState
+from palyra.core.projection.session_rows import SessionRows, Unreplayable
 from palyra.journal import migrate
 from palyra.journal.engines.base import Connection
 from palyra.journal.proof.export_proof import entries_in
@@ -39,102 +25,27 @@ from palyra.journal.stores import approvals, grants, rotated_tapes
 
 SLICE = 500
 
-_APPROVAL_KINDS = frozenset(
-    {"run_accepted", "approval_requested", "approval_resolved", "run_completed", "run_failed", "run_cancelled"}
-)
-
-
-class SessionApprovals:
-    """The approval requests of one session, and the grants from their answers."""
-
-    def __init__(self, session_id: SessionId) -> None:
-        self.session_id = session_id
-        self.questions: dict[str, Approval] = {}
-        self.grants: dict[str, Grant] = {}
-        self._runs: dict[RunId, RunState] = {}
-        """The state of the runs that have not ended."""
-        self._open: dict[RunId, set[str]] = {}
-        """The approval requests that they wait for."""
-
-    def follow(self, entries: Iterable[Entry]) -> Iterator[Entry]:
-        """Pass on the entries of the session's tape, and process each of them."""
-        for entry in entries:
-            yield entry
-            self.take(entry)
-
-    def take(self, entry: Entry) -> None:
-        """Process the next entry."""
-        if entry.kind == "grant_revoked":
-            self._end(entry.event)
-        if entry.kind not in _APPROVAL_KINDS or entry.run_id is None:
-            return
-        event = entry.event
-        match event:
-            case RunAccepted():
-                self._runs[entry.run_id] = begin(entry.run_id, self.session_id, event)
-                if event.reissue is not None and event.reissue.approval_id in self.questions:
-                    again = self.questions[event.reissue.approval_id]
-                    self.questions[again.approval_id] = replace(again, reissued_as=entry.run_id)
-            case ApprovalRequested():
-                self.questions[event.approval_id] = approvals.approval_of_event(self._runs[entry.run_id], event)
-                self._open.setdefault(entry.run_id, set()).add(event.approval_id)
-            case ApprovalResolved() if event.approval_id in self._open.get(entry.run_id, ()):
-                self._open[entry.run_id].remove(event.approval_id)
-                self._settle(event)
-            case RunCompleted() | RunFailed() | RunCancelled():
-                self._withdraw(entry.run_id, event)
-                del self._runs[entry.run_id]
-            case _:
-                pass
-
-    def _settle(self, event: ApprovalResolved) -> None:
-        asked = self.questions[event.approval_id]
-        self.questions[event.approval_id] = replace(
-            asked,
-            decision=event.decision.value,
-            scope=event.scope,
-            answered_at=event.at,
-            answered_by=event.actor,
-            answer=event.reason,
-        )
-        if event.grant_id is not None:
-            self.grants[event.grant_id] = grants.allowance(asked, event, event.grant_id)
-
-    def _end(self, event: TapeEvent) -> None:
-        if isinstance(event, GrantRevoked) and event.grant_id in self.grants:
-            self.grants[event.grant_id] = replace(self.grants[event.grant_id], revoked_at=event.at)
-
-    def _withdraw(self, run_id: RunId, event: RunCompleted | RunFailed | RunCancelled) -> None:
-        for approval_id in self._open.pop(run_id, ()):
-            self.questions[approval_id] = replace(
-                self.questions[approval_id],
-                decision=ApprovalDecision.WITHDRAWN.value,
-                answered_at=event.at,
-                answered_by="system",
-                answer=approvals.RUN_ENDED,
-            )
-
 
 def has_rows(conn: Connection) -> bool:
     """Return whether the journal has these rows; an early schema does not."""
     return migrate.current(conn) >= approvals.FIRST_SCHEMA
 
 
-def wrong_approvals(conn: Connection, asked: SessionApprovals) -> Iterator[tuple[str, Approval | None]]:
+def wrong_approvals(conn: Connection, rows: SessionRows) -> Iterator[tuple[str, Approval | None]]:
     """Yield the approval requests whose rows are missing, wrong or superfluous, each with its right value."""
-    rows = approvals.of_session(conn, asked.session_id)
-    for approval_id, wanted in asked.questions.items():
-        if wanted.call_id and not wanted.tool and approval_id not in rows:
+    stored = approvals.of_session(conn, rows.session_id)
+    for approval_id, wanted in rows.approvals.items():
+        if wanted.call_id and not wanted.tool and approval_id not in stored:
             continue  # requested before there were rows
-        if rows.pop(approval_id, None) != approvals.as_stored(wanted):
+        if stored.pop(approval_id, None) != approvals.as_stored(wanted):
             yield approval_id, wanted
-    for approval_id in rows:
+    for approval_id in stored:
         yield approval_id, None
 
 
-def wrong_grants(conn: Connection, asked: SessionApprovals) -> Iterator[Grant]:
+def wrong_grants(conn: Connection, rows: SessionRows) -> Iterator[Grant]:
     """Yield the grants from the session's answers whose rows are missing or wrong, each with its right value."""
-    for grant_id, wanted in asked.grants.items():
+    for grant_id, wanted in rows.grants.items():
         found, stored = grants.stored(conn, grant_id), grants.as_stored(wanted)
         if (
             found is None
@@ -157,10 +68,10 @@ def orphaned_grants(conn: Connection, folder: Path) -> set[str]:
     """Return grants without an answer on any tape; none if a tape of the archive, below the folder, cannot be read."""
     left = grants.ids(conn)
     left -= _granted_ids(conn) if left else set()
-    for _, asked in archived_approvals(conn, folder) if left else ():
-        if asked is None:
+    for archived in archived_rows(conn, folder) if left else ():
+        if archived is None:
             return set()
-        left -= asked.grants.keys()
+        left -= archived.grants.keys()
     return left
 
 
@@ -196,9 +107,9 @@ def session_of_grant(conn: Connection, grant: Grant) -> SessionId | None:
     return None
 
 
-def repair(conn: Connection, asked: SessionApprovals, *, now_ms: int) -> tuple[int, int]:
+def repair(conn: Connection, rows: SessionRows, *, now_ms: int) -> tuple[int, int]:
     """Correct the rows of one session; return how many approval requests and grants were wrong."""
-    questions, given = list(wrong_approvals(conn, asked)), list(wrong_grants(conn, asked))
+    questions, given = list(wrong_approvals(conn, rows)), list(wrong_grants(conn, rows))
     for approval_id, wanted in questions:
         approvals.remove(conn, approval_id)
         if wanted is not None:
@@ -211,21 +122,14 @@ def repair(conn: Connection, asked: SessionApprovals, *, now_ms: int) -> tuple[i
     return len(questions), len(given)
 
 
-def archived_approvals(conn: Connection, folder: Path) -> Iterator[tuple[SessionId, SessionApprovals | None]]:
-    """Yield the approval requests of sessions whose tapes were moved below the folder; None if a file is unreadable."""
+def archived_rows(conn: Connection, folder: Path) -> Iterator[SessionRows | None]:
+    """Yield the rows of the tapes that were moved below the folder; None for one that cannot be read."""
     for session_id, record in rotated_tapes.all_of(conn).items():
         path = folder / record.file
         try:
             with path.open("rb") as file:
                 whole = hashlib.file_digest(file, "sha256").hexdigest() == record.sha256
-            yield session_id, _read(path, session_id) if whole else None
-        except (OSError, PalyraError, msgspec.DecodeError, KeyError):
-            yield session_id, None
-
-
-def _read(path: Path, session_id: SessionId) -> SessionApprovals:
-    asked = SessionApprovals(session_id)
-    with entries_in(path) as (_, entries):
-        for entry in entries:
-            asked.take(entry)
-    return asked
+            with entries_in(path) as (_, entries):
+                yield SessionRows(session_id).fold_all(entries) if whole else None
+        except (OSError, PalyraError, Unreplayable):
+            yield None

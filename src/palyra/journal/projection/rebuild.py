@@ -5,39 +5,20 @@ Leases, queue positions and tasks are not derived from the tape and stay. The re
 `approvals_check.py` says when, and how it is kept.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from palyra.core.ids import PrincipalId, RunId, SessionId
+from palyra.core.ids import SessionId
+from palyra.core.projection.session_rows import SessionRows, Unreplayable
 from palyra.journal import table_dump
 from palyra.journal.engines.base import Connection
 from palyra.journal.offline import OfflineWriter
-from palyra.journal.projection import ledger_check
-from palyra.journal.projection.approvals_check import (
-    SessionApprovals,
-    archived_approvals,
-    has_rows,
-    orphaned_approvals,
-    orphaned_grants,
-    repair,
-)
-from palyra.journal.projection.replay_check import (
-    RUN_COLUMNS,
-    MessageOf,
-    ReplayedRun,
-    SessionReplay,
-    Unreplayable,
-    check_search_index,
-    differing_runs,
-    messages_of,
-    session_row,
-    sessions_of,
-)
+from palyra.journal.projection import approvals_check, ledger_check
+from palyra.journal.projection.approvals_check import archived_rows, orphaned_approvals, orphaned_grants, repair
+from palyra.journal.projection.replay_check import check_search_index, compare, sessions_of
 from palyra.journal.proof.tape_proof import ProofProblem, entries_of
-from palyra.journal.stores import approvals, grants, messages
-from palyra.journal.stores.messages import StoredMessage
+from palyra.journal.stores import approvals, grants, messages, runs, sessions
 
 
 @dataclass(slots=True)
@@ -49,7 +30,7 @@ class RebuildReport:
     conversations: int = 0
     """Sessions whose messages were wrong."""
     counts: int = 0
-    """Sessions whose own sums were wrong."""
+    """Sessions whose own rows were wrong."""
     runs: int = 0
     questions: int = 0
     grants: int = 0
@@ -61,23 +42,18 @@ class RebuildReport:
     problems: list[ProofProblem] = field(default_factory=list)
     """Tapes that cannot be replayed; their rows were not changed."""
 
+    def add(self, other: "RebuildReport") -> None:
+        """Add what was corrected elsewhere."""
+        for name in ("conversations", "counts", "runs", "questions", "grants", "used"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
     @property
     def differed(self) -> int:
         rows = self.conversations + self.runs + self.counts + self.questions + self.grants
         return rows + self.used + self.search_index
 
 
-@dataclass(frozen=True, slots=True)
-class _Repairs:
-    conversations: int
-    counts: int
-    runs: int
-    questions: int
-    grants: int
-    used: int
-
-
-def rebuild(writer: OfflineWriter, message_of: MessageOf, *, folder: Path, now_ms: int) -> RebuildReport:
+def rebuild(writer: OfflineWriter, *, folder: Path, now_ms: int) -> RebuildReport:
     """Make every derived row match the tape. No other process may write meanwhile.
 
     The archive is below the folder.
@@ -86,114 +62,64 @@ def rebuild(writer: OfflineWriter, message_of: MessageOf, *, folder: Path, now_m
     for session_id in writer.write(lambda conn: list(sessions_of(conn))):
         rebuilt.sessions += 1
         try:
-            mended = writer.write(partial(_repair_session, session_id=session_id, message_of=message_of, now_ms=now_ms))
+            repaired = writer.write(partial(_repair_session, session_id=session_id, now_ms=now_ms))
         except Unreplayable as error:
             rebuilt.problems.append(ProofProblem(session_id, error.tape_seq, str(error)))
             continue
-        rebuilt.conversations += mended.conversations
-        rebuilt.counts += mended.counts
-        rebuilt.runs += mended.runs
-        rebuilt.questions += mended.questions
-        rebuilt.grants += mended.grants
-        rebuilt.used += mended.used
+        rebuilt.add(repaired)
     if writer.write(ledger_check.has_rows):
         rebuilt.used += writer.write(ledger_check.repair_accounts)
-    if writer.write(has_rows):
-        _repair_approvals(writer, rebuilt, folder=folder, now_ms=now_ms)
+    if writer.write(approvals_check.has_rows):
+        rebuilt.add(writer.write(partial(_repair_approvals, folder=folder, now_ms=now_ms)))
     if rebuilt.conversations or writer.write(lambda conn: list(check_search_index(conn))):
         rebuilt.search_index = writer.write(_rebuild_search_index)
     return rebuilt
 
 
-def _repair_approvals(writer: OfflineWriter, rebuilt: RebuildReport, *, folder: Path, now_ms: int) -> None:
+def _repair_approvals(conn: Connection, folder: Path, now_ms: int) -> RebuildReport:
     """Correct the approval requests and grants of archived tapes, and delete those of no tape."""
-    for _, asked in writer.write(lambda conn: list(archived_approvals(conn, folder))):
-        if asked is not None:
-            questions, given = writer.write(partial(repair, asked=asked, now_ms=now_ms))
-            rebuilt.questions += questions
-            rebuilt.grants += given
-
-    def remove(conn: Connection) -> tuple[int, int]:
-        lost, strange = orphaned_approvals(conn), orphaned_grants(conn, folder)
-        for approval_id, _ in lost:
-            approvals.remove(conn, approval_id)
-        for grant_id in strange:
-            grants.remove(conn, grant_id)
-        return len(lost), len(strange)
-
-    lost, strange = writer.write(remove)
-    rebuilt.questions += lost
-    rebuilt.grants += strange
+    done = RebuildReport()
+    for rows in archived_rows(conn, folder):
+        if rows is not None:
+            questions, given = repair(conn, rows, now_ms=now_ms)
+            done.questions += questions
+            done.grants += given
+    for approval_id, _ in orphaned_approvals(conn):
+        approvals.remove(conn, approval_id)
+        done.questions += 1
+    for grant_id in orphaned_grants(conn, folder):
+        grants.remove(conn, grant_id)
+        done.grants += 1
+    return done
 
 
-def _repair_session(conn: Connection, session_id: SessionId, message_of: MessageOf, now_ms: int) -> _Repairs:
-    """Correct one session."""
-    replay, asked = SessionReplay(session_id), SessionApprovals(session_id)
-    stored = messages_of(conn, session_id)
-    holds = True
-    for wanted in _replayed(conn, replay, message_of, asked):
-        # Replayed to the end in any case: it adds up the runs too, and a tape that does not replay must lose nothing.
-        holds = holds and next(stored, None) == wanted
-    holds = holds and next(stored, None) is None
-    if not holds:
-        _refill(conn, session_id, message_of)
-    questions, given = repair(conn, asked, now_ms=now_ms) if has_rows(conn) else (0, 0)
-    used = ledger_check.repair(conn, replay.spent) if ledger_check.has_rows(conn) else 0
-    return _Repairs(
-        int(not holds), _repair_session_row(conn, replay), _repair_runs(conn, replay), questions, given, used
-    )
-
-
-def _replayed(
-    conn: Connection, replay: SessionReplay, message_of: MessageOf, asked: SessionApprovals
-) -> Iterator[tuple[PrincipalId, StoredMessage]]:
-    entries = asked.follow(entry for entry, _, _ in entries_of(conn, replay.session_id))
-    return replay.messages(entries, message_of)
-
-
-def _refill(conn: Connection, session_id: SessionId, message_of: MessageOf) -> None:
-    conn.execute("DELETE FROM messages WHERE session_id = :session_id", {"session_id": session_id})
-    for principal, kept in _replayed(conn, SessionReplay(session_id), message_of, SessionApprovals(session_id)):
-        messages.put(conn, session_id, principal, kept=[kept])
-
-
-def _repair_session_row(conn: Connection, replay: SessionReplay) -> int:
-    if session_row(conn, replay.session_id) == replay.row():
-        return 0
-    return conn.execute(
-        "UPDATE sessions SET message_count = :message_count, reset_count = :reset_count, reset_seq = :reset_seq,"
-        " active_run_id = :active WHERE session_id = :session_id",
-        {
-            "session_id": replay.session_id,
-            "message_count": replay.message_count,
-            "reset_count": replay.reset_count,
-            "reset_seq": replay.reset_seq,
-            "active": replay.active,
-        },
-    )
-
-
-def _repair_runs(conn: Connection, replay: SessionReplay) -> int:
-    wrong = [run_id for run_id, _ in differing_runs(conn, replay)]
-    for run_id in wrong:
-        run = replay.runs.get(run_id)
-        if run is None:
-            conn.execute("DELETE FROM runs WHERE run_id = :run_id", {"run_id": run_id})
+def _repair_session(conn: Connection, session_id: SessionId, now_ms: int) -> RebuildReport:
+    """Correct one session. A tape that does not replay to its end must lose nothing: it is compared first."""
+    compared = compare(conn, session_id)
+    rows, done = compared.rows, RebuildReport(runs=len(compared.runs))
+    if compared.message_seq is not None:
+        done.conversations = 1
+        _refill(conn, session_id)
+    if compared.columns:
+        done.counts = 1
+        sessions.release_names(conn, session_id, rows.session)
+        sessions.put(conn, session_id, {column: rows.session[column] for column in compared.columns})
+    for run_id, row in compared.runs.items():
+        if row is None:
+            runs.remove(conn, run_id)
         else:
-            _put_run(conn, run_id, run)
-    return len(wrong)
+            runs.put(conn, row)
+    if approvals_check.has_rows(conn):
+        done.questions, done.grants = repair(conn, rows, now_ms=now_ms)
+    if ledger_check.has_rows(conn):
+        done.used = ledger_check.repair(conn, rows)
+    return done
 
 
-def _put_run(conn: Connection, run_id: RunId, run: ReplayedRun) -> None:
-    names = [name.strip() for name in RUN_COLUMNS.split(",")]
-    values = dict(zip(names, run.row(), strict=True))
-    free = ", lease_owner = NULL, lease_until_ms = 0" if not values["ready"] else ""
-    conn.execute(
-        f"INSERT INTO runs (run_id, place, {', '.join(names)}) VALUES (:run_id, :accepted_seq,"
-        f" {', '.join(f':{name}' for name in names)}) ON CONFLICT (run_id) DO UPDATE SET"
-        f" {', '.join(f'{name} = excluded.{name}' for name in names)}{free}",
-        {"run_id": run_id, **values},
-    )
+def _refill(conn: Connection, session_id: SessionId) -> None:
+    messages.remove(conn, session_id)
+    for added in SessionRows(session_id).fold(entry for entry, _, _ in entries_of(conn, session_id)):
+        messages.put(conn, session_id, added.principal, kept=[added.message])
 
 
 def _rebuild_search_index(conn: Connection) -> int:

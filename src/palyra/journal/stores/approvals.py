@@ -3,18 +3,16 @@
 import msgspec
 
 from palyra.core.clock import from_ms, to_ms
-from palyra.core.events import ApprovalRequested, ApprovalResolved, decode
+from palyra.core.events import ApprovalResolved, decode
 from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
 from palyra.core.policy.approval import Approval, ApprovalScope
 from palyra.core.policy.effect import Effect
-from palyra.core.run.state import RunState
-from palyra.core.tool import JsonObject, Risk
+from palyra.core.tool import JsonObject
 from palyra.journal.engines.base import Connection, Row
 
 FIRST_SCHEMA = 10
 """The first schema with these rows."""
 ALLOWED = "allowed"
-RUN_ENDED = "the run has ended"
 
 _COLUMNS = (
     "approval_id, principal, session_id, run_id, call_id, agent_id, tool, arguments, effect, reason, policies,"
@@ -23,27 +21,6 @@ _COLUMNS = (
 _encode = msgspec.json.Encoder()
 _effect = msgspec.json.Decoder(Effect)
 _arguments = msgspec.json.Decoder(JsonObject)
-
-
-def approval_of_event(state: RunState, event: ApprovalRequested) -> Approval:
-    """Return the approval request of a run's event."""
-    return Approval(
-        approval_id=event.approval_id,
-        principal=state.principal,
-        session_id=state.session_id,
-        run_id=state.run_id,
-        call_id=event.call_id,
-        agent_id=state.agent_id,
-        tool=event.tool,
-        arguments=event.arguments,
-        effect=event.effect or Effect(risk=Risk.HIGH, summary=event.tool),
-        reason=event.reason,
-        policies=event.policies,
-        policy_hash=event.policy_hash,
-        labels=event.labels,
-        asked_at=event.at,
-        expires_at=event.expires_at,
-    )
 
 
 def insert(conn: Connection, approval: Approval) -> None:
@@ -58,7 +35,7 @@ def remove(conn: Connection, approval_id: str) -> None:
 
 
 def settle(
-    conn: Connection, approval_id: str, *, decision: str, scope: ApprovalScope, by: str, answer: str, at_ms: int
+    conn: Connection, approval_id: str, *, decision: str, scope: ApprovalScope | None, by: str, answer: str, at_ms: int
 ) -> None:
     """Record the outcome of an approval request."""
     conn.execute(
@@ -67,7 +44,7 @@ def settle(
         {
             "approval_id": approval_id,
             "decision": decision,
-            "scope": scope.value,
+            "scope": scope.value if scope is not None else None,
             "at_ms": at_ms,
             "by": by,
             "answer": answer,
@@ -80,15 +57,6 @@ def note_reissue(conn: Connection, approval_id: str, run_id: RunId) -> None:
     conn.execute(
         "UPDATE approvals SET reissued_as = :run_id WHERE approval_id = :approval_id",
         {"approval_id": approval_id, "run_id": run_id},
-    )
-
-
-def withdraw_of_run(conn: Connection, run_id: RunId, *, at_ms: int) -> None:
-    """Close the approval requests that a run leaves open: an answer would have no effect any more."""
-    conn.execute(
-        "UPDATE approvals SET decision = 'withdrawn', answered_ms = :at_ms, answered_by = 'system',"
-        " answer = :answer WHERE run_id = :run_id AND decision IS NULL",
-        {"run_id": run_id, "at_ms": at_ms, "answer": RUN_ENDED},
     )
 
 

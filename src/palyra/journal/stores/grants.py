@@ -1,34 +1,14 @@
 """Grants as rows: what a person has allowed for more than one call."""
 
 from palyra.core.clock import MAX_AHEAD_MS, from_ms, to_ms
-from palyra.core.events import ApprovalResolved
 from palyra.core.ids import AgentId, PrincipalId, SessionId
-from palyra.core.policy import labels
-from palyra.core.policy.approval import Approval, ApprovalScope, Grant
-from palyra.core.policy.effect import class_of_pattern
+from palyra.core.policy.approval import ApprovalScope, Grant
 from palyra.journal.engines.base import Connection, Row
 
 _COLUMNS = (
     "grant_id, principal, agent_id, tool, kind, policy_hash, label, scope, session_id, granted_ms, expires_ms,"
     " revoked_ms"
 )
-
-
-def allowance(asked: Approval, event: ApprovalResolved, grant_id: str) -> Grant:
-    """Return the grant that follows from the answer to an approval request."""
-    return Grant(
-        grant_id=grant_id,
-        principal=asked.principal,
-        agent_id=asked.agent_id,
-        tool=asked.tool,
-        kind=class_of_pattern(asked.effect, event.pattern) if event.pattern else asked.effect.kind,
-        policy_hash=asked.policy_hash,
-        label=labels.least_trusted(asked.labels),
-        scope=event.scope,
-        session_id=asked.session_id if event.scope is ApprovalScope.SESSION else None,
-        granted_at=event.at,
-        expires_at=event.until,
-    )
 
 
 def insert(conn: Connection, grant: Grant) -> None:

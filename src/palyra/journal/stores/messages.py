@@ -4,15 +4,14 @@ A projection of the tape: it holds nothing that the tape does not, and is read n
 same after ten thousand others.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct, field
 
 from palyra.core.ids import PrincipalId, RunId, SessionId
-from palyra.core.model.prompt import Image, Message, Reasoning, Role, estimate_tokens
-from palyra.core.text.token_bounds import max_tokens
+from palyra.core.model.prompt import Image, Message, Reasoning, Role
+from palyra.core.projection.changes import MessageAdded, StoredMessage
 from palyra.core.tool import ToolCall
 from palyra.journal.engines.base import Connection, Row
 from palyra.journal.stores import search
@@ -35,41 +34,6 @@ _beside: msgspec.json.Decoder[tuple[ToolCall, ...] | _MessageExtras] = msgspec.j
 _COLUMNS = "tape_seq, run_id, role, text, calls, call_id, tokens, labels, at_ms"
 
 SLICE = 64
-MESSAGE_TOKENS = 4
-"""The tokens of a message in addition to its text: role and separators."""
-IMAGE_TOKENS = 1600
-"""The tokens of an image: what providers state for one megapixel; they scale larger images down."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
-    """A message and its position on the tape."""
-
-    tape_seq: int
-    run_id: RunId
-    message: Message
-    tokens: int
-    labels: tuple[str, ...]
-    at_ms: int
-
-
-def tokens_of(message: Message) -> int:
-    """Estimate the tokens of the message in a prompt."""
-    return _tokens(message, estimate_tokens)
-
-
-def max_tokens_of(message: Message) -> int:
-    """Return the maximum number of tokens of the message in a prompt."""
-    return _tokens(message, max_tokens)
-
-
-def _tokens(message: Message, count: Callable[[str], int]) -> int:
-    tokens = count(message.text) + MESSAGE_TOKENS + IMAGE_TOKENS * len(message.images)
-    if message.calls:
-        tokens += count(_encode.encode(message.calls).decode())
-    if message.reasoning:
-        tokens += count(_encode.encode(message.reasoning).decode())
-    return tokens
 
 
 def insert(conn: Connection, session_id: SessionId, principal: PrincipalId, *, kept: Sequence[StoredMessage]) -> None:
@@ -103,6 +67,11 @@ def put(conn: Connection, session_id: SessionId, principal: PrincipalId, *, kept
             for item in kept
         ],
     )
+
+
+def remove(conn: Connection, session_id: SessionId) -> None:
+    """Delete the messages of a session, for a rebuild."""
+    conn.execute("DELETE FROM messages WHERE session_id = :session_id", {"session_id": session_id})
 
 
 def newest(conn: Connection, session_id: SessionId, *, after_seq: int, tokens: int) -> list[StoredMessage]:
@@ -140,16 +109,14 @@ def following(conn: Connection, session_id: SessionId, *, after_seq: int, limit:
     return [_stored_message(row) for row in rows]
 
 
-def owned(
-    conn: Connection, session_id: SessionId, *, after_seq: int, limit: int
-) -> list[tuple[PrincipalId, StoredMessage]]:
+def owned(conn: Connection, session_id: SessionId, *, after_seq: int, limit: int) -> list[MessageAdded]:
     """Return a session's messages from a position on, oldest first, each with its principal."""
     rows = conn.fetch(
         f"SELECT {_COLUMNS}, principal FROM messages WHERE session_id = :session_id AND tape_seq > :after_seq"
         " ORDER BY tape_seq LIMIT :limit",
         {"session_id": session_id, "after_seq": after_seq, "limit": limit},
     )
-    return [(PrincipalId(row[9]), _stored_message(row)) for row in rows]
+    return [MessageAdded(PrincipalId(row[9]), _stored_message(row)) for row in rows]
 
 
 def answer_of(conn: Connection, session_id: SessionId, run_id: RunId) -> str:

@@ -1,12 +1,14 @@
 """Runs as rows: the status of each, its lease holder, and which runs can be claimed."""
 
 from dataclasses import dataclass
+from typing import cast
 
-from palyra.core.clock import from_ms, to_ms
+from palyra.core.clock import from_ms
 from palyra.core.ids import AgentId, PrincipalId, RunId, SessionId
 from palyra.core.limits import LimitKind
+from palyra.core.projection.changes import RUN_COLUMNS, Columns, RunProgress
 from palyra.core.run.record import RunRecord
-from palyra.core.run.state import RunState, RunStatus
+from palyra.core.run.state import RunStatus
 from palyra.core.spending.usage import Usage
 from palyra.journal.engines.base import Connection, Row
 from palyra.journal.stores.age_order import latest_first
@@ -17,6 +19,10 @@ _COLUMNS = (
     "run_id, session_id, agent_id, status, input, reason, limit_reached, parent_run_id, accepted_seq, last_seq,"
     " accepted_ms, ended_ms, turns, tool_calls, input_tokens, output_tokens, cancel_requested"
 )
+
+_NAMES = RUN_COLUMNS.split(", ")
+_VALUES = ", ".join(f":{name}" for name in _NAMES)
+_EXCLUDED = ", ".join(f"{name} = excluded.{name}" for name in _NAMES)
 
 _PARKED = "ended_ms IS NULL AND reason IS NOT NULL"
 """Only a parked run has a reason without an end."""
@@ -32,17 +38,6 @@ class RunMark:
 
 
 @dataclass(frozen=True, slots=True)
-class RunProgress:
-    """What a commit changes in the row."""
-
-    state: RunState
-    last_seq: int
-    usage: Usage
-    ended_ms: int | None
-    reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class ActiveRun:
     """A run that has begun and not ended, of any principal."""
 
@@ -51,41 +46,50 @@ class ActiveRun:
     cancel_requested: bool
 
 
-def insert(
-    conn: Connection,
-    run: RunRecord,
-    *,
-    principal: PrincipalId,
-    run_seq: int,
-    place: int,
-    ready: bool,
-    lease: Lease | None = None,
-) -> None:
-    """Insert a run that was just accepted; with a lease, a worker holds it from the start."""
+@dataclass(frozen=True, slots=True)
+class QueueSlot:
+    """Where a new run stands in the queue of its session, and its worker. Neither is derived from the tape."""
+
+    position: int
+    lease: Lease | None = None
+    """The lease of a worker that holds the run from the start."""
+
+
+def insert(conn: Connection, row: Columns, slot: QueueSlot) -> None:
+    """Insert a run that was just accepted."""
+    lease = slot.lease
     conn.execute(
-        "INSERT INTO runs (run_id, session_id, principal, agent_id, status, input, parent_run_id, run_seq,"
-        " accepted_seq, last_seq, accepted_ms, place, ready, lease_owner, lease_epoch, lease_until_ms)"
-        " VALUES (:run_id, :session_id, :principal, :agent_id, :status, :input, :parent_run_id, :run_seq,"
-        " :accepted_seq, :last_seq, :accepted_ms, :place, :ready, :lease_owner, :lease_epoch, :lease_until_ms)",
+        f"INSERT INTO runs ({RUN_COLUMNS}, place, lease_owner, lease_epoch, lease_until_ms)"
+        f" VALUES ({_VALUES}, :place, :lease_owner, :lease_epoch, :lease_until_ms)",
         {
-            "run_id": run.run_id,
-            "session_id": run.session_id,
-            "principal": principal,
-            "agent_id": run.agent_id,
-            "status": run.status.value,
-            "input": run.input,
-            "parent_run_id": run.parent_run_id,
-            "run_seq": run_seq,
-            "accepted_seq": run.accepted_seq,
-            "last_seq": run.last_seq,
-            "accepted_ms": to_ms(run.accepted_at),
-            "place": place,
-            "ready": int(ready),
+            **row,
+            "place": slot.position,
             "lease_owner": lease.owner if lease else None,
             "lease_epoch": lease.epoch if lease else 0,
-            "lease_until_ms": to_ms(run.accepted_at) + LENGTH_MS if lease else 0,
+            "lease_until_ms": cast(int, row["accepted_ms"]) + LENGTH_MS if lease else 0,
         },
     )
+
+
+def put(conn: Connection, row: Columns) -> None:
+    """Write the derived columns of a run, for a rebuild. A run that is there keeps its position and its lease."""
+    free = ", lease_owner = NULL, lease_until_ms = 0" if not row["ready"] else ""
+    conn.execute(
+        f"INSERT INTO runs ({RUN_COLUMNS}, place) VALUES ({_VALUES}, :accepted_seq)"
+        f" ON CONFLICT (run_id) DO UPDATE SET {_EXCLUDED}{free}",
+        row,
+    )
+
+
+def remove(conn: Connection, run_id: RunId) -> None:
+    """Delete a run that is on no tape."""
+    conn.execute("DELETE FROM runs WHERE run_id = :run_id", {"run_id": run_id})
+
+
+def rows_of(conn: Connection, session_id: SessionId) -> dict[RunId, Columns]:
+    """Return the derived columns of a session's runs."""
+    rows = conn.fetch(f"SELECT {RUN_COLUMNS} FROM runs WHERE session_id = :session_id", {"session_id": session_id})
+    return {RunId(row[0]): dict(zip(_NAMES, row, strict=True)) for row in rows}
 
 
 def mark(conn: Connection, run_id: RunId) -> RunMark:
@@ -112,28 +116,17 @@ def is_leased(conn: Connection, run_id: RunId, *, now_ms: int) -> bool:
 
 def advance(conn: Connection, progress: RunProgress) -> None:
     """Update the row to the state. A run that ended or waits has no lease holder from this commit on."""
-    state = progress.state
-    idle = progress.ended_ms is not None or state.status is RunStatus.WAITING
-    freed = ", lease_owner = NULL, lease_until_ms = 0" if idle else ""
+    freed = ", lease_owner = NULL, lease_until_ms = 0" if progress.is_idle else ""
     conn.execute(
         "UPDATE runs SET status = :status, run_seq = :run_seq, last_seq = :last_seq, turns = :turns,"
         " tool_calls = :tool_calls, input_tokens = input_tokens + :input_tokens,"
-        " output_tokens = output_tokens + :output_tokens, ready = :ready, cancel_requested = :cancelled,"
+        " output_tokens = output_tokens + :output_tokens, ready = :ready, cancel_requested = :cancel_requested,"
         f" limit_reached = :limit_reached, reason = :reason, ended_ms = :ended_ms{freed} WHERE run_id = :run_id",
         {
-            "run_id": state.run_id,
-            "status": state.status.value,
-            "run_seq": state.run_seq,
-            "last_seq": progress.last_seq,
-            "turns": state.turns,
-            "tool_calls": state.executed,
-            "input_tokens": progress.usage.input_tokens,
-            "output_tokens": progress.usage.output_tokens,
-            "ready": int(state.started and not idle),
-            "cancelled": int(state.cancel is not None),
-            "limit_reached": state.limit.value if state.limit else None,
-            "reason": progress.reason,
-            "ended_ms": progress.ended_ms,
+            **progress.columns(),
+            "run_id": progress.state.run_id,
+            "input_tokens": progress.input_tokens,
+            "output_tokens": progress.output_tokens,
         },
     )
 

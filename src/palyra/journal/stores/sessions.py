@@ -1,10 +1,8 @@
 """Sessions as rows: the sums of their tapes."""
 
-from dataclasses import dataclass
-from datetime import datetime
-
-from palyra.core.clock import from_ms, to_ms
-from palyra.core.ids import AgentId, PrincipalId, RunId, SessionId
+from palyra.core.clock import from_ms
+from palyra.core.ids import PrincipalId, SessionId
+from palyra.core.projection.changes import SESSION_COLUMNS, ActiveRunChanged, Columns, session_row
 from palyra.core.session import Session
 from palyra.journal.engines.base import Connection, Row
 from palyra.journal.stores.age_order import latest_first
@@ -15,29 +13,14 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SessionActivity:
-    """The run that is active in a session, None for no run."""
-
-    run_id: RunId | None
-
-
 def insert(conn: Connection, session: Session) -> bool:
     """Insert a new session; False if its key or label was taken at the same moment."""
+    columns = session_row(session)
     row = conn.fetch_one(
-        f"INSERT INTO sessions ({_COLUMNS}) VALUES (:session_id, :principal, :agent_id, :key, :label, :title,"
-        " :created_ms, :updated_ms, NULL, 0, NULL, :parent_session_id) ON CONFLICT DO NOTHING RETURNING session_id",
-        {
-            "session_id": session.session_id,
-            "principal": session.principal,
-            "agent_id": session.agent_id,
-            "key": session.key,
-            "label": session.label,
-            "title": session.title,
-            "created_ms": to_ms(session.created_at),
-            "updated_ms": to_ms(session.updated_at),
-            "parent_session_id": session.parent_session_id,
-        },
+        f"INSERT INTO sessions (session_id, updated_ms, {', '.join(columns)})"
+        f" VALUES (:session_id, :created_ms, {', '.join(f':{name}' for name in columns)})"
+        " ON CONFLICT DO NOTHING RETURNING session_id",
+        {"session_id": session.session_id, **columns},
     )
     return row is not None
 
@@ -102,43 +85,47 @@ def ending_in(conn: Connection, ending: str) -> list[str]:
     return [row[0] for row in rows]
 
 
-def set_title(conn: Connection, session_id: SessionId, title: str, *, at: datetime) -> None:
-    """Change the title."""
-    conn.execute(
-        "UPDATE sessions SET title = :title, updated_ms = :at_ms WHERE session_id = :session_id",
-        {"session_id": session_id, "title": title, "at_ms": to_ms(at)},
+def change(conn: Connection, session_id: SessionId, columns: Columns, *, at_ms: int) -> None:
+    """Change columns of the session's row."""
+    put(conn, session_id, {**columns, "updated_ms": at_ms})
+
+
+def put(conn: Connection, session_id: SessionId, columns: Columns) -> None:
+    """Write columns of the session's row, and nothing else."""
+    changes = ", ".join(f"{name} = :{name}" for name in columns)
+    conn.execute(f"UPDATE sessions SET {changes} WHERE session_id = :session_id", {"session_id": session_id, **columns})
+
+
+def release_names(conn: Connection, session_id: SessionId, columns: Columns) -> None:
+    """Take the key and the label of a session away from others, for a rebuild: by its tape they are this session's."""
+    for name, condition in (("key", ""), ("label", " AND archived_ms IS NULL")):
+        if columns.get(name) is not None:
+            conn.execute(
+                f"UPDATE sessions SET {name} = NULL WHERE principal = :principal AND {name} = :{name}{condition}"
+                " AND session_id <> :session_id",
+                {"session_id": session_id, "principal": columns["principal"], name: columns[name]},
+            )
+
+
+def row_of(conn: Connection, session_id: SessionId) -> Columns | None:
+    """Return the derived columns of a session."""
+    row = conn.fetch_one(
+        f"SELECT {SESSION_COLUMNS} FROM sessions WHERE session_id = :session_id", {"session_id": session_id}
     )
+    return dict(zip(SESSION_COLUMNS.split(", "), row, strict=True)) if row is not None else None
 
 
-def set_agent(conn: Connection, session_id: SessionId, agent_id: AgentId | None, *, at: datetime) -> None:
-    """Bind an agent to the session, or none."""
-    conn.execute(
-        "UPDATE sessions SET agent_id = :agent_id, updated_ms = :at_ms WHERE session_id = :session_id",
-        {"session_id": session_id, "agent_id": agent_id, "at_ms": to_ms(at)},
-    )
-
-
-def set_archived(conn: Connection, session_id: SessionId, *, at: datetime, archived: bool, free_key: bool) -> None:
-    """Archive the session or restore it; freeing the key lets another session use it."""
-    conn.execute(
-        "UPDATE sessions SET archived_ms = :archived_ms, updated_ms = :at_ms WHERE session_id = :session_id",
-        {"session_id": session_id, "archived_ms": to_ms(at) if archived else None, "at_ms": to_ms(at)},
-    )
-    if free_key:
-        conn.execute("UPDATE sessions SET key = NULL WHERE session_id = :session_id", {"session_id": session_id})
-
-
-def set_reset(conn: Connection, session_id: SessionId, *, at: datetime, seq: int) -> None:
+def reset(conn: Connection, session_id: SessionId, *, at_ms: int, seq: int) -> None:
     """Set the boundary before which messages are not context any more."""
     conn.execute(
         "UPDATE sessions SET reset_seq = :seq, reset_count = message_count, updated_ms = :at_ms"
         " WHERE session_id = :session_id",
-        {"session_id": session_id, "seq": seq, "at_ms": to_ms(at)},
+        {"session_id": session_id, "seq": seq, "at_ms": at_ms},
     )
 
 
 def touch(
-    conn: Connection, session_id: SessionId, *, at_ms: int, active: SessionActivity | None, messages: int
+    conn: Connection, session_id: SessionId, *, at_ms: int, active: ActiveRunChanged | None, messages: int
 ) -> None:
     """Record how many messages were added, and which run is active now, if that changed."""
     params: dict[str, object] = {"session_id": session_id, "at_ms": at_ms, "messages": messages}

@@ -187,7 +187,6 @@ class AgentService:
         book = SessionWriter.open(conn, session_id, ids=self._ids)
         book.note(SessionAgentBound(at=at, actor=principal, agent_id=agent_id))
         book.close()
-        sessions.set_agent(conn, session_id, agent_id, at=at)
         changed = sessions.get(conn, session_id, principal)
         assert changed is not None
         return changed

@@ -186,25 +186,27 @@ class ApprovalService:
             found = grants.get(conn, wanted, principal)
             if found is None:
                 raise GrantNotFound
-            self._note_end(conn, found, at=at)
-            grants.revoke(conn, wanted, at_ms=to_ms(at))
+            if not self._note_end(conn, found, at=at):
+                grants.revoke(conn, wanted, at_ms=to_ms(at))
             revoked = grants.get(conn, wanted, principal)
             assert revoked is not None
             return revoked
 
         return await self._engine.write(unit)
 
-    def _note_end(self, conn: Connection, grant: Grant, *, at: datetime) -> None:
-        """Record on the tape with the answer that the grant has ended; an archived tape stays as it is."""
+    def _note_end(self, conn: Connection, grant: Grant, *, at: datetime) -> bool:
+        """Record on the tape with the answer that the grant has ended; False if that tape was moved to the archive."""
         session_id = session_of_grant(conn, grant)
         if session_id is None:
-            return
+            return False
         book = SessionWriter.open(conn, session_id, ids=self._ids)
         # Checked again now that the tape is locked: it may have been archived, or another request was faster.
         now = grants.get(conn, grant.grant_id, grant.principal)
-        if now is not None and now.revoked_at is None and session_of_grant(conn, grant) == session_id:
+        is_here = now is not None and now.revoked_at is None and session_of_grant(conn, grant) == session_id
+        if is_here:
             book.note(GrantRevoked(at=at, actor=grant.principal, grant_id=grant.grant_id))
         book.close()
+        return is_here
 
 
 def settle(conn: Connection, run_id: RunId, answer: ApprovalResolved, *, ids: IdSource, at: datetime) -> None:

@@ -17,13 +17,12 @@ from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import Unavailable
 from palyra.core.events import EmbeddingsEnded, EmbeddingsOutcome, EmbeddingsStarted, SessionRenamed, SessionUnarchived
 from palyra.core.ids import IdSource, PrincipalId, RunId, SessionId
-from palyra.core.projection.ledger import Spender, embeddings_opened, turn_abandoned
+from palyra.core.projection.ledger import Spender, turn_abandoned
 from palyra.core.session import SessionArchivedError, SessionRef
 from palyra.core.spending.usage import Usage
 from palyra.journal.engines.base import Connection, Engine
-from palyra.journal.ledger import budget_warnings, embeddings, turns
-from palyra.journal.projection import ledger_check
-from palyra.journal.stores import leases, sessions, stops
+from palyra.journal.ledger import embeddings
+from palyra.journal.stores import leases, stops
 from palyra.providers.base import ProviderFailed
 from palyra.runs.recording.session_writer import SessionWriter
 from palyra.runs.services.agents import choose
@@ -242,7 +241,7 @@ class EmbeddingsService:
             ended = EmbeddingsEnded(
                 at=at, request_id=request_id, came=EmbeddingsOutcome.LOST, usage=used, micros=micros, reason=ENDED
             )
-            return end(conn, book, ended)
+            return end(book, ended)
 
         return await self._engine.write(unit)
 
@@ -274,7 +273,7 @@ class EmbeddingsService:
                 warned=self._budgets.admit(conn, spender, wanted.name, reserved, at),
                 settings_hash=self._settings_hash(),
             )
-            begin(conn, resolved.writer, session.session_id, event, owner=self._owner)
+            begin(conn, resolved.writer, event, owner=self._owner)
             return EmbeddingsInProgress(session.session_id, event)
 
         return await self._engine.write(unit)
@@ -284,17 +283,13 @@ class EmbeddingsService:
         month = f"{at:%Y-%m}"
         ref = wanted.session or SessionRef(key=KEY.format(month=month))
         resolved = resolve(conn, wanted.principal, ref=ref, ids=self._ids, at=at)
-        session_id = resolved.session.session_id
         if resolved.created and wanted.session is None:
-            title = TITLE.format(month=month)
-            resolved.writer.note(SessionRenamed(at=at, title=title))
-            sessions.set_title(conn, session_id, title, at=at)
+            resolved.writer.note(SessionRenamed(at=at, title=TITLE.format(month=month)))
         if resolved.session.archived_at is not None:
             if wanted.session is not None:
                 raise SessionArchivedError
             # The caller did not name it, so would not know what to do about it.
             resolved.writer.note(SessionUnarchived(at=at))
-            sessions.set_archived(conn, session_id, at=at, archived=False, free_key=False)
         return resolved
 
     async def _end(
@@ -333,7 +328,7 @@ class EmbeddingsService:
             self._unwritten[begun.request_id] = (begun.session_id, ended)
 
     async def _write(self, session_id: SessionId, ended: EmbeddingsEnded) -> None:
-        await self._engine.write(lambda conn: end(conn, SessionWriter.open(conn, session_id, ids=self._ids), ended))
+        await self._engine.write(lambda conn: end(SessionWriter.open(conn, session_id, ids=self._ids), ended))
 
     def _cancel_stopped(self) -> None:
         """Stop waiting for calls of principals whose work is stopped."""
@@ -343,24 +338,16 @@ class EmbeddingsService:
                 limit.reschedule(now)
 
 
-def begin(
-    conn: Connection, book: SessionWriter, session_id: SessionId, event: EmbeddingsStarted, *, owner: str
-) -> None:
-    """Write that a call begins, and its rows. The caller's unit commits."""
+def begin(conn: Connection, book: SessionWriter, event: EmbeddingsStarted, *, owner: str) -> None:
+    """Write that a call begins, and who waits for it. The caller's unit commits."""
     book.note(event)
-    at_ms = to_ms(event.at)
-    turns.begin(conn, embeddings_opened(session_id, event))
-    embeddings.hold(conn, event.request_id, owner=owner, now_ms=at_ms)
-    for one in event.warned:
-        budget_warnings.insert(conn, one, session_id=session_id, run_id=event.request_id, at_ms=at_ms)
+    embeddings.hold(conn, event.request_id, owner=owner, now_ms=to_ms(event.at))
     book.close()
 
 
-def end(conn: Connection, book: SessionWriter, ended: EmbeddingsEnded) -> bool:
+def end(book: SessionWriter, ended: EmbeddingsEnded) -> bool:
     """Write the outcome of a call, unless it is settled already; tell whether it was written."""
-    outcome, name = ledger_check.outcome_of(ended), ended.request_id
-    if not turns.settle(conn, name, name, 1, outcome=outcome, usage=ended.usage, micros=ended.micros):
+    if not book.note(ended):
         return False
-    book.note(ended)
     book.close()
     return True

@@ -6,11 +6,11 @@ import msgspec
 
 from palyra.core.clock import from_ms
 from palyra.core.model.prompt import Role
+from palyra.core.projection.changes import StoredMessage
 from palyra.core.session import Session
 from palyra.journal import tape
 from palyra.journal.engines.base import Connection, Engine
 from palyra.journal.stores import messages
-from palyra.journal.stores.messages import StoredMessage
 
 SLICE = 200
 

@@ -122,7 +122,6 @@ def _reset(conn: Connection, book: SessionWriter, session: Session, *, at: datet
     if runs.open_in(conn, session.session_id):
         raise SessionBusy
     book.note(SessionReset(at=at, actor=session.principal))
-    sessions.set_reset(conn, session.session_id, at=at, seq=book.seq)
 
 
 class SessionService:
@@ -162,7 +161,6 @@ class SessionService:
 
         def change(conn: Connection, book: SessionWriter, session: Session, at: datetime) -> None:
             book.note(SessionRenamed(at=at, actor=principal, title=title))
-            sessions.set_title(conn, session.session_id, title, at=at)
 
         return await self._change(principal, session_id, change)
 
@@ -180,7 +178,6 @@ class SessionService:
                 raise SessionBusy
             if session.archived_at is None:
                 book.note(SessionArchived(at=at, actor=principal))
-                sessions.set_archived(conn, session.session_id, at=at, archived=True, free_key=False)
 
         return await self._change(principal, session_id, change)
 
@@ -195,7 +192,6 @@ class SessionService:
                     f"Another session has the label {session.label!r} by now. Archive that one first."
                 )
             book.note(SessionUnarchived(at=at, actor=principal))
-            sessions.set_archived(conn, session.session_id, at=at, archived=False, free_key=False)
 
         return await self._change(principal, session_id, change)
 
@@ -208,7 +204,6 @@ class SessionService:
                 _cancel(conn, book, run_id, principal=principal, at=at, active=active)
             if session.archived_at is None or session.key is not None:
                 book.note(SessionArchived(at=at, actor=principal, freed_key=session.key))
-                sessions.set_archived(conn, session.session_id, at=at, archived=True, free_key=True)
 
         return await self._change(principal, session_id, change)
 

@@ -24,7 +24,6 @@ from palyra.journal.projection import replay_check
 from palyra.journal.proof.signing_key import JournalKeyMissing
 from palyra.journal.proof.tape_proof import JournalNotFound
 from palyra.journal.stores import meta
-from palyra.runs.recording.transcript import message_of_event
 from palyra.settings import JournalSettings, Settings
 from tests.contract.journal.builders import CountedIds, a_session_id
 from tests.contract.journal.homes import JOURNAL, KeptHome
@@ -66,7 +65,7 @@ def contents(kept: KeptHome) -> dict[str, list[tuple[object, ...]]]:
 
 
 def sound(kept: KeptHome) -> bool:
-    return replay_check.examine(kept.home, kept.settings, message_of=message_of_event).ok
+    return replay_check.examine(kept.home, kept.settings).ok
 
 
 # -- making one

@@ -9,7 +9,6 @@ import pytest
 from palyra.background.jobs import retention as job
 from palyra.background.queue import JobContext
 from palyra.core.artifact import Artifact, FileCheckpoint
-from palyra.core.clock import to_ms
 from palyra.journal import stats
 from palyra.journal.archive import backup, rotation
 from palyra.journal.atomic_file import atomic_file
@@ -25,7 +24,6 @@ from palyra.journal.proof.export import SessionRotated
 from palyra.journal.proof.tape_proof import ProofProblem
 from palyra.journal.stores import search, sessions
 from palyra.journal.stores.rotated_tapes import RotatedTape
-from palyra.runs.recording.transcript import message_of_event
 from tests.contract.journal.builders import a_session_id
 from tests.contract.journal.content.test_blobs import a_checkpoint, an_artifact
 from tests.contract.journal.homes import DONE, KeptHome
@@ -40,13 +38,12 @@ LATER = timedelta(days=40)
 def kept(fresh_home: KeptHome) -> KeptHome:
     """Three living sessions, one that was archived, a child of it, and one that was archived just now."""
     kept = fresh_home.begin().live_a_little()
-    for place, session_id in ((11, OLD), (12, YOUNG)):
+    for place, session_id, at in ((11, OLD, AT), (12, YOUNG, AT + LATER)):
         assert kept.session(place) == session_id
         kept.run(100 + place, session_id, *DONE)
-        kept.archive(session_id)
+        kept.archive(session_id, at=at)
     kept.session(13, parent=OLD)
     kept.run(113, CHILD, a_turn(1))
-    kept.change(f"UPDATE sessions SET archived_ms = {to_ms(AT + LATER)} WHERE session_id = '{YOUNG}'")
     kept.anchor()
     return kept
 
@@ -75,7 +72,7 @@ def archived(kept: KeptHome) -> RotatedTape:
 
 
 def examined(kept: KeptHome) -> JournalExamination:
-    return replay_check.examine(kept.home, kept.settings, message_of=message_of_event)
+    return replay_check.examine(kept.home, kept.settings)
 
 
 def left(kept: KeptHome, session_id: str) -> list[int]:

@@ -24,13 +24,13 @@ IDS = CountedIds()
 
 def begin(conn: Connection, session_id: SessionId, request: RunId, *, owner: str = "home:1") -> None:
     book = SessionWriter.open(conn, session_id, ids=IDS)
-    calls.begin(conn, book, session_id, embeddings_started(request), owner=owner)
+    calls.begin(conn, book, embeddings_started(request), owner=owner)
 
 
 def end(
     conn: Connection, session_id: SessionId, request: RunId, came: EmbeddingsOutcome = EmbeddingsOutcome.ANSWERED
 ) -> bool:
-    return calls.end(conn, SessionWriter.open(conn, session_id, ids=IDS), embeddings_ended(came, request))
+    return calls.end(SessionWriter.open(conn, session_id, ids=IDS), embeddings_ended(came, request))
 
 
 def a_tape(conn: Connection, place: int = 1) -> SessionId:

@@ -16,7 +16,6 @@ from palyra.journal.ledger import accounts, turns
 from palyra.journal.projection import replay_check
 from palyra.journal.projection.rebuild import RebuildReport, rebuild
 from palyra.runs.recording.run_writer import write_from_outside
-from palyra.runs.recording.transcript import message_of_event
 from tests.contract.journal.archive.test_rotation import rotate
 from tests.contract.journal.builders import BEN, a_session_id
 from tests.contract.journal.homes import KeptHome
@@ -54,12 +53,12 @@ def write(kept: KeptHome, run_id: RunId, *events: RunEvent) -> None:
 
 
 def problems(kept: KeptHome) -> list[str]:
-    found = replay_check.examine(kept.home, kept.settings, message_of=message_of_event)
+    found = replay_check.examine(kept.home, kept.settings)
     return [problem.what for problem in found.rows]
 
 
 def rebuilt(kept: KeptHome) -> RebuildReport:
-    return rebuild(_Writing(kept), message_of_event, folder=kept.home.path, now_ms=NOW_MS)
+    return rebuild(_Writing(kept), folder=kept.home.path, now_ms=NOW_MS)
 
 
 class _Writing:
@@ -84,6 +83,9 @@ def test_the_rows_are_what_the_tapes_say(kept: KeptHome) -> None:
         ("UPDATE usage SET root_run_id = 'another'", "which never was"),
         ("UPDATE spending SET settled_micros = 1", "is not the sum of its turns"),
         ("DELETE FROM budget_warnings", "no row tells of the warning of budget daily"),
+        ("UPDATE budget_warnings SET run_id = 'another'", "a warning of budget daily that was not given"),
+        ("UPDATE budget_warnings SET at_ms = 7", "a warning of budget daily that was not given"),
+        ("UPDATE budget_warnings SET period = '1999'", "no row tells of the warning of budget daily"),
     ],
 )
 def test_a_row_that_was_changed_is_found_and_set_right(kept: KeptHome, change: str, said: str) -> None:

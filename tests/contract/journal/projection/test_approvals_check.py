@@ -20,7 +20,6 @@ from palyra.journal.projection.replay_check import JournalExamination
 from palyra.journal.stores import approvals, grants
 from palyra.journal.vault.vault_key import VaultKeySource
 from palyra.runs.recording.run_writer import write_from_outside
-from palyra.runs.recording.transcript import message_of_event
 from palyra.runs.services.approvals import ApprovalService
 from palyra.runs.services.sealing import SecretSealer
 from palyra.runs.services.secrets import UsedSecrets
@@ -87,11 +86,11 @@ def write(kept: KeptHome, run_id: RunId, *events: RunEvent) -> None:
 
 
 def examined(kept: KeptHome) -> JournalExamination:
-    return replay_check.examine(kept.home, kept.settings, message_of=message_of_event)
+    return replay_check.examine(kept.home, kept.settings)
 
 
 def rebuilt(kept: KeptHome) -> RebuildReport:
-    return rebuild(_Writing(kept), message_of_event, folder=kept.home.path, now_ms=NOW_MS)
+    return rebuild(_Writing(kept), folder=kept.home.path, now_ms=NOW_MS)
 
 
 class _Writing:

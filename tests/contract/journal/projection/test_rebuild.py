@@ -4,6 +4,7 @@ from typing import TypeVar
 
 import pytest
 
+from palyra.core.projection.changes import RUN_COLUMNS
 from palyra.journal import stats, table_dump
 from palyra.journal.engines.base import Unit
 from palyra.journal.offline import OfflineWriter, open_writer
@@ -11,7 +12,6 @@ from palyra.journal.projection import replay_check
 from palyra.journal.projection.rebuild import RebuildReport, rebuild
 from palyra.journal.projection.replay_check import JournalExamination
 from palyra.journal.stores import search
-from palyra.runs.recording.transcript import message_of_event
 from tests.contract.journal.builders import a_run_id, a_session_id
 from tests.contract.journal.homes import KeptHome
 from tests.support.builders import ANA, a_turn
@@ -24,7 +24,7 @@ FIRST, SECOND, THIRD = a_session_id(1), a_session_id(2), a_session_id(3)
 DERIVED = (
     "SELECT * FROM sessions",
     "SELECT * FROM messages",
-    f"SELECT run_id, place, {replay_check.RUN_COLUMNS} FROM runs",
+    f"SELECT place, {RUN_COLUMNS} FROM runs",
 )
 
 
@@ -55,11 +55,11 @@ def _small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rebuilt(kept: KeptHome) -> RebuildReport:
     with open_writer(kept.home, kept.settings) as units:
-        return rebuild(units, message_of_event, folder=kept.home.path, now_ms=NOW_MS)
+        return rebuild(units, folder=kept.home.path, now_ms=NOW_MS)
 
 
 def examined(kept: KeptHome) -> JournalExamination:
-    return replay_check.examine(kept.home, kept.settings, message_of=message_of_event)
+    return replay_check.examine(kept.home, kept.settings)
 
 
 def contents(kept: KeptHome) -> dict[str, list[tuple[object, ...]]]:
@@ -90,6 +90,18 @@ def test_a_journal_that_is_right_is_left_alone(kept: KeptHome) -> None:
         ("UPDATE sessions SET message_count = 0", "counts", RebuildReport(sessions=3, counts=3)),
         ("UPDATE sessions SET reset_count = 9, reset_seq = 1", "counts", RebuildReport(sessions=3, counts=3)),
         ("UPDATE sessions SET active_run_id = NULL", "counts", RebuildReport(sessions=3, counts=1)),
+        ("UPDATE sessions SET title = 'x'", "title", RebuildReport(sessions=3, counts=3)),
+        ("UPDATE sessions SET agent_id = NULL", "agent_id", RebuildReport(sessions=3, counts=3)),
+        ("UPDATE sessions SET key = session_id", "key", RebuildReport(sessions=3, counts=3)),
+        ("UPDATE sessions SET label = session_id", "label", RebuildReport(sessions=3, counts=3)),
+        ("UPDATE sessions SET archived_ms = 7", "archived_ms", RebuildReport(sessions=3, counts=3)),
+        ("UPDATE sessions SET principal = 'user:ben'", "principal", RebuildReport(sessions=3, counts=3)),
+        ("UPDATE sessions SET created_ms = 7", "created_ms", RebuildReport(sessions=3, counts=3)),
+        (
+            f"UPDATE sessions SET parent_session_id = '{FIRST}' WHERE session_id = '{SECOND}'",
+            "parent_session_id",
+            RebuildReport(sessions=3, counts=1),
+        ),
         ("UPDATE runs SET status = 'failed', ended_ms = 3", "row of run", RebuildReport(sessions=3, runs=6)),
         (
             f"UPDATE runs SET last_seq = 1 WHERE run_id = '{a_run_id(1)}'",
@@ -124,6 +136,22 @@ def test_what_is_wrong_is_named_and_set_right(
     assert examined(kept).ok
     assert contents(kept) == before
     assert rebuilt(kept).differed == 0
+
+
+def test_keys_and_labels_that_were_exchanged_come_back(kept: KeptHome) -> None:
+    for place in (11, 12, 13):
+        kept.session(place, key=f"key {place}", label=f"label {place}")
+    before = contents(kept)
+    assert examined(kept).ok
+    for old, new in (("11", "x"), ("12", "11"), ("x", "12")):
+        kept.change(f"UPDATE sessions SET key = 'key {new}', label = 'label {new}' WHERE key = 'key {old}'")
+    kept.change("UPDATE sessions SET archived_ms = 7 WHERE key = 'key 13'")
+
+    assert {problem.session_id for problem in examined(kept).rows} == {a_session_id(place) for place in (11, 12, 13)}
+    assert rebuilt(kept).counts == 3
+
+    assert contents(kept) == before
+    assert examined(kept).ok
 
 
 def test_messages_are_found_again_after_a_rebuild(kept: KeptHome) -> None:
@@ -177,7 +205,7 @@ def test_a_rebuild_that_is_broken_off_is_finished_by_the_next(kept: KeptHome) ->
     kept.change("DELETE FROM message_words")
 
     with open_writer(kept.home, kept.settings) as units, pytest.raises(KeyboardInterrupt):
-        rebuild(Mortal(units, lives=3), message_of_event, folder=kept.home.path, now_ms=NOW_MS)
+        rebuild(Mortal(units, lives=3), folder=kept.home.path, now_ms=NOW_MS)
     assert not examined(kept).ok
 
     rebuilt(kept)

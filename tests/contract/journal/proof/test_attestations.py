@@ -38,7 +38,6 @@ from palyra.journal.proof.tape_proof import ProofProblem
 from palyra.journal.tape import GENESIS, entry_hash
 from palyra.runs.engine.attester import ExecutionAttester
 from palyra.runs.recording.run_writer import write_from_outside
-from palyra.runs.recording.transcript import message_of_event
 from tests.contract.journal.archive.test_rotation import rotate
 from tests.contract.journal.builders import a_run_id, a_session_id
 from tests.contract.journal.content.test_blobs import an_artifact
@@ -324,10 +323,10 @@ def test_the_whole_of_a_result_is_held_against_what_was_attested(kept: KeptHome,
 
 
 def test_content_that_was_changed_is_found_by_a_deep_look(kept: KeptHome) -> None:
-    assert replay_check.examine(kept.home, kept.settings, message_of=message_of_event).ok
+    assert replay_check.examine(kept.home, kept.settings).ok
     kept.change("UPDATE blob_parts SET content = 'nothing'")
 
-    found = replay_check.examine(kept.home, kept.settings, message_of=message_of_event)
+    found = replay_check.examine(kept.home, kept.settings)
 
     assert found.report.ok
     assert ["is missing or was changed" in problem.what for problem in found.file] == [True]

@@ -3,11 +3,12 @@
 import pytest
 
 from palyra.core.ids import CallId
+from palyra.core.model.message_tokens import MESSAGE_TOKENS, tokens_of
 from palyra.core.model.prompt import Message, Role
+from palyra.core.projection.changes import StoredMessage
 from palyra.core.tool import ToolCall
 from palyra.journal.engines.base import Connection
 from palyra.journal.stores import messages, search
-from palyra.journal.stores.messages import MESSAGE_TOKENS, StoredMessage
 from tests.contract.journal.builders import BEN, a_run_id, a_session_id
 from tests.support.builders import ANA
 
@@ -157,9 +158,9 @@ def test_a_message_takes_its_text_its_calls_and_a_little_more(conn: Connection) 
         role=Role.ASSISTANT, text="", calls=(ToolCall(call_id=CallId("c"), tool="t", arguments={"x": "y" * 400}),)
     )
 
-    assert messages.tokens_of(plain) == 100 + MESSAGE_TOKENS
-    assert messages.tokens_of(calling) > 100 + MESSAGE_TOKENS
-    assert messages.tokens_of(Message(role=Role.USER, text="")) == MESSAGE_TOKENS
+    assert tokens_of(plain) == 100 + MESSAGE_TOKENS
+    assert tokens_of(calling) > 100 + MESSAGE_TOKENS
+    assert tokens_of(Message(role=Role.USER, text="")) == MESSAGE_TOKENS
 
 
 def test_what_people_and_the_assistant_said_can_be_found_and_what_tools_said_can_not(conn: Connection) -> None:

@@ -8,6 +8,7 @@ from palyra.core.clock import to_ms
 from palyra.core.events import RunEvent
 from palyra.core.ids import RunId
 from palyra.core.limits import LimitKind
+from palyra.core.projection.changes import ActiveRunChanged, RunProgress
 from palyra.core.run.machine import begin as begin_run
 from palyra.core.run.machine import evolve
 from palyra.core.run.record import RunRecord
@@ -17,8 +18,7 @@ from palyra.core.tool import Verdict
 from palyra.journal.engines.base import Connection
 from palyra.journal.stores import leases, runs, sessions
 from palyra.journal.stores.leases import LENGTH_MS, RUNS, Lease
-from palyra.journal.stores.runs import RunMark, RunProgress
-from palyra.journal.stores.sessions import SessionActivity
+from palyra.journal.stores.runs import RunMark
 from tests.contract.journal.builders import BEN, a_run_id, a_run_row, a_session, a_session_id, accept, later
 from tests.support.builders import (
     AGENT,
@@ -68,7 +68,14 @@ def advance(
 ) -> None:
     runs.advance(
         conn,
-        RunProgress(state=state, last_seq=last_seq, usage=usage or Usage(), ended_ms=ended_ms, reason=reason),
+        RunProgress(
+            state=state,
+            last_seq=last_seq,
+            input_tokens=usage.input_tokens if usage else 0,
+            output_tokens=usage.output_tokens if usage else 0,
+            ended_ms=ended_ms,
+            reason=reason,
+        ),
     )
 
 
@@ -283,7 +290,7 @@ def test_the_open_runs_of_a_session_stand_in_the_order_of_their_places(conn: Con
     sessions.insert(conn, a_session())
     for place, turn in {1: 3, 2: 5, 3: -7, 4: 9}.items():
         accept(conn, a_run_row(place), place=turn)
-    sessions.touch(conn, a_session_id(), at_ms=0, active=SessionActivity(a_run_id(1)), messages=0)
+    sessions.touch(conn, a_session_id(), at_ms=0, active=ActiveRunChanged(a_run_id(1)), messages=0)
     advance(conn, a_state(a_failure(), run_id=a_run_id(2)), ended_ms=NOW)
 
     assert runs.open_in(conn, a_session_id()) == [(a_run_id(3), False), (a_run_id(1), True), (a_run_id(4), False)]

@@ -5,9 +5,9 @@ import pytest
 from palyra.core.errors import SearchQueryEmpty
 from palyra.core.ids import PrincipalId
 from palyra.core.model.prompt import Message, Role
+from palyra.core.projection.changes import StoredMessage
 from palyra.journal.engines.base import Connection
 from palyra.journal.stores import messages, search
-from palyra.journal.stores.messages import StoredMessage
 from palyra.journal.stores.search import MAX_WORDS, MessageHit
 from tests.contract.journal.builders import BEN, a_run_id, a_session_id
 from tests.support.builders import ANA

@@ -4,10 +4,10 @@ import asyncio
 
 from palyra.core.clock import to_ms
 from palyra.core.ids import AgentId, SessionId
+from palyra.core.projection.changes import ActiveRunChanged
 from palyra.core.session import Session
 from palyra.journal.engines.base import Connection, Engine
 from palyra.journal.stores import sessions
-from palyra.journal.stores.sessions import SessionActivity
 from tests.contract.journal.builders import BEN, a_run_id, a_session, a_session_id, an_id, later
 from tests.support.builders import ANA, AT
 
@@ -72,7 +72,7 @@ def test_any_number_of_sessions_have_no_key_and_no_label(conn: Connection) -> No
 
 def test_an_archived_session_keeps_its_key(conn: Connection) -> None:
     sessions.insert(conn, a_session(1, key="mail:1"))
-    sessions.set_archived(conn, a_session_id(1), at=AT, archived=True, free_key=False)
+    sessions.change(conn, a_session_id(1), {"archived_ms": to_ms(AT)}, at_ms=to_ms(AT))
 
     assert not sessions.insert(conn, a_session(2, key="mail:1"))
     assert sessions.by_key(conn, "mail:1", ANA) == stored(conn, a_session_id(1))
@@ -80,7 +80,7 @@ def test_an_archived_session_keeps_its_key(conn: Connection) -> None:
 
 def test_a_key_that_is_freed_can_be_given_to_another_session(conn: Connection) -> None:
     sessions.insert(conn, a_session(1, key="mail:1"))
-    sessions.set_archived(conn, a_session_id(1), at=later(5), archived=True, free_key=True)
+    sessions.change(conn, a_session_id(1), {"archived_ms": to_ms(later(5)), "key": None}, at_ms=to_ms(later(5)))
 
     assert stored(conn, a_session_id(1)).key is None
     assert sessions.insert(conn, a_session(2, key="mail:1"))
@@ -103,7 +103,7 @@ async def test_of_many_at_once_with_one_key_only_one_is_made(engine: Engine) -> 
 def test_a_label_names_the_one_session_that_is_not_archived(conn: Connection) -> None:
     assert sessions.insert(conn, a_session(1, label="work"))
     assert not sessions.insert(conn, a_session(2, label="work"))
-    sessions.set_archived(conn, a_session_id(1), at=AT, archived=True, free_key=False)
+    sessions.change(conn, a_session_id(1), {"archived_ms": to_ms(AT)}, at_ms=to_ms(AT))
     assert sessions.by_label(conn, "work", ANA) is None
 
     assert sessions.insert(conn, a_session(2, label="work"))
@@ -116,7 +116,7 @@ def test_a_label_names_the_one_session_that_is_not_archived(conn: Connection) ->
 def test_several_archived_sessions_may_have_one_label(conn: Connection) -> None:
     for place in range(3):
         assert sessions.insert(conn, a_session(place, label="work"))
-        sessions.set_archived(conn, a_session_id(place), at=AT, archived=True, free_key=False)
+        sessions.change(conn, a_session_id(place), {"archived_ms": to_ms(AT)}, at_ms=to_ms(AT))
 
     assert len(sessions.page(conn, ANA, archived=True, before=None, limit=10, now_ms=NOW_MS)) == 3
 
@@ -127,9 +127,9 @@ def test_several_archived_sessions_may_have_one_label(conn: Connection) -> None:
 def test_archiving_notes_when_and_taking_back_forgets_it(conn: Connection) -> None:
     sessions.insert(conn, a_session())
 
-    sessions.set_archived(conn, a_session_id(), at=later(5), archived=True, free_key=False)
+    sessions.change(conn, a_session_id(), {"archived_ms": to_ms(later(5))}, at_ms=to_ms(later(5)))
     away = stored(conn, a_session_id())
-    sessions.set_archived(conn, a_session_id(), at=later(9), archived=False, free_key=False)
+    sessions.change(conn, a_session_id(), {"archived_ms": None}, at_ms=to_ms(later(9)))
     back = stored(conn, a_session_id())
 
     assert (away.archived_at, away.updated_at) == (later(5), later(5))
@@ -140,7 +140,7 @@ def test_a_title_can_be_given_and_changed(conn: Connection) -> None:
     sessions.insert(conn, a_session())
     assert not sessions.titled(conn, a_session_id())
 
-    sessions.set_title(conn, a_session_id(), "Über Käse", at=later(5))
+    sessions.change(conn, a_session_id(), {"title": "Über Käse"}, at_ms=to_ms(later(5)))
 
     assert sessions.titled(conn, a_session_id())
     assert stored(conn, a_session_id()).title == "Über Käse"
@@ -150,9 +150,9 @@ def test_a_title_can_be_given_and_changed(conn: Connection) -> None:
 def test_an_agent_can_be_bound_and_let_go(conn: Connection) -> None:
     sessions.insert(conn, a_session())
 
-    sessions.set_agent(conn, a_session_id(), AgentId(an_id(7)), at=later(5))
+    sessions.change(conn, a_session_id(), {"agent_id": AgentId(an_id(7))}, at_ms=to_ms(later(5)))
     bound = stored(conn, a_session_id())
-    sessions.set_agent(conn, a_session_id(), None, at=later(9))
+    sessions.change(conn, a_session_id(), {"agent_id": None}, at_ms=to_ms(later(9)))
     free = stored(conn, a_session_id())
 
     assert (bound.agent_id, bound.updated_at) == (an_id(7), later(5))
@@ -168,7 +168,7 @@ def test_a_reset_sets_the_boundary_and_starts_the_count_anew(conn: Connection) -
     sessions.touch(conn, a_session_id(), at_ms=0, active=None, messages=7)
     assert sessions.scope(conn, a_session_id()) == (0, 7)
 
-    sessions.set_reset(conn, a_session_id(), at=later(5), seq=30)
+    sessions.reset(conn, a_session_id(), at_ms=to_ms(later(5)), seq=30)
     assert sessions.scope(conn, a_session_id()) == (30, 0)
     sessions.touch(conn, a_session_id(), at_ms=0, active=None, messages=2)
 
@@ -182,11 +182,11 @@ def test_a_touch_notes_the_active_run_only_if_that_changed(conn: Connection) -> 
     def active() -> str | None:
         return stored(conn, a_session_id()).active_run_id
 
-    sessions.touch(conn, a_session_id(), at_ms=1, active=SessionActivity(a_run_id()), messages=0)
+    sessions.touch(conn, a_session_id(), at_ms=1, active=ActiveRunChanged(a_run_id()), messages=0)
     assert active() == a_run_id()
     sessions.touch(conn, a_session_id(), at_ms=2, active=None, messages=0)
     assert active() == a_run_id()
-    sessions.touch(conn, a_session_id(), at_ms=3, active=SessionActivity(None), messages=0)
+    sessions.touch(conn, a_session_id(), at_ms=3, active=ActiveRunChanged(None), messages=0)
     assert active() is None
 
 
@@ -195,10 +195,10 @@ def test_a_change_leaves_other_sessions_alone(conn: Connection) -> None:
         sessions.insert(conn, a_session(place, key=f"key {place}"))
     other = stored(conn, a_session_id(2))
 
-    sessions.set_title(conn, a_session_id(1), "A title", at=later(5))
-    sessions.set_reset(conn, a_session_id(1), at=later(5), seq=30)
-    sessions.touch(conn, a_session_id(1), at_ms=0, active=SessionActivity(a_run_id()), messages=7)
-    sessions.set_archived(conn, a_session_id(1), at=later(5), archived=True, free_key=True)
+    sessions.change(conn, a_session_id(1), {"title": "A title"}, at_ms=to_ms(later(5)))
+    sessions.reset(conn, a_session_id(1), at_ms=to_ms(later(5)), seq=30)
+    sessions.touch(conn, a_session_id(1), at_ms=0, active=ActiveRunChanged(a_run_id()), messages=7)
+    sessions.change(conn, a_session_id(1), {"archived_ms": to_ms(later(5)), "key": None}, at_ms=to_ms(later(5)))
 
     assert stored(conn, a_session_id(2)) == other
     assert sessions.scope(conn, a_session_id(2)) == (0, 0)
@@ -239,7 +239,7 @@ def test_what_was_used_while_the_clock_was_ahead_comes_last(conn: Connection) ->
 def test_what_is_archived_has_a_list_of_its_own(conn: Connection) -> None:
     for place in (1, 2):
         sessions.insert(conn, a_session(place))
-    sessions.set_archived(conn, a_session_id(1), at=AT, archived=True, free_key=False)
+    sessions.change(conn, a_session_id(1), {"archived_ms": to_ms(AT)}, at_ms=to_ms(AT))
 
     listed = {
         archived: [

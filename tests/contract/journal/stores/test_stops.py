@@ -1,10 +1,10 @@
 """Stops as rows, and the runs that they find, on either engine."""
 
 from palyra.core.ids import PrincipalId
+from palyra.core.projection.changes import ActiveRunChanged
 from palyra.core.stop import EmergencyStop
 from palyra.journal.engines.base import Connection
 from palyra.journal.stores import runs, sessions, stops
-from palyra.journal.stores.sessions import SessionActivity
 from tests.contract.journal.builders import BEN, a_run_id, a_run_row, a_session_id, accept, an_id, begin, later
 from tests.support.builders import ANA
 
@@ -45,7 +45,7 @@ def test_active_runs_are_found_whosever_they_are_and_queued_ones_are_not(conn: C
         accept(conn, a_run_row(place, session_id, at=later(place)), principal=principal)
         if place < 3:
             accept(conn, a_run_row(place + 10, session_id), principal=principal, place=2, ready=False)
-            sessions.touch(conn, session_id, at_ms=1, active=SessionActivity(a_run_id(place)), messages=0)
+            sessions.touch(conn, session_id, at_ms=1, active=ActiveRunChanged(a_run_id(place)), messages=0)
     found = runs.active(conn)
     assert [(run.run_id, run.principal, run.cancel_requested) for run in found] == [
         (a_run_id(1), ANA, False),

@@ -3,8 +3,8 @@
 from palyra.core.clock import to_ms
 from palyra.core.ids import CallId
 from palyra.core.model.prompt import Message, Role
+from palyra.core.projection.changes import StoredMessage
 from palyra.core.tool import ToolCall
-from palyra.journal.stores.messages import StoredMessage
 from palyra.runs.services.session_export import _section
 from tests.support.builders import AT, RUN
 

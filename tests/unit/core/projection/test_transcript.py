@@ -5,8 +5,8 @@ import pytest
 from palyra.core.events import ApprovalDecision, RunEvent
 from palyra.core.ids import CallId
 from palyra.core.model.prompt import Message, Role
+from palyra.core.projection.transcript import message_of_event
 from palyra.core.tool import CallOutcome, Verdict
-from palyra.runs.recording.transcript import message_of_event
 from tests.support.builders import (
     a_cancel,
     a_cancellation,
