@@ -9,7 +9,7 @@ from palyra.cli.chat.run_command import audience_for
 from palyra.cli.daemon.on_demand import has_terminal
 from palyra.cli.exit_codes import Exit
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.run_view.tape_text import print_tape
+from palyra.cli.run_view.tape_listing import print_tape
 from palyra.cli.run_view.watch import attach, exit_after
 from palyra.cli.sessions import find_session
 from palyra.cli.short_ids import find_by_suffix, is_id_suffix

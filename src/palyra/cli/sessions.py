@@ -86,7 +86,7 @@ def show_session(invocation: Invocation, session: str, *, limit: int) -> None:
 @click.pass_obj
 def show_tape(invocation: Invocation, session: str, *, after_seq: int) -> None:
     """Print the tape of a session: all recorded entries. With --json, one entry per line."""
-    from palyra.cli.run_view.tape_text import print_tape
+    from palyra.cli.run_view.tape_listing import print_tape
 
     client = invocation.client
     session_id = find_session(client, session).session_id

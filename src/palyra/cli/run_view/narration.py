@@ -3,12 +3,10 @@
 Whatever shows the pieces (a terminal, a pipe, the chat) is a `Screen`; this module knows none of them.
 """
 
-import json
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from palyra.cli.run_view.approval_prompt import ApprovalPrompt
-from palyra.cli.terminal.output import date_time
 from palyra.cli.terminal.printable import printable_line
 from palyra.core.events import (
     ApprovalRequested,
@@ -34,15 +32,12 @@ from palyra.core.events import (
     ToolProposed,
     ToolStarted,
 )
-from palyra.core.policy.approval import ApprovalScope
 from palyra.core.policy.effect import Effect
 from palyra.core.run.record import RunRecord
-from palyra.core.spending.budget import BudgetOverrun
-from palyra.core.spending.price import format_money
-from palyra.core.tool import CallOutcome, JsonObject, Risk, Verdict
+from palyra.core.tool import CallOutcome, Risk, Verdict
 from palyra.gateway.client.tape_stream import ReceivedEntry
+from palyra.runs.event_text import answer_text, label_of, overrun_text, sealed_notices
 
-LABEL_WIDTH = 60
 DETAIL_WIDTH = 100
 REASON_WIDTH = 300
 
@@ -182,7 +177,7 @@ class Narrator:
                     self._failed = printable_line(event.reason, width=REASON_WIDTH)
             case RunAccepted(text=text, idempotency_key=key) | InputSteered(text=text, idempotency_key=key) as event:
                 heard: list[Piece] = [OtherInput(text)] if key not in self.own_keys else []
-                return [*heard, *_sealed(event, "in your message")]
+                return [*heard, *map(Notice, sealed_notices(event, "in your message"))]
             case _:
                 ended = ended_by(line)
                 return [ended] if ended is not None else self._call_pieces(line)
@@ -205,7 +200,7 @@ class Narrator:
                 return [ToolStepStarted(call_id, self._label(call_id))]
             case ToolFinished(call_id=call_id, outcome=outcome, text=text) as event:
                 where = f"in the result of {self._label(call_id)}"
-                return [self._step(call_id, outcome, text), *_sealed(event, where)]
+                return [self._step(call_id, outcome, text), *map(Notice, sealed_notices(event, where))]
             case ChildStarted(call_id=call_id, child_run_id=child):
                 label = self._label(call_id)
                 return [ToolStepStarted(call_id, label), Notice(f"({label}: waiting for run {child})")]
@@ -216,10 +211,10 @@ class Narrator:
                     self._labels[asked.call_id] = "exceed the budget"
                 return [_question(asked)]
             case BudgetWarned(overdrawn=overdrawn):
-                return [Notice(f"(the budget {overdrawn.budget} {_overdrawn(overdrawn)})")]
+                return [Notice(f"(the budget {overdrawn.budget} {overrun_text(overdrawn)})")]
             case ApprovalResolved(call_id=call_id, approval_id=approval_id) as answer:
-                note = Notice(f"({self._label(call_id)}: {_answered(answer)})")
-                return [note, *_sealed(answer, "in your answer"), ApprovalSettled(approval_id)]
+                note = Notice(f"({self._label(call_id)}: {answer_text(answer)})")
+                return [note, *map(Notice, sealed_notices(answer, "in your answer")), ApprovalSettled(approval_id)]
             case LimitReached(limit=limit):
                 return [
                     Notice(
@@ -241,60 +236,6 @@ class Narrator:
         return self._labels.get(call_id, "a tool")
 
 
-def _sealed(event: RunAccepted | InputSteered | ToolFinished | ApprovalResolved, where: str) -> list[Piece]:
-    """Show that secrets were sealed in a text."""
-    told: list[Piece] = []
-    if event.sealed:
-        what, was, them = ("secret", "was", "it") if event.sealed == 1 else ("secrets", "were", "them")
-        told.append(
-            Notice(
-                f"({event.sealed} {what} {where} {was} sealed in the vault; the model sees a marker instead. List"
-                f" {them} with `palyra secrets sealed`.)"
-            )
-        )
-    if event.removed:
-        what, was = ("secret", "was") if event.removed == 1 else ("secrets", "were")
-        told.append(
-            Notice(
-                f"({event.removed} {what} {where} {was} removed, because the vault could not store"
-                f" {'it' if event.removed == 1 else 'them'}. Run `palyra doctor` to see why.)"
-            )
-        )
-    return told
-
-
-def _answered(answer: ApprovalResolved) -> str:
-    """Show an approval's answer, even if given elsewhere: for how long, and whether for another call."""
-    how = answer.decision.value.replace("_", " ")
-    match answer.scope:
-        case ApprovalScope.SESSION:
-            how += " for this session"
-        case ApprovalScope.TIMEBOXED if answer.until is not None:
-            how += f" until {date_time(answer.until)}"
-        case ApprovalScope.ALWAYS:
-            how += " always"
-        case _:
-            pass
-    if answer.arguments is not None:
-        given = json.dumps(answer.arguments, ensure_ascii=False)
-        how += f" with changed arguments, {printable_line(given, width=DETAIL_WIDTH)}"
-    return how
-
-
-def _overdrawn(one: BudgetOverrun) -> str:
-    """Return a budget's status with the turn that begins, which may use less than is reserved for it."""
-    if one.unpriced:
-        return f"cannot count this turn: {one.model} has no price"
-    if one.hidden:
-        return f"per {one.per.value}, which is shared, may be exceeded by this turn"
-    used, cap = one.spent + one.wanted, one.cap
-    stands = "is exceeded: " if one.spent > cap else "may be exceeded: up to "
-    if one.unit == "tokens":
-        return f"{stands}{used:,} of {cap:,} tokens per {one.per.value}, including this turn"
-    money = f"{format_money(used, one.unit)} of {format_money(cap, one.unit)}"
-    return f"{stands}{money} per {one.per.value}, including this turn"
-
-
 def _question(asked: ApprovalRequested) -> ApprovalPrompt:
     effect = asked.effect or Effect(risk=Risk.HIGH, summary=asked.tool)
     return ApprovalPrompt(
@@ -308,12 +249,6 @@ def _question(asked: ApprovalRequested) -> ApprovalPrompt:
         lasting=effect.kind,
         of_budget=bool(asked.budgets),
     )
-
-
-def label_of(tool: str, arguments: JsonObject) -> str:
-    """Return a short label of a call: the tool and its first argument."""
-    given = next((str(value) for value in arguments.values() if value not in ("", None)), "")
-    return printable_line(f"{tool} {given}", width=LABEL_WIDTH)
 
 
 def ended_by(line: ReceivedEntry) -> RunEnded | None:

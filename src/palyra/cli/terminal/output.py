@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 from palyra.cli.terminal.printable import printable_line
 from palyra.core.text.escaping import printable_json
+from palyra.core.text.plural import plural as plural
 
 GAP = "  "
 FALLBACK_WIDTH = 100
@@ -146,15 +147,6 @@ def clock_time(moment: datetime) -> str:
 def date_time(moment: datetime | None) -> str:
     """Return the local date and time."""
     return f"{moment.astimezone():%Y-%m-%d %H:%M}" if moment is not None else ""
-
-
-def plural(number: int, noun: str) -> str:
-    """Return a number and its noun."""
-    if number == 1:
-        return f"{number} {noun}"
-    # "entry", but not "day".
-    ends_in_y = noun.endswith("y") and noun[-2] not in "aeiou"
-    return f"{number} {noun[:-1]}ies" if ends_in_y else f"{number} {noun}s"
 
 
 def model_name(provider: object, model: object) -> str:

@@ -27,6 +27,7 @@ _UNSEEN = (
     "\u200c\u200d\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f"  # joiners, fillers, variants
     "\u2065\u2800\u3164\uffa0\ufe00-\ufe0f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
+_SPACES = re.compile(r"(?:[ \t\n]|\r\n)+")
 _TERMINAL = re.compile(f"[{_BREAKING}]")
 _TERMINAL_LINE = re.compile(f"[{_BREAKING}\t\n]")
 _EXACT = re.compile(f"[{_BREAKING}{_UNSEEN}⟨]")
@@ -80,6 +81,17 @@ def printable(text: str) -> str:
 def printable_row(text: str) -> str:
     """Return a text on one line that is safe to show in a terminal."""
     return _TERMINAL_LINE.sub(_sign, text)
+
+
+def printable_line(text: str, *, width: int | None = None) -> str:
+    """Return the text as one line, cut to a width if one is given."""
+    line = printable_row(_SPACES.sub(" ", text).strip(" "))
+    return line if width is None else shorten(line, width)
+
+
+def shorten(line: str, width: int) -> str:
+    """Return the line if it fits, or its beginning and an ellipsis."""
+    return line if len(line) <= width else line[: max(0, width - 1)].rstrip() + "…"
 
 
 def printable_json(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Traces: the subject of `palyra why`, and its tree of causes. `core/trace/builder.py` builds it."""
+"""Traces: the subject of `palyra why`, and its tree of causes. `runs/trace/builder.py` builds it."""
 
 from collections.abc import Iterator
 from datetime import datetime

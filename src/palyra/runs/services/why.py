@@ -15,9 +15,6 @@ from palyra.core.events import Entry, RunAccepted, SessionEvent
 from palyra.core.ids import LENGTH, CallId, IdInvalid, PrincipalId, RunId, SessionId, parse_ulid, time_of
 from palyra.core.policy.approval import Approval
 from palyra.core.run.decided_calls import DecidedCall
-from palyra.core.trace import builder
-from palyra.core.trace.builder import TraceFocus, focus_on, run_tree
-from palyra.core.trace.nodes import event_node, file_node
 from palyra.core.trace.tree import TRACE_SUBJECTS_HELP, Trace, TraceNode
 from palyra.journal import tape
 from palyra.journal.content import artifacts, file_checkpoints
@@ -27,6 +24,9 @@ from palyra.journal.engines.base import Connection, Engine
 from palyra.journal.ledger import embeddings
 from palyra.journal.stores import approvals, policy_decisions, runs, sessions
 from palyra.runs.services.approvals import CODE_CHARS
+from palyra.runs.trace import builder
+from palyra.runs.trace.builder import TraceFocus, focus_on, run_tree
+from palyra.runs.trace.nodes import event_node, file_node
 from palyra.sandbox.files.workspace import Workspace
 
 LAST = "last"

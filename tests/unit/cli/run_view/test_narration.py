@@ -18,13 +18,13 @@ from palyra.cli.run_view.narration import (
     ToolStepEnded,
     ToolStepStarted,
     TurnEnded,
-    label_of,
 )
 from palyra.core.events import ApprovalDecision, RunAccepted, SessionReset, TapeEvent
 from palyra.core.limits import Limits
 from palyra.core.policy.approval import ApprovalScope
 from palyra.core.policy.effect import Effect
 from palyra.core.tool import CallOutcome, Risk, Verdict
+from palyra.runs.event_text import label_of
 from tests.support import builders as b
 from tests.support.builders import RUN
 from tests.unit.cli.wire import line

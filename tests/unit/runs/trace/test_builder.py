@@ -17,9 +17,9 @@ from palyra.core.events import (
 from palyra.core.ids import CallId
 from palyra.core.run.state import RunStatus
 from palyra.core.tool import CallOutcome, Verdict
-from palyra.core.trace.builder import TraceFocus, focus_on, proposes, run_tree
-from palyra.core.trace.nodes import event_node, file_node
 from palyra.core.trace.tree import TraceNode, walk_nodes
+from palyra.runs.trace.builder import TraceFocus, focus_on, proposes, run_tree
+from palyra.runs.trace.nodes import event_node, file_node
 from tests.support.builders import (
     ANA,
     AT,

@@ -1,12 +1,8 @@
-"""A tape as lines for a person: number, time, kind, and what matters of the content."""
+"""What an event says to a person: on a tape's listing, while a run is followed, and in a trace."""
 
-from collections.abc import Callable
+import json
 from typing import assert_never
 
-from palyra.cli.options import Invocation
-from palyra.cli.run_view.narration import label_of
-from palyra.cli.terminal.output import clock_time, paint, plural, screen_width, show_json_line
-from palyra.cli.terminal.printable import printable_line, shorten
 from palyra.core.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -43,37 +39,24 @@ from palyra.core.events import (
     SessionRenamed,
     SessionReset,
     SessionUnarchived,
+    TapeEvent,
     ToolFinished,
     ToolProposed,
     ToolStarted,
 )
-from palyra.gateway.client.tape_stream import ReceivedEntry, read_tape
-from palyra.gateway.records.runs import TapePage
+from palyra.core.policy.approval import ApprovalScope
+from palyra.core.spending.budget import BudgetOverrun
+from palyra.core.spending.price import format_money
+from palyra.core.text.escaping import printable_line
+from palyra.core.text.plural import plural
+from palyra.core.tool import JsonObject
 
-KIND_WIDTH = len("checkpoint_restored")
-MAX_DETAIL_CHARS = 300
-
-
-def print_tape(invocation: Invocation, read_page: Callable[[int], TapePage], *, after_seq: int) -> None:
-    """Print a tape; `read_page` returns its page after a position."""
-    for line in read_tape(read_page, after_seq=after_seq):
-        if invocation.json:
-            show_json_line(line.text)
-        else:
-            print(tape_line(line))
+LABEL_CHARS = 60
+ARGUMENT_CHARS = 100
 
 
-def tape_line(line: ReceivedEntry) -> str:
-    """Return an entry as one line that fits the terminal."""
-    head = f"{line.tape_seq:>6}  {clock_time(line.at)}  "
-    width = min(MAX_DETAIL_CHARS, screen_width() - len(head) - KIND_WIDTH - 2)
-    content = shorten(printable_line(describe(line)), max(20, width))
-    return f"{paint(head, 'dim')}{line.kind.ljust(KIND_WIDTH)}  {content}".rstrip()
-
-
-def describe(line: ReceivedEntry) -> str:
-    """Return what matters of an entry's content."""
-    event = line.event
+def describe(event: TapeEvent | None) -> str:
+    """Return what matters of an event, for a line of its tape; None is an event of a newer version."""
     if event is None:
         return "(unknown event: written by a newer version)"
     if isinstance(event, SessionEvent):
@@ -189,3 +172,59 @@ def _of_call(
 
 def _joined(*parts: str | bool | int | None) -> str:
     return ", ".join(str(part) for part in parts if part)
+
+
+def label_of(tool: str, arguments: JsonObject) -> str:
+    """Return a short label of a call: the tool and its first argument."""
+    given = next((str(value) for value in arguments.values() if value not in ("", None)), "")
+    return printable_line(f"{tool} {given}", width=LABEL_CHARS)
+
+
+def sealed_notices(event: RunAccepted | InputSteered | ToolFinished | ApprovalResolved, where: str) -> list[str]:
+    """Return the notices that secrets in a text were sealed or removed."""
+    notices: list[str] = []
+    if event.sealed:
+        what, was, them = ("secret", "was", "it") if event.sealed == 1 else ("secrets", "were", "them")
+        notices.append(
+            f"({event.sealed} {what} {where} {was} sealed in the vault; the model sees a marker instead. List"
+            f" {them} with `palyra secrets sealed`.)"
+        )
+    if event.removed:
+        what, was = ("secret", "was") if event.removed == 1 else ("secrets", "were")
+        notices.append(
+            f"({event.removed} {what} {where} {was} removed, because the vault could not store"
+            f" {'it' if event.removed == 1 else 'them'}. Run `palyra doctor` to see why.)"
+        )
+    return notices
+
+
+def answer_text(answer: ApprovalResolved) -> str:
+    """Return an approval's answer, even if given elsewhere: for how long, and whether for another call."""
+    how = answer.decision.value.replace("_", " ")
+    match answer.scope:
+        case ApprovalScope.SESSION:
+            how += " for this session"
+        case ApprovalScope.TIMEBOXED if answer.until is not None:
+            how += f" until {answer.until.astimezone():%Y-%m-%d %H:%M}"
+        case ApprovalScope.ALWAYS:
+            how += " always"
+        case _:
+            pass
+    if answer.arguments is not None:
+        given = json.dumps(answer.arguments, ensure_ascii=False)
+        how += f" with changed arguments, {printable_line(given, width=ARGUMENT_CHARS)}"
+    return how
+
+
+def overrun_text(one: BudgetOverrun) -> str:
+    """Return a budget's status with the turn that begins, which may use less than is reserved for it."""
+    if one.unpriced:
+        return f"cannot count this turn: {one.model} has no price"
+    if one.hidden:
+        return f"per {one.per.value}, which is shared, may be exceeded by this turn"
+    used, cap = one.spent + one.wanted, one.cap
+    stands = "is exceeded: " if one.spent > cap else "may be exceeded: up to "
+    if one.unit == "tokens":
+        return f"{stands}{used:,} of {cap:,} tokens per {one.per.value}, including this turn"
+    money = f"{format_money(used, one.unit)} of {format_money(cap, one.unit)}"
+    return f"{stands}{money} per {one.per.value}, including this turn"

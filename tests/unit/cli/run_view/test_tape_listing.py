@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from palyra.cli.run_view.tape_text import describe, tape_line
+from palyra.cli.run_view.tape_listing import tape_line
 from palyra.core import events
 from palyra.core.events import (
     EmbeddingsOutcome,
@@ -21,6 +21,7 @@ from palyra.core.events import (
 from palyra.core.limits import LimitKind
 from palyra.core.tool import CallOutcome
 from palyra.gateway.client.tape_stream import read_entry
+from palyra.runs.event_text import describe
 from tests.support import builders as b
 from tests.unit.cli.wire import line
 
@@ -68,7 +69,7 @@ CASES: list[tuple[TapeEvent, str]] = [
 
 @pytest.mark.parametrize(("event", "words"), CASES, ids=lambda case: type(case).__name__)
 def test_every_kind_has_its_words(event: TapeEvent, words: str) -> None:
-    said = describe(line(event))
+    said = describe(event)
     assert said.startswith(words)
     assert bool(said) == bool(words)
 

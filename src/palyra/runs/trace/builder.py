@@ -39,7 +39,8 @@ from palyra.core.events import (
 )
 from palyra.core.ids import CallId
 from palyra.core.tool import JsonObject
-from palyra.core.trace.nodes import (
+from palyra.core.trace.tree import TraceNode, walk_nodes
+from palyra.runs.trace.nodes import (
     CallTrace,
     TurnTrace,
     approval_node,
@@ -57,7 +58,6 @@ from palyra.core.trace.nodes import (
     turn_node,
     unfinished_node,
 )
-from palyra.core.trace.tree import TraceNode, walk_nodes
 
 
 @dataclass(frozen=True, slots=True)

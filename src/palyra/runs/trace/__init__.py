@@ -1,0 +1,1 @@
+"""Traces of what happened: a tape as a tree of causes."""
