@@ -12,6 +12,7 @@ from palyra.background import journal_inspection as module
 from palyra.background.journal_inspection import AnchorNotFound, ExportInProgress, JournalInspector, VerifyInProgress
 from palyra.core.ids import SessionId
 from palyra.core.session import SessionNotFound
+from palyra.exhaustion import NO_THREAD, ResourcesExhausted
 from palyra.gateway.http.client_presence import while_connected
 from palyra.home import Home
 from palyra.journal.engines import sqlite
@@ -58,6 +59,20 @@ async def test_a_verification_that_was_given_up_makes_room_for_the_next(inspecti
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    assert (await inspection.verify()).ok
+
+
+async def test_a_look_for_which_there_is_no_thread_is_refused_and_can_be_repeated(
+    inspection: JournalInspector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError(NO_THREAD)
+
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Thread, "start", refuse)
+        # The daemon's own verification waits when it gets this, instead of ending the daemon.
+        with pytest.raises(ResourcesExhausted):
+            await inspection.verify_in_background()
     assert (await inspection.verify()).ok
 
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 from palyra.core.clock import Clock
 from palyra.core.errors import Conflict, NotFound, PalyraError
 from palyra.core.ids import SessionId
+from palyra.exhaustion import ResourcesExhausted, is_exhausted
 from palyra.home import Home
 from palyra.journal import stats
 from palyra.journal.engines.base import Connection, JournalDamaged
@@ -139,7 +140,13 @@ class JournalInspector:
     async def _in(self, thread: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         if self._closed:
             raise JournalReadCancelled
-        return await asyncio.get_running_loop().run_in_executor(thread, work)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(thread, work)
+        except Exception as error:
+            # The thread is started for the first read, and the system may have none left to give.
+            if is_exhausted(error):
+                raise ResourcesExhausted from error
+            raise
 
     def _pieces(
         self, stop: threading.Event, *, session_id: SessionId | None, since: int | None
