@@ -10,7 +10,7 @@ import pytest
 from tests.bench import sandbox, search
 from tests.bench.figures import Bar, Report, as_table, summarise
 from tests.contract.providers.wire import wires
-from tests.support.needs import GIT, POSTGRES, needs
+from tests.support.needs import GIT, POSTGRES, REPOSITORY, needs
 
 BENCH = Path(__file__).parents[2] / "scripts" / "bench"
 MACHINE = {"cores", "cpu", "memory_gib", "python", "kernel", "disk_fdatasync_per_s"}
@@ -62,7 +62,9 @@ FIGURES = {
 }
 
 
-@pytest.mark.parametrize("bench", [pytest.param(one, marks=needs(GIT) if one == "secrets" else ()) for one in FIGURES])
+@pytest.mark.parametrize(
+    "bench", [pytest.param(one, marks=needs(GIT, REPOSITORY) if one == "secrets" else ()) for one in FIGURES]
+)
 def test_a_measurement_prints_its_figures_as_one_object(bench: str) -> None:
     _check(bench)
 

@@ -25,6 +25,7 @@ SERVICES = [s for file in (pb.DESCRIPTOR, vault_pb2.DESCRIPTOR) for s in file.se
 METHODS = {method.name: method for service in SERVICES for method in service.methods}
 SCRIPT = {
     "rules": [
+        {"when": {"contains": "hold on"}, "actions": [{"do": "delay", "ms": 3_600_000}]},
         {"when": {"contains": "for ever"}, "actions": [{"do": "endless", "text": "and on ", "delay_ms": 5}]},
         {
             "when": {"contains": "look"},
@@ -203,12 +204,14 @@ def test_wrong_requests_are_refused_with_their_codes(door: Door) -> None:
 
 
 def test_a_deadline_ends_the_stream_and_not_the_run(daemon: Daemon, door: Door) -> None:
-    call = door("RunStream", iter([start("look", key="late")]), seconds=0.15)
+    call = door("RunStream", iter([start("hold on", key="late")]), seconds=5)
     run_id = next(iter(call)).accepted.run_id
     with pytest.raises(grpc.RpcError) as caught:
         list(call)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert daemon.finished(run_id)["status"] == "done"
+    assert daemon.run(run_id)["ended_at"] is None
+    door("AbortRun", pb.AbortRunRequest(run_id=run_id, reason="it went on"))
+    assert daemon.finished(run_id)["reason"] == "it went on"
 
 
 def test_garbage_never_breaks_the_door(daemon: Daemon, door: Door) -> None:

@@ -225,7 +225,7 @@ class Attached:
         )
         metadata = (("authorization", f"Bearer {daemon.token}"),)
         request = pb.AttachSessionRequest(session_id=session_id, after_seq=after)
-        self.batches: Iterator[Any] = attach(request, metadata=metadata, timeout=50)
+        self.batches: Iterator[Any] = attach(request, metadata=metadata, timeout=120)
 
     def __enter__(self) -> "Attached":
         return self

@@ -46,7 +46,7 @@ def command(daemon: Daemon, *args: str) -> subprocess.CompletedProcess[str]:
     if daemon.database_url is not None:
         environ["PALYRA_JOURNAL_DATABASE_URL"] = daemon.database_url
     return subprocess.run(
-        [sys.executable, "-m", "palyra", *args], capture_output=True, text=True, env=environ, timeout=30, check=False
+        [sys.executable, "-m", "palyra", *args], capture_output=True, text=True, env=environ, timeout=120, check=False
     )
 
 

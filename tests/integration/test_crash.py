@@ -194,7 +194,7 @@ async def test_a_daemon_that_stops_waits_a_while_for_what_is_under_way(begin: Be
     said = await world.say("Hello.")
     await world.seen(said, "model_text")
     async with asyncio.TaskGroup() as group:
-        parked = group.create_task(world.worker.park(seconds=5))
+        parked = group.create_task(world.worker.park(seconds=60))
         await asyncio.sleep(0)
         late = await world.say("Too late.", key="late")
         assert not parked.done()

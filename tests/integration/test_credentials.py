@@ -64,7 +64,7 @@ async def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 def egress() -> Egress:
     names = Names()
     names.answers[HOST] = [["127.0.0.1"]]
-    return Egress(resolve=names, judge=lambda place, port: "", reach=EgressLimits(seconds=5))
+    return Egress(resolve=names, judge=lambda place, port: "", reach=EgressLimits(seconds=60))
 
 
 def fetches(site: Site, path: str = "/", **more: object) -> Script:

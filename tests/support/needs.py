@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from ctypes.util import find_library
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -122,6 +123,15 @@ def _lack_of_weights() -> str | None:
     return None if weights.found() else f"they are not at {weights.place()}"
 
 
+def _lack_of_repository() -> str | None:
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--git-dir"]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False)
+    except FileNotFoundError:
+        return "git is not installed"
+    return None if done.returncode == 0 else "these files are not in one"
+
+
 def _lack_of_openmp() -> str | None:
     # What runs local models is linked with it, and does not bring it.
     return None if find_library("gomp") else "libgomp is not installed"
@@ -140,6 +150,7 @@ POSTGRES = Need("PostgreSQL", _lack_of_postgres, "postgresql")
 OPENSSL = _program("openssl", package="openssl")
 GIT = _program("git", package="git")
 CURL = _program("curl", package="curl")
+REPOSITORY = Need("Git repository", _lack_of_repository)
 OPENMP = Need("OpenMP", _lack_of_openmp, "libgomp1")
 WEIGHTS = Need("model weights", _lack_of_weights, command=weights.COMMAND)
 NEEDS = (BUBBLEWRAP, RIPGREP, POSTGRES, OPENSSL, GIT, CURL, OPENMP, WEIGHTS, LANDLOCK)

@@ -505,7 +505,7 @@ class World:
     async def cancel(self, run: Said, *, who: PrincipalId = ANA) -> RunRecord:
         return await self.control.cancel(who, _run_id(run))
 
-    async def ended(self, run: Said, *, seconds: float = 10.0, who: PrincipalId = ANA) -> RunRecord:
+    async def ended(self, run: Said, *, seconds: float = 60.0, who: PrincipalId = ANA) -> RunRecord:
         """Wait for the run's end, and return it."""
 
         async def look() -> RunRecord:

@@ -56,7 +56,7 @@ def test_work_waits_for_the_threads_there_are(refusal: Refusal) -> None:
 
 
 def test_threads_are_added_when_they_can_be_had_again(refusal: Refusal) -> None:
-    gate = threading.Barrier(2, timeout=10)
+    gate = threading.Barrier(2, timeout=60)
     with Threads(2, name="few") as pool:
         refusal.left = 1
         first = pool.submit(gate.wait)

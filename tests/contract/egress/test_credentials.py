@@ -32,7 +32,7 @@ def names() -> Names:
 
 @pytest.fixture
 def egress(names: Names) -> Egress:
-    return Egress(resolve=names, judge=lambda place, port: "", reach=EgressLimits(seconds=5))
+    return Egress(resolve=names, judge=lambda place, port: "", reach=EgressLimits(seconds=60))
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def egress(site: Site, names: Names) -> Egress:
     def judge(place: address.Address, port: int) -> str:
         return "" if (str(place), port) == ("127.0.0.1", site.port) else address.address_problem(place, port)
 
-    return Egress(resolve=names, judge=judge, reach=EgressLimits(seconds=5, body_bytes=1000))
+    return Egress(resolve=names, judge=judge, reach=EgressLimits(seconds=60, body_bytes=1000))
 
 
 def at(site: Site, path: str = "/", *, host: str = "site.example") -> EgressRequest:
@@ -386,7 +386,7 @@ async def test_a_host_must_prove_its_name(
     site.replies["/"] = HELLO
     server = await asyncio.start_server(site.serve, "127.0.0.1", 0, ssl=context)
     port = server.sockets[0].getsockname()[1]
-    egress = Egress(resolve=names, judge=lambda place, port: "", reach=EgressLimits(seconds=5))
+    egress = Egress(resolve=names, judge=lambda place, port: "", reach=EgressLimits(seconds=60))
     async with server:
         if trusted and name == "site.example":
             answer = await egress.send(EgressRequest(f"https://site.example:{port}/"))

@@ -98,7 +98,7 @@ class Keeping:
         """Call a tool as a run does."""
         catalog = Toolbox(self.servers.tools).catalog(None, who=context.pop("who", OWNER))
         call = ToolCall(call_id=CallId("c1"), tool=tool, arguments=arguments or {})
-        done = await execute(call, catalog=catalog, context=context.get("context", self.context), timeout_ms=10_000)
+        done = await execute(call, catalog=catalog, context=context.get("context", self.context), timeout_ms=60_000)
         assert isinstance(done, ToolResult)
         return done
 

@@ -110,7 +110,7 @@ async def test_nobody_there_is_the_reason(sqlite: SqliteEngine, keep: Keep) -> N
 async def test_a_server_that_goes_away_is_found_again(
     sqlite: SqliteEngine, keep: Keep, http_server: HttpServer
 ) -> None:
-    async with keep(sqlite, s=McpServer(url=http_server.url, allow_private=True, timeout_seconds=15)) as kept:
+    async with keep(sqlite, s=McpServer(url=http_server.url, allow_private=True, timeout_seconds=60)) as kept:
         await kept.accepts("note", "end")
         crashed = await kept.call("mcp.s.end")
         assert crashed.outcome is CallOutcome.ERROR

@@ -82,7 +82,7 @@ async def speaking(call: Callable[[Json], bytes], *, flood: bool = False) -> Asy
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     try:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
-        yield McpServer(url=url, allow_private=True, headers={"X-Key": "vault:key"}, timeout_seconds=15)
+        yield McpServer(url=url, allow_private=True, headers={"X-Key": "vault:key"}, timeout_seconds=60)
     finally:
         server.close()
 

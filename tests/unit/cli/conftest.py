@@ -28,7 +28,7 @@ def inhabited(home: Path, door: Door) -> Iterator[Home]:
 
 @pytest.fixture
 def client(inhabited: Home) -> Client:
-    return Client(lambda: find_target(inhabited), answer_seconds=5)
+    return Client(lambda: find_target(inhabited), answer_seconds=60)
 
 
 @pytest.fixture

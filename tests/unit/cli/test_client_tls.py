@@ -88,7 +88,7 @@ def client_of(door: Door, made: Path | str | None) -> Client:
     target = DaemonTarget(
         address=door.address, grpc=door.grpc, token=TOKEN, certificate=None if made is None else str(made)
     )
-    return Client(lambda: target, answer_seconds=5)
+    return Client(lambda: target, answer_seconds=60)
 
 
 def test_the_certificate_that_the_home_names_is_trusted_by_any_name(
@@ -103,7 +103,7 @@ def test_the_certificate_that_the_home_names_is_trusted_by_any_name(
     assert target == DaemonTarget(
         address=door.address, grpc=door.grpc, token=TOKEN, token_file=token_file, certificate=certificate
     )
-    client = Client(lambda: target, answer_seconds=5)
+    client = Client(lambda: target, answer_seconds=60)
     answer = msgspec.json.decode(client.export("X", "json"))
     assert answer == {"path": "/console/v1/sessions/X/export?format=json", "token": f"Bearer {TOKEN}"}
     assert client.status().version == "1"

@@ -398,7 +398,7 @@ async def test_a_user_of_the_database_without_rights_on_the_server_is_enough(sch
 
 
 async def eventually_written(engine: PostgresEngine, name: str) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while True:
             try:
                 return await engine.write(lambda conn: meta.put(conn, name, "x"))
