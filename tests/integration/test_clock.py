@@ -3,13 +3,20 @@
 import asyncio
 from datetime import timedelta
 
+from palyra.background.jobs import cleanup
+from palyra.core.clock import to_ms
+from palyra.core.ids import TaskId
 from palyra.core.policy.approval import ApprovalScope
 from palyra.core.run.state import RunStatus
+from palyra.journal.ledger import accounts
+from palyra.journal.stores import tasks
 from palyra.providers.scripted import ScriptCall
 from tests.integration.cast import ECHO, Bell, first_calls, held
 from tests.integration.conftest import Begin
 from tests.integration.test_approvals import Pen, asked, writes
+from tests.integration.test_budgets import MOST, failure, money, priced
 from tests.support.builders import ANA
+from tests.support.eventually import eventually
 
 YEARS = timedelta(days=9 * 365)
 
@@ -80,3 +87,50 @@ async def test_what_was_allowed_for_a_time_while_the_clock_was_ahead_is_asked_ab
     world.clock.sleep(-YEARS)
     await asked(world, await world.say("again", key="second"))
     assert pen.written == ["again"]
+
+
+async def test_a_budget_that_is_spent_stays_so_after_a_clock_that_was_ahead(begin: Begin) -> None:
+    world = await priced(begin, daily=money(MOST))
+    await world.ended(await world.say("One."))
+    assert (await failure(world, await world.say("Two."))).code == "budget_exceeded"
+
+    world.clock.sleep(YEARS)
+    assert (await world.ended(await world.say("A day with a budget of its own."))).status is RunStatus.DONE
+    ahead_ms = to_ms(world.clock.now())
+    assert await world.engine.write(lambda conn: accounts.sweep(conn, now_ms=ahead_ms)) > 0
+
+    world.clock.sleep(-YEARS)
+    assert (await failure(world, await world.say("Three."))).code == "budget_exceeded"
+
+
+async def test_what_was_spent_while_the_clock_was_ahead_is_not_taken_from_today(begin: Begin) -> None:
+    world = await priced(begin, daily=money(MOST))
+    world.clock.sleep(YEARS)
+    await world.ended(await world.say("One."))
+    world.clock.sleep(-YEARS)
+    assert (await world.ended(await world.say("Two."))).status is RunStatus.DONE
+    assert (await failure(world, await world.say("Three."))).code == "budget_exceeded"
+
+
+async def test_upkeep_goes_on_after_a_clock_that_was_ahead(begin: Begin) -> None:
+    """Each round plans the next one: that of the future would come in years."""
+    world = await begin(ECHO)
+    world.clock.sleep(YEARS)
+    ahead_ms = to_ms(world.clock.now())
+    await world.engine.write(lambda conn: cleanup.plan(conn, TaskId(world.ids.new()), now_ms=ahead_ms, at_ms=ahead_ms))
+
+    async def next_round_ms() -> int:
+        due_ms = await world.engine.read(tasks.next_due_ms)
+        assert due_ms is not None
+        return due_ms
+
+    async def planned_ahead() -> bool:
+        return await next_round_ms() >= ahead_ms + cleanup.EVERY_MS
+
+    _: bool = await eventually(planned_ahead)
+    world.clock.sleep(-YEARS)
+
+    async def planned_in_time() -> bool:
+        return await next_round_ms() <= to_ms(world.clock.now()) + cleanup.EVERY_MS
+
+    _ = await eventually(planned_in_time)

@@ -98,6 +98,8 @@ class TaskQueue:
         """Take tasks that are due, and renew the leases of running ones: a task may take longer than a lease."""
         for lease in left:
             leases.release(conn, leases.TASKS, lease)
+        if now_ms < self._claimed_ms:
+            tasks.hasten(conn, now_ms=now_ms, longest_ms=MAX_WAIT_MS)  # the clock was set back
         leases.renew(conn, leases.TASKS, owner=self._owner, now_ms=now_ms)
         return tasks.claim(conn, owner=self._owner, now_ms=now_ms, limit=limit) if limit > 0 else []
 

@@ -37,6 +37,17 @@ def test_what_was_taken_comes_back_with_time_and_never_beyond_the_burst() -> Non
     assert taken(limit) == 4
 
 
+@pytest.mark.parametrize("jump", [timedelta(days=9 * 365), timedelta(days=-9 * 365)])
+def test_a_clock_that_jumps_gives_nothing_back_and_takes_nothing_away(jump: timedelta) -> None:
+    clock = FakeClock()
+    limit = RateLimiter(clock, lambda: (10, 4))
+    taken(limit)
+    clock.sleep(jump)
+    assert taken(limit) == 0
+    clock.advance(timedelta(milliseconds=200))
+    assert taken(limit) == 2
+
+
 def test_a_refusal_says_when_there_is_room_again() -> None:
     clock = FakeClock()
     limit = RateLimiter(clock, lambda: (10, 1))

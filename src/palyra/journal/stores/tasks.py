@@ -78,9 +78,18 @@ def next_due_ms(conn: Connection) -> int | None:
     return row[0] if row else None
 
 
-def hasten(conn: Connection, *, now_ms: int, longest_ms: int) -> int:
-    """Retry tasks now whose delay is longer than the maximum: the clock was ahead when they failed."""
-    return conn.execute(
+def hasten(conn: Connection, *, now_ms: int, longest_ms: int) -> None:
+    """Correct the times of tasks that were set while the clock was ahead.
+
+    A task that was added then waits from now on for as long as it was meant to. One that failed then is retried now:
+    its delay would be longer than the maximum.
+    """
+    conn.execute(
+        "UPDATE tasks SET not_before_ms = :now_ms + not_before_ms - created_ms, created_ms = :now_ms"
+        " WHERE status = 'pending' AND attempts = 0 AND created_ms > :now_ms AND not_before_ms >= created_ms",
+        {"now_ms": now_ms},
+    )
+    conn.execute(
         "UPDATE tasks SET not_before_ms = :now_ms WHERE status = 'pending' AND attempts > 0"
         " AND not_before_ms > :now_ms + :longest_ms",
         {"now_ms": now_ms, "longest_ms": longest_ms},
