@@ -53,7 +53,8 @@ class Names:
 
 
 def certificate(folder: Path, name: str) -> tuple[str, str]:
-    """Make a certificate for a name, signed by itself."""
+    """Make a certificate for a name or an address, signed by itself. Not every machine knows `localhost`."""
+    kind = "IP" if name[0].isdigit() else "DNS"
     made, key = str(folder / f"{name}.pem"), str(folder / f"{name}.key")
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     command += [
@@ -66,7 +67,7 @@ def certificate(folder: Path, name: str) -> tuple[str, str]:
         "-subj",
         f"/CN={name}",
         "-addext",
-        f"subjectAltName=DNS:{name}",
+        f"subjectAltName={kind}:{name}",
     ]
     subprocess.run(command, check=True, capture_output=True)
     return made, key

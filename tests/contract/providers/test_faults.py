@@ -378,10 +378,10 @@ async def test_a_host_that_is_not_there_could_not_be_reached(
 
 @needs(OPENSSL)
 async def test_a_certificate_that_nobody_vouches_for_is_not_trusted(wire: Wire, asking: Asking, tmp_path: Path) -> None:
-    made, key = await asyncio.to_thread(certificate, tmp_path, "localhost")
+    made, key = await asyncio.to_thread(certificate, tmp_path, "127.0.0.1")
     site = Site()
     async with served(site, made=made, key=key):
-        failed = await failing(asking(base_url=f"https://localhost:{site.port}/v1"))
+        failed = await failing(asking(base_url=f"https://127.0.0.1:{site.port}/v1"))
 
     assert failed.kind is FailureKind.NETWORK
     assert failed.refused
@@ -391,13 +391,13 @@ async def test_a_certificate_that_nobody_vouches_for_is_not_trusted(wire: Wire, 
 
 @needs(OPENSSL)
 async def test_a_certificate_that_the_environment_vouches_for_is_trusted(tmp_path: Path) -> None:
-    made, key = await asyncio.to_thread(certificate, tmp_path, "localhost")
+    made, key = await asyncio.to_thread(certificate, tmp_path, "127.0.0.1")
     site = Site()
     site.replies["/v1/models"] = HELLO
     async with served(site, made=made, key=key):
         # The environment counts when the library is loaded, so in a process of its own.
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", ASK, f"https://localhost:{site.port}/v1/models"),
+            *(sys.executable, "-c", ASK, f"https://127.0.0.1:{site.port}/v1/models"),
             env={**os.environ, "SSL_CERT_FILE": made},
             stdout=asyncio.subprocess.PIPE,
         )
