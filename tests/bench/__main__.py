@@ -18,6 +18,7 @@ from tests.bench import (
     secrets,
     soak,
     start,
+    stop,
     stream,
 )
 from tests.bench.figures import Report, as_json, as_table, summarise
@@ -29,6 +30,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "append": append.MEASUREMENT,
     "stream": stream.MEASUREMENT,
     "start": start.MEASUREMENT,
+    "stop": stop.MEASUREMENT,
     "growth": growth.MEASUREMENT,
     "policy": policy.MEASUREMENT,
     "provider": provider.MEASUREMENT,

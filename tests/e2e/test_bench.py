@@ -26,6 +26,7 @@ FIGURES = {
     "append": {"append_ratio", "append_100_rows_per_s", "raw_100_rows_per_s", "record_100_rows_per_s"},
     "stream": {"http_1_deltas_per_s", "grpc_8_deltas_per_s", "crowd_http_p95_ms", "crowd_grpc_p50_ms"},
     "start": {"ready_ms", "first_ready_ms", "idle_rss_mb", "used_rss_mb", "version_ms", "help_ms"},
+    "stop": {"idle_ms", "busy_ms", "emergency_ms"},
     "growth": {"growth_1000", "growth_10000", "growth_sessions", "turn_10_cpu_ms", "turn_10_p50_ms"},
     "questions": {"tasks", "questions", "extra", "extra_per_task_max", "standing_extra_per_task_mean"},
     "provider": {
