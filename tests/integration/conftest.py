@@ -1,15 +1,22 @@
 """Worlds to test in, on either engine."""
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
+from palyra.core.clock import to_ms
+from palyra.journal.engines import postgres
+from palyra.journal.engines.postgres import PostgresConnection
+from palyra.journal.migrate import migrate
 from palyra.providers.base import Provider
 from palyra.providers.scripted import Script
 from palyra.tools import catalog
 from palyra.tools.base import Tool
+from tests.support.builders import AT
+from tests.support.postgres import drop_database, new_database
 from tests.support.world import World
 
 
@@ -24,7 +31,24 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
     """Where the journal is kept: each test runs on either engine, unless it is marked `on_sqlite` or `on_postgres`."""
     if request.param == "sqlite":
         return tmp_path / "journal.db"
-    url: str = request.getfixturevalue("postgres_url")
+    url: str = request.getfixturevalue("postgres_journal")
+    return url
+
+
+@pytest.fixture
+def postgres_journal(postgres_server: str, postgres_tables: str) -> Iterator[str]:
+    """The URL of a database that has the tables and nothing in them, dropped after the test."""
+    url = new_database(postgres_server, like=postgres_tables)
+    yield url
+    drop_database(postgres_server, url)
+
+
+@pytest.fixture(scope="session")
+def postgres_tables(postgres_server: str) -> str:
+    """The URL of the database that those are copies of."""
+    url = new_database(postgres_server)
+    with closing(postgres.connect(url)) as raw, raw.transaction():
+        migrate(PostgresConnection(raw), now_ms=to_ms(AT))
     return url
 
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
 import psycopg
 from psycopg import sql
@@ -118,6 +118,26 @@ def drop_schema(url: str) -> None:
     options = parse_qs(urlsplit(url).query)["options"][0]
     schema = options.removeprefix("-csearch_path=")
     _execute(url, sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(schema)))
+
+
+def new_database(url: str, *, like: str | None = None) -> str:
+    """Create a database, empty or a copy of the one at another URL, which nobody may use meanwhile; return its URL.
+
+    A copy of one that has the tables costs a third of making them.
+    """
+    name = f"test_{secrets.token_hex(8)}"
+    copied = sql.Identifier(_database_of(like) if like is not None else "template1")
+    _execute(url, sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy").format(sql.Identifier(name), copied))
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+def drop_database(server: str, url: str) -> None:
+    """Drop what `new_database` made, and end the connections to it."""
+    _execute(server, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(_database_of(url))))
+
+
+def _database_of(url: str) -> str:
+    return urlsplit(url).path.removeprefix("/")
 
 
 def _execute(url: str, statement: sql.Composed) -> None:
