@@ -93,7 +93,10 @@ def load(home: Home, *, environ: Mapping[str, str] = os.environ) -> Settings:
     reading = read(home, environ=environ)
     if reading.problems:
         first, *others = reading.problems
-        more = f" Problems beside this one: {len(others)}; `palyra config check` names them all." if others else ""
+        more = ""
+        if others:
+            noun = "problem" if len(others) == 1 else "problems"
+            more = f" {len(others)} more {noun}; `palyra config check` lists all of them."
         raise SettingsInvalid(f"{first}{more}")
     return reading.settings
 
@@ -108,11 +111,11 @@ def read(home: Home, *, environ: Mapping[str, str] = os.environ, text: str | Non
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         problems.append(
-            SettingsProblem(str(home.config), None, f"can not be read: {error}.", "It must be TOML in UTF-8.")
+            SettingsProblem(str(home.config), None, f"cannot be read: {error}.", "It must be TOML in UTF-8.")
         )
     except OSError as error:
         problems.append(
-            SettingsProblem(str(home.config), None, f"can not be read: {error.strerror}.", "Make it readable.")
+            SettingsProblem(str(home.config), None, f"cannot be read: {error.strerror}.", "Make the file readable.")
         )
     problems += _unknown(table, home.config)
     parts: dict[str, dict[str, Any]] = {}
@@ -129,8 +132,8 @@ def read(home: Home, *, environ: Mapping[str, str] = os.environ, text: str | Non
                 value = _secret(key, str(value)) if key in SECRETS else value
         except (msgspec.ValidationError, SettingsInvalid, SecretReferenceInvalid) as error:
             default = "none" if _default(field) in (None, {}, ()) else field.default
-            what = f"{key} is wrong: {str(error).removesuffix('.')}."
-            problems.append(SettingsProblem(where, key, what, f"Mend it, or leave it out; the default is {default}."))
+            what = f"{key} {_complaint(error, field.type)}."
+            problems.append(SettingsProblem(where, key, what, f"Fix or remove it; the default is {default}."))
             source = SettingSource.DEFAULT
         parts.setdefault(section, {})[name] = _default(field) if source is SettingSource.DEFAULT else value
         sources[key] = source
@@ -146,8 +149,8 @@ def stray_variables(environ: Mapping[str, str] = os.environ) -> Iterator[Setting
     for name in sorted(environ):
         if name.startswith("PALYRA_") and name not in known:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
-            remedy = f"Did you mean {close[0]}?" if close else "It changes nothing; take it away."
-            yield SettingsProblem(name, None, "there is no such variable.", remedy)
+            remedy = f"Did you mean {close[0]}?" if close else "It has no effect. Remove it."
+            yield SettingsProblem(name, None, "unknown variable.", remedy)
 
 
 def variable_of(key: str) -> str:
@@ -184,7 +187,7 @@ def unresolved(
         except SecretReferenceNotFound as error:
             in_file = reading.sources.get(key, SettingSource.FILE) is SettingSource.FILE
             where = str(home.config) if in_file else variable_of(key)
-            what = f"{key} is wrong: {error.detail}"
+            what = f"{key} is not valid: {error.detail}"
             yield SettingsProblem(where, key, what, "Put the secret there, or change the reference.")
 
 
@@ -246,7 +249,7 @@ def _unknown(table: dict[str, Any], path: Path) -> Iterator[SettingsProblem]:
     known = {part.name: list(part.type.__struct_fields__) for part in msgspec.structs.fields(Settings)}
     for section, given in table.items():
         if section not in known:
-            what = f"there is no section [{section}]."
+            what = f"unknown section [{section}]."
             yield SettingsProblem(str(path), section, what, _nearest(section, list(known)))
         elif not isinstance(given, dict):
             what = f"{section} is a section."
@@ -254,11 +257,11 @@ def _unknown(table: dict[str, Any], path: Path) -> Iterator[SettingsProblem]:
         else:
             for name in given:
                 if name not in known[section]:
-                    what = f"section [{section}] has no key {name!r}."
+                    what = f"unknown key {name!r} in section [{section}]."
                     yield SettingsProblem(str(path), f"{section}.{name}", what, _nearest(name, known[section]))
                 elif (key := f"{section}.{name}") in settings_tables.TABLES:
                     for place, field, there in settings_tables.unknown(key, given[name]):
-                        what = f"section [{place}] has no key {field!r}."
+                        what = f"unknown key {field!r} in section [{place}]."
                         yield SettingsProblem(str(path), f"{place}.{field}", what, _nearest(field, there))
 
 
@@ -272,16 +275,16 @@ def _exposed(settings: Settings, path: Path) -> Iterator[SettingsProblem]:
     http = settings.http
     if (http.tls_certificate is None) != (http.tls_key is None):
         missing = "http.tls_key" if http.tls_key is None else "http.tls_certificate"
-        what = "http.tls_certificate and http.tls_key belong together."
-        yield SettingsProblem(str(path), missing, what, f"Set {missing} too, or neither.")
+        what = "http.tls_certificate and http.tls_key must be set together."
+        yield SettingsProblem(str(path), missing, what, f"Set {missing} too, or remove both.")
     has_tls = http.tls_certificate is not None and http.tls_key is not None
     for key, host in (("http.host", http.host), ("grpc.host", settings.grpc.host)):
         if _LOOPBACK.fullmatch(host) or (has_tls and http.allow_remote):
             continue
         what = (
-            f"{key} is {host!r}, which other machines may reach. That needs two things: "
-            f"TLS (http.tls_certificate and http.tls_key: {'there' if has_tls else 'missing'}), "
-            f"and http.allow_remote = true ({'there' if http.allow_remote else 'missing'})."
+            f"{key} is {host!r}, which other machines can reach. This requires TLS "
+            f"(http.tls_certificate and http.tls_key: {'set' if has_tls else 'missing'}) and "
+            f"http.allow_remote = true ({'set' if http.allow_remote else 'missing'})."
         )
         yield SettingsProblem(str(path), key, what, "Set both, or use 127.0.0.1 and a tunnel.")
 
@@ -291,9 +294,16 @@ def _check_sign(key: str, value: Any) -> None:
         raise SettingsInvalid("a limit cannot be negative" if value < 0 else f"the maximum of a limit is {MAX_LIMIT}")
 
 
+def _complaint(error: Exception, kind: object) -> str:
+    """Say what is wrong with a value; for an enum, list the values that it may have."""
+    if isinstance(error, msgspec.ValidationError) and isinstance(kind, type) and issubclass(kind, StrEnum):
+        return f"must be one of: {', '.join(kind)}"
+    return f"is not valid: {str(error).removesuffix('.')}"
+
+
 def _nearest(name: str, names: list[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1)
-    return f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(names)}."
+    return f"Did you mean {close[0]!r}?" if close else f"Known names: {', '.join(names)}."
 
 
 def _secret(key: str, text: str) -> str:
@@ -301,13 +311,13 @@ def _secret(key: str, text: str) -> str:
     reference = parse(text)
     if reference is not None and reference.kind == "vault" and key in BEFORE_THE_VAULT:
         raise SettingsInvalid(
-            f"{text} can not be used for it: it is needed to open the vault; use env:NAME, file:/path"
-            " or keyring:SERVICE/NAME"
+            f"{text} cannot be used here, because this key is needed to open the vault; use env:NAME, "
+            "file:/path or keyring:SERVICE/NAME"
         )
     if reference is None and key == "vault.key":
         raise SettingsInvalid(
-            "the key itself must not stand in the settings, which are part of every backup; say where it is with"
-            " env:NAME, file:/path or keyring:SERVICE/NAME"
+            "the key itself must not be in the settings, which are part of every backup; use env:NAME, "
+            "file:/path or keyring:SERVICE/NAME"
         )
     return text if reference is not None else SecretText(text, shown=redacted(text))
 

@@ -29,8 +29,9 @@ log = logging.getLogger(__name__)
 
 
 class ResourcesExhausted(Unavailable):
-    """The system has no thread, process, file descriptor or memory left. Raise the limits of the daemon, or let it work
-    on fewer runs at once with `runs.concurrency`."""
+    """The system has run out of threads, processes, file descriptors or memory. Raise the limits of the daemon, or
+    lower `runs.concurrency`.
+    """
 
 
 def is_exhausted(error: BaseException) -> bool:
@@ -66,6 +67,6 @@ async def wait_out(attempt: Callable[[], Awaitable[T]], *, what: str) -> T:
             wait = min(wait * 2 or FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS)
         else:
             if wait:
-                log.info("%s goes on after %.1f s", what, time.monotonic() - began)
+                log.info("%s continues after %.1f s", what, time.monotonic() - began)
             return result
         await asyncio.sleep(wait)

@@ -21,11 +21,11 @@ class DaemonRunning(Conflict):
 
 
 class HomeOwnerMismatch(Denied):
-    """The home, or something in it, is not for this user of the machine."""
+    """The home folder, or a file in it, belongs to another user."""
 
 
 class HomePermissionsTooOpen(Denied):
-    """The home, or something in it, can be changed by other users of this machine, or a secret in it can be read."""
+    """Other users of this machine can change the home folder or a file in it, or can read a secret in it."""
 
 
 class Home(Struct, frozen=True):
@@ -153,11 +153,11 @@ def _check_private(home: Home, path: Path) -> None:
         raise foreign_file_message(home, path)
     if mode & 0o022:
         raise HomePermissionsTooOpen(
-            f"{path} can be changed by other users (mode {mode:04o}). Close it: `chmod go-w {place}`."
+            f"Other users can change {path} (mode {mode:04o}). Fix it with `chmod go-w {place}`."
         )
     if mode & 0o077 and path in (home.token, home.key, home.vault_key):
         raise HomePermissionsTooOpen(
-            f"{path} is a secret that other users can read (mode {mode:04o}). Close it: `chmod 600 {place}`."
+            f"Other users can read the secret {path} (mode {mode:04o}). Fix it with `chmod 600 {place}`."
         )
 
 
@@ -182,17 +182,17 @@ def foreign_file_message(home: Home, path: Path) -> HomeOwnerMismatch:
     try:
         owner = _name(path.stat().st_uid)
     except OSError:
-        return HomeOwnerMismatch(f"{path} can not be used by {me}, nor even looked at. Name another home with --home.")
+        return HomeOwnerMismatch(f"User {me} has no access to {path}. Name another home with --home.")
     if owner == me:
         return HomeOwnerMismatch(
-            f"{path} is yours, but you may not use it. `chmod -R u+rwX {place}` gives it back to you."
+            f"{path} is yours, but its permissions deny you access. Fix it with `chmod -R u+rwX {place}`."
         )
-    said = f"{path} can not be used: it belongs to {owner}, and you are {me}."
+    said = f"{path} belongs to {owner}, and you are {me}."
     if owner != "root":
-        return HomeOwnerMismatch(f"{said} Use it as {owner}, or name another home with --home.")
+        return HomeOwnerMismatch(f"{said} Run the command as {owner}, or name another home with --home.")
     return HomeOwnerMismatch(
-        f"{said} If a daemon of root runs there, end it with `sudo palyra --home {place} down`; then make it all yours"
-        f" with `sudo chown -R {shlex.quote(me)} {place}`. Or name another with --home."
+        f"{said} If a daemon of root uses it, stop it with `sudo palyra --home {place} down`; then run "
+        f"`sudo chown -R {shlex.quote(me)} {place}`. Or name another home with --home."
     )
 
 
@@ -203,8 +203,9 @@ def expand_home(path: str) -> Path:
     except RuntimeError as error:
         whose = path.partition("/")[0]
         raise SettingsInvalid(
-            f"{path} is nowhere: nobody knows the folder {whose}. If that is your own, HOME is not set, and user"
-            f" {os.geteuid()} has no entry in /etc/passwd: set HOME, or name all folders in full (PALYRA_HOME)."
+            f"The home folder {whose} of {path} is unknown. If it is your own, HOME is not set and user "
+            f"{os.geteuid()} has no entry in /etc/passwd. Set HOME, or give all folders as absolute "
+            "paths (PALYRA_HOME)."
         ) from error
 
 
@@ -228,6 +229,6 @@ def choose_home(
     if not name:
         return Home(base), tuple(because)
     if not _PROFILE.fullmatch(name):
-        raise SettingsInvalid(f"{name!r} is no profile name: use letters, digits, '-' and '_', 64 at most.")
+        raise SettingsInvalid(f"{name!r} is not a valid profile name. Use up to 64 letters, digits, '-' and '_'.")
     because.append(f"--profile is {name}" if profile else f"PALYRA_PROFILE is {name}")
     return Home(base.with_name(f"{base.name}-{name}")), tuple(because)

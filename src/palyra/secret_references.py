@@ -30,11 +30,11 @@ _PASSWORD = re.compile(r"(?P<user>://[^:@/]*):.*@|(?P<word>\bpassword\s*=\s*)('[
 
 
 class SecretReferenceInvalid(Invalid):
-    """The reference to a secret can not be understood."""
+    """The secret reference is not valid."""
 
 
 class SecretReferenceNotFound(Invalid):
-    """The reference to a secret leads nowhere. Put the secret where it points, or change the reference."""
+    """The secret reference points to nothing. Put the secret there, or change the reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ def parse(text: str) -> SecretReference | None:
         return None
     kind, rest = found["kind"], found["rest"]
     if kind not in KINDS:
-        raise SecretReferenceInvalid(f"there is no kind of reference {kind!r}; there are {', '.join(KINDS.values())}")
+        raise SecretReferenceInvalid(f"{kind!r} is not a kind of secret reference; use {', '.join(KINDS.values())}")
     if not rest or (kind == "keyring" and not all(rest.partition("/"))):
-        raise SecretReferenceInvalid(f"{text!r} is no whole reference; write it as {KINDS[kind]}")
+        raise SecretReferenceInvalid(f"{text!r} is not a complete reference; write it as {KINDS[kind]}")
     return SecretReference(kind, rest)
 
 
@@ -92,12 +92,12 @@ def resolve(reference: SecretReference, *, base: Path, environ: Mapping[str, str
             case "keyring":
                 found = _from_keyring(reference)
             case _:
-                raise SecretReferenceNotFound(f"{reference} can not be used here: the vault is not open yet.")
+                raise SecretReferenceNotFound(f"{reference} cannot be used here, because the vault is not open yet.")
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "no UTF-8"
-        raise SecretReferenceNotFound(f"{reference} can not be read ({why}).") from error
+        why = getattr(error, "strerror", None) or "not UTF-8"
+        raise SecretReferenceNotFound(f"{reference} cannot be read ({why}).") from error
     if not found.strip():
-        raise SecretReferenceNotFound(f"there is nothing at {reference}.")
+        raise SecretReferenceNotFound(f"{reference} is not set or does not exist.")
     return found.strip()
 
 
@@ -111,7 +111,7 @@ def _from_file(reference: SecretReference, path: Path) -> str:
         found = file.read(MAX_CHARS + 1)
     if len(found) > MAX_CHARS:
         # A device, for example, has no end.
-        raise SecretReferenceNotFound(f"{reference} holds more than {MAX_CHARS} characters, which is no secret.")
+        raise SecretReferenceNotFound(f"{reference} is longer than {MAX_CHARS} characters, so it is not a secret.")
     return found
 
 
@@ -128,5 +128,6 @@ def _from_keyring(reference: SecretReference) -> str:
     except Exception as error:  # every keyring backend raises its own errors
         said = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise SecretReferenceNotFound(
-            f"{reference} can not be read: the keyring says: {said}. Unlock it; where there is none, use env: or file:."
+            f"{reference} cannot be read: the keyring reports {said}. Unlock it; if you have no "
+            "keyring, use env: or file:."
         ) from error

@@ -22,7 +22,7 @@ Origin = Annotated[str, Meta(pattern=r"^https?://[^/\s]+$", max_length=300)]
 
 
 class SettingsInvalid(Invalid):
-    """The settings can not be used."""
+    """The settings are not valid."""
 
 
 class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

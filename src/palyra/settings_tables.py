@@ -66,7 +66,7 @@ def _faults_of_provider(name: str, provider: ModelProvider) -> Iterator[Fault]:
         if not key.startswith("headers.") and text.partition(":")[0] not in KINDS:
             yield (
                 key,
-                "holds a key in clear.",
+                "contains a key in clear text.",
                 f"Put it into the vault (`palyra secrets set {name}`) and write vault:{name} here.",
             )
 
@@ -124,7 +124,7 @@ def faults(settings: Settings) -> Iterator[Fault]:
                     reference_of(text)
                 except SecretReferenceInvalid as error:
                     where = f"{key}.{name}.{part}"
-                    yield where, f"{where} is wrong: {error.detail}.", "Mend the reference."
+                    yield where, f"{where} is not valid: {error.detail}.", "Fix the reference."
     yield from _strangers(settings)
 
 
@@ -173,15 +173,15 @@ def _strangers(settings: Settings) -> Iterator[Fault]:
         if provider not in known:
             yield (
                 key,
-                f"{key} names {name!r}, and there is no such provider.",
-                f"There are: {', '.join(known)}; add one with `palyra providers add`.",
+                f"{key} names the unknown provider {name!r}.",
+                f"Known providers: {', '.join(known)}. Add one with `palyra providers add`.",
             )
         elif which is None and provider in settings.model.providers:
             offered = settings.model.providers[provider]
             if offered.model is None and offered.dialect is not catalog.DialectName.LOCAL:
                 yield (
                     key,
-                    f"{key} names {name!r} without a model, and that provider has none of its own.",
+                    f"{key} names {name!r} without a model, and that provider has no default model.",
                     f"Write {name}/MODEL, or set model.providers.{provider}.model.",
                 )
 

@@ -34,7 +34,7 @@ def test_a_question_of_high_risk_is_put_to_whoever_chats(new_sqlite_daemon: NewD
         chat.wait_for("Code:", seconds=SECONDS)
         chat.type("yes" + (ENTER if term == "xterm" else "\n"))
         until(lambda: (daemon.home.workspace / "deploy.sh").exists())
-        chat.wait_for("is written", seconds=SECONDS)
+        chat.wait_for("was written", seconds=SECONDS)
 
 
 def test_a_question_of_high_risk_is_put_to_whoever_waits_for_one_run(new_sqlite_daemon: NewDaemon) -> None:

@@ -1,4 +1,4 @@
-"""Files changed through a daemon: asked about, kept, in the backup, and brought back at the command line."""
+"""Files changed through a daemon: asked about, kept, in the backup, and restored at the command line."""
 
 import json
 from pathlib import Path

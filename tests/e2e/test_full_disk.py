@@ -143,7 +143,7 @@ def test_a_daemon_without_work_shows_that_a_message_was_refused_for_want_of_spac
     until(lambda: seen_from_outside(daemon) == WELL)
     assert next(states) == "SERVING"
     assert daemon.finished(daemon.send("And now?")["run_id"])["status"] == "done"
-    until(lambda: told(daemon)[-1] == "the journal can be written again; work goes on")
+    until(lambda: told(daemon)[-1] == "the journal is writable again; work continues")
     assert codes_logged(daemon) == ["storage_full"]
     assert not [line for line in daemon.log() if line["level"] == "error" and "code" not in line]
 
@@ -163,7 +163,7 @@ def test_a_full_disk_under_postgres_is_shown_and_work_goes_on_when_there_is_room
     for run_id in accepted:
         daemon.finished(run_id)
     check_kept(prove(daemon), accepted)
-    until(lambda: told(daemon)[-1] == "the journal can be written again; work goes on")
+    until(lambda: told(daemon)[-1] == "the journal is writable again; work continues")
     assert codes_logged(daemon) == ["storage_full"]
 
 
@@ -218,7 +218,7 @@ def test_a_start_that_cannot_be_recorded_is_completed_when_there_is_room(
     disk.free()
     daemon.finished(run_id)
     check_kept(prove(daemon), {run_id: "Hello."})
-    until(lambda: "there is space again; the start is complete" in [line["message"] for line in daemon.log()])
+    until(lambda: "there is disk space again; the start is complete" in [line["message"] for line in daemon.log()])
     assert any(line["message"].startswith("the start is not complete") for line in daemon.log())
 
 
@@ -278,7 +278,7 @@ def test_a_migration_waits_for_space_and_says_so(new_sqlite_daemon: NewDaemon, d
     check_kept(prove(daemon), {run_id: "Hello.", later: "And now?"})
     messages = [line["message"] for line in daemon.log()]
     assert len([message for message in messages if "the start waits" in message]) == 1
-    assert "there is space again; the start goes on" in messages
+    assert "there is disk space again; the start continues" in messages
 
 
 def test_a_first_start_on_a_full_disk_says_why_it_ends(new_sqlite_daemon: NewDaemon, disk: SmallDisk) -> None:
@@ -324,7 +324,7 @@ def test_each_time_the_disk_is_full_is_said_once(new_sqlite_daemon: NewDaemon, d
         for run_id in accepted:
             daemon.finished(run_id)
         until(lambda: daemon.get("/status")["storage"] == "ok")
-        until(lambda: told(daemon)[-1] == "the journal can be written again; work goes on")
+        until(lambda: told(daemon)[-1] == "the journal is writable again; work continues")
         disk.take(leave=MEBIBYTE)
 
     assert [line == told(daemon)[1] for line in told(daemon)] == [False, True, False, True]
@@ -443,5 +443,5 @@ def test_a_command_that_writes_to_a_full_disk_says_so_and_leaves_nothing_behind(
     disk.take()
     before = set(disk.path.iterdir())
     shown = palyra(daemon, *(word.format(disk=disk.path) for word in words))
-    assert "is full. Nothing was left behind. [file_not_writable]" in shown
+    assert "is full. Nothing was written. [file_not_writable]" in shown
     assert set(disk.path.iterdir()) == before

@@ -199,7 +199,7 @@ def test_a_token_is_not_written_to_the_log_by_a_wrong_head(daemon: Daemon) -> No
     ],
 )
 def test_a_flood_of_what_asks_for_nothing_is_stopped(daemon: Daemon, frame: bytes) -> None:
-    before = daemon.home.log.read_text().count("asks for nothing")
+    before = daemon.home.log.read_text().count("too many frames without requests")
     with line(daemon) as wire:
         wire.call(WATCH, EMPTY, end=False)
         wire.until(lambda: bool(wire.answers[1].body))
@@ -207,7 +207,7 @@ def test_a_flood_of_what_asks_for_nothing_is_stopped(daemon: Daemon, frame: byte
         assert wire.answer(wire.call(HEALTH, EMPTY)).status == 0
         wire.raw(frame * (MAX_IDLE + 1))
         assert wire.hung_up() in (CALM, None)
-    until(lambda: daemon.home.log.read_text().count("asks for nothing") == before + 1)
+    until(lambda: daemon.home.log.read_text().count("too many frames without requests") == before + 1)
 
 
 def test_calls_taken_back_are_counted_also_within_one_breath(daemon: Daemon) -> None:

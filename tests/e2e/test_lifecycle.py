@@ -258,7 +258,7 @@ def test_a_database_that_can_not_be_reached(new_sqlite_daemon: NewDaemon, url: s
         ("[workspace]\nzzz = 1\n", ["'zzz'", "root"]),
         ("port = 7717\n", ["port"]),
         ("http = 7717\n", ["[http]"]),
-        ("[http\n", ["can not be read"]),
+        ("[http\n", ["cannot be read"]),
         ("[http]\nport = 70000\n", ["port"]),
         ('[http]\nport = "many"\n', ["port"]),
         ('[http]\nhost = "0.0.0.0"\n', ["0.0.0.0", "127.0.0.1"]),

@@ -136,7 +136,7 @@ def test_a_file_that_is_missing_ends_the_run_with_one_sentence(new_sqlite_daemon
     daemon = a_daemon(new_sqlite_daemon, tmp_path / "missing.gguf")
     done = command(daemon.home.path, "run", "-m", "Hello.")
     assert done.returncode != 0
-    assert "missing.gguf can not be read: No such file or directory" in done.stderr
+    assert "missing.gguf cannot be read: No such file or directory" in done.stderr
     assert daemon.alive
 
 

@@ -153,7 +153,7 @@ def test_a_server_that_fails_in_a_call_does_not_end_the_run(new_sqlite_daemon: N
 
     answer = allowed(daemon)
 
-    assert "[error] The MCP server is gone: it ended with exit code -9" in answer
+    assert "[error] The MCP server has ended: it ended with exit code -9" in answer
     until(lambda: (found := standing(daemon))["state"] == "ready" and found["restarts"] == 1, seconds=START_SECONDS)
     assert "notebook 1.2" in palyra(daemon, "mcp", "test", "notes")
 

@@ -266,7 +266,7 @@ def test_backups_that_can_not_be_made_or_read_say_why(on_sqlite: Daemon, tmp_pat
         file.write(b"harm")
     done = palyra("backup", "verify", tmp_path / "harmed")
     assert done.returncode == 1
-    assert "The backup does not hold: the file journal.db was changed." in done.stdout
+    assert "Verification failed: the file journal.db was changed." in done.stdout
     new_home = Command(daemon, home=tmp_path / "new")
     new_home.fails("backup", "restore", tmp_path / "harmed", code=1, said="[backup_damaged]")
     shutil.rmtree(tmp_path / "harmed")

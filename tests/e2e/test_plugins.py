@@ -86,7 +86,7 @@ def test_a_signal_lets_the_daemon_read_its_plugins_again(daemon: Daemon) -> None
 
 def test_nothing_is_installed_without_a_yes(daemon: Daemon, tmp_path: Path) -> None:
     refused = told(daemon, "install", str(EXAMPLES / "csv-stats"), code=Exit.BAD_INPUT)
-    assert "folder workspace: may read the workspace of whoever calls" in refused
+    assert "folder workspace: may read the workspace of the caller" in refused
     assert "[confirmation_required]" in refused
     assert told(daemon, "list") == "No plugins. Install one with `palyra plugins install FOLDER`.\n"
 

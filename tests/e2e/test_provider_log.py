@@ -108,8 +108,8 @@ def test_a_connection_that_is_refused_is_retried_and_then_fails_the_run_and_each
     assert run["status"] == "failed"
     lines = failures(daemon, run["run_id"])
     assert [(line["code"], line["cause"], line["next"]) for line in lines] == [
-        ("model_network", "no server listens there", "retry"),
-        ("model_network", "no server listens there", "fail"),
+        ("model_network", "the connection was refused", "retry"),
+        ("model_network", "the connection was refused", "fail"),
     ]
     assert lines[0]["retry_seconds"] > 0
     assert [line["attempt"] for line in lines] == [1, 2]

@@ -63,7 +63,7 @@ def test_a_reload_of_wrong_settings_leaves_the_daemon_as_it_is(daemon: Daemon) -
 
     daemon.signal(signal.SIGHUP)
 
-    until(lambda: any("queued_inputs is wrong" in line["message"] for line in daemon.log()))
+    until(lambda: any("queued_inputs is not valid" in line["message"] for line in daemon.log()))
     assert daemon.alive
     assert daemon.get("/status")["settings_hash"] == before
 

@@ -150,12 +150,12 @@ def test_a_restored_vault_says_that_it_lacks_its_key_and_works_with_it(
 def test_a_value_that_turns_up_in_the_log_is_hidden(new_sqlite_daemon: NewDaemon) -> None:
     daemon = new_sqlite_daemon().start()
     # What the daemon logs of its own when it reads its settings again.
-    assert keep(daemon.home.path, "odd", value=b"settings read again").returncode == 0
+    assert keep(daemon.home.path, "odd", value=b"settings reloaded").returncode == 0
     assert command(daemon.home.path, "config", "reload").returncode == 0
 
     said = [str(line["message"]) for line in daemon.log()]
     assert any(message.startswith("[secret odd]: ") for message in said)
-    assert "settings read again" not in "".join(said)
+    assert "settings reloaded" not in "".join(said)
 
 
 def test_a_key_from_elsewhere_is_used_and_none_is_made(new_sqlite_daemon: NewDaemon, tmp_path: Path) -> None:
@@ -270,14 +270,14 @@ def test_the_doctor_says_whether_secrets_can_be_opened(new_sqlite_daemon: NewDae
     key = daemon.home.vault_key.read_text()
     daemon.home.vault_key.write_text(key[:20])
     assert found()[0] == "fail"
-    assert "holds no key" in found()[1]
+    assert "does not contain a key" in found()[1]
     daemon.home.vault_key.write_text("0" * 64)
     keep(home, "two")
     assert found() == ("fail", "1 of 2 secrets cannot be decrypted with the vault key")
     daemon.home.vault_key.unlink()
-    assert "is gone" in found()[1]
+    assert "is missing" in found()[1]
     os.mkfifo(daemon.home.vault_key, 0o600)
-    assert "is no file" in found()[1]
+    assert "is not a file" in found()[1]
     assert b"[vault_key_invalid]" in keep(home, "three").stderr
 
 

@@ -99,8 +99,8 @@ def _expired(daemon: Daemon) -> str:
         (_other_home, "unauthenticated", "this daemon does not know the token"),
         (_revoked, "unauthenticated", "the token was revoked"),
         (_expired, "unauthenticated", "the token has expired"),
-        (lambda daemon: "two words", "token_unusable", "does not hold a token"),
-        (lambda daemon: "", "token_unusable", "does not hold a token"),
+        (lambda daemon: "two words", "token_unusable", "does not contain a token"),
+        (lambda daemon: "", "token_unusable", "does not contain a token"),
     ],
 )
 def test_a_token_that_is_not_valid_is_named_as_what_is_wrong(

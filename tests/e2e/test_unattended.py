@@ -67,7 +67,7 @@ def test_a_run_is_left_with_its_question_and_goes_on_when_it_is_answered(
     (run_id,) = [one["run_id"] for one in daemon.get("/runs")["runs"] if one.get("parent_run_id") is None]
     assert f"`palyra runs attach {run_id}`" in done.stderr
     attached = command(daemon.home.path, "runs", "attach", run_id)
-    assert (attached.returncode, "notes.txt is written" in attached.stdout) == (0, True)
+    assert (attached.returncode, "notes.txt was written" in attached.stdout) == (0, True)
     assert notes(daemon).read_text() == "hello\n"
 
 
@@ -110,7 +110,7 @@ def test_who_asks_for_it_waits_until_somebody_answers_elsewhere(
         assert waiting.poll() is None
         assert command(daemon.home.path, "approvals", "allow", code).returncode == 0
         said, _ = waiting.communicate(timeout=SECONDS)
-    assert (waiting.returncode, "notes.txt is written" in said) == (0, True)
+    assert (waiting.returncode, "notes.txt was written" in said) == (0, True)
 
 
 def test_a_message_behind_a_question_is_left_too_and_not_lost(new_sqlite_daemon: NewDaemon) -> None:
@@ -202,7 +202,7 @@ def test_at_a_terminal_an_answer_from_elsewhere_is_enough(new_sqlite_daemon: New
         screen.wait_for("or a time such as 30m:")
         code = questions(daemon)[0]["approval_id"][-6:]
         assert command(daemon.home.path, "approvals", "allow", code).returncode == 0
-        screen.wait_for("notes.txt is written")
+        screen.wait_for("notes.txt was written")
         assert screen.end() == 0
 
 
@@ -221,9 +221,9 @@ def test_who_attaches_at_a_terminal_is_asked_what_is_still_open(new_sqlite_daemo
     with terminal(daemon.home.path, "runs", "attach", "last") as screen:
         screen.wait_for("or a time such as 30m:")
         screen.type("yes\r")
-        screen.wait_for("notes.txt is written")
+        screen.wait_for("notes.txt was written")
         assert screen.end() == 0
     with terminal(daemon.home.path, "runs", "attach", "last") as screen:
-        screen.wait_for("notes.txt is written")
+        screen.wait_for("notes.txt was written")
         assert screen.end() == 0
         assert "30m?" not in screen.raw

@@ -183,6 +183,6 @@ async def test_a_reload_says_what_changed(door: Door) -> None:
 
 
 async def test_a_reload_of_wrong_settings_says_what_is_wrong(door: Door) -> None:
-    door.reloaded = SettingsInvalid("config.toml: there is no section [modell].")
+    door.reloaded = SettingsInvalid("config.toml: unknown section [modell].")
     answer = await door.ask("root", "POST", "/config/reload")
     assert (answer.status_code, answer.json()["code"]) == (400, "settings_invalid")

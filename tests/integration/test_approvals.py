@@ -173,7 +173,7 @@ async def test_nobody_answering_in_time_is_a_denial_and_the_run_goes_on(begin: B
         await world.approvals.resolve(ANA, question.approval_id, allow=True)
 
     assert (await world.ended(said)).status is RunStatus.DONE
-    assert results(world.prompts[-1]) == ["[denied] nobody answered in time"]
+    assert results(world.prompts[-1]) == ["[denied] no answer in time"]
     assert (await world.approvals.get(ANA, question.approval_id)).decision == "timed_out"
     assert pen.written == []
 
@@ -237,7 +237,7 @@ async def test_edited_arguments_that_do_not_fit_are_no_answer(begin: Begin) -> N
     world = await begin(writes("rough"), tools=[pen.tool])
     said = await world.say("Write.")
     (question,) = await asked(world, said)
-    with pytest.raises(ApprovalAnswerInvalid, match=r"unknown field `words`.*The question is still open"):
+    with pytest.raises(ApprovalAnswerInvalid, match=r"unknown field `words`.*The approval request is still open"):
         await world.approvals.resolve(ANA, question.approval_id, allow=True, arguments={"words": "x"})
     await world.approvals.resolve(ANA, question.approval_id, allow=True, arguments={"text": "smooth"})
     assert (await world.ended(said)).status is RunStatus.DONE

@@ -156,7 +156,7 @@ async def test_a_turn_that_a_budget_has_no_room_for_does_not_begin(begin: Begin)
     failed = await failure(world, second)
     assert failed.code == "budget_exceeded"
     assert "'daily'" in failed.reason
-    assert "begins anew at" in failed.reason
+    assert "resets at" in failed.reason
     assert "config.toml" in failed.reason
     assert await turns(world, second) == []
     assert len(world.prompts) == 1
@@ -356,7 +356,7 @@ async def test_if_nobody_can_be_asked_the_run_ends(begin: Begin) -> None:
     world = await priced(begin, daily=money(1, action=BudgetAction.ASK))
     failed = await failure(world, await world.say("Hi."))
     assert failed.code == "budget_denied"
-    assert "Nobody is there" in failed.reason
+    assert "No approver is reachable" in failed.reason
 
 
 async def test_an_answer_about_a_budget_has_no_scope_and_no_arguments(begin: Begin) -> None:
@@ -412,7 +412,7 @@ async def test_who_may_not_administer_is_not_told_what_others_have_spent(begin: 
     told = await failure(world, await world.say("Hi. " * 2_000))
     assert told.code == "budget_exceeded"
     assert "'shared'" in told.reason
-    assert "Whoever administers this Palyra can raise it." in told.reason
+    assert "An administrator of this daemon can raise it." in told.reason
     assert "5,432" not in told.reason
     await administers(world, ANA)
     known = await failure(world, await world.say("Hi. " * 2_000))

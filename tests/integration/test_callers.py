@@ -317,7 +317,7 @@ async def test_an_agent_may_be_named_by_the_caller(begin: Begin) -> None:
     await world.ended(said)
     (accepted, *_) = await world.events(said)
     assert isinstance(accepted, RunAccepted)
-    assert accepted.agent_reason == "the caller names it"
+    assert accepted.agent_reason == "named by the caller"
 
 
 @on_sqlite

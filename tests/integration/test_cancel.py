@@ -219,7 +219,7 @@ async def test_what_a_cancelled_run_left_open_is_told_to_the_next_one(begin: Beg
     assert not [event for event in await world.events(said) if isinstance(event, ToolFinished)]
     door.open.set()
     await world.ask("And now?")
-    assert results(world.prompts[1]) == ["[interrupted] this call was not carried out: its run ended first"]
+    assert results(world.prompts[1]) == ["[interrupted] this call was not executed: its run ended first"]
 
 
 @on_sqlite

@@ -151,7 +151,7 @@ async def test_children_stand_at_most_three_deep_and_the_last_is_told_why(begin:
     assert (await world.ended(top)).status is RunStatus.DONE
     assert len(await world.runs()) == 4
     assert (await world.messages(top))[-1].text == (
-        "0: 1: 2: 3: [error] a run may stand at most 3 levels below the first; do this task yourself"
+        "0: 1: 2: 3: [error] a run may be at most 3 levels below the first; do this task yourself"
     )
 
 
@@ -163,7 +163,7 @@ async def test_a_run_has_at_most_so_many_children_and_is_told_why(begin: Begin) 
     assert results(world.prompts[-1]) == [
         "Seven sheep.",
         "Seven sheep.",
-        "[error] a run may have at most 2 children; do this task yourself",
+        "[error] a run may have at most 2 child runs; do this task yourself",
     ]
     assert len([run for run in await world.runs() if run.parent_run_id]) == 2
 

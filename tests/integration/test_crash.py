@@ -118,7 +118,7 @@ async def test_a_tool_that_may_be_repeated_runs_again_and_no_other(begin: Begin)
     await world.ended(said)
     assert (again.came, once.came) == (2, 1)
     assert results(world.prompts[-1])[0] == "came in"
-    assert results(world.prompts[-1])[1].startswith("[interrupted] the call was running when the daemon stopped")
+    assert results(world.prompts[-1])[1].startswith("[interrupted] the call was in progress when the daemon stopped")
     attempts = [event.attempt for event in await world.events(said) if isinstance(event, ToolStarted)]
     assert attempts == [1, 1, 2]
     assert (await world.run(said)).tool_calls == 2

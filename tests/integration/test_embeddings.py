@@ -211,7 +211,7 @@ async def test_usage_shows_the_calls_by_cause_and_each_to_its_owner_only(begin: 
 
 async def test_a_call_that_a_budget_has_no_room_for_is_not_sent_and_leaves_nothing(begin: Begin) -> None:
     world, provider = await priced(begin, daily=money(TOKENS - 1)), Provider()
-    with pytest.raises(BudgetExceeded, match=r"The budget 'daily' .* Whoever administers this Palyra can raise it"):
+    with pytest.raises(BudgetExceeded, match=r"The budget 'daily' .* An administrator of this daemon can raise it"):
         await world.embeddings.ask(texts(), provider.send)
     await administers(world, ANA)
     with pytest.raises(BudgetExceeded, match=r"The budget 'daily' allows .* config\.toml"):
@@ -415,7 +415,7 @@ async def test_one_call_that_can_not_be_settled_keeps_no_other_from_it(
 
     session_id = await world.engine.write(lambda conn: change(conn, "nowhere"))
     await world.engine.write(lambda conn: rows.release_dead_owners(conn, home="house"))
-    await eventually(lambda: [one for one in caplog.messages if "can not be settled" in one])
+    await eventually(lambda: [one for one in caplog.messages if "cannot be settled" in one])
     mine = {"ben": BEN}
     ((bens_id,),) = await world.engine.read(
         lambda conn: conn.fetch("SELECT run_id FROM usage WHERE principal = :ben", mine)
@@ -429,7 +429,7 @@ async def test_one_call_that_can_not_be_settled_keeps_no_other_from_it(
     await world.engine.write(lambda conn: change(conn, session_id))
     provider.open.set()
     await asyncio.gather(asking, bens)
-    assert len([one for one in caplog.messages if "can not be settled" in one]) == 1
+    assert len([one for one in caplog.messages if "cannot be settled" in one]) == 1
 
 
 async def test_a_stop_refuses_calls_and_ends_those_that_are_under_way(begin: Begin) -> None:
@@ -506,7 +506,7 @@ async def test_what_can_not_be_written_later_either_keeps_no_other_from_it(
 
     done: bool = await eventually(settled)
     assert done
-    await eventually(lambda: [one for one in caplog.messages if "can not be written" in one])
+    await eventually(lambda: [one for one in caplog.messages if "cannot be recorded" in one])
     await world.engine.write(lambda conn: move(conn, before="nowhere", now=session_id))
 
 

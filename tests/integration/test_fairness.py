@@ -112,7 +112,7 @@ async def test_a_principal_has_only_so_many_open_runs(begin: Begin) -> None:
     world = await begin(model.model, concurrency=1)
     hanging = await model.hang(world, OPEN_RUNS, begun=1)
 
-    with pytest.raises(RunQueueFull, match="200 of your runs have not ended"):
+    with pytest.raises(RunQueueFull, match="200 of your runs are open"):
         await world.say("Hello.", key="one more")
 
     assert (await world.ended(await world.say("Hello.", who=BEN), who=BEN)).status is RunStatus.DONE

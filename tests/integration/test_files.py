@@ -1,4 +1,4 @@
-"""Files that a run changes: asked about first, kept before, changed once, and brought back when a person wants it."""
+"""Files that a run changes: asked about first, kept before, changed once, and restored when a person wants it."""
 
 import re
 from pathlib import Path

@@ -179,7 +179,7 @@ def test_a_caller_that_takes_nothing_at_all_is_cut_off_with_all_that_waits_for_i
     async def tried() -> None:
         async with serving_at(service) as (_, address):
             with await asyncio.to_thread(unread, address) as wire:
-                await eventually(lambda: "it says nothing" in caplog.text)
+                await eventually(lambda: "the client sent nothing" in caplog.text)
                 await eventually(lambda: service.under_way == 0)
                 await asyncio.to_thread(wire.hung_up)
                 assert not all(answer.over for answer in wire.answers.values())

@@ -330,7 +330,7 @@ async def test_what_a_page_says_to_the_agent_is_recorded_and_told_in_the_questio
     (question,) = await answer_all(world, said)
     finished = [event for event in await world.events(said) if isinstance(event, ToolFinished)]
     assert [event.signals for event in finished] == [("instructions",), ()]
-    assert "What it has read (web.look) holds what looks like instructions to the agent." in question.reason
+    assert "The session has read (web.look) text that looks like instructions to the agent." in question.reason
     verdicts = [event for event in await world.events(said) if isinstance(event, PolicyDecided)]
     assert [event.signals for event in verdicts] == [(), ("instructions",)]
     # The session remembers it until it is reset; another one has not read it.

@@ -172,7 +172,7 @@ async def test_a_last_turn_without_a_word_is_a_failure(begin: Begin) -> None:
     said = await world.say("Go.")
     run = await world.ended(said)
     assert run.status is RunStatus.FAILED
-    assert run.reason == "the run reached a limit, and the model gave no last answer"
+    assert run.reason == "the run reached a limit, and the model gave no final answer"
 
 
 @on_sqlite

@@ -101,9 +101,9 @@ async def test_a_call_beyond_the_manifest_is_denied_whatever_the_policies_say(
     [decided] = await of_kind(world, run, PolicyDecided)
     assert (decided.verdict, decided.policies) == (Verdict.DENY, ("manifest",))
     assert decided.manifest_hash == stats.digest
-    assert decided.reason.startswith("csv-stats may not touch /")
+    assert decided.reason.startswith("csv-stats may not access /")
     assert await of_kind(world, run, ToolStarted) == []
-    assert "it lies in no folder that its manifest lists" in results(world.prompts[-1])[0]
+    assert "it is not in a folder that its manifest lists" in results(world.prompts[-1])[0]
 
 
 @on_sqlite
@@ -119,7 +119,7 @@ async def test_arguments_that_do_not_fit_go_back_to_the_model(begin: Begin, home
 @pytest.mark.parametrize(
     ("module", "words"),
     [
-        (modules.LOOPS, "it took more than 50000000 steps (fuel)"),
+        (modules.LOOPS, "it used more than 50000000 steps (fuel)"),
         (modules.SLEEPS, "it took longer than 1 s"),
         (modules.GROWS, "it failed: unreachable"),
         (modules.FLOODS, "it wrote more than 8192 bytes"),

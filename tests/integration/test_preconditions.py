@@ -203,7 +203,7 @@ async def test_a_plugin_whose_folder_is_gone_is_not_asked_about(begin: Begin, tm
     plugin = await asyncio.to_thread(installed_from, Home(tmp_path / "home"), folder, given={"data": str(data)})
     data.rmdir()
     world = await begin(first_calls(ScriptCall(tool="probe.run")), tools=list(tools_of(plugin)))
-    assert f"{data} is not there" in (await refused(world, await world.say("Run."))).reason
+    assert f"{data} does not exist" in (await refused(world, await world.say("Run."))).reason
 
 
 @on_sqlite
@@ -219,4 +219,4 @@ async def test_a_tool_of_a_server_that_is_down_is_not_asked_about(
         await kept.call("mcp.s.end")
         await kept.reaches(McpServerState.FAILED)
         decided = await refused(world, await world.say("Note."))
-        assert "The MCP server s is not there now: " in decided.reason
+        assert "The MCP server s is not available: " in decided.reason

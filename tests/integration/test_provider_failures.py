@@ -62,7 +62,7 @@ async def test_a_stream_that_ends_before_its_turn_is_a_failure(begin: Begin) -> 
     world = await begin(said_by(lambda prompt: [TextDelta("Half")]))
     said = await world.say("Go.")
     run = await world.ended(said)
-    assert run.reason == "the model's stream ended before its turn did"
+    assert run.reason == "the model's stream ended before its turn was complete"
     failed = (await world.events(said))[-1]
     assert isinstance(failed, RunFailed)
     assert failed.code == "model_malformed"
@@ -117,7 +117,7 @@ async def test_an_answer_of_over_a_mebibyte_is_a_failure(begin: Begin) -> None:
     run = await world.ended(said)
     assert run.status is RunStatus.FAILED
     assert run.reason is not None
-    assert "would not stop" in run.reason
+    assert "did not stop" in run.reason
 
 
 @on_sqlite

@@ -87,7 +87,7 @@ async def test_a_full_queue_refuses_with_a_retry_hint_and_loses_nothing(begin: B
     gate = asyncio.Event()
     world = await begin(held(gate))
     said = [await world.say(f"Number {number}.") for number in range(1 + QUEUED_INPUTS)]
-    with pytest.raises(RunQueueFull, match="16 inputs wait") as refusal:
+    with pytest.raises(RunQueueFull, match="16 inputs are queued") as refusal:
         await world.say("One too many.")
     assert refusal.value.retry_after.total_seconds() > 0
     await world.say("Elsewhere there is room.", key="other")
@@ -296,7 +296,7 @@ async def test_a_message_behind_a_run_that_waits_is_told_what_it_waits_for(begin
     second = await world.say("And this.")
     assert second.queued
     assert second.waiting_for is not None
-    assert "waits for a run that works for it" in second.waiting_for
+    assert "waits for a child run" in second.waiting_for
     steer = await world.say("By the way.", mode=InputMode.STEER)
     assert steer.run_id == parent.run_id
     assert (await world.run(parent)).status is RunStatus.WAITING
@@ -352,7 +352,9 @@ async def test_a_steering_message_withdraws_the_questions_that_are_open(begin: B
     assert (await world.run(said)).status is RunStatus.WAITING
     behind = await world.say("And then?")
     assert behind.waiting_for is not None
-    assert behind.waiting_for.startswith("the active run waits for your word on shell: `palyra approvals`")
+    assert behind.waiting_for.startswith(
+        "the active run waits for your approval of shell: answer with `palyra approvals`"
+    )
     steer = await world.say("Keep them.", mode=InputMode.STEER)
     assert (steer.run_id, steer.steered) == (said.run_id, True)
     (resolved,) = [event for event in await world.events(said) if isinstance(event, ApprovalResolved)]

@@ -137,7 +137,7 @@ async def test_a_turn_without_a_word_is_tried_again_and_takes_what_the_provider_
     assert (await world.ended(said)).status is RunStatus.DONE
     assert [message.text for message in await world.messages(said)] == ["Hello?", "All is well."]
     (void,) = [event for event in await turns(world, said) if isinstance(event, ModelTurnDiscarded)]
-    assert void.reason == "m of first stopped without an answer: try again, or choose another model."
+    assert void.reason == "m of first stopped without an answer. Try again, or choose another model."
     assert void.usage == Usage(input_tokens=10, output_tokens=1)
 
 
@@ -187,14 +187,14 @@ async def test_what_is_missing_here_is_told_at_once(begin: Begin, tmp_path: Path
         await llama.close()
     assert run.status is RunStatus.FAILED
     assert [type(event) for event in await turns(world, said)] == [ModelTurnStarted, ModelTurnDiscarded, RunFailed]
-    assert "none.gguf can not be read: No such file or directory: set path to" in (run.reason or "")
+    assert "none.gguf cannot be read: No such file or directory. Set path to" in (run.reason or "")
 
 
 async def test_a_run_that_nobody_answers_ends_with_the_last_reason_and_who_was_asked(begin: Begin) -> None:
     world = await world_of(begin, Named("first", fails(FailureKind.TIMEOUT)), Named("second", fails(FailureKind.AUTH)))
     said = await world.say("Hello?")
     run = await world.ended(said)
-    assert (run.status, run.reason) == (RunStatus.FAILED, "It fails (1). Asked were: first/m, second/m.")
+    assert (run.status, run.reason) == (RunStatus.FAILED, "It fails (1). Models tried: first/m, second/m.")
     ended = (await turns(world, said))[-1]
     assert isinstance(ended, RunFailed)
     assert ended.code == "model_auth"
@@ -331,7 +331,7 @@ async def test_a_caller_may_name_the_model_and_then_there_is_no_other(begin: Beg
     run = await world.ended(accepted)
     assert (run.status, run.reason) == (RunStatus.FAILED, "It fails (1).")
     started = next(event for event in await turns(world, accepted) if isinstance(event, ModelTurnStarted))
-    assert (started.provider, started.reason) == ("second", "the caller names it")
+    assert (started.provider, started.reason) == ("second", "named by the caller")
     assert not first.prompts
 
 

@@ -138,7 +138,7 @@ async def test_one_that_can_not_be_used_is_refused_with_its_place_and_the_one_be
         ('@id("a") permit (principal, action, resource)\nwhen { context.mood };', "/new/pens.cedar:2:16"),
         ("permit (principal, action, resource);", "/new/pens.cedar:1:1"),
     ):
-        with pytest.raises(PolicyInvalid, match=r"no name|can not be read|schema") as refused:
+        with pytest.raises(PolicyInvalid, match=r"no name|cannot be parsed|schema") as refused:
             await world.shadows.start(ANA, candidate(text))
         assert place in refused.value.detail
     for files in ([], candidate(OPEN) * 2, candidate(OPEN, name=" ")):
@@ -157,7 +157,7 @@ async def test_one_that_errs_denies_in_the_report_and_nowhere_else(begin: Begin)
     assert [event.verdict for event in await world.events(said) if isinstance(event, PolicyDecided)] == [Verdict.ALLOW]
     (clause,) = (await world.shadows.report()).clauses
     assert (clause.would, clause.would_by) == (Verdict.DENY, ("overflows",))
-    assert "can not be evaluated" in clause.examples[0].would_reason
+    assert "cannot be evaluated" in clause.examples[0].would_reason
 
 
 async def test_one_that_breaks_outright_is_told_of_and_the_run_does_not_notice(begin: Begin) -> None:

@@ -106,7 +106,7 @@ async def test_one_person_is_stopped_and_the_others_go_on(begin: Begin) -> None:
     assert await stop(world, principal=ANA) == 1
     await assert_stopped(world, hers)
     with pytest.raises(
-        WorkStopped, match=r"All work of user:ana is stopped since .* by user:ben: smoke in the kitchen"
+        WorkStopped, match=r"All work of user:ana has been stopped since .* by user:ben: smoke in the kitchen"
     ):
         await world.say("Again.")
     gate.set()
@@ -171,7 +171,7 @@ async def test_nothing_new_is_taken_in_until_it_is_let_go_on(begin: Begin) -> No
     world = await begin(ECHO)
     await stop(world)
     for mode in InputMode:
-        with pytest.raises(WorkStopped, match=r"Everything is stopped since .* `palyra resume` lets work go on\."):
+        with pytest.raises(WorkStopped, match=r"Everything has been stopped since .* `palyra resume` ends the stop\."):
             await world.say("Hello.", mode=mode)
     assert not world.prompts
     await resume(world)

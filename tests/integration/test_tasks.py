@@ -154,7 +154,7 @@ async def test_a_task_of_a_kind_that_nobody_knows_is_parked(begin: Begin) -> Non
     world = await begin(ECHO)
     await add(world, kind="no.such", max_attempts=1)
     found = await becomes(world, "parked")
-    assert found["error"] == "TaskKindUnknown: no job is known for no.such"
+    assert found["error"] == "TaskKindUnknown: there is no job for no.such"
 
 
 async def test_a_task_that_could_not_reach_the_journal_is_never_parked(

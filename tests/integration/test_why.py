@@ -73,7 +73,7 @@ async def test_arguments_that_a_person_changed_are_told_apart_from_the_models(
     call, answer = (next(link for link in walk_nodes(trace.tree) if link.kind == kind) for kind in ("call", "approval"))
     assert call.facts["arguments"]["path"] == "a.txt"
     assert (answer.by, answer.facts["edited"], answer.facts["arguments"]["path"]) == (ANA, True, "b.txt")
-    with pytest.raises(TraceSubjectNotFound, match="No agent of yours changed"):
+    with pytest.raises(TraceSubjectNotFound, match="No agent of yours has changed"):
         await why(world).trace(ANA, "a.txt")
     code = asked.approval_id[-6:]
     with pytest.raises(TraceSubjectNotFound):

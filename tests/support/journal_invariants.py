@@ -69,4 +69,4 @@ def _check_run(conn: Connection, state: RunState) -> None:
     limit = state.limit.value if state.limit is not None else None
     cancelled = int(state.cancel is not None)
     follows = (state.status.value, state.run_seq, state.turns, state.executed, cancelled, limit, int(ready), ended)
-    assert row == follows, "a run's row is not what its tape adds up to"
+    assert row == follows, "a run's row does not match its tape"

@@ -45,12 +45,12 @@ def test_a_variable_and_a_file_are_read_when_they_are_used(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("env:NOT_THERE", "there is nothing at env:NOT_THERE"),
-        ("file:not-there", r"file:not-there can not be read \(No such file or directory\)"),
-        ("file:/dev/zero", "holds more than 65536 characters"),
-        ("file:empty", "there is nothing at file:empty"),
-        ("file:binary", r"can not be read \(no UTF-8\)"),
-        ("file:.", "can not be read"),
+        ("env:NOT_THERE", "env:NOT_THERE is not set or does not exist"),
+        ("file:not-there", r"file:not-there cannot be read \(No such file or directory\)"),
+        ("file:/dev/zero", "is longer than 65536 characters"),
+        ("file:empty", "file:empty is not set or does not exist"),
+        ("file:binary", r"cannot be read \(not UTF-8\)"),
+        ("file:.", "cannot be read"),
         ("vault:name", "the vault is not open yet"),
     ],
 )
@@ -97,19 +97,19 @@ def kept() -> Iterator[Kept]:
 def test_a_keyring_is_asked_for_the_service_and_the_name(tmp_path: Path, kept: Kept) -> None:
     keyring.set_password("palyra", "data/base", SECRET)
     assert secret_of("keyring:palyra/data/base", base=tmp_path) == SECRET
-    with pytest.raises(SecretReferenceNotFound, match="there is nothing at keyring:palyra/other"):
+    with pytest.raises(SecretReferenceNotFound, match="keyring:palyra/other is not set or does not exist"):
         secret_of("keyring:palyra/other", base=tmp_path)
 
 
 def test_a_keyring_that_is_locked_is_said_so(tmp_path: Path, kept: Kept) -> None:
     kept.locked = True
     with pytest.raises(
-        SecretReferenceNotFound, match=r"the keyring says: Failed to unlock the collection!\. Unlock it"
+        SecretReferenceNotFound, match=r"the keyring reports Failed to unlock the collection!\. Unlock it"
     ):
         secret_of("keyring:palyra/database", base=tmp_path)
 
 
 def test_a_machine_without_a_keyring_is_said_so(tmp_path: Path, kept: Kept) -> None:
     keyring.set_keyring(fail.Keyring())  # type: ignore[no-untyped-call]
-    with pytest.raises(SecretReferenceNotFound, match="the keyring says: No recommended backend was available"):
+    with pytest.raises(SecretReferenceNotFound, match="the keyring reports No recommended backend was available"):
         secret_of("keyring:palyra/database", base=tmp_path)

@@ -34,15 +34,15 @@ T = TypeVar("T")
 
 
 class VerifyInProgress(Conflict):
-    """The journal is being verified already. Wait for that to end, then ask again."""
+    """The journal is already being verified. Wait until that has finished, then try again."""
 
 
 class ExportInProgress(Conflict):
-    """The journal is being exported already. Wait until that download has ended, then ask again."""
+    """The journal is already being exported. Wait until that download has finished, then try again."""
 
 
 class AnchorNotFound(NotFound):
-    """The journal has no anchor of that number."""
+    """The journal has no anchor with this number."""
 
 
 class JournalInspector:

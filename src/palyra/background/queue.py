@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class TaskKindUnknown(Internal):
-    """Nobody knows how to carry out a task of this kind."""
+    """There is no job for tasks of this kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class TaskQueue:
         except Unavailable as trouble:
             self._left.append(lease)  # retried when the journal can be written
             if not isinstance(trouble, JOURNAL_AWAY):
-                log.warning("task %s is left for later: %s", task.kind, trouble)
+                log.warning("task %s is postponed: %s", task.kind, trouble)
         finally:
             self._busy -= 1
             self._wake.set()
@@ -130,7 +130,7 @@ class TaskQueue:
         """Run the task; return the error, None if there was none."""
         job = self._jobs.get(task.kind)
         if job is None:
-            return TaskKindUnknown(f"no job is known for {task.kind}")
+            return TaskKindUnknown(f"there is no job for {task.kind}")
         try:
             async with asyncio.timeout(TASK_SECONDS):
                 await job(task.payload, self._context)

@@ -18,7 +18,7 @@ FIRST_SECONDS = 5.0
 """The delay after the start, so that the first turns come first."""
 AGAIN_SECONDS = 60.0
 EVERY_SECONDS = 24 * 3600.0
-ADVICE = "`palyra journal verify` shows all; restore a backup from before, or find out who changed it."
+ADVICE = "`palyra journal verify` shows the details. Restore an earlier backup, or find out who changed it."
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +80,6 @@ class Verification:
             self._found(f"{place}{first.what}")
 
     def _found(self, what: str) -> None:
-        self.found = self.detail = f"The journal does not verify: {what}. {ADVICE}"
+        self.found = self.detail = f"The journal could not be verified: {what}. {ADVICE}"
         log.error("%s", self.found, extra={"code": CODE})
         self.warn(self.found)

@@ -8,7 +8,7 @@ from palyra.core.limits import Limits
 
 
 class AgentNotFound(NotFound):
-    """There is no such agent among yours. `palyra agents` lists them."""
+    """You have no such agent. `palyra agents` lists yours."""
 
 
 class Agent(Struct, frozen=True, kw_only=True):

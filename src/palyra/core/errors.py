@@ -29,15 +29,15 @@ class PalyraError(Exception):
 
 
 class Invalid(PalyraError):
-    """The request can not be understood; the same request will never succeed."""
+    """The request is not valid. The same request will never succeed."""
 
 
 class NotFound(PalyraError):
-    """There is no such thing, or it is not yours to see."""
+    """It does not exist, or you may not see it."""
 
 
 class Conflict(PalyraError):
-    """The request contradicts what is recorded."""
+    """The request conflicts with the recorded state."""
 
 
 class Denied(PalyraError):
@@ -45,7 +45,7 @@ class Denied(PalyraError):
 
 
 class Unavailable(PalyraError):
-    """Not now; the same request may succeed later."""
+    """This is not possible right now. The same request may succeed later."""
 
     def __init__(self, detail: str | None = None, *, retry_after: timedelta = timedelta(seconds=1)) -> None:
         super().__init__(detail)
@@ -53,11 +53,11 @@ class Unavailable(PalyraError):
 
 
 class Internal(PalyraError):
-    """Palyra itself is at fault."""
+    """Palyra itself has failed."""
 
 
 class FileExists(Conflict):
-    """The file exists already. Choose another name."""
+    """The file already exists. Choose another name."""
 
 
 class JournalClosed(Unavailable):
@@ -65,12 +65,12 @@ class JournalClosed(Unavailable):
 
 
 class FileChanged(Conflict):
-    """The file changed since it was read. Nothing was written; read it and try again."""
+    """The file has changed since it was read. Nothing was written. Read it again and retry."""
 
 
 class OffsetBeyondEnd(Invalid):
-    """The offset lies beyond the end."""
+    """The offset is beyond the end."""
 
 
 class SearchQueryEmpty(Invalid):
-    """The search has no word in it. Give at least one."""
+    """The search query is empty. Give at least one word."""

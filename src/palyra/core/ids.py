@@ -20,7 +20,7 @@ _VALID = frozenset(ALPHABET)
 
 
 class IdInvalid(Invalid):
-    """An id is 26 characters of Crockford base 32, as in 01ARZ3NDEKTSV4RRFFQ69G5FAV."""
+    """The id is not valid. An id has 26 characters of Crockford base 32, as in 01ARZ3NDEKTSV4RRFFQ69G5FAV."""
 
 
 class IdSource(Protocol):
@@ -53,5 +53,5 @@ def parse_ulid(text: str, what: str = "id") -> str:
     canonical = text.upper() if text.isascii() else ""
     if len(canonical) != LENGTH or canonical[0] > "7" or not _VALID.issuperset(canonical):
         shown = text if len(text) <= 40 else text[:40] + "…"
-        raise IdInvalid(f"{shown!r} is no valid {what}: an id has 26 characters, like 01ARZ3NDEKTSV4RRFFQ69G5FAV.")
+        raise IdInvalid(f"{shown!r} is not a valid {what}. An id has 26 characters, as in 01ARZ3NDEKTSV4RRFFQ69G5FAV.")
     return canonical

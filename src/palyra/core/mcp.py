@@ -166,23 +166,27 @@ class McpServerStatus(Struct, frozen=True, kw_only=True):
 def server_problems(name: str, server: McpServer) -> Iterator[tuple[str, str, str]]:
     """Yield what is wrong with a server's settings: the key, the problem and the fix."""
     if not _NAME.fullmatch(name):
-        yield "", f"{name[:60]!r} is no name for a server.", "Use up to 32 of a-z, 0-9, '-' and '_'."
+        yield "", f"{name[:60]!r} is not a valid server name.", "Use up to 32 characters of a-z, 0-9, '-' and '_'."
     if (server.command is None) == (server.url is None):
         what = "has both a command and a url." if server.command is not None else "has neither a command nor a url."
-        yield "command", what, "Name a program to start, or the address of a server, and not both."
+        yield "command", what, "Set exactly one of the two: a program to start, or the URL of a server."
     unfit = _FOR_URLS if server.command is not None else _FOR_PROGRAMS
     for key in unfit:
         if getattr(server, key) != getattr(_PLAIN, key):
             kind = "a url" if key in _FOR_URLS else "a command"
-            yield key, f"{key} is only for a server with {kind}.", "Leave it out."
+            yield key, f"{key} applies only to a server with {kind}.", "Remove it."
     if server.url is not None and not _URL.fullmatch(server.url):
-        yield "url", "url is no address.", "Write it as https://example.org/mcp, without a name or password in it."
+        yield "url", "url is not a valid URL.", "Write it as https://example.org/mcp, without a user name or password."
     if server.command is not None and (not server.command or "\0" in server.command + "".join(server.args)):
-        yield "command", "command is empty, or holds a NUL.", "Name the program to start."
-    yield from ((f"env.{key}", f"{key[:60]!r} is no variable.", "Name it A_B.") for key in server.env if _odd(key))
+        yield "command", "command is empty or contains a NUL character.", "Set it to the program to start."
+    yield from (
+        (f"env.{key}", f"{key[:60]!r} is not a valid variable name.", "Write it like A_B.")
+        for key in server.env
+        if _odd(key)
+    )
     for key, value in server.headers.items():
         if not _HEADER.fullmatch(key) or not value.isprintable():
-            yield f"headers.{key[:60]}", f"the header {key[:60]!r} can not be sent.", "Use printable characters only."
+            yield f"headers.{key[:60]}", f"the header {key[:60]!r} cannot be sent.", "Use printable characters only."
 
 
 def _odd(variable: str) -> bool:

@@ -14,15 +14,15 @@ MAX_IDEMPOTENCY_KEY_CHARS = 200
 
 
 class MessageEmpty(Invalid):
-    """The message is empty. Say something."""
+    """The message is empty. Write some text."""
 
 
 class MessageTooLarge(Invalid):
-    """The message is longer than 256 KiB. Put long material into a file of the workspace and name it instead."""
+    """The message is longer than 256 KiB. Put long text into a file in the workspace and name the file instead."""
 
 
 class TextInvalid(Invalid):
-    """The text holds characters that no text should: NUL, or half of a surrogate pair."""
+    """The text is not valid Unicode: it contains a NUL character or half of a surrogate pair."""
 
 
 class Inbound(Struct, frozen=True, kw_only=True):
@@ -76,13 +76,15 @@ class AcceptedMessage(Struct, frozen=True, kw_only=True):
 def clean_text(text: str, *, what: str = "text") -> str:
     """Return the text unchanged, or raise `TextInvalid` and say where it is invalid."""
     if (place := text.find("\0")) >= 0:
-        raise TextInvalid(f"The {what} holds a NUL character at position {place}. Remove it and send again.")
+        raise TextInvalid(
+            f"The {what} contains a NUL character at position {place}. Remove it and send the message again."
+        )
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise TextInvalid(
-                f"The {what} is no valid Unicode at position {error.start} (half of a surrogate pair). "
+                f"The {what} is not valid Unicode at position {error.start} (half of a surrogate pair). "
                 "Send it as UTF-8."
             ) from None
     return text

@@ -30,15 +30,15 @@ _CARRIED = frozenset(
 
 
 class SecretNameInvalid(Invalid):
-    """A secret's name has 1 to 64 letters, digits and . _ - only, and begins with a letter or a digit."""
+    """The secret's name is not valid. Use 1 to 64 letters, digits and . _ -, beginning with a letter or a digit."""
 
 
 class SecretValueInvalid(Invalid):
-    """The value can not be kept as this secret."""
+    """The value cannot be stored as this secret."""
 
 
 class SecretScopeInvalid(Invalid):
-    """What the secret should be used for can not be understood."""
+    """The scope of the secret is not valid."""
 
 
 class SecretScope(Struct, frozen=True, kw_only=True):
@@ -106,15 +106,15 @@ def check_scope(scope: SecretScope) -> SecretScope:
     """Return the scope in canonical form, or raise and say what is wrong with it."""
     for what, entries in (("hosts", scope.hosts), ("agents", scope.agents), ("tools", scope.tools)):
         if len(entries) > MAX_ENTRIES:
-            raise SecretScopeInvalid(f"A secret names at most {MAX_ENTRIES} {what}; this one names {len(entries)}.")
+            raise SecretScopeInvalid(f"A secret may name at most {MAX_ENTRIES} {what}; this one names {len(entries)}.")
     header = scope.header.lower()
     if not _HEADER.fullmatch(scope.header) or header in _CARRIED or header.startswith("proxy-"):
-        raise SecretScopeInvalid(f"{scope.header[:64]!r} is no header that a secret can be sent in.")
+        raise SecretScopeInvalid(f"A secret cannot be sent in the header {scope.header[:64]!r}.")
     if scope.format.count(VALUE_PLACEHOLDER) != 1 or len(scope.format) > 200 or not _PRINTABLE.fullmatch(scope.format):
-        raise SecretScopeInvalid("The format has the place for the value, {}, once, and else printable ASCII only.")
+        raise SecretScopeInvalid("The format must contain the placeholder {} exactly once, and printable ASCII only.")
     for tool in scope.tools:
         if not _TOOL.fullmatch(tool):
-            raise SecretScopeInvalid(f"{tool[:60]!r} is no name of a tool.")
+            raise SecretScopeInvalid(f"{tool[:60]!r} is not a valid tool name.")
     return SecretScope(
         hosts=tuple(sorted({host_name(host) for host in scope.hosts})),
         header=scope.header,
@@ -127,15 +127,13 @@ def check_scope(scope: SecretScope) -> SecretScope:
 def check_value(value: bytes, scope: SecretScope) -> bytes:
     """Return the value if it may be stored: any bytes, NUL too, but one that is sent in a header must fit into one."""
     if not value:
-        raise SecretValueInvalid("The value is empty. Nothing was kept.")
+        raise SecretValueInvalid("The value is empty. Nothing was stored.")
     if len(value) > MAX_VALUE_BYTES:
-        raise SecretValueInvalid(
-            "A secret has at most 64 KiB (65,536 bytes), and this one is longer. Nothing was kept."
-        )
+        raise SecretValueInvalid("The value is larger than 64 KiB (65,536 bytes). Nothing was stored.")
     if scope.hosts and (len(value) > MAX_HEADER_BYTES or not _PRINTABLE.fullmatch(value.decode("latin-1"))):
         raise SecretValueInvalid(
-            "What is sent in a header is printable ASCII, 8 KiB at most, with no space at either end and no line break."
-            " Nothing was kept."
+            "A value that is sent in a header must be printable ASCII of at most 8 KiB, without line "
+            "breaks or spaces at either end. Nothing was stored."
         )
     return value
 
@@ -153,8 +151,8 @@ def host_name(host: str) -> str:
     has_port = _PORT.fullmatch(port) and int(port) <= MAX_PORT and port != "443"
     if not _HOST.fullmatch(name) or (colon and not has_port):
         raise SecretScopeInvalid(
-            f"{host[:80]!r} is no host: give its full name alone, as in api.example.org, without scheme or path, and"
-            " with a port only if that is not 443, as in api.example.org:8443."
+            f"{host[:80]!r} is not a host name. Write it like api.example.org, without scheme or path; "
+            "add the port if it is not 443, as in api.example.org:8443."
         )
     return name + colon + port
 

@@ -18,11 +18,11 @@ class SessionArchivedError(Conflict):
 
 
 class SessionNotFound(NotFound):
-    """There is no such session among yours. `palyra sessions` lists them."""
+    """You have no such session. `palyra sessions` lists yours."""
 
 
 class SessionNameInvalid(Invalid):
-    """A session's key, label or title must not be empty or over-long."""
+    """The session's key, label or title is empty or too long."""
 
 
 class Session(Struct, frozen=True, kw_only=True):

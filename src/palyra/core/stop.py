@@ -33,4 +33,4 @@ class EmergencyStop(Struct, frozen=True, kw_only=True):
         """What is stopped, since when, by whom and why, in one sentence."""
         what = "Everything" if self.principal is None else f"All work of {self.principal}"
         why = f": {self.reason.rstrip('.')}" if self.reason else ""
-        return f"{what} is stopped since {self.at:%Y-%m-%d %H:%M:%S} UTC by {self.by}{why}."
+        return f"{what} has been stopped since {self.at:%Y-%m-%d %H:%M:%S} UTC by {self.by}{why}."

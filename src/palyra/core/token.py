@@ -18,4 +18,6 @@ class TokenScopeMissing(Denied):
     """The token does not allow this."""
 
     def __init__(self, scope: str, what: str = "this") -> None:
-        super().__init__(f"Your token lacks the scope '{scope}', which {what} needs. Use one that has it.")
+        super().__init__(
+            f"Your token lacks the scope '{scope}', which is required for {what}. Use a token that has it."
+        )

@@ -38,12 +38,12 @@ def gauges(now: Figures) -> dict[str, tuple[str, float]]:
     """Return the figures as Prometheus gauges."""
     return {
         "connections_open": ("Connections to both APIs.", now["open"]),
-        "connections_authenticated": ("Connections that have shown a valid token.", now["authenticated"]),
-        "connections_limit": ("Connections that may be open.", now["limit"]),
-        "connections_evicted": ("Connections that had to make room for others.", now["evicted"]),
+        "connections_authenticated": ("Connections that have sent a valid token.", now["authenticated"]),
+        "connections_limit": ("The maximum number of connections.", now["limit"]),
+        "connections_evicted": ("Connections closed to make room for others.", now["evicted"]),
         "connections_timed_out": ("Connections closed because the client was too slow.", now["timed_out"]),
         "descriptors_open": ("File descriptors in use.", now["descriptors"]),
-        "descriptors_limit": ("File descriptors that may be in use.", now["descriptor_limit"]),
+        "descriptors_limit": ("The maximum number of file descriptors in use.", now["descriptor_limit"]),
     }
 
 

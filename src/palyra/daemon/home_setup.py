@@ -22,11 +22,11 @@ from palyra.sandbox.files.reserved_files import ReservedFiles
 from palyra.sandbox.files.workspace import Workspace
 from palyra.settings import Settings, SettingsInvalid
 
-WELCOME = """# Welcome
-
-This is the agent's workspace: what you put here it can list, read and search. It asks before it changes anything.
-Try: "list the files", "read welcome.md", "find workspace in the files", "write a note: Palyra works".
-"""
+WELCOME = (
+    "# Welcome\n\nThis is the agent's workspace. The agent can list, read and search the files here. It asks "
+    'before it changes anything.\nTry: "list the files", "read welcome.md", "find workspace in the files", '
+    '"write a note: Palyra works".\n'
+)
 
 
 def prepare_home(home: Home) -> None:
@@ -75,7 +75,7 @@ def _owners_folder(home: Home, settings: Settings) -> Path:
     if settings.workspace.root is not None:
         root = Path(os.path.expanduser(settings.workspace.root))
         if not root.is_dir():
-            raise SettingsInvalid(f"workspace.root is {root}, which is no folder. Make it, or set another.")
+            raise SettingsInvalid(f"workspace.root is {root}, which is not a folder. Create it, or set another one.")
         return root
     if not home.workspace.exists():
         with explain_write_errors(home):
@@ -104,8 +104,10 @@ def explain_write_errors(home: Home) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StorageFull(f"The disk that holds {home.path} is full. Free some space, then start again.") from error
-        raise StorageReadOnly(f"{error.filename or home.path} can not be written: {error.strerror}.") from error
+            raise StorageFull(
+                f"The disk of {home.path} is full. Free some space, then start the daemon again."
+            ) from error
+        raise StorageReadOnly(f"{error.filename or home.path} cannot be written: {error.strerror}.") from error
 
 
 def write_private(path: Path, text: str) -> None:
@@ -147,10 +149,10 @@ def _who_runs(home: Home) -> str:
     with suppress(OSError, ValueError, KeyError):
         said = json.loads(home.daemon.read_text())
         return (
-            f"A daemon is running on {home.path} already: process {said['pid']} at {said['address']}. "
-            "Use it, or end it with `palyra down`."
+            f"A daemon is already running on {home.path}: process {said['pid']} at {said['address']}. "
+            "Use it, or stop it with `palyra down`."
         )
-    return f"A daemon is running on {home.path} already. Use it, or end it with `palyra down`."
+    return f"A daemon is already running on {home.path}. Use it, or stop it with `palyra down`."
 
 
 class Announcement:

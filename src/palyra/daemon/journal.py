@@ -44,7 +44,7 @@ async def build_journal(
         lambda: asyncio.to_thread(backup.before_migration, home, settings, made_at=started_at)
     )
     if kept is not None:
-        log.info("the journal as it was before the migration is kept in %s", kept)
+        log.info("the journal from before the migration is in %s", kept)
     engine = await waiting.for_space(lambda: stack.enter_async_context(open_journal(home, settings)))
     await waiting.for_space(lambda: update(engine, clock=clock))
     storage = Storage(engine, clock=clock)

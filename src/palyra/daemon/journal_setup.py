@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class JournalMissing(Internal):
-    """The journal file is missing, though there was one. Restore it from a backup."""
+    """The journal file is missing, although there was one. Restore it from a backup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,9 @@ def require_journal(home: Home) -> None:
     is_there = home.journal.exists() and home.journal.stat().st_size > 0
     if home.key.exists() and not is_there:
         raise JournalMissing(
-            f"{home.journal} is missing or empty, but {home.key.name} shows that there was a journal. Restore it from a"
-            f" backup (`palyra backup restore`). To begin an empty journal, move {home.key.name} away first."
+            f"{home.journal} is missing or empty, but {home.key.name} shows that there was a journal. "
+            "Restore it from a backup (`palyra backup restore`). To start with an empty journal, move "
+            f"{home.key.name} away first."
         )
 
 
@@ -139,8 +140,8 @@ async def update(engine: Engine, *, clock: Clock) -> None:
         taken = await engine.write(lambda conn: migrate.migrate(conn, now_ms=now_ms))
     except StorageFull as error:
         raise StorageFull(
-            f"The journal has schema {at} and must be migrated to {known}, but the disk that holds it is full."
-            " Free some space; the start goes on then."
+            f"The journal has schema {at} and must be migrated to {known}, but the disk that holds it "
+            "is full. Free some space; the start then continues by itself."
         ) from error
     for step in taken:
         log.info("schema %04d %s", step.number, step.name)

@@ -68,7 +68,7 @@ class LiveConfig:
             self._adopt(done.settings)
             for changed in self._watchers:
                 changed(self.now)
-        log.info("settings read again: %s in force, %s from the next start", list(done.live), list(done.restart))
+        log.info("settings reloaded: %s in force, %s after a restart", list(done.live), list(done.restart))
         return done
 
     async def reload_or_log(self) -> None:
@@ -76,7 +76,7 @@ class LiveConfig:
         try:
             await self.reload()
         except PalyraError as error:
-            log.error("settings, policies and prices stay as they were: %s", error)
+            log.error("settings, policies and prices stay unchanged: %s", error)
 
     def _adopt(self, settings: Settings) -> None:
         self.now = settings

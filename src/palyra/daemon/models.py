@@ -125,7 +125,7 @@ def build_pool(system: System, connect: ProviderFactory) -> ModelPool:
 def model_status(roster: ModelPool) -> DaemonPart:
     """Report which model is used, and which ones are paused after failures."""
     answers = f"{roster.default.name} {roster.default.model}"
-    resting = [f"{name} is left alone for {seconds:.0f} s" for name, seconds in roster.resting().items()]
+    resting = [f"{name} is not used for {seconds:.0f} s" for name, seconds in roster.resting().items()]
     return DaemonPart(
         name="provider", status="providers_resting" if resting else "ok", detail="; ".join((answers, *resting))
     )

@@ -28,8 +28,8 @@ def _bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise PortInUse(
-            f"Port {port} of {host} can not be had: {error.strerror}. "
-            "Stop the program that has it, or set another as `port` in section [http] of the configuration."
+            f"Port {port} of {host} cannot be used: {error.strerror}. Stop the program that uses it, or "
+            "set another `port` in section [http] of the configuration."
         ) from error
     listener.setblocking(False)
     return listener

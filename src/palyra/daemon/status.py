@@ -62,7 +62,9 @@ class StatusReport:
                 journal_part(journal.storage, engine_name, schema),
                 DaemonPart(name="tapes", status=verification.code or "ok", detail=verification.detail),
                 model_status(pool),
-                DaemonPart(name="agents", status="ok", detail=f"{agent_count} in all"),
+                DaemonPart(
+                    name="agents", status="ok", detail=f"{agent_count} {'agent' if agent_count == 1 else 'agents'}"
+                ),
                 worker_status(worker.active_runs, parked=run_counts.get("parked", 0), starved=worker.starved),
                 stop_status(stops),
                 queue_status(task_counts),
@@ -78,10 +80,10 @@ class StatusReport:
         return exposition(
             journal.metrics.counters,
             {
-                "runs_carried": ("Runs that are being carried.", parts.runs.worker.active_runs),
-                "tapes_followed": ("Sessions that somebody follows.", journal.tail.followed),
+                "runs_carried": ("Runs that are being executed.", parts.runs.worker.active_runs),
+                "tapes_followed": ("Sessions that clients follow.", journal.tail.followed),
                 "storage_ok": ("1 while the journal can be written.", trouble is None),
-                "storage_full": ("1 while the disk that holds the journal is full.", trouble == StorageFull.code),
+                "storage_full": ("1 while the disk of the journal is full.", trouble == StorageFull.code),
                 **connection_limits.gauges(await connection_limits.figures(parts.listener.connections)),
             },
         )
@@ -113,7 +115,7 @@ def journal_part(storage: Storage, engine: str, schema: int) -> DaemonPart:
 def worker_status(carrying: int, *, parked: int, starved: int) -> DaemonPart:
     """Return how many runs are executed, how many of them wait for system resources, and how many are parked because
     their tape cannot be read."""
-    detail = f"carries {carrying} runs"
+    detail = f"{carrying} active {'run' if carrying == 1 else 'runs'}"
     if starved:
         return DaemonPart(
             name="worker",
@@ -125,7 +127,7 @@ def worker_status(carrying: int, *, parked: int, starved: int) -> DaemonPart:
     return DaemonPart(
         name="worker",
         status="runs_parked",
-        detail=f"{detail}, {parked} parked: `palyra runs list` shows why; `palyra journal verify` proves the tape",
+        detail=f"{detail}, {parked} parked: `palyra runs list` shows why; `palyra journal verify` checks the tape",
     )
 
 
@@ -139,10 +141,14 @@ def queue_status(counts: dict[str, int]) -> DaemonPart:
 def stop_status(stops: StopService) -> DaemonPart:
     """Return what is stopped. Every token can read it, so stops of single principals are only counted."""
     if (stop := stops.everything) is not None:
-        return DaemonPart(name="stop", status="stopped", detail=f"{stop.description} `palyra resume` lets work go on.")
+        return DaemonPart(name="stop", status="stopped", detail=f"{stop.description} `palyra resume` ends the stop.")
     people = len({stop.principal for stop in stops.in_force})
     return DaemonPart(
-        name="stop", status="ok", detail=f"the work of {people} principals is stopped" if people else "nothing is"
+        name="stop",
+        status="ok",
+        detail=f"the work of {people} {'principal' if people == 1 else 'principals'} is stopped"
+        if people
+        else "not stopped",
     )
 
 

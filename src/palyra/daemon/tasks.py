@@ -56,9 +56,9 @@ async def _work(parts: DaemonParts) -> None:
     """Execute runs and tasks, once it is recorded that no dead daemon holds them."""
     journal, runs = parts.subsystems.journal, parts.runs
     if journal.identity.begin is not None:
-        log.error("the start is not complete: reads are served, nothing is worked on until there is space")
+        log.error("the start is not complete: reads work, but no work is done until there is disk space")
         await journal.storage.catch_up(journal.identity.begin)
-        log.warning("there is space again; the start is complete")
+        log.warning("there is disk space again; the start is complete")
     async with asyncio.TaskGroup() as group:
         start_tasks(
             group,

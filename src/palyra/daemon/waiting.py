@@ -54,7 +54,7 @@ class Waiting:
             else:
                 if self._reason:
                     self._reason = ""
-                    log.warning("there is space again; the start goes on")
+                    log.warning("there is disk space again; the start continues")
                 return result
             await asyncio.sleep(RETRY_SECONDS)
 

@@ -84,7 +84,7 @@ class Auth:
                 self._known.clear()
             self._known[digest] = (now + REMEMBERED_SECONDS, holder)
         if holder.has_expired(now_ms=to_ms(self._clock.now())):
-            raise Unauthenticated("The token has expired. Have a new one made with `palyra tokens create`.")
+            raise Unauthenticated("The token has expired. Create a new one with `palyra tokens create`.")
         return holder
 
     def forget(self) -> None:
@@ -97,5 +97,5 @@ def _known_by(conn: Connection, digest: str) -> TokenHolder:
     if holder is not None:
         return holder
     if tokens.is_revoked(conn, digest):
-        raise Unauthenticated("The token was revoked. Have a new one made with `palyra tokens create`.")
-    raise Unauthenticated("This daemon does not know the token. Use one that it made: `palyra tokens create`.")
+        raise Unauthenticated("The token was revoked. Create a new one with `palyra tokens create`.")
+    raise Unauthenticated("This daemon does not know the token. Use one that `palyra tokens create` made here.")

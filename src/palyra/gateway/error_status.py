@@ -32,7 +32,7 @@ class GrpcStatus(IntEnum):
 
 
 class Unauthenticated(Denied):
-    """A valid token is needed. Send it as `Authorization: Bearer …`; it is in the file `token` of the home folder."""
+    """A valid token is required. Send it as `Authorization: Bearer …`; it is in the file `token` of the home folder."""
 
 
 class InternalError(Internal):
@@ -44,27 +44,27 @@ class RequestTooLarge(Invalid):
 
 
 class RequestTimeout(Invalid):
-    """The head of the request did not come in time."""
+    """The head of the request did not arrive in time."""
 
 
 class RequestInvalid(Invalid):
-    """The request can not be read."""
+    """The request is not valid."""
 
 
 class RequestCompressionUnsupported(Invalid):
-    """Messages are not taken compressed. Send them as they are."""
+    """Compressed messages are not supported. Send them uncompressed."""
 
 
 class ResponseTooLarge(Internal):
-    """The answer has more than 4 MiB, which gRPC does not carry. Ask for it over HTTP."""
+    """The response is larger than 4 MiB, the limit of gRPC. Request it over HTTP."""
 
 
 class MethodNotAllowed(Invalid):
-    """This address does not take that method."""
+    """This URL does not support the method."""
 
     def __init__(self, allowed: Iterable[str]) -> None:
         self.allowed = tuple(sorted(allowed))
-        super().__init__(f"This address takes {', '.join(self.allowed)} only.")
+        super().__init__(f"This URL supports only {', '.join(self.allowed)}.")
 
 
 HTTP_STATUS: dict[type[PalyraError], int] = {

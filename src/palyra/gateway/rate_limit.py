@@ -11,7 +11,7 @@ MAX_BUCKETS = 4096
 
 
 class RequestRateExceeded(Unavailable):
-    """Your requests come faster than this daemon takes them. Wait a moment, then go on more slowly."""
+    """Your requests exceed the rate limit of this daemon. Wait a moment, then send them more slowly."""
 
 
 class RateLimiter:

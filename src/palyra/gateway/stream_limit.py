@@ -36,8 +36,10 @@ class StreamLimiter:
         each, total = self._limits()
         if self._open[principal] >= each or self._open.total() >= total:
             raise StreamLimitReached(
-                f"{self._open[principal]} of your streams are open, and {self._open.total()} in all; "
-                f"the limits are {each} and {total}. Close one, then try again.",
+                (
+                    f"{self._open[principal]} of your streams are open, and {self._open.total()} in all; "
+                    f"the limits are {each} and {total}. Close one, then try again."
+                ),
                 retry_after=timedelta(seconds=1),
             )
         self._open[principal] += 1

@@ -15,7 +15,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class FileNotWritable(Unavailable):
-    """The file can not be written. Nothing was left behind."""
+    """The file cannot be written. Nothing was changed."""
 
 
 @contextmanager
@@ -48,8 +48,8 @@ def explain_write_errors(path: Path) -> Iterator[None]:
         if isinstance(error, BrokenPipeError):
             raise
         if error.errno in FULL:
-            raise FileNotWritable(f"The disk that holds {path} is full. Nothing was left behind.") from error
-        raise FileNotWritable(f"{path} can not be written: {error.strerror}. Nothing was left behind.") from error
+            raise FileNotWritable(f"The disk of {path} is full. Nothing was written.") from error
+        raise FileNotWritable(f"{path} cannot be written: {error.strerror}. Nothing was written.") from error
 
 
 def is_full(error: FileNotWritable) -> bool:
@@ -61,7 +61,7 @@ def is_full(error: FileNotWritable) -> bool:
 def refuse_existing(path: Path) -> None:
     """Raise `FileExists` if the path exists."""
     if path.exists() or path.is_symlink():
-        raise FileExists(f"{path} exists already. Name another file, or move it away.")
+        raise FileExists(f"{path} already exists. Name another file, or move this one away.")
 
 
 def sync_file(path: Path) -> None:

@@ -16,7 +16,7 @@ _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
 
 
 class SchemaVersionUnsupported(Conflict):
-    """The journal was written by a newer version of Palyra. Nothing was changed; start that version, or a newer one."""
+    """A newer version of Palyra wrote the journal. Nothing was changed. Start that version, or a newer one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def require_known(conn: Connection) -> int:
     at, known = current(conn), steps(conn.dialect.name)[-1].number
     if at > known:
         raise SchemaVersionUnsupported(
-            f"The journal has schema {at}; this version of Palyra knows schemas up to {known}. "
+            f"The journal has schema {at}; this version of Palyra supports schemas up to {known}. "
             "Nothing was changed. Start the newer version that wrote it."
         )
     return at

@@ -70,7 +70,7 @@ class Storage:
         """Log once that the journal can be written again, if it stays so: a disk may fill up again at once."""
         steady = self._clock.monotonic() - self._well_since >= STEADY_SECONDS
         if self._logged is not None and self.trouble is None and steady:
-            log.warning("the journal can be written again; work goes on")
+            log.warning("the journal is writable again; work continues")
             self._logged = None
 
 

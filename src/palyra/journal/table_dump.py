@@ -35,11 +35,11 @@ Part = tuple[TableLine, list[tuple[Value, ...]]]
 
 
 class DumpInvalid(Invalid):
-    """The copy of the tables cannot be read: it is truncated, or is not a copy of the tables."""
+    """The table dump cannot be read: it is truncated, or the file is not a table dump."""
 
 
 class DumpMismatch(Conflict):
-    """The copy of the tables does not fit the schema that it names."""
+    """The table dump does not match the schema that it names."""
 
 
 def parts_of(conn: Connection) -> Iterator[Part]:

@@ -168,11 +168,9 @@ def first_of_run(conn: Connection, run_id: RunId) -> Entry:
 def check_position(after_seq: int, end_seq: int) -> None:
     """Raise `OffsetBeyondEnd` unless the position exists: 0 is before the first entry."""
     if after_seq < 0:
-        raise OffsetBeyondEnd(f"after_seq is {after_seq}; it counts from 0, the start of the tape.")
+        raise OffsetBeyondEnd(f"after_seq is {after_seq}, but positions start at 0, the beginning of the tape.")
     if after_seq > end_seq:
-        raise OffsetBeyondEnd(
-            f"after_seq is {after_seq}, but the tape ends at {end_seq}. Attach with a position it has."
-        )
+        raise OffsetBeyondEnd(f"after_seq is {after_seq}, but the tape ends at {end_seq}. Use a position up to that.")
 
 
 def _page(conn: Connection, sql: str, owner: str, *, after_seq: int, limit: int) -> list[Entry]:

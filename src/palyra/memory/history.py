@@ -19,7 +19,7 @@ from palyra.journal.stores import messages, sessions
 
 MAX_SESSIONS = 64
 MAX_NEW = 500
-NOT_RUN = "[interrupted] this call was not carried out: its run ended first"
+NOT_RUN = "[interrupted] this call was not executed: its run ended first"
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ class CedarEngine:
         diagnostics = result.diagnostics
         errors = tuple(diagnostics.errors)
         if result.decision is self._decisions.NoDecision and not errors:
-            errors = ("the engine came to no decision",)
+            errors = ("the policy engine returned no decision",)
         reasons = sorted(int(name.removeprefix("policy")) for name in diagnostics.reasons)
         erred = [self._ids[int(number)] for error in errors for number in _ERRED.findall(error)[:1]]
         return CedarAnswer(result.allowed, tuple(self._ids[number] for number in reasons), errors, tuple(erred))
@@ -112,14 +112,14 @@ def _action(name: str) -> dict[str, str]:
 def _syntax(policy: Policy) -> PolicyProblem | None:
     if (deep := too_deep(policy.text, most=_MAX_DEPTH)) is not None:
         # The engine does not reject it: it crashes the whole process.
-        what = f"The policy can not be read: more than {_MAX_DEPTH} brackets stand in one another."
-        return policy.problem(what, "Make several policies of it.", offset=deep)
+        what = f"The policy cannot be parsed: it has more than {_MAX_DEPTH} nested brackets."
+        return policy.problem(what, "Split it into several policies.", offset=deep)
     message = _parse(policy.text)
     if message:
-        what = f"The policy can not be read: {message}."
+        what = f"The policy cannot be parsed: {message}."
         return policy.problem(what, _SEE, offset=locate(policy.text, message, parse=_parse))
     if "?" in policy.text and _is_template(policy.text):
-        return policy.problem("This is a template.", "Write the policy out: templates are not used here.")
+        return policy.problem("This is a template.", "Write the policy out: templates are not supported.")
     return None
 
 
@@ -153,7 +153,7 @@ def _against_schema(policies: Sequence[Policy]) -> list[PolicyProblem]:
         said = said.replace(' for Action::"ask"', "").replace(' for Action::"run"', "")
         if said.startswith(_FOLLOWS) and any(problem.file == policy.file for problem in found):
             continue
-        what = f"The policy does not fit the schema: {said}."
-        remedy = "`palyra policy show --schema` prints all that policies can speak about."
+        what = f"The policy does not match the schema: {said}."
+        remedy = "`palyra policy show --schema` prints what policies can refer to."
         found[policy.problem(what, remedy, offset=locate(policy.text, said, parse=_parse))] = None
     return list(found)

@@ -53,22 +53,22 @@ def covers(kind: str, effect: Effect) -> bool:
 def _words(pattern: str) -> Words:
     """Return the words of a pattern; raise `CommandPatternInvalid` if it is not one, or would match everything."""
     if len(pattern) > MAX_PATTERN_CHARS:
-        raise CommandPatternInvalid(f"A pattern has at most {MAX_PATTERN_CHARS} characters.")
+        raise CommandPatternInvalid(f"The pattern is too long: at most {MAX_PATTERN_CHARS} characters.")
     if _UNPRINTABLE.search(pattern):
-        raise CommandPatternInvalid("A pattern is one line of printable characters.")
+        raise CommandPatternInvalid("The pattern must be one line of printable characters.")
     try:
         words = tuple(shlex.split(pattern))
     except ValueError as error:
-        raise CommandPatternInvalid(f"The pattern cannot be cut into words: {error}.") from error
+        raise CommandPatternInvalid(f"The pattern cannot be split into words: {error}.") from error
     if not words or "*" in words[0]:
         raise CommandPatternInvalid(
-            "A pattern begins with the name of a program, without *: it would match everything."
+            "The pattern must begin with the name of a program, without *: it would match everything."
         )
     if any(_REST in word for word in words[:-1]) or (_REST in words[-1] and words[-1] != _REST):
-        raise CommandPatternInvalid("** stands for any further arguments, and only as the last word.")
+        raise CommandPatternInvalid("** matches any further arguments, and must be the last word.")
     if base(words) in INTERPRETERS and words[1:2] and "*" in words[1]:
         raise CommandPatternInvalid(
-            f"{words[0]} runs any program that its first argument names: write that argument out."
+            f"{words[0]} runs any program that its first argument names. Write that argument out."
         )
     return words
 

@@ -25,7 +25,7 @@ LOOKS_SECRET = "Looks like a secret: "
 
 
 class EffectTooLarge(Invalid):
-    """What the call would do is too long to be shown to a person. Do it in several smaller calls."""
+    """The effect of the call is too long to be shown to a person. Split it into several smaller calls."""
 
 
 def redact_effect(
@@ -43,8 +43,8 @@ def redact_effect(
     """
     if len(effect.detail) > MAX_DETAIL_CHARS:
         raise EffectTooLarge(
-            f"What the call would do takes {len(effect.detail):,} characters to show; {MAX_DETAIL_CHARS:,} are the"
-            " maximum. Do it in several smaller calls."
+            f"Showing the effect of the call takes {len(effect.detail):,} characters; the maximum is "
+            f"{MAX_DETAIL_CHARS:,}. Split it into several smaller calls."
         )
     effect = msgspec.structs.replace(effect, summary=visible_line(effect.summary), detail=visible(effect.detail))
     leaves = effect.hosts or (effect.command and effect.access is not FolderAccess.READ) or runtime is CallRuntime.MCP

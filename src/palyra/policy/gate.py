@@ -83,7 +83,7 @@ class Gate:
             return self._judgement(question, Verdict.ALLOW, reason, run.policies, grant)
         if ask.permitted:
             # The policy that forbade it to run at once says more than the one that permits it with approval.
-            reason = self._why(run, "") or self._why(ask, "A policy wants you to be asked.")
+            reason = self._why(run, "") or self._why(ask, "A policy requires approval.")
             return self._judgement(question, Verdict.ASK, reason, _once(run.policies + ask.policies), grant)
         reason = self._why(ask, "") or self._why(run, "No policy allows it.")
         return self._judgement(question, Verdict.DENY, reason, _once(ask.policies + run.policies), grant)
@@ -96,16 +96,16 @@ class Gate:
         """Return the reason that the policies give; for one without a reason, its name."""
         if not answer.policies:
             return otherwise
-        given = [self._reasons[name] or f"Policy {name} decides so." for name in answer.policies]
+        given = [self._reasons[name] or f"Policy {name} applies." for name in answer.policies]
         return " ".join(_once(tuple(given)))
 
     def _failed(self, question: PolicyQuery, run: CedarAnswer, ask: CedarAnswer) -> Judgement:
         erred = _once(run.erred + ask.erred)
         what = (run.errors + ask.errors)[0]
         if erred:
-            reason = f"Policy {erred[0]} can not be evaluated, so the call is denied: {what}. Mend the policy."
+            reason = f"Policy {erred[0]} cannot be evaluated, so the call is denied: {what}. Fix the policy."
         else:
-            reason = f"The call can not be judged, so it is denied: {what}."
+            reason = f"The policies cannot be evaluated for this call, so it is denied: {what}."
         return self._judgement(question, Verdict.DENY, reason, erred)
 
     def _judgement(
@@ -182,7 +182,7 @@ def beyond_manifest(manifest: CapabilityManifest, question: PolicyQuery) -> str:
             return f"{manifest.name} may not reach {host}: its manifest does not list it."
     for path in effect.paths:
         if manifest.paths.isdisjoint(entities.folders_above(path)):
-            return f"{manifest.name} may not touch {path}: it lies in no folder that its manifest lists."
+            return f"{manifest.name} may not access {path}: it is not in a folder that its manifest lists."
     return ""
 
 

@@ -23,11 +23,11 @@ SHIPPED = "default.cedar"
 
 
 class PolicyInvalid(Invalid):
-    """A policy file can not be used. `palyra policy check` names all that is wrong with it."""
+    """A policy file is not valid. `palyra policy check` lists all problems."""
 
     def __init__(self, problems: Sequence[PolicyProblem]) -> None:
         self.problems = tuple(problems)
-        more = f" Problems beside this one: {len(problems) - 1}; `palyra policy check` names them all."
+        more = f" Further problems: {len(problems) - 1}. `palyra policy check` lists all of them."
         super().__init__(f"{problems[0]}{more if len(problems) > 1 else ''}")
 
 
@@ -53,7 +53,7 @@ def user_files(home: Home) -> tuple[Path, ...]:
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:
-        said = f"The folder can not be read: {error.strerror}."
+        said = f"The folder cannot be read: {error.strerror}."
         raise PolicyInvalid([PolicyProblem(str(home.policy), 1, 1, said, "Make it readable.")]) from error
     paths = (home.policy / name for name in names if name.endswith(".cedar"))
     return tuple(path for path in paths if not os.path.isdir(path))
@@ -89,10 +89,10 @@ def examine(paths: Iterable[Path]) -> tuple[list[Policy], list[PolicyProblem]]:
             policies += split(path.read_text("utf-8"), str(path))
         except UnicodeDecodeError as error:
             line = error.object[: error.start].count(b"\n") + 1
-            problems.append(PolicyProblem(str(path), line, 1, "This is no text.", "Save the file as UTF-8."))
+            problems.append(PolicyProblem(str(path), line, 1, "The file is not text.", "Save the file as UTF-8."))
         except OSError as error:
             problems.append(
-                PolicyProblem(str(path), 1, 1, f"It can not be read: {error.strerror}.", "Make it readable.")
+                PolicyProblem(str(path), 1, 1, f"The file cannot be read: {error.strerror}.", "Make it readable.")
             )
     if policies:
         problems += cedar.find_problems(policies)
@@ -119,7 +119,7 @@ def _without_id(policies: Iterable[Policy]) -> list[PolicyProblem]:
             found.append(policy.problem(what, remedy))
         elif policy.id in first:
             other = first[policy.id]
-            what = f"There is a policy {policy.id!r} already, at {other.file}:{other.line}:{other.column}."
+            what = f"The policy {policy.id!r} already exists, at {other.file}:{other.line}:{other.column}."
             found.append(policy.problem(what, "Give one of them another @id."))
         first.setdefault(policy.id, policy)
     return found

@@ -54,7 +54,7 @@ class CircuitBreakers:
         circuit = self._circuits.pop(provider, None)
         if circuit is not None and circuit.failures >= FAILURES:
             log.warning(
-                "provider %s answers again after %d failures in a row",
+                "provider %s works again after %d failures in a row",
                 provider,
                 circuit.failures,
                 extra={"provider": provider, "code": "provider_recovered", "failures": circuit.failures},
@@ -75,7 +75,7 @@ class CircuitBreakers:
             circuit.rest_seconds = min(circuit.rest_seconds * 2 or OPEN_SECONDS, MAX_OPEN_SECONDS)
             circuit.open_until = self._clock.monotonic() + circuit.rest_seconds
             log.warning(
-                "provider %s failed %d times in a row; it is not asked for %.0f s",
+                "provider %s failed %d times in a row; it is not used for %.0f s",
                 provider,
                 circuit.failures,
                 circuit.rest_seconds,

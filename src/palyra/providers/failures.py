@@ -16,33 +16,33 @@ SHOWN_CHARS = 200
 MAX_WAIT = timedelta(days=1)
 """The maximum delay that a provider may ask for: beyond it, it counts as unavailable rather than busy."""
 
+# What failed, a colon, what to do. The reason comes in between, in brackets.
 _TELLS = {
-    FailureKind.AUTH: "{provider} does not accept the key that it was sent for {model}: put a valid one in its place",
-    FailureKind.PERMISSION: "{provider} does not let this key use the model {model}: check the model's name with"
+    FailureKind.AUTH: "{provider} rejected the key for {model}: replace it with a valid one",
+    FailureKind.PERMISSION: "{provider} does not allow this key to use {model}: check the model's name with"
     " `palyra providers models {provider}`, or allow it in the account",
-    FailureKind.RATE_LIMIT: "{provider} takes no more requests for {model} just now: wait, or name a fallback in"
+    FailureKind.RATE_LIMIT: "{provider} is rate-limiting requests for {model}: wait, or set a fallback in [model]",
+    FailureKind.QUOTA: "the account at {provider} has no credit left for {model}: top it up, or set a fallback in"
     " [model]",
-    FailureKind.QUOTA: "the account at {provider} has no credit left for {model}: top it up, or name a fallback in"
-    " [model]",
-    FailureKind.CONTEXT_TOO_LONG: "the conversation is too long for {model} of {provider}: begin a new session, or"
+    FailureKind.CONTEXT_TOO_LONG: "the conversation is too long for {model} of {provider}: start a new session, or"
     " choose a model with a larger window",
-    FailureKind.CONTENT_POLICY: "the rules of {provider} keep {model} from answering this: put it in other words, or"
+    FailureKind.CONTENT_POLICY: "the content policy of {provider} does not let {model} answer this: rephrase it, or"
     " choose another model",
-    FailureKind.MALFORMED: "{provider} can not be understood when asked for {model}: check its base_url and dialect",
-    FailureKind.NETWORK: "{provider} can not be reached for {model}: check its base_url and the network",
-    FailureKind.TIMEOUT: "{provider} did not answer for {model} in time: try again, or allow it more seconds in"
+    FailureKind.MALFORMED: "{provider} sent an invalid response for {model}: check its base_url and dialect",
+    FailureKind.NETWORK: "{provider} cannot be reached for {model}: check its base_url and the network",
+    FailureKind.TIMEOUT: "{provider} timed out for {model}: try again, or raise the timeouts in"
     " [model.providers.{provider}]",
-    FailureKind.UNAVAILABLE: "{provider} has trouble of its own with {model}: try again later, or name a fallback in"
-    " [model]",
-    FailureKind.UNUSABLE: "something that {provider} needs for {model} is not there: see `palyra doctor`",
+    FailureKind.UNAVAILABLE: "{provider} is not available for {model}: try again later, or set a fallback in [model]",
+    FailureKind.UNUSABLE: "{provider} lacks something that it needs for {model}: run `palyra doctor`",
 }
 
-BROKE_OFF = "{provider} broke off in the middle of an answer of {model}: try again"
+BROKE_OFF = "{provider} closed the stream before the answer of {model} was complete: try again"
 NOT_FOUND = (
-    "{provider} knows no model {model} at this address: check the model's name with"
-    " `palyra providers models {provider}`, and the base_url"
+    "{provider} returned 404 for {model}: check the base_url, which often ends in /v1, and the model's name with"
+    " `palyra providers models {provider}`"
 )
-NOT_ACCEPTED = "{provider} does not accept the request for {model}: mend what it names, or choose another model"
+NOT_ACCEPTED = "{provider} rejected the request for {model}: fix what it names, or choose another model"
+SERVER_ERROR = "{provider} returned a server error (STATUS) for {model}: try again later, or set a fallback in [model]"
 
 _TOO_LONG = re.compile(
     r"context.{0,20}(length|window|size|limit)|maximum context|(prompt|input|request) is too long|too many tokens"
@@ -74,16 +74,20 @@ def failure(
 
     `instead` replaces the sentence of the kind; it may name `{provider}` and `{model}`.
     """
-    tells = (instead or _TELLS[kind]).replace("{provider}", target.provider).replace("{model}", target.model)
+    what, _, remedy = (instead or _TELLS[kind]).partition(": ")
     shown = quoted(said)
-    detail = tells[0].upper() + tells[1:] if tells.startswith("the ") else tells
     # An error message often contains the refused key.
     if shown and kind is not FailureKind.AUTH:
-        detail += f" (it says: {shown})"
-    elif why:
-        detail += f" ({why})"
+        reason = f" (it says: {shown})"
+    else:
+        reason = f" ({why})" if why else ""
+    what, remedy = (
+        part.replace("{provider}", target.provider).replace("{model}", target.model) for part in (what, remedy)
+    )
+    subject = what[0].upper() + what[1:] if what.startswith("the ") else what
+    detail = f"{subject}{reason}. {remedy[:1].upper()}{remedy[1:]}"
     return ProviderFailed(
-        detail + ".",
+        detail.rstrip(". ") + ".",
         kind=kind,
         retry_after=retry_after,
         refused=refused,
@@ -206,13 +210,25 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, target: ModelT
         is_page = body.lstrip()[:1] == b"<" or "html" in headers.get("content-type", "").lower()
         # HTML comes from a proxy, a portal or a wrong path: then the status is not about the model.
         kind = FailureKind.MALFORMED if is_page and status in (400, 404, 405) else kind_of(status)
-        why = f"it sent {'a web page' if is_page else 'no stream of events'}, with the status {status}"
-        return failure(target, kind, why=why, retry_after=wait, refused=refused)
+        why = f"it sent {'a web page' if is_page else 'a response without events'}, status {status}"
+        return failure(target, kind, why=why, instead=_by_status(status, kind), retry_after=wait, refused=refused)
     message, code = found
     kind = kind_of(status, code, message) if refused else kind_of_error(message, code)
-    instead = NOT_ACCEPTED if kind is FailureKind.MALFORMED else NOT_FOUND if status == 404 else ""
+    instead = refusal_text(status, kind)
     said = message or code or f"status {status}"
     return failure(target, kind, said, instead=instead, retry_after=wait, refused=refused)
+
+
+def refusal_text(status: int, kind: FailureKind) -> str:
+    """Return the sentence for a refused request whose error the server described; empty for the one of the kind."""
+    return NOT_ACCEPTED if kind is FailureKind.MALFORMED else _by_status(status, kind)
+
+
+def _by_status(status: int, kind: FailureKind) -> str:
+    """Return the sentence for a status that says more than the kind of the failure; empty if it does not."""
+    if status == 404 and kind is not FailureKind.MALFORMED:
+        return NOT_FOUND
+    return SERVER_ERROR.replace("STATUS", str(status)) if kind is FailureKind.UNAVAILABLE and status >= 500 else ""
 
 
 def error_in(body: bytes) -> tuple[str, str] | None:

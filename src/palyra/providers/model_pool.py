@@ -95,7 +95,7 @@ class ModelPool:
         settings = built.settings
         if pinned:
             name = full_name(self.named(pinned))
-            alone = RoutingPreference((name,), "the caller names it")
+            alone = RoutingPreference((name,), "named by the caller")
             return plan(turn, self._options(built, (name,)), ordered=alone, by_rules=None, mode=RoutingMode.SUGGEST)
         if not built.ordered:
             built.ordered = tuple(full_name(self.named(name)) for name in (settings.provider, *settings.fallback))

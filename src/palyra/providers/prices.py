@@ -35,7 +35,7 @@ _FIELDS = frozenset(Price.__struct_fields__)
 
 
 class PricesInvalid(Invalid):
-    """The file of prices can not be used."""
+    """The price file is not valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,8 @@ def load(home: Home, currency: str) -> PriceList:
     shipped_currency, along = shipped()
     if own_currency is not None and own_currency != currency:
         raise PricesInvalid(
-            f"{home.prices}: its prices are in {own_currency}, and spending.currency is {currency}."
-            " Set spending.currency to the same, or write the prices in the other currency."
+            f"{home.prices}: its prices are in {own_currency}, but spending.currency is {currency}. Set "
+            f"spending.currency to {own_currency}, or write the prices in {currency}."
         )
     # Shipped prices are in one currency only; in another, only the owner's prices are known.
     known = (*own, *along) if shipped_currency == currency else own
@@ -143,16 +143,16 @@ def parse(text: str, file: str) -> tuple[str, list[SourcedPrice]]:
     try:
         given = tomllib.loads(text, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:
-        raise PricesInvalid(f"{file}: {error}. Mend that line.") from None
+        raise PricesInvalid(f"{file}: {error}. Fix that line.") from None
     for key in given:
         if key not in ("currency", "models"):
-            raise _fault(file, text, key, f"there is no key {key!r}", "Write currency and [models.…] only")
+            raise _fault(file, text, key, f"unknown key {key!r}", "Use only currency and [models.…]")
     currency = given.get("currency", "USD")
     if not isinstance(currency, str) or not re.fullmatch("[A-Z]{3}", currency):
-        raise _fault(file, text, "currency", "currency is no currency", 'Write three letters such as "USD"')
+        raise _fault(file, text, "currency", "currency is not valid", 'Write three letters such as "USD"')
     models = given.get("models", {})
     if not isinstance(models, dict):
-        raise _fault(file, text, "models", "models is no table", 'Write [models."PROVIDER/MODEL"]')
+        raise _fault(file, text, "models", "models is not a table", 'Write [models."PROVIDER/MODEL"]')
     return currency, [SourcedPrice(name, _price(name, entry, text, file), file) for name, entry in models.items()]
 
 
@@ -162,15 +162,17 @@ def _price(name: str, entry: Any, text: str, file: str) -> Price:
     for key in entry:
         if key not in _FIELDS:
             known = ", ".join(Price.__struct_fields__)
-            raise _fault(file, text, name, f"there is no key {key!r}", f"There are: {known}", key=key)
+            raise _fault(file, text, name, f"unknown key {key!r}", f"Known keys: {known}", key=key)
     try:
         price = msgspec.convert(entry, Price, str_keys=True)
     except msgspec.ValidationError as error:
         remedy = "Write input and output as numbers: the price of a million tokens"
-        raise _fault(file, text, name, f"the price of {name!r} can not be read ({error})", remedy) from None
+        raise _fault(file, text, name, f"the price of {name!r} is not valid ({error})", remedy) from None
     for key, amount in _amounts(price):
         if not amount.is_finite() or not 0 <= amount <= MAX_PRICE:
-            raise _fault(file, text, name, f"{key} is no price", f"Write a number from 0 to {MAX_PRICE:,}", key=key)
+            raise _fault(
+                file, text, name, f"{key} is not a valid price", f"Write a number from 0 to {MAX_PRICE:,}", key=key
+            )
     return price
 
 
@@ -187,13 +189,15 @@ def _own(path: Path) -> tuple[str | None, Iterable[SourcedPrice]]:
     except FileNotFoundError:
         return None, ()
     except OSError as error:
-        raise PricesInvalid(f"{path}: it can not be read: {error.strerror}. Make it readable.") from None
+        raise PricesInvalid(f"{path}: cannot be read: {error.strerror}. Make the file readable.") from None
     if len(data) > MAX_BYTES:
-        raise PricesInvalid(f"{path}: it is over {MAX_BYTES // 1024} KiB. Keep the prices of the models that you use.")
+        raise PricesInvalid(
+            f"{path}: larger than {MAX_BYTES // 1024} KiB. Keep only the prices of the models that you use."
+        )
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        raise PricesInvalid(f"{path}: this is no text. Save the file as UTF-8.") from None
+        raise PricesInvalid(f"{path}: not text. Save the file as UTF-8.") from None
     currency, items = parse(text, str(path))
     return currency, items
 

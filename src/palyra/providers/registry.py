@@ -22,11 +22,11 @@ from palyra.settings import ModelSettings
 
 
 class ModelNameInvalid(Invalid):
-    """No model is called that: a name has up to 200 characters, all of which can be seen."""
+    """The model name is not valid. Use up to 200 printable characters."""
 
 
 class ScriptMissing(Invalid):
-    """The provider "scripted" needs a script: name a JSON or TOML file with its rules."""
+    """The provider "scripted" needs a script. Name a JSON or TOML file with its rules."""
 
 
 class ProviderFactory(Protocol):
@@ -48,9 +48,9 @@ def build(settings: ModelSettings, name: str, model: str | None, *, connect: Pro
     table = settings.providers.get(name)
     if table is None:
         known = ", ".join((*BUILT_IN, *settings.providers))
-        raise ProviderNotFound(f"There is no provider {name[:40]!r}. Known are: {known}.")
+        raise ProviderNotFound(f"Unknown provider {name[:40]!r}. Known providers: {known}.")
     if model is None and table.model is None and table.dialect is not DialectName.LOCAL:
-        raise ModelRequired(f"The provider {name!r} has no model of its own: ask for {name}/MODEL.")
+        raise ModelRequired(f"The provider {name!r} has no default model. Use {name}/MODEL.")
     return connect(name, model or table.model, table)
 
 

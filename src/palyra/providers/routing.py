@@ -26,14 +26,14 @@ _SAID = {
     FailureKind.AUTH: "its key was refused",
     FailureKind.PERMISSION: "it may not be used with this key",
     FailureKind.QUOTA: "its quota is used up",
-    FailureKind.RATE_LIMIT: "too much was asked of it",
+    FailureKind.RATE_LIMIT: "it is rate-limited",
     FailureKind.CONTEXT_TOO_LONG: "the conversation is too long for it",
-    FailureKind.CONTENT_POLICY: "it will not answer this",
-    FailureKind.MALFORMED: "its answer could not be read",
+    FailureKind.CONTENT_POLICY: "its content policy refused this",
+    FailureKind.MALFORMED: "its response was not valid",
     FailureKind.NETWORK: "it could not be reached",
-    FailureKind.TIMEOUT: "it did not answer in time",
+    FailureKind.TIMEOUT: "it timed out",
     FailureKind.UNAVAILABLE: "it was not available",
-    FailureKind.UNUSABLE: "what it needs is not there",
+    FailureKind.UNUSABLE: "something that it needs is missing",
 }
 
 
@@ -157,7 +157,7 @@ def _against(turn: RoutingRequest, names: Sequence[str], options: Mapping[str, R
     for name in names if awake else ():
         if not hard[name] and options[name].rests_seconds:
             rest = f"{options[name].rests_seconds:.0f} s"
-            against[name] = f"its provider has failed too often and is left alone for {rest}"
+            against[name] = f"its provider failed too often and is not used for {rest}"
     free = [name for name in names if not against[name]]
     for name in free:
         # Another model now is better than the same one later; if there is no other, the turn waits.
@@ -166,7 +166,7 @@ def _against(turn: RoutingRequest, names: Sequence[str], options: Mapping[str, R
             MAX_WAIT_WITH_FALLBACK_SECONDS if others and not _waited(name, free, turn.failures) else MAX_WAIT_SECONDS
         )
         if waits > longest:
-            against[name] = f"it asks to be left alone for {waits:.0f} s"
+            against[name] = f"it asks to wait {waits:.0f} s"
     return against
 
 
@@ -178,31 +178,31 @@ def _waited(name: str, free: Sequence[str], failures: Sequence[FailedAttempt]) -
 def _unfit(turn: RoutingRequest, need: TurnNeeds, option: RoutingOption) -> str:
     can = option.capabilities
     if need.tools and not can.tools:
-        return "it does not call tools"
+        return "it does not support tools"
     if need.vision and not can.vision:
-        return "it does not understand pictures"
+        return "it does not support images"
     if need.context_tokens > can.window_tokens:
         return f"its window of {can.window_tokens} tokens is too small for {need.context_tokens}"
     if turn.refused and option.name in turn.refused:
         return "a budget does not allow it"
     # A request that one provider refuses for its content is not sent to the next.
     if any(failure.kind == FailureKind.CONTENT_POLICY for failure in turn.failures):
-        return "what was asked was refused for its content"
+        return "the request was refused because of its content"
     own = [failure for failure in turn.failures if failure.model == option.name]
     for failure in own:
         if failure.kind in FINAL:
             return _SAID[FailureKind(failure.kind)]
         if failure.kind == FailureKind.MALFORMED and failure.refused:
-            return "it will not take the request as it stands"
+            return "it rejects the request as it is"
     failed = [failure.kind for failure in own]
     too_long = failed.count(FailureKind.CONTEXT_TOO_LONG)
     if too_long > NARROWINGS:
-        return f"{_SAID[FailureKind.CONTEXT_TOO_LONG]}, also when shortened"
+        return f"{_SAID[FailureKind.CONTEXT_TOO_LONG]}, even when shortened"
     # A provider with an open circuit is used only if there is no other, and then once.
     attempts = 1 if option.rests_seconds > 0 else option.attempts
     if (tries := len(failed) - too_long) >= attempts:
         said = _SAID.get(FailureKind(failed[-1])) if failed[-1] in _SAID else None
-        return f"{said or 'it failed'} ({tries} {'try' if tries == 1 else 'tries'})"
+        return f"{said or 'it failed'} ({tries} {'attempt' if tries == 1 else 'attempts'})"
     return ""
 
 
@@ -221,7 +221,7 @@ def _reason(
 ) -> str:
     passed = [f"{name}: {against[name]}" for name in names if against[name]]
     if not choice:
-        return "no model can be asked: " + "; ".join(passed)
+        return "no model can be used: " + "; ".join(passed)
     if choice == names[0]:
         return first.why
     why = first.why if choice in first.names or second is None else second.why

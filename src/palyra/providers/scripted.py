@@ -70,7 +70,7 @@ Positive = Annotated[int, Meta(ge=1)]
 
 
 class ScriptInvalid(Invalid):
-    """The script can not be used."""
+    """The script is not valid."""
 
 
 class _ScriptAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="do"):
@@ -104,7 +104,7 @@ class ScriptFailure(_ScriptAction, frozen=True, kw_only=True, tag="fail"):
     """Fail, before or within the answer."""
 
     kind: FailureKind = FailureKind.UNAVAILABLE
-    message: str = "The script says that the model fails here."
+    message: str = "The script makes the model fail here."
     retry_after_ms: Count = 1000
 
 
@@ -173,7 +173,7 @@ class ScriptedProvider:
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise ScriptInvalid(f"The script {path} can not be read: {error.strerror}.") from error
+            raise ScriptInvalid(f"The script {path} cannot be read: {error.strerror}.") from error
         return cls(parse(content, source=str(path)))
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[ModelEvent]:
@@ -219,9 +219,9 @@ def parse(content: bytes, *, source: str) -> Script:
         else:
             script = msgspec.json.decode(content, type=Script)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ScriptInvalid(f"The script {source} can not be used: {error}.") from error
+        raise ScriptInvalid(f"The script {source} is not valid: {error}.") from error
     for place, fault in _faults(script):
-        raise ScriptInvalid(f"The script {source} can not be used: {fault} - at `{place}`.")
+        raise ScriptInvalid(f"The script {source} is not valid: {fault} - at `{place}`.")
     return script
 
 
@@ -259,7 +259,7 @@ def _faults(script: Script) -> Iterator[tuple[str, str]]:
     for number, rule in enumerate(script.rules):
         place = f"$.rules[{number}]"
         if (rule.actions is None) == (rule.turns is None):
-            yield place, "a rule has either `actions` or `turns`"
+            yield place, "a rule must have either `actions` or `turns`"
         try:
             re.compile(rule.when.matches or "")
         except re.error as error:
@@ -277,9 +277,9 @@ def _turn_faults(place: str, actions: tuple[Action, ...]) -> Iterator[tuple[str,
             yield here, "nothing can come after this action"
         if isinstance(action, ScriptCall):
             if action.raw is not None and action.arguments:
-                yield here, "a call has either `arguments` or `raw`"
+                yield here, "a call must have either `arguments` or `raw`"
             if action.call_id in seen:
-                yield here, f"the call_id {action.call_id!r} was used before in this turn"
+                yield here, f"the call_id {action.call_id!r} was already used in this turn"
             if action.call_id is not None:
                 seen.add(action.call_id)
 

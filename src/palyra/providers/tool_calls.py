@@ -27,4 +27,4 @@ def read_arguments(text: str) -> tuple[JsonObject, str]:
         return _decoder.decode(text), ""
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         shown = text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "…"
-        return {}, f"the arguments are no JSON object ({error}): {shown}"
+        return {}, f"the arguments are not a JSON object ({error}): {shown}"

@@ -26,15 +26,15 @@ class Tier(StrEnum):
 
 
 class SandboxUnavailable(Unavailable):
-    """The sandbox that is set does not work on this machine. `palyra sandbox check` says why and what to install."""
+    """The configured sandbox is not available on this machine. `palyra sandbox check` says why and what to install."""
 
 
 class SandboxMissing(Unavailable):
-    """There is no sandbox here to run a program in."""
+    """No sandbox is available to run a program."""
 
 
 class RootNotAllowed(Denied):
-    """A program can not be given this folder. Use one that holds neither the system nor Palyra's own files."""
+    """A program may not use this folder. Use one that contains neither system files nor Palyra's own files."""
 
 
 class CommandInvalid(Invalid):

@@ -50,10 +50,10 @@ def _unknown(catalog: ToolCatalog, name: str) -> str:
         return f"{shown} was not called: it is not among your tools yet. Find it with tools.search, then call it."
     if not catalog.names():
         return f"There is no tool {shown!r}: no tools are available now. Answer without one."
-    more = " Others are found with tools.search." if catalog.hidden else ""
+    more = " Find others with tools.search." if catalog.hidden else ""
     if near := difflib.get_close_matches(name[:60], catalog.names(), n=NEAREST, cutoff=0.5):
         return f"There is no tool {shown!r}. Did you mean {' or '.join(near)}?{more}"
-    return f"There is no tool {shown!r}. Available are: {', '.join(catalog.names())}.{more}"
+    return f"There is no tool {shown!r}. Available tools: {', '.join(catalog.names())}.{more}"
 
 
 def _usage(tool: Tool) -> str:

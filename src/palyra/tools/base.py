@@ -34,7 +34,7 @@ PUBLIC = Egress()
 
 
 class CallOutcomeUnknown(Conflict):
-    """The call was interrupted, and whether it took effect is not known."""
+    """The call was interrupted, and it is not known whether it took effect."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from palyra.sandbox.files.file_changes import FileChange
 
 
 class FileCheckpointUnavailable(Internal):
-    """There is no place to keep what was there before, so nothing was changed."""
+    """The previous content cannot be stored, so nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)

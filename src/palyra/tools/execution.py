@@ -113,7 +113,7 @@ async def _finished(outcome: CallOutcome, text: str, context: ToolContext) -> To
         spilt = await context.storage.spill(whole[:MAX_KEPT_BYTES])
     except PalyraError as error:
         # The part that is returned is better than nothing.
-        _log.warning("a long result is not kept: %s", error.detail)
+        _log.warning("a long result is not stored: %s", error.detail)
         spilt = None
     if spilt is None:
         return ToolResult(outcome, fit(text))

@@ -128,7 +128,7 @@ class RecordedSandbox:
         except PalyraError:
             raise  # nothing was run
         except BaseException:
-            self._note(job, exit_code=None, stopped="it was broken off")
+            self._note(job, exit_code=None, stopped="it was interrupted")
             raise
         self._note(job, exit_code=outcome.exit_code, stopped=outcome.stopped)
         return outcome
@@ -161,7 +161,7 @@ class RecordedModules:
         except PalyraError:
             raise  # nothing was run
         except BaseException:
-            self._note(job, exit_code=None, stopped="it was broken off")
+            self._note(job, exit_code=None, stopped="it was interrupted")
             raise
         self._note(job, exit_code=outcome.exit_code, stopped=outcome.stopped)
         return outcome

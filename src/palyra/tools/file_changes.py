@@ -93,7 +93,7 @@ def describe_change(found: ExistingFile, after: bytes | None) -> str:
         and after.startswith(before)
         and (more := _display_text(after[len(before) :]))
     ):
-        return f"file {name}: {_sized(before)} stay, and this comes behind them:\n{unified(None, more, name=name)}"
+        return f"file {name}: {_sized(before)} stay, and this is appended:\n{unified(None, more, name=name)}"
     return f"file {name}: {_sized(before)} would become {_sized(after)}\n" + unified(None, new, name=name)
 
 
@@ -169,8 +169,9 @@ def _settle(workspace: Workspace, earlier: Sequence[EarlierAttempt]) -> bool:
             taken.append((found, one))
         elif now != one.before_digest:
             raise CallOutcomeUnknown(
-                f"This call was interrupted, and {escape_line(one.path)} was changed by others since. Whether the call"
-                " took effect before that is not known, and nothing more was done. Read the file, then decide."
+                f"This call was interrupted, and {escape_line(one.path)} was then changed by others. It "
+                "is not known whether the call took effect before that, and nothing more was done. "
+                "Read the file, then decide."
             )
     if len(taken) == len(earlier):
         return True

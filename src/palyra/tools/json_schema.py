@@ -41,7 +41,7 @@ _CHECKED = frozenset({*_LISTS, *_NAMED, "items", "additionalProperties", "additi
 
 
 class ToolSchemaInvalid(Invalid):
-    """The JSON Schema of a tool can not be used."""
+    """The JSON Schema of a tool is not valid."""
 
 
 class ValidArguments(msgspec.Struct, frozen=True):
@@ -82,7 +82,7 @@ class _SchemaCheck:
         """Return the value in the schema's type, or raise what is wrong with it."""
         self._steps += 1
         if self._steps > MAX_STEPS or self._depth > MAX_DEPTH * 2:
-            raise _wrong("It is nested too deeply, or too large, to be checked", at)
+            raise _wrong("It is nested too deeply or too large to be checked", at)
         if isinstance(schema, bool):
             if not schema:
                 raise _wrong("Nothing is allowed here", at)
@@ -132,7 +132,7 @@ class _SchemaCheck:
             for place, part in enumerate(value)
         ]
         if schema.get("uniqueItems") is True and len({_canonical(part) for part in read}) < len(read):
-            raise _wrong("Expected no item twice", at)
+            raise _wrong("Expected unique items", at)
         return read
 
     def _alternatives(self, schema: JsonObject, value: Any, at: Path) -> Any:
@@ -150,12 +150,12 @@ class _SchemaCheck:
                 if fits and kind == "anyOf":
                     break
             if not fits:
-                raise _wrong(f"It fits none of {len(faults)} alternatives ({'; '.join(_once(faults)[:3])})", at)
+                raise _wrong(f"It matches none of {len(faults)} alternatives ({'; '.join(_once(faults)[:3])})", at)
             if len(fits) > 1:
-                raise _wrong(f"It fits {len(fits)} alternatives, and must fit one only", at)
+                raise _wrong(f"It matches {len(fits)} alternatives, and must match exactly one", at)
             value = fits[0]
         if "not" in schema and self._fits(schema["not"], value, at):
-            raise _wrong("It is what the schema excludes", at)
+            raise _wrong("It matches what the schema excludes", at)
         return value
 
     def _fits(self, schema: JsonObject | bool, value: Any, at: Path) -> bool:
@@ -251,16 +251,16 @@ def _check_document(document: object) -> None:
     try:
         size = len(msgspec.json.encode(document))
     except (RecursionError, TypeError, UnicodeError) as error:
-        raise ToolSchemaInvalid(f"The schema is no JSON: {error}.") from error
+        raise ToolSchemaInvalid(f"The schema is not JSON: {error}.") from error
     if size > MAX_BYTES:
-        raise ToolSchemaInvalid(f"The schema has {size} bytes; {MAX_BYTES} are the most.")
+        raise ToolSchemaInvalid(f"The schema has {size} bytes; the maximum is {MAX_BYTES}.")
     try:
         for at, schema in walk(document, _CHECKED, follow=True, max_depth=MAX_DEPTH, max_parts=MAX_SCHEMAS):
             if not isinstance(schema, dict):
                 raise ToolSchemaInvalid(f"{_json_path(at)} must be a schema: an object, true or false.")
             _check_keywords(document, schema, at)
     except SchemaTooLarge:
-        raise ToolSchemaInvalid("The schema is nested too deeply, or has too many parts.") from None
+        raise ToolSchemaInvalid("The schema is nested too deeply or has too many parts.") from None
 
 
 def _check_keywords(document: JsonObject, schema: JsonObject, at: Path) -> None:
@@ -269,7 +269,7 @@ def _check_keywords(document: JsonObject, schema: JsonObject, at: Path) -> None:
         listed = names if isinstance(names, list) else [names]
         if not listed or not all(isinstance(name, str) and name in _TYPES for name in listed):
             raise ToolSchemaInvalid(
-                f"{_json_path(at)} has the type {_short_json(names)}, which JSON Schema does not know."
+                f"{_json_path(at)} has the type {_short_json(names)}, which JSON Schema does not define."
             )
     if "enum" in schema and not (isinstance(schema["enum"], list) and schema["enum"]):
         raise ToolSchemaInvalid(f"{_json_path(at)}: enum must be a list of values.")
@@ -304,7 +304,7 @@ def _referred(document: JsonObject, reference: object) -> JsonObject | bool:
     if found is None:
         raise ToolSchemaInvalid(f"The schema refers to {_short_json(reference)}, which is not in it.")
     if not isinstance(found, dict | bool):
-        raise ToolSchemaInvalid(f"The schema refers to {_short_json(reference)}, which is no schema.")
+        raise ToolSchemaInvalid(f"The schema refers to {_short_json(reference)}, which is not a schema.")
     return found
 
 

@@ -10,7 +10,7 @@ NO_FILES: Mapping[str, str] = MappingProxyType({})
 
 
 class SecretMarkerNotAllowed(Denied):
-    """A marker stands for a secret that did not come from there. Nothing was done."""
+    """A marker is used for a secret that did not come from there. Nothing was done."""
 
 
 class SealedValues(Protocol):

@@ -65,7 +65,7 @@ def _search(specs: Sequence[ToolSpec], query: str) -> DiscoveredTools:
         found.append(spec)
     if not found:
         return DiscoveredTools(
-            f"No tool fits {query[:60]!r}. Try other words. There are {len(specs)}: {_groups(specs)}."
+            f"No tool matches {query[:60]!r}. Try other words. There are {len(specs)}: {_groups(specs)}."
         )
     listed = "\n\n".join(map(_tool_text, found))
     return DiscoveredTools(f"From now on you can call:\n\n{listed}", tuple(spec.name for spec in found))

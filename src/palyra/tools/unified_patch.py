@@ -33,11 +33,11 @@ _REFUSED = {
 
 
 class PatchInvalid(Invalid):
-    """The patch can not be read. Send a unified diff, as `diff -u` or `git diff` writes it."""
+    """The patch cannot be parsed. Send a unified diff, as `diff -u` or `git diff` writes it."""
 
 
 class PatchConflict(Conflict):
-    """The patch does not fit the file. Read the file and make the patch anew; nothing was changed."""
+    """The patch does not apply. Read the file and write the patch again; nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +81,16 @@ def parse(text: str) -> tuple[FilePatch, ...]:
         raise PatchInvalid("The patch names no file: it needs `--- a/PATH` and `+++ b/PATH` before its hunks.")
     path, times = Counter(patch.path for patch in patches).most_common(1)[0]
     if times > 1:
-        raise PatchInvalid(f"The patch names {path!r} more than once. Put all its hunks under one head.")
+        raise PatchInvalid(f"The patch names {path!r} more than once. Put all its hunks under one header.")
     return tuple(patches)
 
 
 def apply(patch: FilePatch, text: str | None) -> str | None:
     """Return the file with the patch applied, None if it is deleted. None stands for no file."""
     if patch.creates and text is not None:
-        raise PatchConflict(f"The patch makes {patch.path!r}, which is there already.")
+        raise PatchConflict(f"The patch creates {patch.path!r}, which already exists.")
     if not patch.creates and text is None:
-        raise PatchConflict(f"There is no {patch.path!r} to be patched.")
+        raise PatchConflict(f"There is no file {patch.path!r} to patch.")
     lines = lines_of(text or "")
     result: list[str] = []
     done, off = 0, 0
@@ -106,7 +106,7 @@ def apply(patch: FilePatch, text: str | None) -> str | None:
     if any(not line.endswith("\n") for line in result[:-1]):
         raise PatchConflict(f"The patch leaves a line of {patch.path!r} without its newline in the middle of the file.")
     if patch.deletes and result:
-        raise PatchConflict(f"The patch deletes {patch.path!r}, but does not name all of its lines.")
+        raise PatchConflict(f"The patch deletes {patch.path!r}, but does not list all of its lines.")
     return None if patch.deletes else "".join(result)
 
 
@@ -115,7 +115,7 @@ def _require_idle(line: str, place: int) -> None:
         if line.startswith(start) and not line.startswith(_PLAIN):
             raise PatchInvalid(f"Line {place + 1} of the patch: {what} are not supported here.")
     if line.strip() and not line.startswith(_PLAIN):
-        raise PatchInvalid(f"Line {place + 1} of the patch is not understood: {line[:60]!r}.")
+        raise PatchInvalid(f"Line {place + 1} of the patch cannot be parsed: {line[:60]!r}.")
 
 
 def _begins_file(lines: Sequence[str], place: int) -> bool:
@@ -135,7 +135,7 @@ def _empty_file(lines: Sequence[str], place: int) -> FilePatch:
     # Both names are the same, so the middle is known even if they contain spaces.
     old, new = (_name(name) for name in (head[: len(head) // 2], head[len(head) // 2 + 1 :]))
     if head == lines[place - 1] or old is None or new is None or not (old.startswith("a/") and new.startswith("b/")):
-        raise PatchInvalid(f"Line {place + 1} of the patch: it is not clear which file is meant.")
+        raise PatchInvalid(f"Line {place + 1} of the patch does not say clearly which file is meant.")
     creates = lines[place].startswith("new ")
     return FilePatch(_same_path(old, new, place - 1), creates, not creates, ())
 
@@ -143,7 +143,7 @@ def _empty_file(lines: Sequence[str], place: int) -> FilePatch:
 def _file(lines: Sequence[str], place: int) -> tuple[FilePatch, int]:
     old, new = (_name(lines[place + step][4:]) for step in (0, 1))
     if old is None and new is None:
-        raise PatchInvalid(f"Line {place + 1} of the patch names no file.")
+        raise PatchInvalid(f"Line {place + 1} of the patch does not name a file.")
     path = _same_path(old, new, place)
     place += 2
     hunks: list[Hunk] = []
@@ -158,7 +158,7 @@ def _file(lines: Sequence[str], place: int) -> tuple[FilePatch, int]:
 def _name(text: str) -> str | None:
     name = text.split("\t")[0].rstrip()
     if not name:
-        raise PatchInvalid("The patch has a head without a path.")
+        raise PatchInvalid("The patch has a header without a path.")
     if len(name) > 1 and name.startswith('"') and name.endswith('"'):
         return _unquoted(name[1:-1])
     return None if name == "/dev/null" else name
@@ -170,7 +170,7 @@ def _unquoted(name: str) -> str:
     try:
         return plain.decode()
     except UnicodeDecodeError:
-        raise PatchInvalid(f"The path {name!r} in the patch is no valid text.") from None
+        raise PatchInvalid(f"The path {name!r} in the patch is not valid text.") from None
 
 
 def _letter(escaped: bytes) -> bytes:
@@ -182,7 +182,7 @@ def _same_path(old: str | None, new: str | None, place: int) -> str:
     marked = all(name is None or name.startswith(prefix) for name, prefix in ((old, "a/"), (new, "b/")))
     first, second = stripped if marked else (old, new)
     if first is not None and second is not None and first != second:
-        raise PatchInvalid(f"Line {place + 1} of the patch: {first!r} would become {second!r}; renames are not done.")
+        raise PatchInvalid(f"Line {place + 1} of the patch renames {first!r} to {second!r}; renames are not supported.")
     path = first if first is not None else second
     assert path is not None
     return path
@@ -216,8 +216,8 @@ def _hunk(lines: Sequence[str], place: int) -> tuple[Hunk, int]:
         place += 1
     if (len(old), len(new)) != (old_count, new_count):
         raise PatchInvalid(
-            f"The hunk at line {at + 1} of the patch says {old_count} old and {new_count} new lines,"
-            f" but has {len(old)} and {len(new)}. Count them anew."
+            f"The hunk at line {at + 1} of the patch says {old_count} old and {new_count} new lines, "
+            f"but has {len(old)} and {len(new)}. Count them again."
         )
     # An empty range names the line before it.
     return Hunk(start - 1 if old_count else start, tuple(old), tuple(new)), place
@@ -247,8 +247,8 @@ def _fits(hunk: Hunk, lines: Sequence[str], at: int, *, after: int) -> bool:
 
 
 def _misfit(patch: FilePatch, hunk: Hunk, number: int, lines: Sequence[str], *, near: int) -> str:
-    told = next(_differences(hunk, lines, near), "its lines are found nowhere near, or in two places equally near")
-    return f"Hunk {number} does not fit {patch.path!r}: {told}. Read the file and make the patch anew."
+    told = next(_differences(hunk, lines, near), "its lines are not found nearby, or in two places equally near")
+    return f"Hunk {number} does not match {patch.path!r}: {told}. Read the file and write the patch again."
 
 
 def _differences(hunk: Hunk, lines: Sequence[str], near: int) -> Iterator[str]:
@@ -258,7 +258,7 @@ def _differences(hunk: Hunk, lines: Sequence[str], near: int) -> Iterator[str]:
         if there is None:
             yield f"the file ends before line {at + 1}, where the patch has {_short(wanted)}"
         elif there == wanted[:-1] + "\r\n":
-            yield f"line {at + 1} ends in \\r\\n, as those of the patch must then too"
+            yield f"line {at + 1} ends in \\r\\n, so the lines of the patch must too"
         elif there != wanted:
             yield f"line {at + 1} is {_short(there)}, and the patch has {_short(wanted)}"
 

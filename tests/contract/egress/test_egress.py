@@ -392,7 +392,7 @@ async def test_a_host_must_prove_its_name(
             answer = await egress.send(EgressRequest(f"https://site.example:{port}/"))
             assert answer.response.body == b"hello"
         else:
-            with pytest.raises(ConnectionFailed, match="can not prove who it is"):
+            with pytest.raises(ConnectionFailed, match="is not trusted"):
                 await egress.send(EgressRequest(f"https://site.example:{port}/"))
             assert site.asked == []
     assert wanted == ["site.example"]

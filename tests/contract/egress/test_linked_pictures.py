@@ -123,8 +123,8 @@ async def test_what_a_policy_denies_to_tools_is_not_asked(linked: ImageFetcher, 
         ("http://169.254.169.254/latest/meta-data", "169.254.169.254"),
         ("http://localhost/a.png", "localhost"),
         ("http://nobody.example/a.png", "has no address"),
-        ("http://user:pass@site.example/a.png", "can not be had"),
-        ("http://", "can not be had"),
+        ("http://user:pass@site.example/a.png", "cannot be fetched"),
+        ("http://", "cannot be fetched"),
     ],
 )
 async def test_what_no_tool_may_reach_is_not_reached(linked: ImageFetcher, site: Site, url: str, why: str) -> None:
@@ -137,12 +137,12 @@ async def test_what_no_tool_may_reach_is_not_reached(linked: ImageFetcher, site:
 @pytest.mark.parametrize(
     ("reply", "why"),
     [
-        (whole(b"", status="404 Not Found"), "The server says 404."),
-        (whole(b"<html>Sign in</html>", kind="image/png"), "none that models understand"),
-        (whole(b"<svg/>", kind="image/svg+xml"), "none that models understand"),
-        (whole(GIF + bytes(MAX_BYTES)), "more than 5 MiB"),
-        (whole(GIF)[:-5], "broke off"),
-        (b"nonsense\r\n\r\n", "can not be had"),
+        (whole(b"", status="404 Not Found"), "The server returned 404."),
+        (whole(b"<html>Sign in</html>", kind="image/png"), "is not supported"),
+        (whole(b"<svg/>", kind="image/svg+xml"), "is not supported"),
+        (whole(GIF + bytes(MAX_BYTES)), "larger than 5 MiB"),
+        (whole(GIF)[:-5], "before it was complete"),
+        (b"nonsense\r\n\r\n", "cannot be fetched"),
     ],
     ids=["missing", "a page", "svg", "too large", "broken off", "nonsense"],
 )

@@ -57,7 +57,7 @@ async def site() -> AsyncIterator[Site]:
 async def test_one_bad_address_of_several_is_enough(site: Site, reach: Reach, answers: list[str]) -> None:
     names = Names()
     names.answers["mixed.example"] = [answers]
-    with pytest.raises(AddressNotAllowed, match=r"mixed\.example leads to"):
+    with pytest.raises(AddressNotAllowed, match=r"mixed\.example resolves to"):
         await reach(names, "mixed.example", site.port)
     assert site.asked == []
 

@@ -280,7 +280,7 @@ async def test_a_lost_key_is_said_so_and_no_other_is_made_in_its_place(doors: Se
         doors.set(BEN, "first", VALUE),
     )
     for attempt in attempts:
-        with pytest.raises(VaultKeyMissing, match="Put it back"):
+        with pytest.raises(VaultKeyMissing, match="Restore it"):
             await attempt
     assert key_file.text is None
     assert [record.name for record in await doors.list(ANA)] == ["github"]

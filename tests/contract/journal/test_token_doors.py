@@ -155,9 +155,14 @@ async def test_who_may_administer_may_do_everything(doors: TokenService) -> None
 
 @pytest.mark.parametrize(
     ("principal", "why"),
-    [("ben", "is no principal"), ("system:scheduler", "is no principal"), ("channel:discord:main", "is no principal")]
+    [
+        ("ben", "is not a valid principal"),
+        ("system:scheduler", "is not a valid principal"),
+        ("channel:discord:main", "is not a valid principal"),
+    ]
     + [
-        (text, "is no principal") for text in ("user:", "user:a b", "user:a\n", "USER:a", "user:é", "user:" + "x" * 101)
+        (text, "is not a valid principal")
+        for text in ("user:", "user:a b", "user:a\n", "USER:a", "user:é", "user:" + "x" * 101)
     ],
 )
 async def test_a_token_is_for_a_person_or_a_service(doors: TokenService, principal: str, why: str) -> None:
@@ -170,9 +175,9 @@ async def test_a_token_is_for_a_person_or_a_service(doors: TokenService, princip
     [
         ({"name": " "}, "1 to 80"),
         ({"name": "x" * 81}, "1 to 80"),
-        ({"scopes": ()}, "without a scope"),
-        ({"ttl": timedelta(0)}, "from one second"),
-        ({"ttl": timedelta(days=4000)}, "to ten years"),
+        ({"scopes": ()}, "at least one scope"),
+        ({"ttl": timedelta(0)}, "between one second"),
+        ({"ttl": timedelta(days=4000)}, "and ten years"),
     ],
 )
 async def test_a_token_that_makes_no_sense_is_refused(doors: TokenService, wrong: dict[str, object], why: str) -> None:

@@ -20,12 +20,12 @@ from tests.support.eventually import eventually
 @pytest.mark.parametrize(
     ("how", "reason"),
     [
-        ("huge", "it sent a message of over 8 MiB"),
-        ("flood", "it floods"),
+        ("huge", "it sent a message of more than 8 MiB"),
+        ("flood", "it sent too much"),
         ("nonsense", "it does not speak MCP"),
         ("die", "it ended with exit code 3: the disk is on fire"),
-        ("noise", "it floods"),
-        ("list", "it sent a message that can not be read: JSONRPCRequest: Input should be"),
+        ("noise", "it sent too much"),
+        ("list", "it sent a message that is not valid: JSONRPCRequest: Input should be"),
     ],
 )
 async def test_a_call_ends_with_what_went_wrong(sqlite: SqliteEngine, keep: Keep, how: str, reason: str) -> None:
@@ -45,8 +45,8 @@ async def test_a_call_ends_with_what_went_wrong(sqlite: SqliteEngine, keep: Keep
     [
         ("many", "more than 1000 tools"),
         ("endless", "more than 50 pages"),
-        ("300", "Name those that you want in `tools`"),
-        ("abyss", "a message that can not be read"),
+        ("300", "Name the ones that you want in `tools`"),
+        ("abyss", "a message that is not valid"),
         ("array", "its answer is not MCP: tools.0.inputSchema.type"),
         ("gone", "it ended with exit code 7: no licence"),
     ],
@@ -94,7 +94,7 @@ async def test_a_call_that_stalls_ends_in_time(sqlite: SqliteEngine, keep: Keep,
         if how == "pattern":
             # It does not even let go of what was cancelled, so it is started anew.
             down = await kept.reaches(McpServerState.FAILED)
-            assert "did not let go" in down.reason
+            assert "did not finish a cancelled call" in down.reason
 
 
 async def test_a_server_that_never_answers_is_given_up(
@@ -207,7 +207,7 @@ async def test_one_that_no_longer_says_what_its_tools_are_is_started_anew(
         await kept.reaches(McpServerState.READY)
         monkeypatch.setattr("palyra.tools.mcp.server.START_SECONDS", 0.3)
         await asyncio.to_thread(quiet.touch)
-        with pytest.raises(McpServerUnavailable, match=r"did not say within 0\.3 s what its tools are"):
+        with pytest.raises(McpServerUnavailable, match=r"did not list its tools within 0\.3 s"):
             await kept.mcp.test("s")
         await kept.reaches(McpServerState.FAILED)
 

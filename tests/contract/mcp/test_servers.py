@@ -94,7 +94,7 @@ async def test_a_change_is_found_out_before_a_call_even_if_the_server_says_nothi
         second = await kept.call("mcp.s.pay")
         assert first.text == "paid"
         assert second.outcome is CallOutcome.ERROR
-        assert "is not offered any more" in second.text
+        assert "is no longer offered" in second.text
         assert kept.tool("pay").state is McpToolState.CHANGED
         assert kept.names() == []
 
@@ -239,7 +239,7 @@ async def test_a_server_that_dies_fails_its_calls_with_the_reason_and_is_started
     assert ended.outcome is lost.outcome is while_down.outcome is CallOutcome.ERROR
     assert "exit code -9" in lost.text
     assert "exit code -9" in down.reason
-    assert "is not there now" in while_down.text
+    assert "is not available" in while_down.text
     assert after.text == "noted 'a' 1x"
 
 

@@ -81,7 +81,10 @@ async def test_a_redirect_to_another_place_is_not_followed(sqlite: SqliteEngine,
     ("answer", "reason"),
     [
         (b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n" + b"x" * (9 << 20), "over 8 MiB"),
-        (b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\n\r\nx", "packs its answers"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\n\r\nx",
+            "compresses its responses",
+        ),
         (b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: " + b"x" * (9 << 20), ""),
         (b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 4\r\n\r\nnope", ""),
         (b"what is HTTP?\r\n\r\n", ""),
@@ -104,7 +107,7 @@ async def test_nobody_there_is_the_reason(sqlite: SqliteEngine, keep: Keep) -> N
         port = taken.getsockname()[1]
     async with keep(sqlite, s=McpServer(url=f"http://127.0.0.1:{port}/mcp", allow_private=True)) as kept:
         found = await kept.reaches(McpServerState.FAILED)
-    assert "can not be reached" in found.reason
+    assert "cannot be reached" in found.reason
 
 
 async def test_a_server_that_goes_away_is_found_again(

@@ -90,10 +90,10 @@ async def speaking(call: Callable[[Json], bytes], *, flood: bool = False) -> Asy
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (answer("401 Unauthorized"), "HTTP status 401 (Unauthorized); look at the `headers` of its settings"),
+        (answer("401 Unauthorized"), "HTTP status 401 (Unauthorized); check the `headers` in its settings"),
         (answer("500 Whatever"), "HTTP status 500 (Internal Server Error)"),
         (answer("599 Whatever"), "HTTP status 599"),
-        (b"", "The MCP server is gone"),
+        (b"", "The MCP server has ended"),
     ],
     ids=["401", "500", "599", "cut off"],
 )
@@ -122,7 +122,7 @@ async def test_one_that_floods_is_ended(sqlite: SqliteEngine, keep: Keep) -> Non
     async with speaking(lambda number: b"", flood=True) as server, keep(sqlite, s=server) as kept:
         await kept.secrets.set(OWNER, "key", KEY.encode())
         await kept.mcp.restart("s")
-        await eventually(lambda: "it floods" in kept.standing().reason, timeout=60)
+        await eventually(lambda: "it sent too much" in kept.standing().reason, timeout=60)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def asking(wire: Wire, server: ModelServer, http: ProviderHttpClient) -> Asking:
 async def resolved(reference: str) -> str:
     """Return the key at a reference."""
     if reference not in KEYS:
-        raise SecretReferenceNotFound(f"there is nothing at {reference}.")
+        raise SecretReferenceNotFound(f"{reference} is not set or does not exist.")
     return KEYS[reference]
 
 

@@ -65,7 +65,7 @@ async def test_a_model_that_is_not_there_is_told_as_that(wire: Wire, server: Mod
         if refusal.status == 404:
             server.play(answer(404, refusal.body))
 
-            assert f"knows no model {wire.model} at this address" in (await failing(asking())).detail
+            assert f"returned 404 for {wire.model}" in (await failing(asking())).detail
 
 
 async def test_a_key_that_is_refused_is_named_by_its_place(wire: Wire, server: ModelServer, asking: Asking) -> None:
@@ -111,7 +111,7 @@ async def test_a_key_that_is_wanted_and_not_named_is_asked_for(wire: Wire, serve
     failed = await failing(asking(key=None))
 
     assert failed.kind is FailureKind.AUTH
-    assert "none is named" in failed.detail
+    assert "none is set" in failed.detail
 
 
 async def test_a_key_that_is_not_there_is_asked_for_and_nothing_is_sent(
@@ -373,7 +373,7 @@ async def test_a_host_that_is_not_there_could_not_be_reached(
 
     assert failed.kind is FailureKind.NETWORK
     assert failed.refused
-    assert "no host of that name" in failed.detail
+    assert "the host was not found" in failed.detail
 
 
 @needs(OPENSSL)
@@ -423,7 +423,7 @@ async def test_an_answer_that_stands_still_is_given_up(wire: Wire, server: Model
     failed = await failing(asking(idle_seconds=0.2))
 
     assert failed.kind is FailureKind.TIMEOUT
-    assert "stood still for 0.2 s" in failed.detail
+    assert "stalled for 0.2 s" in failed.detail
 
 
 async def test_an_answer_that_takes_too_long_is_given_up(wire: Wire, server: ModelServer, asking: Asking) -> None:
@@ -432,7 +432,7 @@ async def test_an_answer_that_takes_too_long_is_given_up(wire: Wire, server: Mod
     failed = await failing(asking(total_seconds=0.3))
 
     assert failed.kind is FailureKind.TIMEOUT
-    assert "not over after 0.3 s" in failed.detail
+    assert "not complete after 0.3 s" in failed.detail
 
 
 async def test_thoughts_and_arguments_without_end_are_cut_off(wire: Wire, server: ModelServer, asking: Asking) -> None:
@@ -442,7 +442,7 @@ async def test_thoughts_and_arguments_without_end_are_cut_off(wire: Wire, server
         failed = await failing(asking())
 
         assert failed.kind is FailureKind.MALFORMED
-        assert "without end" in failed.detail
+        assert "too long" in failed.detail
 
 
 async def test_an_event_without_end_is_cut_off(wire: Wire, server: ModelServer, asking: Asking) -> None:
@@ -463,7 +463,7 @@ async def test_a_stream_of_nothing_is_cut_off(
     failed = await failing(asking())
 
     assert failed.kind is FailureKind.MALFORMED
-    assert "no end" in failed.detail
+    assert "too long" in failed.detail
 
 
 @pytest.mark.parametrize("encoding", ["none", "", "Identity"])

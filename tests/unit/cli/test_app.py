@@ -101,7 +101,7 @@ def test_a_profile_is_a_home_beside_the_home(cli: Cli, home: Path, args: tuple[s
 
 def test_a_command_that_needs_the_daemon_says_how_to_start_it(cli: Cli) -> None:
     assert cli("runs") == Result(
-        3, "", "palyra: No daemon runs for this home. Start it with `palyra up`. [daemon_not_running]\n"
+        3, "", "palyra: No daemon is running for this home. Start it with `palyra up`. [daemon_not_running]\n"
     )
 
 

@@ -159,5 +159,5 @@ def test_a_door_with_another_certificate_never_sees_the_token(tmp_path: Path, do
 def test_a_certificate_that_is_gone_is_told(door: Door) -> None:
     client = client_of(door, "/not/there.pem")
     for ask in (client.status, client.runs):
-        with pytest.raises(DaemonUnreachable, match=r"/not/there\.pem can not be read"):
+        with pytest.raises(DaemonUnreachable, match=r"/not/there\.pem cannot be read"):
             ask()

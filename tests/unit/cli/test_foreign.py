@@ -15,7 +15,9 @@ from tests.unit.cli.door import Cli
 COMMANDS = ["status", "up", "down", "logs", "run -m hello", "runs list", "policy show", "config show", "journal verify"]
 
 
-@pytest.mark.parametrize(("owner", "way_out"), [("root", "`sudo chown -R me '{home}'`"), ("ana", "Use it as ana, or")])
+@pytest.mark.parametrize(
+    ("owner", "way_out"), [("root", "`sudo chown -R me '{home}'`"), ("ana", "Run the command as ana, or")]
+)
 def test_it_is_said_whose_it_is_and_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: str, way_out: str
 ) -> None:
@@ -25,7 +27,7 @@ def test_it_is_said_whose_it_is_and_what_to_do(
     monkeypatch.setattr(os, "geteuid", lambda: 424242)
     monkeypatch.setattr(pwd, "getpwuid", lambda user: SimpleNamespace(pw_name=names[user]))
     said = foreign_file_message(home, home.path).detail
-    assert f"it belongs to {owner}, and you are me" in said
+    assert f"belongs to {owner}, and you are me" in said
     assert way_out.format(home=home.path) in said
 
 
@@ -40,7 +42,7 @@ def test_a_user_without_an_entry_in_passwd_is_asked_for_a_home(cli: Cli, monkeyp
     monkeypatch.delenv("HOME")
     result = cli("status")
     assert result.code == 2
-    assert "set HOME, or name all folders in full (PALYRA_HOME). [settings_invalid]" in result.err
+    assert "Set HOME, or give all folders as absolute paths (PALYRA_HOME). [settings_invalid]" in result.err
 
 
 def test_a_user_without_an_entry_in_passwd_gets_a_unit(
@@ -61,7 +63,7 @@ def test_a_home_that_can_not_be_entered_is_told_by_every_command(cli: Cli, home:
     home.chmod(0o700)
     # What proves a journal ends with 2 if it could not look at it.
     assert (result.code, result.out) == (2 if command == "journal verify" else 1, "")
-    assert f"`chmod -R u+rwX {home}` gives it back to you. [home_owner_mismatch]" in result.err
+    assert f"Fix it with `chmod -R u+rwX {home}`. [home_owner_mismatch]" in result.err
 
 
 @ordinary_user
@@ -71,7 +73,7 @@ def test_a_home_below_what_can_not_be_entered_is_told(cli: Cli, home: Path, tmp_
     result = cli("status", "--home", str(tmp_path / "closed" / "home"))
     (tmp_path / "closed").chmod(0o700)
     assert (result.code, result.out) == (1, "")
-    assert "nor even looked at. Name another home with --home. [home_owner_mismatch]" in result.err
+    assert ". Name another home with --home. [home_owner_mismatch]" in result.err
 
 
 @ordinary_user
@@ -83,7 +85,7 @@ def test_the_doctor_names_the_file_that_is_not_ours(cli: Cli, home: Path, name: 
     result = cli("doctor")
     (home / name).chmod(0o700)
     assert result.code == 1
-    assert f"{home / name} is yours, but you may not use it." in result.out
+    assert f"{home / name} is yours, but its permissions deny you access." in result.out
     assert "1 error, 0 warnings." in result.out
 
 
@@ -100,5 +102,5 @@ def test_the_doctor_tells_that_a_home_can_not_be_made(cli: Cli, home: Path) -> N
 def test_whether_a_daemon_runs_is_not_guessed(home: Path) -> None:
     home.mkdir()
     Home(home).lock.touch(0)
-    with pytest.raises(HomeOwnerMismatch, match=r"daemon\.lock is yours, but you may not use it"):
+    with pytest.raises(HomeOwnerMismatch, match=r"daemon\.lock is yours, but its permissions deny you access"):
         is_held(Home(home))

@@ -96,7 +96,7 @@ def test_a_workspace_that_no_program_can_be_given_is_told(
     monkeypatch.setenv("PALYRA_HOME", str(root / "link"))
     assert check("--json") == 1
     told = json.loads(capsys.readouterr().out)["tiers"]
-    assert "put another in its place" in told[0]["what"]
+    assert "could replace it" in told[0]["what"]
     assert check_sandbox(Settings(workspace=WorkspaceSettings(root=str(root))), Home(root / "link")).state == WARN
     monkeypatch.setenv("PALYRA_WORKSPACE_ROOT", "/etc")
     assert check() == 1

@@ -26,7 +26,7 @@ def test_everything_is_stopped_and_told(cli: Cli, inhabited: Home, door: Door) -
     door.says("POST", "/admin/v1/stops", {"stop": a_stop(), "cancelled_runs": 2})
     result = cli("stop", "--reason", " smoke \n in here ")
     assert result.out == (
-        "Everything is stopped since 2026-01-02 03:04:05 UTC by user:owner: smoke. Cancelled 2 active runs."
+        "Everything has been stopped since 2026-01-02 03:04:05 UTC by user:owner: smoke. Cancelled 2 active runs."
         " Resume with `palyra resume`.\n"
     )
     assert door.seen[-1].body == {"reason": "smoke in here"}
@@ -35,7 +35,7 @@ def test_everything_is_stopped_and_told(cli: Cli, inhabited: Home, door: Door) -
 def test_with_a_token_that_is_no_administrators_its_own_work_is_stopped(cli: Cli, inhabited: Home, door: Door) -> None:
     door.says("POST", "/admin/v1/stops", NO_ADMIN)
     door.says("POST", "/stops", {"stop": a_stop(principal="user:ana", by="user:ana"), "cancelled_runs": 1})
-    assert "All work of user:ana is stopped" in cli("stop").out
+    assert "All work of user:ana has been stopped" in cli("stop").out
     assert door.seen[-1].body == {}
 
 
@@ -91,7 +91,7 @@ def test_work_goes_on_and_what_still_stands_is_told(cli: Cli, inhabited: Home, d
     door.says("POST", "/admin/v1/stops/resume", {"resumed": [a_stop()], "stops": [left]})
     result = cli("resume", "--remove-file")
     assert result.out == "Resumed all work.\n"
-    assert "Still in effect: All work of user:ana is stopped" in result.err
+    assert "Still in effect: All work of user:ana has been stopped" in result.err
     assert door.seen[-1].body == {"principal": None, "remove_file": True}
 
 
@@ -118,7 +118,7 @@ def test_the_chat_stops_the_run_or_all_of_ones_work(client: Client, door: Door) 
 
     assert do("/stop") == "No active run."
     assert "/stop all" in do("/stop", "everything")
-    assert "All work of user:ana is stopped" in do("/stop", "all")
+    assert "All work of user:ana has been stopped" in do("/stop", "all")
     assert door.seen[-1].body == {"reason": "stopped in the chat"}
     assert do("/resume") == "Work resumed."
 

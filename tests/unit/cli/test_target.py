@@ -67,7 +67,7 @@ def test_a_token_that_is_missing_is_told(inhabited: Home) -> None:
 @pytest.mark.parametrize("content", [b"", b"\n", b"two words", b"two\nlines", b"\xff\xfe", b"\0", "tökén".encode()])
 def test_what_is_no_token_is_not_sent(inhabited: Home, content: bytes) -> None:
     inhabited.token.write_bytes(content)
-    with pytest.raises(TokenUnusable, match=r"does not hold a token.*palyra restart"):
+    with pytest.raises(TokenUnusable, match=r"does not contain a token.*palyra restart"):
         find_target(inhabited)
 
 

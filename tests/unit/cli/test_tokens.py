@@ -100,7 +100,7 @@ def test_the_token_in_use_is_revoked_only_when_said_twice(cli: Cli, inhabited: H
 def test_what_is_no_id_is_not_sent(cli: Cli, inhabited: Home, door: Door, wrong: str) -> None:
     result = cli("tokens", "revoke", wrong)
     assert (result.code, door.seen) == (2, [])
-    assert "no valid token id" in result.err
+    assert "not a valid token id" in result.err
 
 
 def test_a_refusal_of_the_daemon_is_told(cli: Cli, inhabited: Home, door: Door) -> None:

@@ -72,8 +72,8 @@ def test_the_run_ends_with_what_was_handed_over() -> None:
     both = evolve(one, b.a_hand_over(ALSO))
     assert both.call(THEIRS).stage is CallStage.HANDED_OVER
     assert next_step(both) == Finish(RunStatus.DONE)
-    refuse(both, b.a_context(), "can not be asked now")
-    refuse(both, b.a_steer(), "takes no further input")
+    refuse(both, b.a_context(), "no model turn may start now")
+    refuse(both, b.a_steer(), "accepts no further input")
     assert evolve(both, b.a_completion()).status is RunStatus.DONE
 
 
@@ -84,7 +84,7 @@ def test_if_none_could_be_handed_over_the_model_is_asked_again() -> None:
 
 def test_what_was_said_meanwhile_comes_first() -> None:
     state = a_run(b.a_result(OURS), b.a_steer())
-    refuse(state, b.a_hand_over(THEIRS), "an input came in between")
+    refuse(state, b.a_hand_over(THEIRS), "an input arrived in between")
     step = next_step(state)
     assert isinstance(step, RefuseCalls)
     assert (calls_of(step), step.limit) == ([THEIRS, ALSO], None)
@@ -124,7 +124,7 @@ def test_what_is_settled_or_cancelled_is_not_handed_over(events: tuple[RunEvent,
 
 
 def test_our_own_calls_are_never_handed_over() -> None:
-    refuse(a_run(), b.a_hand_over(OURS), "no tool that the caller has")
+    refuse(a_run(), b.a_hand_over(OURS), "not of a client tool")
 
 
 def test_what_comes_along_comes_before_the_run_starts() -> None:

@@ -82,16 +82,16 @@ def test_the_message_says_what_was_given_what_it_was_for_and_what_an_id_looks_li
     with pytest.raises(IdInvalid) as refused:
         parse_ulid("nonsense", "run id")
     assert refused.value.detail == (
-        "'nonsense' is no valid run id: an id has 26 characters, like 01ARZ3NDEKTSV4RRFFQ69G5FAV."
+        "'nonsense' is not a valid run id. An id has 26 characters, as in 01ARZ3NDEKTSV4RRFFQ69G5FAV."
     )
 
 
 def test_the_message_is_short_even_if_the_text_is_not() -> None:
-    with pytest.raises(IdInvalid, match=r"'x{40}…' is no valid id") as refused:
+    with pytest.raises(IdInvalid, match=r"'x{40}…' is not a valid id") as refused:
         parse_ulid("x" * 1_000_000)
     assert len(refused.value.detail) < 200
 
 
 def test_the_message_shows_control_characters_escaped() -> None:
-    with pytest.raises(IdInvalid, match=r"^'\\x1b\[2J' is no valid id"):
+    with pytest.raises(IdInvalid, match=r"^'\\x1b\[2J' is not a valid id"):
         parse_ulid("\x1b[2J")

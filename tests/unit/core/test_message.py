@@ -18,13 +18,13 @@ def test_clean_text_is_returned_unchanged(text: str) -> None:
 
 @pytest.mark.parametrize(("text", "place"), [("\0", 0), ("ab\0", 2), ("ü\0", 1)])
 def test_a_nul_is_refused_with_its_place(text: str, place: int) -> None:
-    with pytest.raises(TextInvalid, match=rf"The title holds a NUL character at position {place}\."):
+    with pytest.raises(TextInvalid, match=rf"The title contains a NUL character at position {place}\."):
         clean_text(text, what="title")
 
 
 @pytest.mark.parametrize(("text", "place"), [("\ud800", 0), ("ab\udfff", 2), ("\ud83d\ude00", 0)])
 def test_half_of_a_surrogate_pair_is_refused_with_its_place(text: str, place: int) -> None:
-    with pytest.raises(TextInvalid, match=rf"The text is no valid Unicode at position {place} .*UTF-8"):
+    with pytest.raises(TextInvalid, match=rf"The text is not valid Unicode at position {place} .*UTF-8"):
         clean_text(text)
 
 
@@ -61,5 +61,5 @@ def test_what_is_bad_is_replaced_and_the_rest_kept(text: str, mended: str) -> No
 
 
 def test_refusals_say_what_to_do() -> None:
-    assert MessageEmpty().detail == "The message is empty. Say something."
-    assert "Put long material into a file" in MessageTooLarge().detail
+    assert MessageEmpty().detail == "The message is empty. Write some text."
+    assert "Put long text into a file" in MessageTooLarge().detail

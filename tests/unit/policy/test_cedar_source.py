@@ -14,7 +14,7 @@ ALL = '@id("all") permit (principal, action, resource)'
 
 @pytest.mark.parametrize("body", ["(" * 5000 + "true" + ")" * 5000, "[" * 2000 + "]" * 2000 + ".isEmpty()", "(" * 5000])
 def test_brackets_in_one_another_are_refused_before_they_take_the_process_down(body: str) -> None:
-    with pytest.raises(PolicyInvalid, match=r"a.cedar:2:\d+: .* more than 100 brackets"):
+    with pytest.raises(PolicyInvalid, match=r"a.cedar:2:\d+: .* more than 100 nested brackets"):
         load_texts([("a.cedar", f"{ALL}\nwhen {{ {body} }};")])
 
 

@@ -233,7 +233,7 @@ def test_what_is_done_in_the_persons_name_can_be_told_apart() -> None:
 def test_an_agent_always_asks() -> None:
     gate = a_gate('@id("careful") forbid (principal == Agent::"agent-1", action == Action::"run", resource);')
     judged = gate.judge(a_question(Risk.LOW), ())
-    assert (judged.verdict, judged.reason) == (Verdict.ASK, "Policy careful decides so.")
+    assert (judged.verdict, judged.reason) == (Verdict.ASK, "Policy careful applies.")
     assert gate.judge(a_question(Risk.LOW, agent_id=AgentId("agent-2")), ()).verdict is Verdict.ALLOW
 
 
@@ -277,7 +277,7 @@ def test_a_policy_that_errs_denies(effect: str, action: str) -> None:
     )
     judged = gate.judge(a_question(Risk.MEDIUM), [a_grant(policy_hash=gate.policy_hash)])
     assert (judged.verdict, judged.policies) == (Verdict.DENY, ("adds-too-much",))
-    assert judged.reason.startswith("Policy adds-too-much can not be evaluated")
+    assert judged.reason.startswith("Policy adds-too-much cannot be evaluated")
 
 
 def test_a_call_that_the_engine_can_not_read_is_denied() -> None:
@@ -285,7 +285,7 @@ def test_a_call_that_the_engine_can_not_read_is_denied() -> None:
     assert (judged.verdict, judged.policies) == (Verdict.DENY, ())
     judged = SHIPPED.judge(a_question(Risk.LOW, tool="half.\ud800"), ())
     assert judged.verdict is Verdict.DENY
-    assert judged.reason.startswith("The call can not be judged")
+    assert judged.reason.startswith("The policies cannot be evaluated")
 
 
 def test_names_that_look_like_policy_are_only_names() -> None:

@@ -54,7 +54,7 @@ def test_files_come_on_top_and_a_name_is_had_once(home: Home) -> None:
         (GOOD + 'permit (principal == User::"a", action, resource);', 2, 22, "entity type `User`"),
         (GOOD + "permit (principal, action, resource) when { context.risk > 1 };", 2, 1, "String"),
         (GOOD + "\n  permit (principal, action, resource);", 3, 3, "no name"),
-        (GOOD + GOOD, 2, 1, "a policy 'mine' already"),
+        (GOOD + GOOD, 2, 1, "The policy 'mine' already exists"),
         ('@id("t") permit (principal == ?principal, action, resource);', 1, 1, "template"),
     ],
 )
@@ -71,21 +71,21 @@ def test_all_faults_of_all_files_are_found(home: Home) -> None:
     paths = [write_policy(home, "permt (principal, action, resource);", f"{name}.cedar") for name in "ab"]
     _, problems = examine(paths)
     assert [problem.file for problem in problems] == [str(path) for path in paths]
-    with pytest.raises(PolicyInvalid, match="Problems beside this one: 1"):
+    with pytest.raises(PolicyInvalid, match="Further problems: 1"):
         load(home)
 
 
 def test_a_file_that_is_no_text_is_told(home: Home) -> None:
     path = write_policy(home, "")
     path.write_bytes(b"// one\n// \xff\n")
-    with pytest.raises(PolicyInvalid, match=f"{path}:2:1: This is no text"):
+    with pytest.raises(PolicyInvalid, match=f"{path}:2:1: The file is not text"):
         load(home)
 
 
 @ordinary_user
 def test_a_file_that_can_not_be_read_is_told(home: Home) -> None:
     write_policy(home, GOOD).chmod(0)
-    with pytest.raises(PolicyInvalid, match="can not be read"):
+    with pytest.raises(PolicyInvalid, match="cannot be read"):
         load(home)
 
 
@@ -94,7 +94,7 @@ def test_a_file_that_can_not_be_read_is_told(home: Home) -> None:
 def test_a_folder_that_can_not_be_read_is_not_taken_for_an_empty_one(home: Home, mode: int) -> None:
     write_policy(home, GOOD)
     home.policy.chmod(mode)
-    with pytest.raises(PolicyInvalid, match="can not be read"):
+    with pytest.raises(PolicyInvalid, match="cannot be read"):
         load(home)
     home.policy.chmod(0o700)
 
@@ -102,7 +102,7 @@ def test_a_folder_that_can_not_be_read_is_not_taken_for_an_empty_one(home: Home,
 def test_a_file_that_leads_nowhere_is_told(home: Home) -> None:
     home.policy.mkdir()
     (home.policy / "gone.cedar").symlink_to(home.path / "nowhere")
-    with pytest.raises(PolicyInvalid, match="can not be read: No such file"):
+    with pytest.raises(PolicyInvalid, match="cannot be read: No such file"):
         load(home)
 
 

@@ -57,15 +57,15 @@ def test_the_first_that_nothing_speaks_against_is_asked() -> None:
 def test_pictures_go_to_who_understands_them() -> None:
     made = choose("a/small", "b/large", need=TurnNeeds(vision=True))
     assert made.choice == "b/large"
-    assert passed(made) == {"a/small": "it does not understand pictures"}
-    assert "a/small: it does not understand pictures" in made.reason
+    assert passed(made) == {"a/small": "it does not support images"}
+    assert "a/small: it does not support images" in made.reason
     assert made.needs == ("vision",)
 
 
 def test_pictures_are_not_given_to_the_blind() -> None:
     made = choose("a/small", need=TurnNeeds(vision=True))
     assert made.choice == ""
-    assert made.reason == "no model can be asked: a/small: it does not understand pictures"
+    assert made.reason == "no model can be used: a/small: it does not support images"
 
 
 def test_tools_go_to_who_calls_them_and_are_done_without_if_nobody_does() -> None:
@@ -99,13 +99,13 @@ def test_what_may_pass_is_tried_again_at_the_same_place_and_then_at_the_next(kin
     made = choose("a/small", "b/large", failures=failed("a/small", kind, 3))
     assert made.choice == "b/large"
     assert made.attempt == 4
-    assert "(3 tries)" in passed(made)["a/small"]
+    assert "(3 attempts)" in passed(made)["a/small"]
 
 
 def test_a_request_that_is_turned_down_as_it_stands_is_not_sent_again() -> None:
     turned_down = (FailedAttempt("a/small", FailureKind.MALFORMED.value, refused=True),)
     made = choose("a/small", "b/large", failures=turned_down)
-    assert (made.choice, passed(made)) == ("b/large", {"a/small": "it will not take the request as it stands"})
+    assert (made.choice, passed(made)) == ("b/large", {"a/small": "it rejects the request as it is"})
 
 
 def test_what_is_refused_for_its_content_is_carried_to_nobody_else() -> None:
@@ -129,7 +129,7 @@ def test_who_asks_for_a_long_rest_gets_it_if_there_is_another() -> None:
     weary = failed("a/small", FailureKind.RATE_LIMIT, retry_ms=600_000)
     made = choose("a/small", failures=weary)
     assert made.choice == ""
-    assert "left alone for 600 s" in made.reason
+    assert "asks to wait 600 s" in made.reason
 
 
 def test_pauses_grow_and_are_never_shorter_than_what_is_asked_for() -> None:
@@ -143,14 +143,14 @@ def test_who_has_failed_others_too_often_is_left_alone() -> None:
     resting = OPTIONS | {"a/small": RoutingOption("a/small", SMALL.capabilities, rests_seconds=12.0)}
     made = choose("a/small", "b/large", options=resting)
     assert made.choice == "b/large"
-    assert "left alone for 12 s" in passed(made)["a/small"]
+    assert "not used for 12 s" in passed(made)["a/small"]
 
 
 def test_who_is_left_alone_is_asked_once_if_nobody_else_is_there() -> None:
     resting = {"a/small": RoutingOption("a/small", SMALL.capabilities, rests_seconds=12.0)}
     assert choose("a/small", options=resting).choice == "a/small"
     made = choose("a/small", options=resting, failures=failed("a/small", FailureKind.NETWORK))
-    assert (made.choice, passed(made)) == ("", {"a/small": "it could not be reached (1 try)"})
+    assert (made.choice, passed(made)) == ("", {"a/small": "it could not be reached (1 attempt)"})
 
 
 def test_what_a_budget_does_not_allow_is_not_asked_and_the_plan_says_so() -> None:

@@ -246,7 +246,7 @@ actions = [{ do = "text", text = "ho" }]
         ({"rules": [{"when": {"matches": "("}, "actions": []}]}, r"\$\.rules\[0\]\.when\.matches"),
         ({"rules": [{"turns": [[], [{"do": "text", "text": 1}]]}]}, r"\$\.rules\[0\]\.turns\[1\]\[0\]"),
         ({"default": [{"do": "call", "tool": "a", "arguments": {"x": 1}, "raw": "{}"}]}, r"`arguments` or `raw`"),
-        ({"default": [{"do": "call", "tool": "a", "call_id": "i"}] * 2}, r"'i' was used before.*\$\.default\[1\]"),
+        ({"default": [{"do": "call", "tool": "a", "call_id": "i"}] * 2}, r"'i' was already used.*\$\.default\[1\]"),
         ({"window_tokens": 0}, r"\$\.window_tokens"),
     ],
 )

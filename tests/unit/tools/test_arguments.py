@@ -55,7 +55,7 @@ def test_an_unknown_tool_is_answered_with_the_nearest() -> None:
 
 def test_a_name_like_no_other_is_answered_with_all() -> None:
     names = ", ".join(BUILTIN_ONLY.catalog(None).names())
-    assert reason("qqq") == f"There is no tool 'qqq'. Available are: {names}."
+    assert reason("qqq") == f"There is no tool 'qqq'. Available tools: {names}."
     assert len(reason("q" * 10_000)) < 200 + len(names)
 
 
@@ -66,8 +66,8 @@ def test_without_any_tools_the_model_is_told_to_answer() -> None:
 
 
 def test_malformed_arguments_are_answered_with_the_reason() -> None:
-    text = reason("files.list", malformed="the arguments are no JSON object (truncated): {")
-    assert "files.list was not called: the arguments are no JSON object (truncated): {" in text
+    text = reason("files.list", malformed="the arguments are not a JSON object (truncated): {")
+    assert "files.list was not called: the arguments are not a JSON object (truncated): {" in text
     assert "folder (optional)" in text
 
 

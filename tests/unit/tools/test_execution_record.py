@@ -86,7 +86,7 @@ async def test_a_program_that_was_broken_off_is_seen_too() -> None:
         await running
 
     (ran,) = witness.programs
-    assert (ran.tier, ran.exit_code, ran.stopped) == ("strict", None, "it was broken off")
+    assert (ran.tier, ran.exit_code, ran.stopped) == ("strict", None, "it was interrupted")
 
 
 async def test_what_was_never_run_is_not_seen() -> None:

@@ -65,7 +65,7 @@ async def test_a_new_file_is_foreseen_kept_and_written(root: Path) -> None:
     )
     assert everything(root) == before
     finished = await act(root, "files.write", shelf, path="a/b.txt", text="x\ny\n")
-    assert finished == ToolResult(CallOutcome.OK, "a/b.txt is written: 4 bytes.")
+    assert finished == ToolResult(CallOutcome.OK, "a/b.txt was written: 4 bytes.")
     assert everything(root) == before | {"a/b.txt": b"x\ny\n"}
     assert [(kept.path, kept.before) for kept in shelf.checkpoints] == [(str(root / "a" / "b.txt"), None)]
 
@@ -73,7 +73,7 @@ async def test_a_new_file_is_foreseen_kept_and_written(root: Path) -> None:
 async def test_creating_never_replaces(root: Path) -> None:
     finished = await act(root, "files.write", path="notes.txt", text="x")
     assert finished.outcome is CallOutcome.ERROR
-    assert "exists already" in finished.text
+    assert "already exists" in finished.text
     assert (root / "notes.txt").read_bytes() == b"one\ntwo\nthree\n"
 
 
@@ -160,7 +160,7 @@ async def test_what_is_added_to_a_binary_file_is_shown_whole(root: Path) -> None
     effect = await foresee(root, "files.write", path="image", text="rm -rf x\n", mode="append")
     assert effect.detail.startswith("file image: 5 bytes (sha256 ad91235e")
     assert effect.detail.endswith(
-        " stay, and this comes behind them:\n--- /dev/null\n+++ b/image\n@@ -0,0 +1,1 @@\n+rm -rf x\n"
+        " stay, and this is appended:\n--- /dev/null\n+++ b/image\n@@ -0,0 +1,1 @@\n+rm -rf x\n"
     )
 
 
@@ -244,7 +244,7 @@ async def test_a_patch_changes_several_files_together(root: Path) -> None:
     assert effect.summary == ("patch notes.txt (+1 -1 lines), docs/plan.md (5 bytes, deleted), new/x.txt (1 line, new)")
     assert (effect.risk, effect.kind, len(effect.paths)) == (Risk.HIGH, "", 3)
     tried = await act(root, "files.patch", shelf, patch=PATCH, dry_run=True)
-    assert tried.text.startswith("The patch fits: notes.txt")
+    assert tried.text.startswith("The patch applies: notes.txt")
     assert (everything(root), shelf.checkpoints) == (before, [])
     await act(root, "files.patch", shelf, patch=PATCH)
     assert everything(root) == PATCHED
@@ -331,7 +331,7 @@ async def test_nothing_of_a_patch_is_left_out_in_silence(root: Path, head: str) 
 async def test_a_patch_of_too_many_files_is_refused_before_they_are_read(root: Path) -> None:
     one = "--- /dev/null\n+++ b/f{}\n@@ -0,0 +1 @@\n+x\n"
     finished = await act(root, "files.patch", patch="".join(map(one.format, range(20_000))))
-    assert "20000 files; 100 are the most" in finished.text
+    assert "20000 files; the maximum is 100" in finished.text
 
 
 async def test_a_patch_of_files_that_are_too_much_together_is_refused(root: Path) -> None:
@@ -339,7 +339,7 @@ async def test_a_patch_of_files_that_are_too_much_together_is_refused(root: Path
         (root / f"f{number}").write_bytes(b"x\n" + b"y" * (7 << 20))
     one = "--- a/f{0}\n+++ b/f{0}\n@@ -1 +1 @@\n-x\n+z\n"
     finished = await act(root, "files.patch", patch="".join(map(one.format, range(6))))
-    assert "are too much at once" in finished.text
+    assert "The patch is too large" in finished.text
     assert (root / "f0").read_bytes().startswith(b"x")
 
 

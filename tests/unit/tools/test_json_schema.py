@@ -88,7 +88,7 @@ def test_what_is_wrong_is_said_with_its_place_and_what_the_tool_takes() -> None:
         ({"maxLength": 2}, "abc", "Expected at most 2 characters, got 3"),
         ({"minItems": 1}, [], "Expected at least 1 items"),
         ({"maxItems": 1}, [1, 2], "Expected at most 1 items"),
-        ({"uniqueItems": True}, [1, 2, 1], "Expected no item twice"),
+        ({"uniqueItems": True}, [1, 2, 1], "Expected unique items"),
         ({"minProperties": 1}, {}, "Expected at least 1 fields"),
         ({"maxProperties": 0}, {"a": 1}, "Expected at most 0 fields"),
         ({"items": {"type": "string"}}, ["a", 1], "at `$.x[1]`"),
@@ -100,8 +100,8 @@ def test_what_is_wrong_is_said_with_its_place_and_what_the_tool_takes() -> None:
             {"color": 1},
             "unknown field `color`; did you mean `colour`?",
         ),
-        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, 3, "It fits none of 2 alternatives"),
-        ({"oneOf": [{"minimum": 1}, {"minimum": 2}]}, 3, "It fits 2 alternatives"),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, 3, "It matches none of 2 alternatives"),
+        ({"oneOf": [{"minimum": 1}, {"minimum": 2}]}, 3, "It matches 2 alternatives"),
         ({"allOf": [{"minimum": 1}, {"maximum": 2}]}, 3, "Expected <= 2"),
         ({"not": {"type": "string"}}, "a", "what the schema excludes"),
         (False, 1, "Nothing is allowed here"),
@@ -171,7 +171,7 @@ def test_half_a_surrogate_is_no_text() -> None:
         ({"properties": {"a": {"anyOf": {}}}}, "anyOf must be a list of schemas"),
         ({"properties": {"a": {"$ref": "https://example.org/s"}}}, "only references within it"),
         ({"properties": {"a": {"$ref": "#/$defs/a"}}}, "which is not in it"),
-        ({"properties": {"a": {"$ref": "#/x"}}, "x": 3}, "which is no schema"),
+        ({"properties": {"a": {"$ref": "#/x"}}, "x": 3}, "which is not a schema"),
         ({"properties": {"a": {"$ref": "#/x"}}, "x": {"type": "text"}}, 'has the type "text"'),
         ({"description": "x" * 70_000}, "bytes"),
         ({"properties": {str(place): {} for place in range(3000)}}, "too many parts"),
@@ -200,7 +200,7 @@ def test_alternatives_that_multiply_are_given_up_soon() -> None:
         level = {"anyOf": [{"$ref": f"#/$defs/l{place}"}, {"$ref": f"#/$defs/l{place}"}]}
     document = {"type": "object", "properties": {"x": level}, "$defs": names}
     started = time.thread_time()
-    assert "It fits none of 2 alternatives" in str(read(document, {"x": 1}))
+    assert "It matches none of 2 alternatives" in str(read(document, {"x": 1}))
     assert time.thread_time() - started < 5
 
 

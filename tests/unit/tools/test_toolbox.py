@@ -114,7 +114,7 @@ async def test_a_search_brings_no_more_than_fits_into_the_next_prompt() -> None:
 async def test_a_search_that_finds_nothing_says_what_there_is() -> None:
     finished = await search(Toolbox(lambda: MANY), "zzzyx")
     assert finished.discovered_tools == ()
-    assert "No tool fits 'zzzyx'" in finished.text
+    assert "No tool matches 'zzzyx'" in finished.text
     assert "mcp.shop (50)" in finished.text
 
 

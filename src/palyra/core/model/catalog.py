@@ -26,7 +26,7 @@ Seconds = Annotated[float, Meta(gt=0, le=3600)]
 
 
 class ModelNotFound(NotFound):
-    """There is no such model or agent. `GET /v1/models` lists all."""
+    """There is no such model or agent. `GET /v1/models` lists them."""
 
 
 class ModelRequired(Invalid):
@@ -34,7 +34,7 @@ class ModelRequired(Invalid):
 
 
 class ProviderNotFound(NotFound):
-    """There is no such provider. `palyra providers list` shows all."""
+    """There is no such provider. `palyra providers list` lists them."""
 
 
 class DialectName(StrEnum):
@@ -154,29 +154,32 @@ def split_model_name(name: str) -> tuple[str, str | None]:
 def provider_problems(name: str, provider: ModelProvider) -> Iterator[tuple[str, str, str]]:
     """Yield what is wrong with a provider's settings: the key, the problem and the fix."""
     if not _NAME.fullmatch(name):
-        yield "", "has a name that can not be used.", "Use small letters, digits, - and _; at most 32 of them."
+        yield "", "has a name that is not valid.", "Use up to 32 lower-case letters, digits, - and _."
     if name in BUILT_IN:
-        yield "", f"can not be called {name}: that is built in.", "Choose another name."
+        yield "", f"cannot be called {name}: this name is built in.", "Choose another name."
     if provider.dialect is DialectName.LOCAL:
         if provider.path is None:
-            yield "path", "has no model file.", "Set path to a file in the GGUF format."
+            yield "path", "has no model file.", "Set path to a GGUF file."
         for key in ("base_url", "key"):
             if getattr(provider, key) is not None:
-                yield key, f"is local and has no use for {key}.", "Leave it out."
+                yield key, f"is local, so {key} does not apply.", "Remove it."
         return
     if provider.path is not None:
-        yield "path", "is not local and has no use for path.", 'Leave it out, or set dialect = "local".'
+        yield "path", "is not local, so path does not apply.", 'Remove it, or set dialect = "local".'
     if provider.model is not None and not is_model_name(provider.model):
-        yield "model", "has a model that has no name.", "Name one; up to 200 characters, all of which can be seen."
+        yield "model", "has a model name that is not valid.", "Use up to 200 printable characters."
     if provider.base_url is not None and not _is_address(provider.base_url):
         yield (
             "base_url",
-            "has a base_url that is no address of a server.",
-            "Write https://HOST/PATH, without a name or a password in it; behind a question mark only api-version.",
+            "has a base_url that is not a valid URL.",
+            (
+                "Write https://HOST/PATH, without a user name or password; the only query parameter "
+                "allowed is api-version."
+            ),
         )
     for header in provider.headers:
         if not _HEADER.fullmatch(header):
-            yield "headers", f"has a header {header[:40]!r} that can not be sent.", "Mend its name."
+            yield "headers", f"has a header {header[:40]!r} that cannot be sent.", "Fix its name."
 
 
 def _is_address(url: str) -> bool:

@@ -90,7 +90,7 @@ def begin(run_id: RunId, session_id: SessionId, event: RunAccepted) -> RunState:
 def evolve(state: RunState, event: RunEvent) -> RunState:
     """Apply one event to the state, or raise `RunEventInvalid`."""
     if state.status in TERMINAL:
-        raise RunEventInvalid(f"the run is {state.status}; {type(event).__name__} comes too late")
+        raise RunEventInvalid(f"the run is {state.status}, so {type(event).__name__} comes too late")
     after = _apply(state, event)
     return replace(
         after,
@@ -121,17 +121,17 @@ def _comes_last(state: RunState, call: CallState) -> bool:
 def _apply(state: RunState, event: RunEvent) -> RunState:
     match event:
         case HistoryAttached():
-            _require(not state.started, "what the caller brings along comes before the run's own message")
+            _require(not state.started, "attached history must come before the run's own message")
             return state
         case RunStarted():
-            _require(not state.started, "the run was started before")
+            _require(not state.started, "the run was already started")
             return replace(state, started=True)
         case RunResumed():
             return _resume(state)
         case InputSteered(origin=origin):
             takes = state.started and state.limit is None and state.cancel is None and state.refused is None
             takes = takes and not state.is_handed_over
-            _require(takes, "the run takes no further input")
+            _require(takes, "the run accepts no further input")
             channels = channel.join(state.channels, (origin,))
             return replace(
                 state, inputs=state.inputs + 1, assembled=False, channels=channels, repetition=NOTHING_FAILED
@@ -154,7 +154,7 @@ def _apply(state: RunState, event: RunEvent) -> RunState:
         case CallHandedOver(call_id=call_id):
             return _hand_over(state, call_id)
         case LimitReached(limit=limit):
-            _require(state.limit is None and state.turn is None, "the limit was noted before, or a turn is open")
+            _require(state.limit is None and state.turn is None, "the limit was already recorded, or a turn is open")
             return replace(state, limit=limit, assembled=False)
         case CancelRequested(reason=reason):
             return replace(state, cancel=state.cancel or reason)
@@ -163,7 +163,7 @@ def _apply(state: RunState, event: RunEvent) -> RunState:
             answered = state.has_text if state.last_turn else state.is_answered or state.is_handed_over
             _require(settled and answered, "there is no answer yet")
             _require(state.cancel is None, "the run is being cancelled")
-            _require(state.refused is None, "the run may not go beyond its budget")
+            _require(state.refused is None, "the run may not exceed its budget")
             return replace(state, status=RunStatus.DONE)
         case RunFailed():
             _require(state.cancel is None, "the run is being cancelled")
@@ -171,14 +171,14 @@ def _apply(state: RunState, event: RunEvent) -> RunState:
         case RunCancelled():
             return _cut_off(state, RunStatus.CANCELLED)
         case RunAccepted():
-            raise RunEventInvalid("the run was accepted before")
+            raise RunEventInvalid("the run was already accepted")
         case _ as never:
             assert_never(never)
 
 
 def _resume(state: RunState) -> RunState:
     started = any(c.stage is CallStage.STARTED for c in state.calls)
-    _require(state.turn is not None or started, "nothing was left open")
+    _require(state.turn is not None or started, "nothing was interrupted")
     calls = tuple(replace(c, stage=CallStage.INTERRUPTED) if c.stage is CallStage.STARTED else c for c in state.calls)
     if state.turn is None:
         return replace(state, calls=calls)
@@ -232,16 +232,16 @@ TurnEvent = (
 def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
     match event:
         case BudgetWarned():
-            _require(_may_ask_model(state), "the model can not be asked now")
+            _require(_may_ask_model(state), "no model turn may start now")
             return state
         case ContextAssembled(inputs=inputs):
-            _require(_may_ask_model(state), "the model can not be asked now")
-            _require(inputs == state.inputs, "an input came in between")
+            _require(_may_ask_model(state), "no model turn may start now")
+            _require(inputs == state.inputs, "an input arrived in between")
             return replace(state, assembled=True)
         case ModelTurnStarted(turn=turn, last=last):
             _require(state.assembled and state.cancel is None, "the context is not assembled")
-            _require(last == (state.limit is not None), "the last turn is the one after a limit")
-            _require(turn == state.turns + 1, "turns are counted without gaps")
+            _require(last == (state.limit is not None), "only the turn after a limit is the last one")
+            _require(turn == state.turns + 1, "turn numbers must not have gaps")
             return replace(
                 state,
                 status=RunStatus.IN_PROGRESS,
@@ -262,7 +262,7 @@ def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
             )
         case ToolProposed(turn=0, tool=tool, arguments=arguments):
             first = state.started and state.turns == 0 and not state.assembled and not state.calls
-            _require(first, "only a run's first step can be a call of then")
+            _require(first, "only a reissued call may come before the first turn")
             same = state.reissue is not None and (state.reissue.tool, state.reissue.arguments) == (tool, arguments)
             _require(same, "this is not the call that the run was accepted for")
             return _propose(state, event)
@@ -274,7 +274,7 @@ def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
             return _think(state, event)
         case ToolProposed():
             fresh = all(c.call.call_id != event.call_id for c in state.calls)
-            _require(fresh, f"call {event.call_id} was proposed before")
+            _require(fresh, f"call {event.call_id} was already proposed")
             return _propose(state, event)
         case ModelTurnEnded(stop=stop):
             answered = not state.calls or (stop is StopReason.LENGTH and state.is_bounded)
@@ -321,18 +321,18 @@ def _apply_decision(state: RunState, event: PolicyDecided | ApprovalRequested | 
                 credentials=event.effect.credentials if event.effect is not None else (),
             )
         case ApprovalRequested(budgets=budgets) if budgets:
-            _require(_may_ask_model(state) and state.limit is None, "nobody is asked about budgets now")
+            _require(_may_ask_model(state) and state.limit is None, "no approval about budgets may be requested now")
             names = tuple(one.budget for one in budgets)
             return replace(state, question=event.approval_id, at_stake=names, assembled=False)
         case ApprovalResolved(approval_id=approval_id) if state.question is not None:
-            _require(approval_id == state.question, "that question is not open")
+            _require(approval_id == state.question, "this approval request is not open")
             return _answer(replace(state, question=None, at_stake=()), event, state.at_stake)
         case ApprovalRequested(call_id=call_id, approval_id=approval_id):
-            _require(state.limit is None and state.cancel is None, "nobody is asked any more")
+            _require(state.limit is None and state.cancel is None, "no approval may be requested any more")
             return _move(state, call_id, {CallStage.ASK}, CallStage.WAITING, waits_for=approval_id)
         case ApprovalResolved(call_id=call_id, approval_id=approval_id, decision=decision):
             asked = state.call(call_id)
-            _require(asked.waits_for == approval_id and not asked.for_child, "that question is not open")
+            _require(asked.waits_for == approval_id and not asked.for_child, "this approval request is not open")
             if decision is not ApprovalDecision.ALLOWED:
                 return _settled(
                     _move(state, call_id, {CallStage.WAITING}, CallStage.DENIED), call_id, CallOutcome.DENIED
@@ -364,7 +364,7 @@ def _apply_execution(state: RunState, event: ToolStarted | ToolFinished | ChildS
         case ToolStarted(call_id=call_id, attempt=attempt):
             _require(state.limit is None and state.cancel is None, "no call may start any more")
             before = state.call(call_id)
-            _require(attempt == before.attempts + 1, "attempts are counted without gaps")
+            _require(attempt == before.attempts + 1, "attempt numbers must not have gaps")
             counted = replace(state, executed=state.executed + (attempt == 1))
             begun = _move(counted, call_id, RUNNABLE, CallStage.STARTED, attempts=attempt)
             return _change(begun, call_id, started=event)
@@ -389,7 +389,7 @@ def _apply_execution(state: RunState, event: ToolStarted | ToolFinished | ChildS
             return _move(counted, call_id, {CallStage.STARTED}, CallStage.WAITING, waits_for=child, for_child=True)
         case ChildEnded(call_id=call_id, child_run_id=child):
             awaited = state.call(call_id)
-            _require(awaited.waits_for == child and awaited.for_child, "that child is not awaited")
+            _require(awaited.waits_for == child and awaited.for_child, "the run does not wait for this child")
             return _settled(_move(state, call_id, {CallStage.WAITING}, CallStage.FINISHED), call_id, event.outcome)
         case _ as never:
             assert_never(never)
@@ -403,8 +403,8 @@ def _settled(state: RunState, call_id: CallId, outcome: CallOutcome) -> RunState
 def _hand_over(state: RunState, call_id: CallId) -> RunState:
     _require(state.turn is None and not state.last_turn, "the turn is still open, or had no tools")
     _require(state.cancel is None, "the run is being cancelled")
-    _require(state.inputs == state.inputs_shown, "an input came in between")
-    _require(state.is_callers(state.call(call_id)), f"call {call_id} is of no tool that the caller has")
+    _require(state.inputs == state.inputs_shown, "an input arrived in between")
+    _require(state.is_callers(state.call(call_id)), f"call {call_id} is not of a client tool")
     return _move(state, call_id, {CallStage.PROPOSED}, CallStage.HANDED_OVER)
 
 

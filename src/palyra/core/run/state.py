@@ -16,7 +16,7 @@ from palyra.core.tool import ToolCall
 
 
 class RunEventInvalid(Internal):
-    """The event does not fit the state of the run."""
+    """The event is not valid in the current state of the run."""
 
 
 class RunStatus(StrEnum):
@@ -213,4 +213,4 @@ class RunState(Struct, frozen=True):
         for candidate in self.calls:
             if candidate.call.call_id == call_id:
                 return candidate
-        raise RunEventInvalid(f"the present turn has no call {call_id}")
+        raise RunEventInvalid(f"the current turn has no call {call_id}")

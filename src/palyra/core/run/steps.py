@@ -113,7 +113,7 @@ def next_step(state: RunState) -> Step:
         return Suspend()
     if state.refused is not None:
         return Finish(
-            RunStatus.FAILED, reason=f"the run may not go beyond its budget: {state.refused}", code=BUDGET_DENIED
+            RunStatus.FAILED, reason=f"the run may not exceed its budget: {state.refused}", code=BUDGET_DENIED
         )
     settled = all(c.stage in SETTLED for c in state.calls)
     if settled and state.last_turn:
@@ -127,7 +127,7 @@ def next_step(state: RunState) -> Step:
     if not settled:
         return _next_for_calls(state)
     if state.interrupted_in_a_row >= MAX_INTERRUPTED_TURNS:
-        reason = f"the daemon ended {MAX_INTERRUPTED_TURNS} times in a row while the model answered"
+        reason = f"the daemon ended {MAX_INTERRUPTED_TURNS} times in a row during a model turn"
         return Finish(RunStatus.FAILED, reason=reason, code=TURNS_INTERRUPTED)
     return CallModel(last=state.limit is not None)
 
@@ -182,4 +182,4 @@ def _after_ours(state: RunState, theirs: tuple[CallState, ...]) -> Step:
 def _finish_at_limit(state: RunState) -> Finish:
     if state.has_text:
         return Finish(RunStatus.DONE, limit=state.limit)
-    return Finish(RunStatus.FAILED, reason="the run reached a limit, and the model gave no last answer")
+    return Finish(RunStatus.FAILED, reason="the run reached a limit, and the model gave no final answer")

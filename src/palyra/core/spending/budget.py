@@ -131,13 +131,17 @@ def _is_id(text: str) -> bool:
 def budget_problems(name: str, budget: Budget) -> Iterator[tuple[str, str, str]]:
     """Yield what is wrong with a budget's settings: the key, the problem and the fix."""
     if budget.tokens is None and budget.money is None:
-        yield "", "caps nothing.", "Set tokens, money, or both."
+        yield "", "has no cap.", "Set tokens, money, or both."
     if budget.money is not None and (not budget.money.is_finite() or not 0 <= budget.money <= MAX_MONEY):
-        yield "money", "has an amount that is none.", f"Write a number such as 2.50, up to {MAX_MONEY:,}."
+        yield "money", "has an amount that is not valid.", f"Write a number such as 2.50, up to {MAX_MONEY:,}."
     if budget.of is BudgetSubject.EVERYTHING and budget.only is not None:
-        yield "only", "is for everything and can not be for one alone.", 'Set of to "principal", "session", and so on.'
+        yield (
+            "only",
+            "applies to everything, so it cannot be limited to one.",
+            'Set `of` to "principal", "session", "agent" or "model".',
+        )
     # A budget that matches nothing would cap nothing, without any sign of it.
     if budget.of is BudgetSubject.MODEL and budget.only is not None and not all(budget.only.partition("/")):
-        yield "only", "names no model.", "Write PROVIDER/MODEL, as `palyra usage --by model` shows it."
+        yield "only", "does not name a model.", "Write PROVIDER/MODEL, as `palyra usage --by model` shows it."
     if budget.of is BudgetSubject.SESSION and budget.only is not None and not _is_id(budget.only):
-        yield "only", "names no session.", "Write the id of a session, as `palyra sessions list` shows it."
+        yield "only", "does not name a session.", "Write the id of a session, as `palyra sessions list` shows it."

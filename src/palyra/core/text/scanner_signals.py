@@ -14,11 +14,11 @@ SECRET = "secret"
 """Something that looks like a key, a token or a password."""
 
 MEANINGS = {
-    INSTRUCTIONS: "what looks like instructions to the agent",
-    MARKUP: "marks that look like a turn of the conversation or a call of a tool",
-    HIDDEN: "text that a person does not see",
-    ENCODED: "instructions to the agent in an encoded form",
-    SECRET: "what looks like a secret",
+    INSTRUCTIONS: "text that looks like instructions to the agent",
+    MARKUP: "text that looks like a turn of the conversation or a tool call",
+    HIDDEN: "text that is invisible to people",
+    ENCODED: "encoded instructions to the agent",
+    SECRET: "text that looks like a secret",
 }
 
 

@@ -8,8 +8,9 @@ from msgspec import Struct
 from palyra.core.tool import JsonObject
 
 TRACE_SUBJECTS_HELP = (
-    "Ask about a run (its id, or `last`), an entry (SESSION:SEQ), a call, an approval (its id or the six characters"
-    " at its end), an artifact, a checkpoint or a call for embeddings by its id, or a file by its path."
+    "Give a run (its id, or `last`), an entry (SESSION:SEQ), the id of a call, an approval (or its "
+    "last six characters), an artifact, a file checkpoint or an embeddings request, or the path of a "
+    "file."
 )
 
 

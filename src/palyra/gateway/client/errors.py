@@ -15,27 +15,29 @@ T = TypeVar("T")
 
 
 class DaemonUnreachable(Unavailable):
-    """The daemon does not answer. `palyra logs` says what it was doing, `palyra restart` starts it anew."""
+    """The daemon does not answer. `palyra logs` shows what it was doing, and `palyra restart` restarts it."""
 
 
 class DaemonNotRunning(DaemonUnreachable):
-    """No daemon runs for this home. Start it with `palyra up`."""
+    """No daemon is running for this home. Start it with `palyra up`."""
 
 
 class DaemonWaiting(DaemonUnreachable):
-    """The daemon waits for space on its disk before it can serve. Free some; it goes on by itself."""
+    """The daemon waits for disk space before it can start. Free some space; it then continues by itself."""
 
 
 class GrpcEndpointUnknown(Internal):
-    """The daemon does not say where its gRPC door is; it is of an earlier version. Restart it with `palyra restart`."""
+    """The daemon does not report its gRPC endpoint, because it is of an earlier version. Restart it with `palyra
+    restart`.
+    """
 
 
 class DaemonResponseInvalid(Internal):
-    """The daemon's answer can not be understood; it may be of another version. Restart it with `palyra restart`."""
+    """The daemon's response is not valid; it may be of another version. Restart it with `palyra restart`."""
 
 
 class RemoteError(PalyraError):
-    """The daemon refused."""
+    """The daemon refused the request."""
 
     # The daemon's code, not that of this class: it names the fact, and clients match on it.
     code: str  # type: ignore[misc]
@@ -49,11 +51,11 @@ class RemoteError(PalyraError):
 
 
 class TokenUnusable(Denied):
-    """The token of this home is missing, cannot be read, or is not a token. `palyra restart` makes a new one."""
+    """The token of this home is missing, unreadable or not valid. `palyra restart` creates a new one."""
 
 
 class TokenRejected(RemoteError):
-    """The daemon does not accept the token of this home. `palyra restart` makes a new one."""
+    """The daemon does not accept the token of this home. `palyra restart` creates a new one."""
 
 
 def refused(code: str, detail: str, *, status: int, token_file: str, retry_after: float | None = None) -> RemoteError:
@@ -99,8 +101,8 @@ def retry_until_reachable(attempt: Callable[[], T], *, seconds: float) -> T:
 def unreachable(address: str, reason: str) -> DaemonUnreachable:
     """Return the error for an endpoint that does not answer."""
     return DaemonUnreachable(
-        f"The daemon at {address} does not answer ({reason})."
-        " `palyra logs` says what it was doing, `palyra restart` starts it anew."
+        f"The daemon at {address} does not answer ({reason}). `palyra logs` shows what it was doing, "
+        "and `palyra restart` restarts it."
     )
 
 

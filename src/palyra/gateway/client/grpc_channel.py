@@ -200,7 +200,7 @@ def _name_of(secure: "SSLSocket") -> str:
     names: list[str] = [value for kind, value in shown.get("subjectAltName", ()) if kind in ("DNS", "IP Address")]
     names += [value for part in shown.get("subject", ()) for kind, value in part if kind == "commonName"]
     if not names:
-        raise DaemonUnreachable("The daemon's certificate has no name. Make one with a name (subjectAltName).")
+        raise DaemonUnreachable("The daemon's certificate has no name. Create one with a name (subjectAltName).")
     # For a wildcard name, any name below it will do.
     return names[0].replace("*", "palyra", 1)
 

@@ -120,7 +120,9 @@ def _content(response: HTTPResponse) -> bytes:
     try:
         return response.read()
     except (OSError, HTTPException) as error:
-        raise DaemonUnreachable(f"The daemon's answer broke off ({reason_of(error)}).") from error
+        raise DaemonUnreachable(
+            f"The daemon closed the connection before its response was complete ({reason_of(error)})."
+        ) from error
 
 
 def _refusal(response: HTTPResponse, target: DaemonTarget) -> RemoteError:

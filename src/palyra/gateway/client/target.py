@@ -91,7 +91,7 @@ def find_target(home: Home) -> DaemonTarget:
     if daemon is None:
         raise DaemonNotRunning
     if daemon.waiting:
-        raise DaemonWaiting(f"The daemon waits before it can serve. {daemon.waiting}")
+        raise DaemonWaiting(f"The daemon waits before it can start. {daemon.waiting}")
     return DaemonTarget(
         address=daemon.address,
         grpc=daemon.grpc,
@@ -107,11 +107,11 @@ def read_token(home: Home) -> str:
         token = home.token.read_bytes().strip()
     except OSError as error:
         raise TokenUnusable(
-            f"The token {home.token} cannot be read: {error.strerror}. `palyra restart` makes a new one if it"
-            " is missing; otherwise make it readable."
+            f"The token {home.token} cannot be read: {error.strerror}. If it is missing, `palyra "
+            "restart` creates a new one; otherwise make it readable."
         ) from error
     if not _TOKEN.fullmatch(token):
         raise TokenUnusable(
-            f"{home.token} does not hold a token, which is one word of ASCII. `palyra restart` makes a new one."
+            f"{home.token} does not contain a token, which is one word of ASCII. `palyra restart` creates a new one."
         )
     return token.decode()

@@ -20,7 +20,7 @@ def context_for(target: DaemonTarget) -> "SSLContext":
         context = ssl.create_default_context(cafile=target.certificate)
     except OSError as error:
         raise DaemonUnreachable(
-            f"The daemon's certificate {target.certificate} can not be read: {reason_of(error)}."
+            f"The daemon's certificate {target.certificate} cannot be read: {reason_of(error)}."
         ) from error
     if target.certificate is not None:
         # The exact certificate that the home names is required; its names are those that other machines use.

@@ -125,7 +125,7 @@ class ApprovalMethods:
 
 def _limit(asked: int) -> int:
     if not 0 <= asked <= MAX_LIMIT:
-        raise RequestInvalid(f"limit is between 1 and {MAX_LIMIT}; 0 stands for {DEFAULT_LIMIT}.")
+        raise RequestInvalid(f"limit must be between 1 and {MAX_LIMIT}; 0 means {DEFAULT_LIMIT}.")
     return asked or DEFAULT_LIMIT
 
 
@@ -133,12 +133,12 @@ def _scope(text: str) -> ApprovalScope:
     try:
         return ApprovalScope(text or ApprovalScope.ONCE)
     except ValueError:
-        raise RequestInvalid("scope is once, session, timeboxed or always.") from None
+        raise RequestInvalid("scope must be once, session, timeboxed or always.") from None
 
 
 def _ttl(seconds: int) -> timedelta | None:
     if not 0 <= seconds <= 10**9:
-        raise RequestInvalid("ttl_seconds is a number of seconds.")
+        raise RequestInvalid("ttl_seconds must be a number of seconds.")
     return timedelta(seconds=seconds) if seconds else None
 
 
@@ -146,7 +146,7 @@ def _object(raw: bytes) -> JsonObject:
     try:
         return _arguments.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise RequestInvalid("arguments is a JSON object.") from None
+        raise RequestInvalid("arguments must be a JSON object.") from None
 
 
 def _effect(effect: Effect) -> pb.Effect:

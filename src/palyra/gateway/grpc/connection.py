@@ -253,10 +253,10 @@ class GrpcConnection(asyncio.Protocol):
             self._flush()
         except ProtocolError as error:
             # The package's message may contain what was sent, even a token. The client gets the error code.
-            log.info("a caller was hung up on: %s", type(error).__name__)
+            log.info("a connection was closed: %s", type(error).__name__)
             self.hang_up()
         except Exception:
-            log.warning("a caller was hung up on: what it sent can not be handled", exc_info=True)
+            log.warning("a connection was closed: what it sent cannot be handled", exc_info=True)
             self.abort()
         else:
             if self._room:
@@ -334,18 +334,18 @@ class GrpcConnection(asyncio.Protocol):
         call.drop()
         self._resets += 1
         if self._resets > MAX_RESETS:
-            self._calm("it took back too many calls")
+            self._calm("the client cancelled too many calls")
         self._leave_if_done()
 
     def _count(self, cost: int) -> None:
         """Tolerate frames that request nothing, up to a limit."""
         self._idle += cost
         if self._idle > MAX_IDLE:
-            self._calm("it sent too much that asks for nothing")
+            self._calm("the client sent too many frames without requests")
 
     def _calm(self, reason: str) -> None:
         if not self._over:
-            log.info("a caller was hung up on: %s", reason)
+            log.info("a connection was closed: %s", reason)
             self._http2.close_connection(ErrorCodes.ENHANCE_YOUR_CALM)
             self.hang_up()
 
@@ -370,7 +370,7 @@ class GrpcConnection(asyncio.Protocol):
         if self._answered:
             self._timer = asyncio.get_running_loop().call_later(PING_SECONDS - PING_TIMEOUT_SECONDS, self._ping)
         else:
-            log.info("a caller was hung up on: it says nothing")
+            log.info("a connection was closed: the client sent nothing")
             self.abort()
 
     def _leave_if_done(self) -> None:

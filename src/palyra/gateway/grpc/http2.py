@@ -40,7 +40,7 @@ class _Frames(FrameBuffer):
         if len(self._data) >= 3:
             self._validate_frame_length(int.from_bytes(self._data[:3], "big"))
         if self._headers_buffer and sum(len(part.data) for part in self._headers_buffer) > MAX_HEADER_BYTES:
-            raise DenialOfServiceError("A head is too long.")
+            raise DenialOfServiceError("The headers are too long.")
         return super().__next__()
 
 
@@ -54,7 +54,7 @@ class _Heads(Decoder):
     def _update_encoding_context(self, data: bytes | memoryview) -> int:
         self._changes += 1
         if self._changes > 2:
-            raise HPACKDecodingError("The size of the table changes too often.")
+            raise HPACKDecodingError("The size of the header table changes too often.")
         return super()._update_encoding_context(data)
 
 

@@ -41,7 +41,7 @@ Handler = Callable[[ServerCall], Awaitable[None]]
 
 
 class StreamReaderTimeout(Unavailable):
-    """The stream was not read for too long. Attach again after the last entry that you have seen."""
+    """The stream was not read for too long. Attach again after the last entry that you received."""
 
 
 class GrpcError(NamedTuple):
@@ -121,7 +121,7 @@ async def read(call: ServerCall, kind: type[Request], *, most: int = MAX_REQUEST
         async with asyncio.timeout(REQUEST_SECONDS):
             return decode(kind, await call.read(most))
     except TimeoutError:
-        raise RequestInvalid(f"No message has come for {REQUEST_SECONDS:g} seconds. Call again with one.") from None
+        raise RequestInvalid(f"No message arrived for {REQUEST_SECONDS:g} seconds. Call again with one.") from None
 
 
 async def reply(call: ServerCall, message: Message) -> None:
@@ -131,7 +131,7 @@ async def reply(call: ServerCall, message: Message) -> None:
             await call.write(serialize(message))
             await call.finish(GrpcStatus.OK)
     except TimeoutError:
-        log.info("a caller was cut off: it did not take its answer")
+        log.info("a call was ended: the client did not read its response")
         raise StreamReaderTimeout(retry_after=timedelta(0)) from None
 
 
@@ -143,7 +143,7 @@ async def send(call: ServerCall, message: Message, *, seconds: float) -> None:
         async with asyncio.timeout(seconds):
             await call.emptied()
     except TimeoutError:
-        log.info("a caller was cut off: it did not read what was sent to it")
+        log.info("a call was ended: the client did not read its stream")
         raise StreamReaderTimeout(retry_after=timedelta(0)) from None
 
 
@@ -170,11 +170,11 @@ def authorization(call: ServerCall) -> str | None:
 def decode(kind: type[Request], message: bytes | None) -> Request:
     """Decode a request."""
     if message is None:
-        raise RequestInvalid("The call holds no message.")
+        raise RequestInvalid("The call has no message.")
     try:
         return kind.FromString(message)
     except DecodeError:
-        raise RequestInvalid(f"The message is no {kind.DESCRIPTOR.name}.") from None
+        raise RequestInvalid(f"The message is not a {kind.DESCRIPTOR.name}.") from None
 
 
 def serialize(message: Message) -> bytes:

@@ -34,11 +34,13 @@ RESTART = timedelta(seconds=1)
 
 
 class ProtocolVersionUnsupported(Invalid):
-    """The client speaks another version of the protocol. This daemon speaks version 1."""
+    """The client uses another version of the protocol. This daemon uses version 1."""
 
 
 class DaemonStopping(Unavailable):
-    """The daemon stops; runs go on at its next start. Attach again then, after the last entry that you have seen."""
+    """The daemon is stopping. Runs continue at its next start; attach again then, after the last entry that you
+    received.
+    """
 
 
 class RunMethods:
@@ -129,7 +131,7 @@ class RunMethods:
     async def _start(self, call: ServerCall, principal: PrincipalId) -> AcceptedMessage:
         first = await read(call, pb.RunStreamRequest)
         if first.WhichOneof("request") != "start":
-            raise RequestInvalid("The first request of RunStream is `start`.")
+            raise RequestInvalid("The first request of RunStream must be `start`.")
         if first.start.protocol_version != PROTOCOL_VERSION:
             raise ProtocolVersionUnsupported
         return await self._intake.accept(_inbound(first.start.message, principal))
@@ -158,7 +160,7 @@ class RunMethods:
                 case "detach":
                     follower.close()
                 case _:
-                    raise RequestInvalid("A request after the first is steer, cancel or detach.")
+                    raise RequestInvalid("A request after the first must be steer, cancel or detach.")
 
     async def _forward(self, call: ServerCall, follower: TapeReader, *, ends_with_run: bool) -> None:
         try:
@@ -205,10 +207,10 @@ async def _following(follower: TapeReader) -> list[Entry]:
 def _inbound(message: pb.InboundMessage, principal: PrincipalId) -> Inbound:
     """Read a message of the principal."""
     if message.mode not in convert.MODES:
-        raise RequestInvalid(f"There is no mode {message.mode}. Use queue, steer or interrupt.")
+        raise RequestInvalid(f"Unknown mode {message.mode}. Use queue, steer or interrupt.")
     tasks = [task.value for task in TaskClass]
     if message.task and message.task not in tasks:
-        raise RequestInvalid(f"There is no task {message.task[:40]!r}. Use {', '.join(tasks)}, or none.")
+        raise RequestInvalid(f"Unknown task {message.task[:40]!r}. Use {', '.join(tasks)}, or none.")
     return Inbound(
         principal=principal,
         text=message.text,

@@ -27,14 +27,14 @@ log = logging.getLogger(__name__)
 
 
 class PortInUse(Unavailable):
-    """The gRPC port is taken by another program."""
+    """The gRPC port is already in use."""
 
 
 def port_taken(host: str, port: int) -> PortInUse:
     """Return the error for a port that is in use."""
     return PortInUse(
-        f"Port {port} of {host} is in use. Stop the program that uses it, or set another as `port` in section [grpc] of"
-        " the configuration."
+        f"Port {port} of {host} is already in use. Stop the program that uses it, or set another `port` "
+        "in section [grpc] of the configuration."
     )
 
 
@@ -132,10 +132,10 @@ class GrpcServer:
                     await serve(call)
         except TimeoutError:
             # Pending output is too late as well.
-            call.leave(GrpcStatus.DEADLINE_EXCEEDED, "The time that you gave it is over.")
+            call.leave(GrpcStatus.DEADLINE_EXCEEDED, "The deadline of the call has passed.")
         except asyncio.CancelledError:
             # The caller has left, or the daemon stops; in the second case the caller gets a status, if it still reads.
-            call.leave(GrpcStatus.UNAVAILABLE, "The daemon stops.")
+            call.leave(GrpcStatus.UNAVAILABLE, "The daemon is stopping.")
         except Exception as error:
             call.leave(*grpc_error(error))
 

@@ -197,7 +197,7 @@ class ServerCall:
         if compressed:
             raise RequestCompressionUnsupported
         if length > most:
-            raise RequestTooLarge(f"The message has {length:,} bytes; at most {most:,} are taken. Send less at once.")
+            raise RequestTooLarge(f"The message has {length:,} bytes; the maximum is {most:,}. Send less at once.")
         end = _PREFIX.size + length
         if len(self._received) < end:
             return None

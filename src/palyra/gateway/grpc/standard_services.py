@@ -118,9 +118,9 @@ def _answer(asked: reflection_pb2.ServerReflectionRequest, offered: Sequence[str
                 )
                 return _Found(all_extension_numbers_response=found)
             case _:
-                return _wrong(GrpcStatus.INVALID_ARGUMENT, "The request asks for nothing.")
+                return _wrong(GrpcStatus.INVALID_ARGUMENT, "The request is empty.")
     except KeyError:
-        return _wrong(GrpcStatus.NOT_FOUND, "There is nothing of that name.")
+        return _wrong(GrpcStatus.NOT_FOUND, "There is nothing with this name.")
 
 
 def _described(file: FileDescriptor) -> _Found:

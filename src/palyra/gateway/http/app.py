@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class RouteNotFound(NotFound):
-    """There is nothing at this address."""
+    """There is nothing at this URL."""
 
 
 def build(

@@ -64,9 +64,9 @@ async def read_body(request: Request, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(bytes(data) or b"{}", type=kind)
     except msgspec.ValidationError as error:
-        raise RequestInvalid(f"The request's body does not fit: {error}.") from None
+        raise RequestInvalid(f"The body of the request is not valid: {error}.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RequestInvalid(f"The request's body is no valid JSON in UTF-8: {error}.") from None
+        raise RequestInvalid(f"The body of the request is not JSON in UTF-8: {error}.") from None
 
 
 def number(request: Request, parameter: Parameter) -> int:
@@ -76,7 +76,7 @@ def number(request: Request, parameter: Parameter) -> int:
         return int(parameter.default or 0)
     # Sixteen digits are more than any tape will have, and fewer than the databases' integers hold.
     if not text.isascii() or not text.isdigit() or len(text) > 16:
-        raise RequestInvalid(f"{parameter.name} must be a whole number, not {text[:40]!r}.")
+        raise RequestInvalid(f"{parameter.name} must be an integer, not {text[:40]!r}.")
     return int(text) if parameter.maximum is None else max(1, min(int(text), parameter.maximum))
 
 

@@ -93,7 +93,7 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 def _responses(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]:
     responses = {str(operation.status): _answer(operation, by_kind)}
     if operation.empty:
-        responses["204"] = {"description": "There is nothing."}
+        responses["204"] = {"description": "No content."}
     if operation.unready is not None:
         content = {"application/json": {"schema": by_kind[operation.unready]}}
         responses["503"] = {"description": _summary(operation.unready), "content": content}

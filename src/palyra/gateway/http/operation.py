@@ -72,7 +72,7 @@ class Operation:
 
 
 EVENTS = ("text/event-stream",)
-CURSOR = Parameter("cursor", "string", "The `next_cursor` of the page before.")
+CURSOR = Parameter("cursor", "string", "The `next_cursor` of the previous page.")
 AFTER_SEQ = Parameter(
     "after_seq", "integer", "The position of the session's tape after which to begin; 0 is its start.", default=0
 )

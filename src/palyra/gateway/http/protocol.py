@@ -142,7 +142,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _judge_reader(self) -> None:
         if self._unread_bytes - self.transport.get_write_buffer_size() < MIN_BODY_RATE_BYTES:
-            log.info("a client was cut off: it did not read what was sent to it")
+            log.info("a connection was closed: the client did not read what was sent")
             self.transport.abort()
         else:
             self._start_reader_timer()

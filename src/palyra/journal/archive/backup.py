@@ -51,11 +51,11 @@ SQLITE_MAGIC = b"SQLite format 3\x00"
 
 
 class BackupInvalid(Invalid):
-    """This is no backup. Give it a folder that `palyra backup create` made, or a `journal-before-*.db`."""
+    """This is not a backup. Give a folder that `palyra backup create` wrote, or a `journal-before-*.db`."""
 
 
 class BackupVersionUnsupported(Invalid):
-    """The backup was made by a newer version of Palyra. Use that version, or a newer one."""
+    """A newer version of Palyra made the backup. Use that version, or a newer one."""
 
 
 class BackupFile(Struct, frozen=True, kw_only=True):
@@ -160,7 +160,7 @@ def check(path: Path) -> BackupReport:
         if manifest.schema >= blobs.SINCE_SCHEMA:
             problems += [ProofProblem(None, None, fault) for fault in blobs.check(conn)]
         if (meta.get(conn, "journal_id"), migrate.current(conn)) != (manifest.journal_id, manifest.schema):
-            problems.append(ProofProblem(None, None, "the journal is not the one that the manifest names"))
+            problems.append(ProofProblem(None, None, "the journal is not the one named in the manifest"))
     return BackupReport(manifest, report, tuple(problems), manifest.schema)
 
 
@@ -168,7 +168,7 @@ def _check_bare(path: Path) -> BackupReport:
     with sqlite.open_snapshot(path) as conn:
         schema = migrate.current(conn)
         if schema == 0:
-            raise BackupInvalid(f"{path} is a database, but no journal.")
+            raise BackupInvalid(f"{path} is a database, but not a journal.")
         report = verify(conn)
         return BackupReport(None, report, (*_faults(conn), *report.problems), schema)
 
@@ -179,11 +179,12 @@ def read_manifest(path: Path) -> BackupManifest:
         manifest = msgspec.json.decode((path / MANIFEST).read_bytes(), type=BackupManifest)
     except (OSError, msgspec.DecodeError) as error:
         raise BackupInvalid(
-            f"{path} is no backup. Give it a folder that `palyra backup create` made, or a `journal-before-*.db`."
+            f"{path} is not a backup. Give a folder that `palyra backup create` wrote, or a `journal-before-*.db`."
         ) from error
     if manifest.format > FORMAT:
         raise BackupVersionUnsupported(
-            f"{path} has format {manifest.format}; this version of Palyra knows {FORMAT}. Use a newer version."
+            f"{path} has backup format {manifest.format}; this version of Palyra supports format "
+            f"{FORMAT}. Use a newer version."
         )
     return manifest
 
@@ -225,8 +226,9 @@ def before_migration(home: Home, settings: Settings, *, made_at: datetime) -> Pa
         if not is_full(error):
             raise
         raise StorageFull(
-            f"The journal has schema {at} and must be migrated to {known[-1].number}, but the disk that holds"
-            f" {home.path} has no room for a copy of it. Free as much space as the journal takes; it goes on then."
+            f"The journal has schema {at} and must be migrated to {known[-1].number}, but the disk of "
+            f"{home.path} has no room for a copy of it. Free as much space as the journal uses; the "
+            "migration then starts by itself."
         ) from error
     return target
 
@@ -284,7 +286,7 @@ def _copy_journal(home: Home, target: Path) -> None:
     try:
         sqlite.copy(home.journal, target)
     except StorageFull as error:
-        raise FileNotWritable(f"The disk that holds {target.parent} is full. Nothing was left behind.") from error
+        raise FileNotWritable(f"The disk of {target.parent} is full. Nothing was written.") from error
     sync_file(target)
 
 
@@ -347,7 +349,7 @@ def _check_files(folder: Path, manifest: BackupManifest) -> Iterator[str]:
         if not path.resolve().is_relative_to(folder.resolve()) or not path.is_file():
             yield f"the file {name} is missing"
         elif path.stat().st_size != part.bytes:
-            yield f"the file {name} has {path.stat().st_size} bytes instead of {part.bytes}"
+            yield f"the file {name} has {path.stat().st_size} bytes, not {part.bytes}"
         elif digest_of(path) != part.sha256:
             yield f"the file {name} was changed"
     wanted = Home(folder).journal.name if manifest.engine == "sqlite" else DUMP

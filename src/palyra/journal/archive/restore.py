@@ -35,11 +35,11 @@ STAGED = ".restore."
 
 
 class HomeNotEmpty(Conflict):
-    """There is something in the home folder already."""
+    """The home folder is not empty."""
 
 
 class BackupDamaged(Conflict):
-    """The backup does not hold; nothing was restored."""
+    """The backup is damaged. Nothing was restored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,13 @@ def restore(path: Path, home: Home, *, replace: bool, ids: IdSource, at: datetim
     checked = backup.check(path)
     if not checked.ok:
         raise BackupDamaged(
-            f"{path} does not hold: {checked.problems[0].what}. Nothing was restored; see `palyra backup verify`."
+            f"The backup {path} is damaged: {checked.problems[0].what}. Nothing was restored. `palyra "
+            "backup verify` shows the details."
         )
     known = migrate.steps("sqlite")[-1].number
     if checked.schema > known:
         raise SchemaVersionUnsupported(
-            f"The backup has schema {checked.schema}; this version of Palyra knows up to {known}."
+            f"The backup has schema {checked.schema}; this version of Palyra supports schemas up to {known}."
         )
     made_here = not home.path.exists()
     with hold_home(home):
@@ -145,8 +146,8 @@ class _Restoration:
             used = bool(migrate.tables(conn))
         if used and not self._replace:
             raise HomeNotEmpty(
-                "The database that `journal.database_url` names holds a journal already."
-                " Name another, or give --replace to put it aside as a backup."
+                "The database that `journal.database_url` names already contains a journal. Name "
+                "another database, or pass --replace to move that journal aside as a backup."
             )
         if used:
             backup.create(self._home, self._settings, target=self._aside / "database", made_at=self._at)
@@ -219,6 +220,6 @@ def _refuse_used(home: Home) -> None:
     used = sorted(path.name for path in home.path.iterdir() if path != home.lock)
     if used:
         raise HomeNotEmpty(
-            f"{home.path} is not empty: it holds {used[0]}. Name another home with --home,"
-            " or give --replace to put its journal aside."
+            f"{home.path} is not empty: it contains {used[0]}. Name another home with --home, or pass "
+            "--replace to move its journal aside."
         )

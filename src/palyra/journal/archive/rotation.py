@@ -37,7 +37,7 @@ _AT_REST = (
 
 
 class ArchiveInvalid(Internal):
-    """The export of a tape does not hold, so the tape stays where it is. `palyra journal verify` says why."""
+    """The export of a tape could not be verified, so the tape was not moved. `palyra journal verify` says why."""
 
 
 @dataclass(frozen=True, slots=True)

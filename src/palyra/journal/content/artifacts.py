@@ -13,7 +13,7 @@ _COLUMNS = "artifact_id, principal, session_id, run_id, call_id, what, digest, s
 
 
 class ArtifactNotFound(NotFound):
-    """There is no such artifact among yours. Give the id that the cut result names."""
+    """You have no such artifact. Give the id that the truncated result names."""
 
 
 def add(conn: Connection, artifact: Artifact, packed: PackedContent) -> None:

@@ -35,7 +35,7 @@ _UNUSED = (
 
 
 class ContentDamaged(Internal):
-    """Kept content is missing or was changed. Restore a backup to have it back."""
+    """Stored content is missing or was changed. Restore it from a backup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def check(conn: Connection) -> Iterator[str]:
                 try:
                     get(conn, digest)
                 except ContentDamaged:
-                    yield f"the kept content {digest[:16]}… is missing or was changed"
+                    yield f"the stored content {digest[:16]}… is missing or was changed"
             after = rows[-1][0]
 
 

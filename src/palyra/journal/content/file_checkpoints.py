@@ -18,7 +18,7 @@ _COLUMNS = (
 
 
 class FileCheckpointNotFound(NotFound):
-    """There is no such checkpoint among yours. `palyra files history` lists them."""
+    """You have no such file checkpoint. `palyra files history` lists yours."""
 
 
 def add(conn: Connection, checkpoint: FileCheckpoint, before: PackedContent | None) -> None:

@@ -25,20 +25,23 @@ MOVE = "UPDATE heads SET tape_seq = :tape_seq, hash = :hash WHERE session_id = :
 
 
 class StorageFull(Unavailable):
-    """The disk that holds the journal is full. Free some space: what was recorded is safe, and work will go on."""
+    """The disk that holds the journal is full. Free some space: recorded data is safe, and work then continues by
+    itself.
+    """
 
 
 class StorageReadOnly(Unavailable):
-    """The journal can not be written: its folder or disk is read-only. Make it writable; work goes on by itself."""
+    """The journal cannot be written: its folder or disk is read-only. Make it writable; work then resumes by itself."""
 
 
 class StorageUnavailable(Unavailable):
-    """The journal can not be reached just now. What was recorded is safe; work goes on when it is back."""
+    """The journal cannot be reached right now. Recorded data is safe; work continues when the journal is back."""
 
 
 class JournalReplaced(Unavailable):
-    """The journal was deleted, replaced or truncated while the daemon ran. Nothing more is accepted. Stop the daemon,
-    restore a backup, and start it again."""
+    """The journal was deleted, replaced or truncated while the daemon was running. The daemon accepts no more work.
+    Stop it, restore a backup, and start it again.
+    """
 
 
 JOURNAL_AWAY = (StorageFull, StorageReadOnly, StorageUnavailable, JournalReplaced)
@@ -50,7 +53,7 @@ class JournalDamaged(Internal):
 
 
 class JournalError(Internal):
-    """A statement of ours failed in a way that should never happen."""
+    """An SQL statement failed unexpectedly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +138,7 @@ def run_unit(unit: Unit[T], conn: Connection) -> T:
     try:
         return unit(conn)
     except StopIteration as error:
-        raise JournalError("A unit took from an iterator that had no more.") from error
+        raise JournalError("A unit read from an iterator that was exhausted.") from error
 
 
 class Engine(Protocol):

@@ -75,8 +75,9 @@ LEAVE_MARK = (
     "INSERT INTO meta (name, value) VALUES ('last_check', %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 )
 REPLACED = (
-    "The database was replaced, restored or used by another daemon while this one ran. Nothing more is accepted."
-    " Restart the daemon with `palyra restart` to go on with what the database holds now, or restore a backup first."
+    "The database was replaced, restored or used by another daemon while this one was running. The "
+    "daemon accepts no more work. Run `palyra restart` to continue with what the database contains "
+    "now, or restore a backup first."
 )
 IDLE_SECONDS = 15
 """The server ends a transaction of a frozen daemon after this time: its row locks block others."""
@@ -96,11 +97,11 @@ _APPEND, _MOVE = _PARAMETER.sub("%s", APPEND), _PARAMETER.sub("%s", MOVE)
 
 
 class DatabaseUrlInvalid(Invalid):
-    """The database_url can not be understood. It looks like postgresql://user:password@host/database."""
+    """The database_url is not valid. Write it as postgresql://user:password@host/database."""
 
 
 class DatabaseInUse(Conflict):
-    """Another daemon uses this database. Several daemons on one database are not supported yet: stop the other one."""
+    """Another daemon uses this database. Only one daemon per database is supported: stop the other one."""
 
 
 class PostgresConnection:
@@ -203,7 +204,7 @@ class PostgresEngine:
         try:
             self._loop.call_soon_threadsafe(self._answer, outcome, result, failure)
         except RuntimeError:
-            log.warning("the event loop is gone; an answered write has no reader")
+            log.warning("the event loop is closed; a completed write has no reader")
 
     def _write(self, unit: Unit[T]) -> T:
         if self._claim is not None:
@@ -225,7 +226,7 @@ class PostgresEngine:
             except psycopg.Error as error:
                 self._forget(connection.raw, error)
                 raise translate_error(error) from error
-        raise AssertionError("the last try neither returned nor raised")
+        raise AssertionError("the last attempt neither returned nor raised")
 
     def _take_turns(self, facts: list[Fact], turns: ExitStack) -> None:
         """Hold the lock of each session that has new entries, from before the commit until the listeners are notified.
@@ -413,7 +414,7 @@ class PostgresWriter:
                 return run_unit(unit, PostgresConnection(self._raw))
         except pg.LockNotAvailable as error:
             raise StorageUnavailable(
-                "Somebody is using the journal in the database. Stop every daemon on it, then try again."
+                "The journal in the database is in use. Stop every daemon that uses it, then try again."
             ) from error
         except psycopg.Error as error:
             raise translate_error(error) from error
@@ -452,7 +453,7 @@ def translate_error(error: psycopg.Error) -> PalyraError:
             return StorageReadOnly()
         case psycopg.OperationalError() | psycopg.InterfaceError() | pg.IdleInTransactionSessionTimeout():
             return StorageUnavailable(
-                "The database can not be reached. Check that it runs and that database_url is right."
+                "The database cannot be reached. Check that it is running and that database_url is right."
             )
         case _:
             return JournalError(f"{type(error).__name__}: {error.diag.message_primary}")

@@ -68,7 +68,7 @@ MAX_GROUP_UNITS = 512
 BUSY_MS = 5_000
 STATEMENTS_CACHED = 256
 HEADS_KNOWN = 1_024
-SAFE = "Everything recorded so far is safe: restart the daemon with `palyra restart`."
+SAFE = "Everything recorded so far is safe. Restart the daemon with `palyra restart`."
 NOT_SAFE = (
     "Copy the home folder as it is, stop the daemon with `palyra down`, then restore a backup with"
     " `palyra backup restore`."
@@ -362,7 +362,7 @@ class SqliteEngine:
         try:
             fault = self._files.fault()
         except OSError as error:
-            raise StorageUnavailable(f"{self._path} cannot be looked at: {error.strerror}.") from error
+            raise StorageUnavailable(f"{self._path} cannot be read: {error.strerror}.") from error
         if fault is not None:
             self._replaced = _replaced_error(fault, self._rescue(fault))
             raise self._replaced
@@ -407,7 +407,7 @@ class SqliteEngine:
         try:
             self._loop.call_soon_threadsafe(self._deliver, group, facts)
         except RuntimeError:
-            log.warning("the event loop is gone; %d answered writes have no reader", len(group))
+            log.warning("the event loop is closed; %d completed writes have no reader", len(group))
 
     def _deliver(self, group: list[_Job], facts: Sequence[Fact]) -> None:
         try:
@@ -453,7 +453,7 @@ def open_for_writing(path: Path) -> apsw.Connection:
         raw = apsw.Connection(str(path), statementcachesize=STATEMENTS_CACHED)
         if raw.readonly("main"):
             # Ask SQLite instead of opening the file: closing it again would drop the locks that this process has on it.
-            raise StorageReadOnly(f"{path} can not be opened for writing.")
+            raise StorageReadOnly(f"{path} cannot be opened for writing.")
         raw.set_busy_timeout(BUSY_MS)
         _log_ahead(raw)
         raw.execute("PRAGMA synchronous = FULL")
@@ -464,7 +464,7 @@ def open_for_writing(path: Path) -> apsw.Connection:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageFull from error
-        raise StorageReadOnly(f"{path} can not be opened for writing: {error.strerror}.") from error
+        raise StorageReadOnly(f"{path} cannot be opened for writing: {error.strerror}.") from error
     return raw
 
 
@@ -525,8 +525,9 @@ def _open_unchanging(path: Path) -> apsw.Connection:
     if log_file.exists() and log_file.stat().st_size > 0:
         # Opening the file as immutable ignores its log.
         raise JournalLogNotReadable(
-            f"{log_file} holds entries that are not in {path.name} yet, and cannot be read in a read-only folder."
-            " Copy both files, journal.key and the archive to a folder that is writable, and name that with --home."
+            f"{log_file} contains entries that are not in {path.name} yet, and cannot be read in a "
+            "read-only folder. Copy both files, journal.key and the archive to a writable folder, and "
+            "name it with --home."
         )
     return apsw.Connection(
         f"file:{quote(str(path))}?immutable=1",
@@ -563,8 +564,8 @@ def open_snapshot(path: Path) -> Iterator[SqliteConnection]:
 
 def _replaced_error(fault: Fault, advice: str) -> JournalReplaced:
     return JournalReplaced(
-        f"{fault.path} was {fault.happened} while the daemon ran. Nothing more is accepted, and the files are left as"
-        f" they are. {advice}"
+        f"{fault.path} was {fault.happened} while the daemon was running. The daemon accepts no more "
+        f"work, and the files are left as they are. {advice}"
     )
 
 

@@ -17,7 +17,7 @@ PAUSE_SECONDS = 0.001
 
 
 class JournalReadCancelled(Unavailable):
-    """The look at the journal was broken off, since the daemon stops. Ask again when it runs."""
+    """The read was cancelled because the daemon is stopping. Try again when it is running."""
 
 
 class ThrottledConnection:

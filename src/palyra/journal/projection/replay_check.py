@@ -90,7 +90,7 @@ def check(conn: Connection, *, folder: Path) -> list[ProofProblem]:
     The archive is below the folder: rows of approval requests and grants outlive their tapes.
     """
     problems = [
-        ProofProblem(session_id, None, "the session has a tape, but no row") for session_id in _without_row(conn)
+        ProofProblem(session_id, None, "the session has a tape but no row") for session_id in _without_row(conn)
     ]
     for session_id in sessions_of(conn):
         problems.extend(check_session(conn, session_id))
@@ -111,25 +111,25 @@ def check_session(conn: Connection, session_id: SessionId) -> Iterator[ProofProb
         return
     rows = compared.rows
     if compared.message_seq is not None:
-        what = "the message of this entry is missing, wrong or too many"
+        what = "the message of this entry is missing, wrong or duplicated"
         yield ProofProblem(session_id, compared.message_seq, what)
     if _COUNTS.intersection(compared.columns):
-        yield ProofProblem(session_id, None, "the session's counts are not those of its tape")
+        yield ProofProblem(session_id, None, "the session's counts do not match its tape")
     for column in compared.columns:
         if column not in _COUNTS:
             yield ProofProblem(session_id, None, f"the session's {column} is not what its tape says")
     for run_id, row in compared.runs.items():
         seq = cast(int, row["accepted_seq"]) if row is not None else None
-        yield ProofProblem(session_id, seq, f"the row of run {run_id} is not what its tape adds up to")
+        yield ProofProblem(session_id, seq, f"the row of run {run_id} does not match its tape")
     if approvals_check.has_rows(conn):
         yield from _differing(conn, rows)
     if ledger_check.has_rows(conn):
         for (_, used_by), _ in ledger_check.wrong_runs(conn, rows):
-            yield ProofProblem(session_id, None, f"what run {used_by} used is not in the ledger as its tape has it")
+            yield ProofProblem(session_id, None, f"the ledger entries of run {used_by} do not match its tape")
         missing, superfluous = ledger_check.wrong_warnings(conn, rows)
         for warned in missing:
             budget = warned.warning.overdrawn.budget
-            yield ProofProblem(session_id, None, f"no row tells of the warning of budget {budget}")
+            yield ProofProblem(session_id, None, f"the row for the warning of budget {budget} is missing")
         for budget, _, _ in superfluous:
             yield ProofProblem(session_id, None, f"a row tells of a warning of budget {budget} that was not given")
 
@@ -165,9 +165,9 @@ def _wrong_runs(conn: Connection, rows: SessionRows) -> Iterator[tuple[RunId, Co
 
 def _differing(conn: Connection, rows: SessionRows) -> Iterator[ProofProblem]:
     for approval_id, _ in wrong_approvals(conn, rows):
-        yield ProofProblem(rows.session_id, None, f"the row of question {approval_id} is not what its tape adds up to")
+        yield ProofProblem(rows.session_id, None, f"the row of approval {approval_id} does not match its tape")
     for grant in wrong_grants(conn, rows):
-        yield ProofProblem(rows.session_id, None, f"the row of grant {grant.grant_id} is not what was answered")
+        yield ProofProblem(rows.session_id, None, f"the row of grant {grant.grant_id} does not match its approval")
 
 
 def _check_grants(conn: Connection, folder: Path) -> Iterator[ProofProblem]:
@@ -175,14 +175,14 @@ def _check_grants(conn: Connection, folder: Path) -> Iterator[ProofProblem]:
         if rows is not None:
             yield from _differing(conn, rows)
     for approval_id, session_id in orphaned_approvals(conn):
-        yield ProofProblem(session_id, None, f"question {approval_id} is of a session that never was")
+        yield ProofProblem(session_id, None, f"approval {approval_id} belongs to a session that does not exist")
     for grant_id in sorted(orphaned_grants(conn, folder)):
-        yield ProofProblem(None, None, f"nobody has given grant {grant_id}")
+        yield ProofProblem(None, None, f"grant {grant_id} has no approval")
 
 
 def _check_spent(conn: Connection) -> Iterator[ProofProblem]:
     for run_id, session_id in ledger_check.orphaned_turns(conn):
-        yield ProofProblem(SessionId(session_id), None, f"the ledger has turns of run {run_id}, which never was")
+        yield ProofProblem(SessionId(session_id), None, f"the ledger has turns of run {run_id}, which does not exist")
     for account in ledger_check.wrong_accounts(conn):
         yield ProofProblem(
             None, None, f"the account of {account.scope} in {account.period} is not the sum of its turns"
@@ -224,14 +224,14 @@ def check_search_index(conn: Connection) -> Iterator[ProofProblem]:
     wanted = "SELECT session_id, tape_seq FROM messages WHERE role <> 'tool' AND text <> ''"
     for first, second, what in (
         (wanted, found, "a message is missing from the search index"),
-        (found, wanted, "the search index knows a message that is not there"),
+        (found, wanted, "the search index contains a message that does not exist"),
     ):
         row = conn.fetch_one(f"{first} EXCEPT {second} ORDER BY 1, 2 LIMIT 1")
         if row is not None:
             yield ProofProblem(SessionId(row[0]), row[1], what)
     counted = conn.fetch_one(f"SELECT (SELECT COUNT(*) FROM ({found}) f), (SELECT COUNT(*) FROM ({wanted}) w)")
     if counted is not None and counted[0] > counted[1]:
-        yield ProofProblem(None, None, "the search index knows messages twice")
+        yield ProofProblem(None, None, "the search index contains messages twice")
 
 
 def verify_with_archive(home: Home, settings: Settings, *, saved: Anchor | None = None) -> ProofReport:
@@ -255,9 +255,11 @@ def check_archive(conn: Connection, folder: Path) -> Iterator[ProofProblem]:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             proof = verify_file(path)
         except (OSError, PalyraError):
-            yield ProofProblem(session_id, None, f"its tape was moved to {record.file}, which can not be read")
+            yield ProofProblem(session_id, None, f"its tape was moved to {record.file}, which cannot be read")
             continue
         if digest != record.sha256:
-            yield ProofProblem(session_id, None, f"its tape was moved to {record.file}, and that file was changed")
+            yield ProofProblem(session_id, None, f"its tape was moved to {record.file}, and this file was changed")
         elif not proof.report.ok or proof.heads.get(session_id) != TapeHead(record.tape_seq, record.hash):
-            yield ProofProblem(session_id, None, f"its tape was moved to {record.file}, which does not prove it")
+            yield ProofProblem(
+                session_id, None, f"its tape was moved to {record.file}, which does not match the record"
+            )

@@ -148,7 +148,7 @@ class AttestationVerifier:
         try:
             what = self._take(entry)
         except (msgspec.DecodeError, UnicodeError):
-            what = "this entry of a call can not be read"
+            what = "this entry of a call cannot be read"
         if what is not None and self.fault is None:
             self.fault = entry.tape_seq, what
         return what
@@ -197,14 +197,14 @@ class AttestationVerifier:
             return "the attestation of this execution is not signed by this journal's key"
         stated = attestation.read(signed.statement)
         if call.started is None and self._from_start:
-            return "an execution is attested here that never started"
+            return "an execution that never started is attested here"
         for noun, found, said in _compared(entry, run, call, ended, stated):
             if found != said:
-                return f"the attestation of this execution is of another {noun}"
+                return f"the attestation names another {noun} than the tape"
         if stated.full_result is not None and self._whole_of is not None:
             kept = self._whole_of(stated.full_result.artifact_id)
             if kept != stated.full_result:
-                return "the whole of this result, as it is kept, is not what was attested"
+                return "the stored full result differs from the attested one"
         return None
 
 

@@ -21,7 +21,7 @@ ENDS = ("tool_finished", "child_ended")
 
 
 class AttestationNotFound(NotFound):
-    """There is no attested execution of that id here. If its session was moved to the archive, name that file."""
+    """There is no attested execution with this id here. If its session was moved to the archive, name that file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +81,15 @@ def _chosen(found: Iterable[FoundAttestation], wanted: str) -> list[FoundAttesta
     chosen = [one for one in found if wanted in (one.entry.run_id, one.call_id)]
     if not chosen:
         raise AttestationNotFound(
-            f"There is no attested execution of {wanted} here. If its session was moved to the archive, name its"
-            " file with --file."
+            f"There is no attested execution {wanted} here. If its session was moved to the archive, "
+            "name its file with --file."
         )
     return chosen
 
 
 def _known(run_id: str | None) -> str:
     if run_id is None:
-        raise AttestationNotFound("There is no run here yet, so nothing is attested. `palyra chat` begins one.")
+        raise AttestationNotFound("There is no run here yet, so nothing is attested. `palyra chat` starts one.")
     return run_id
 
 

@@ -39,7 +39,9 @@ class SessionRotated(Conflict):
 
 
 class AnchorMismatch(Conflict):
-    """The anchor is not one of this journal's: it was rolled back, rewritten, or the anchor is of another."""
+    """The anchor does not belong to this journal: the journal was rolled back or rewritten, or the anchor is of another
+    one.
+    """
 
 
 class ExportLine(Struct, frozen=True, kw_only=True, tag_field="line"):

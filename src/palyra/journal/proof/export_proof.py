@@ -43,11 +43,11 @@ _decoder: msgspec.json.Decoder[AnyLine] = msgspec.json.Decoder(AnyLine)
 
 
 class ExportInvalid(Invalid):
-    """The file is no export of a journal. Give it one that `palyra journal export` wrote."""
+    """The file is not an export of a journal. Give a file that `palyra journal export` wrote."""
 
 
 class ExportVersionUnsupported(Invalid):
-    """The export was written by a newer version of Palyra. Verify it with that version, or a newer one."""
+    """A newer version of Palyra wrote the export. Verify it with that version, or a newer one."""
 
 
 class FileNotReadable(Invalid):
@@ -72,7 +72,7 @@ def verify_file(path: Path, *, saved: Anchor | None = None) -> ExportReport:
             source = _ExportSource(_header(lines, path), lines)
             return ExportReport(source.header, prove(source, saved=saved), source.heads)
     except OSError as error:
-        raise FileNotReadable(f"{path} can not be read: {error.strerror}.") from error
+        raise FileNotReadable(f"{path} cannot be read: {error.strerror}.") from error
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def entries_in(path: Path) -> Iterator[tuple[ExportHeader, Iterator[Entry]]]:
             lines = _Lines(file)
             yield _header(lines, path), _entries(lines)
     except OSError as error:
-        raise FileNotReadable(f"{path} can not be read: {error.strerror}.") from error
+        raise FileNotReadable(f"{path} cannot be read: {error.strerror}.") from error
 
 
 def _entries(lines: "_Lines") -> Iterator[Entry]:
@@ -101,10 +101,11 @@ def _header(lines: "_Lines", path: Path) -> ExportHeader:
     except SourceDamaged:
         header = None
     if not isinstance(header, ExportHeader):
-        raise ExportInvalid(f"{path} is no export of a journal. Give it one that `palyra journal export` wrote.")
+        raise ExportInvalid(f"{path} is not an export of a journal. Give a file that `palyra journal export` wrote.")
     if header.format > FORMAT:
         raise ExportVersionUnsupported(
-            f"{path} has format {header.format}; this version of Palyra knows {FORMAT}. Verify it with a newer version."
+            f"{path} has export format {header.format}; this version of Palyra supports format "
+            f"{FORMAT}. Verify it with a newer version."
         )
     return header
 
@@ -122,11 +123,11 @@ class _Lines:
         if self._ahead is None:
             data = self._file.readline(MAX_LINE_BYTES)
             if not data.endswith(b"\n"):
-                raise SourceDamaged(f"the export is cut off after line {self.number}")
+                raise SourceDamaged(f"the export is truncated after line {self.number}")
             try:
                 self._ahead = data, _decoder.decode(data)
             except (msgspec.DecodeError, UnicodeDecodeError):
-                raise SourceDamaged(f"line {self.number + 1} is no line of an export") from None
+                raise SourceDamaged(f"line {self.number + 1} is not a line of an export") from None
         return self._ahead[1]
 
     def take(self) -> AnyLine:
@@ -176,7 +177,7 @@ class _ExportSource:
             if line.anchor.number == since:
                 self._covered_before = dict(walk.covered)
         if since is not None and since > walk.number:
-            self.problems.append(ProofProblem(None, None, f"anchor {since}, after which it begins, is missing"))
+            self.problems.append(ProofProblem(None, None, f"anchor {since}, after which the export begins, is missing"))
 
     def anchored(self) -> None:
         pass
@@ -201,7 +202,7 @@ class _ExportSource:
             record = RotatedTape(line.tape_seq, line.hash, line.file, line.sha256, 0)
             yield TapeSource(line.session_id, iter(()), head, rotated=record)
         if not isinstance(lines.peek(), ExportFooter):
-            raise SourceDamaged(f"line {lines.number + 1} stands in a wrong place")
+            raise SourceDamaged(f"line {lines.number + 1} is out of order")
 
     def _check_start(self, line: ExportedSession, walk: AnchorWalk) -> None:
         session_id = line.session_id
@@ -209,7 +210,7 @@ class _ExportSource:
             self.problems.append(ProofProblem(session_id, None, "the session is in the export twice"))
         start = self._covered_before.get(session_id, 0)
         if line.after_seq != start or line.before != (walk.claims[session_id][start] if start else GENESIS):
-            what = "no anchor proves what stands before this tape"
+            what = "no anchor covers what came before this tape"
             self.problems.append(ProofProblem(session_id, line.after_seq, what))
 
     def finish(self, walk: AnchorWalk, walked: set[SessionId], *, entries: int, rotated: int) -> None:
@@ -221,11 +222,11 @@ class _ExportSource:
         what = None
         counted = (len(walked), entries, walk.number, rotated)
         if counted != (footer.sessions, footer.entries, footer.anchors, footer.rotated):
-            what = "the counts in the last line are others: lines were removed or added"
+            what = "the counts in the last line do not match: lines were removed or added"
         elif footer.sha256 != self._lines.digest:
-            what = "the digest in the last line is another: a line was changed"
+            what = "the digest in the last line does not match: a line was changed"
         elif not self._lines.ended:
-            what = f"something stands after the last line, {self._lines.number}"
+            what = f"there is data after the last line, {self._lines.number}"
         if what is not None:
             self.problems.append(ProofProblem(None, None, what))
 
@@ -233,7 +234,7 @@ class _ExportSource:
         header = self.header
         if header.session_id is not None:
             if header.since is None and header.session_id not in self.heads:
-                yield ProofProblem(header.session_id, 1, "the tape that the export is of is not in it")
+                yield ProofProblem(header.session_id, 1, "the exported tape is missing from the file")
             return
         for session_id, seq in walk.covered.items():
             is_here = session_id in self.heads or session_id in self._rotated

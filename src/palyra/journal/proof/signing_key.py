@@ -20,7 +20,7 @@ class JournalKeyMismatch(Internal):
 
 
 class JournalKeyNotReadable(Internal):
-    """The signing key in the home folder can not be read. Restore it from a backup."""
+    """The signing key in the home folder cannot be read. Restore it from a backup."""
 
 
 class KeySigner:
@@ -64,10 +64,10 @@ def load(path: Path) -> KeySigner:
         return KeySigner(SigningKey(bytes.fromhex(path.read_text().strip())))
     except OSError as error:
         raise JournalKeyNotReadable(
-            f"{path} can not be read: {error.strerror}. Make it readable, for its owner alone."
+            f"{path} cannot be read: {error.strerror}. Make it readable for its owner only."
         ) from error
     except ValueError as error:
-        raise JournalKeyNotReadable(f"{path} holds no signing key. Restore it from a backup.") from error
+        raise JournalKeyNotReadable(f"{path} does not contain a signing key. Restore it from a backup.") from error
 
 
 def is_signed(public_key: str, data: bytes, signature: str) -> bool:

@@ -35,7 +35,7 @@ from palyra.settings import Settings
 ENTRY = (int, (str, type(None)), int, str, int, str, str, str)
 ANCHOR = (int, int, str, str, str)
 MAX_ENDS = 100
-TAPE_GONE = "an anchor names this session, but its tape is gone"
+TAPE_GONE = "an anchor names this session, but its tape is missing"
 
 Chained = tuple[Entry, str, str]
 """An entry, its salt and its hash."""
@@ -49,7 +49,7 @@ class JournalNotFound(NotFound):
 
 
 class AnchorInvalid(Invalid):
-    """The anchor file holds no anchor. Give it a file that `palyra journal anchor` printed."""
+    """The file does not contain an anchor. Give a file with the output of `palyra journal anchor`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,13 +233,13 @@ def _check_end(conn: Connection, session_id: SessionId, seq: int, digest: str) -
         return ProofProblem(session_id, 1, TAPE_GONE)
     end, head, anchored, last = row
     if end < seq:
-        return ProofProblem(session_id, end, "the tape was cut off here: an anchor knew further entries")
+        return ProofProblem(session_id, end, "the tape was cut off here: an anchor lists later entries")
     if anchored is None:
         return ProofProblem(session_id, seq, "an entry is missing here")
     if anchored != digest:
-        return ProofProblem(session_id, seq, "the chain was rewritten: an anchor knew another entry here")
+        return ProofProblem(session_id, seq, "the chain was rewritten: an anchor lists a different entry here")
     if last != head:
-        return ProofProblem(session_id, end, "the head does not fit the last entry")
+        return ProofProblem(session_id, end, "the head does not match the last entry")
     return None
 
 
@@ -285,12 +285,12 @@ def walk_chain(
         seq += 1
         what = None
         if entry.tape_seq != seq:
-            what = "an entry is missing here" if entry.tape_seq > seq else "an entry stands in a wrong place"
+            what = "an entry is missing here" if entry.tape_seq > seq else "an entry is out of order"
         elif len(salt) != 2 * SALT_BYTES or entry_hash(before, entry, salt) != stored:
             # The salt has a fixed length, so that no character of the content can pass for one of the salt.
             what = "this entry was altered, inserted or moved"
         elif open_claims.pop(seq, stored) != stored:
-            what = "the chain was rewritten: an anchor knew another entry here"
+            what = "the chain was rewritten: an anchor lists a different entry here"
         if what is not None:
             problems.append(ProofProblem(session_id, seq, what))
             return WalkResult(TapeHead(seq, before), open_claims, complete=False)
@@ -311,13 +311,15 @@ def walk_tape(
     if walked.complete:
         what = None
         if head is None:
-            what = "the session has entries, but no head"
+            what = "the session has entries but no head"
         elif head != walked.end:
             what = (
-                "entries are missing after this one" if head.tape_seq > seq else "the head does not fit the last entry"
+                "entries are missing after this one"
+                if head.tape_seq > seq
+                else "the head does not match the last entry"
             )
         elif walked.claims:
-            what = "the tape was cut off here: an anchor knew further entries"
+            what = "the tape was cut off here: an anchor lists later entries"
         if what is not None:
             problems.append(ProofProblem(session_id, seq, what))
         elif calls.fault is not None:
@@ -336,13 +338,19 @@ def check_rotated(
 ) -> None:
     """Check that the record of a rotated tape matches its head, and what the anchors say of it."""
     if head != TapeHead(record.tape_seq, record.hash):
-        problems.append(ProofProblem(session_id, record.tape_seq, "its tape was moved away, but the head is another"))
+        problems.append(
+            ProofProblem(session_id, record.tape_seq, "its tape was moved to the archive, but the head differs")
+        )
     elif claims.get(record.tape_seq, record.hash) != record.hash:
         problems.append(
-            ProofProblem(session_id, record.tape_seq, "its tape was moved away, but an anchor knew another end")
+            ProofProblem(
+                session_id, record.tape_seq, "its tape was moved to the archive, but an anchor lists a different end"
+            )
         )
     elif max(claims, default=0) > record.tape_seq:
-        problems.append(ProofProblem(session_id, record.tape_seq, "its tape was cut off before it was moved away"))
+        problems.append(
+            ProofProblem(session_id, record.tape_seq, "its tape was cut off before it was moved to the archive")
+        )
 
 
 class AnchorWalk:
@@ -407,7 +415,7 @@ class AnchorWalk:
                 f"the journal was rolled back: the saved anchor is number {saved.number},"
                 f" the journal's last is {self.number}"
             )
-        return f"the journal was rewritten: it has another anchor in the place of the saved number {saved.number}"
+        return f"the journal was rewritten: its anchor {saved.number} is not the saved one"
 
 
 class _DatabaseSource:
@@ -423,13 +431,13 @@ class _DatabaseSource:
         recorded = _fact(conn, "public_key")
         self.key = key or recorded
         if key is not None and recorded not in (None, key):
-            what = "the journal names another signing key than its home has"
+            what = "the journal names a different signing key than the one in its home"
             self.problems.append(ProofProblem(None, None, what))
 
     def _read_heads(self) -> Iterator[tuple[SessionId, TapeHead]]:
         for row in untrusted_rows.read_rows(self._conn, "heads", "session_id, tape_seq, hash", types=(str, int, str)):
             if isinstance(row, UnreadableRow):
-                self.problems.append(ProofProblem(None, None, "the head of a tape can not be read"))
+                self.problems.append(ProofProblem(None, None, "the head of a tape cannot be read"))
             else:
                 yield SessionId(row[0]), TapeHead(row[1], row[2])
 
@@ -446,7 +454,9 @@ class _DatabaseSource:
     def tapes(self, walk: AnchorWalk) -> Iterator[TapeSource]:
         for found in untrusted_rows.session_ids(self._conn):
             if isinstance(found, UnreadableRow):
-                self.problems.append(ProofProblem(None, None, "there are entries of a session whose id is no text"))
+                self.problems.append(
+                    ProofProblem(None, None, "the journal has entries of a session whose id is not text")
+                )
             elif found not in self._rotated:
                 yield self._tape(SessionId(found))
         yield from map(self._tape, self._rotated)

@@ -11,7 +11,7 @@ SLICE = 500
 
 
 class IdempotencyKeyConflict(Conflict):
-    """This idempotency key belongs to another request. Use a new key for a new message."""
+    """This idempotency key was used for another request. Use a new key for a new message."""
 
 
 @dataclass(frozen=True, slots=True)

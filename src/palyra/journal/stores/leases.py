@@ -16,7 +16,7 @@ RENEW_MS = 3_000
 
 
 class LeaseLost(Conflict):
-    """Somebody else has taken over this work; nothing was recorded."""
+    """Another worker holds the lease. Nothing was recorded."""
 
 
 @dataclass(frozen=True, slots=True)

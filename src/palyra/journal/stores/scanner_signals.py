@@ -47,4 +47,4 @@ def _source(event: ToolFinished | ChildEnded | HistoryAttached) -> str:
         case ChildEnded():
             return "a child run"
         case HistoryAttached():
-            return "the caller"
+            return "the client"

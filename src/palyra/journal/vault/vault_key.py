@@ -29,19 +29,19 @@ _HOW = "`openssl rand -hex 32` makes one"
 
 
 class VaultKeyMissing(Conflict):
-    """The vault's key is gone, and there are secrets that only it opens. Put it back from where you keep a copy."""
+    """The vault key is missing, so stored secrets cannot be decrypted. Restore it from your copy."""
 
 
 class VaultKeyInvalid(Internal):
-    """What should be the vault's key is none. Put the key back from where you keep a copy."""
+    """The vault key is not valid. Restore it from your copy."""
 
 
 class VaultKeyMismatch(Conflict):
-    """The secret was sealed with another key than the one that the vault has now. Put that key back, or set it anew."""
+    """The secret was encrypted with a different vault key. Restore that key, or set the secret again."""
 
 
 class SecretDamaged(Internal):
-    """The secret does not open: its row was changed. Set it anew, and find out who writes to the database."""
+    """The secret cannot be decrypted: its row was changed. Set it again, and find out who writes to the database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,8 @@ class VaultKey:
             return Aead(self.raw).decrypt(base64.b64decode(sealed, validate=True), bond.to_bytes())
         except (CryptoError, ValueError, binascii.Error) as error:
             raise SecretDamaged(
-                f"The secret {bond.name} does not open: its row was changed. Set it anew with"
-                f" `palyra secrets set {bond.name}`, and find out who writes to the database."
+                f"The secret {bond.name} cannot be decrypted: its row was changed. Set it again with "
+                f"`palyra secrets set {bond.name}`, and find out who writes to the database."
             ) from error
 
 
@@ -116,19 +116,21 @@ class VaultKeySource:
         try:
             if self._file.exists() and not self._file.is_file():
                 # Reading a pipe would block.
-                raise VaultKeyInvalid(f"{self._file} is no file. Take it away, and put the key back.")
+                raise VaultKeyInvalid(f"{self._file} is not a file. Remove it, and restore the key from your copy.")
             text = self._file.read_text("ascii")
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
-            raise VaultKeyInvalid(f"{self._file} can not be read. Make it readable, or put the key back.") from error
+            raise VaultKeyInvalid(
+                f"{self._file} cannot be read. Make it readable, or restore the key from your copy."
+            ) from error
         return _parse(text, str(self._file))
 
     def _referred(self, reference: SecretReference) -> VaultKey:
         try:
             text = resolve(reference, base=self._file.parent)
         except SecretReferenceNotFound as error:
-            raise VaultKeyInvalid(f"The vault's key is not where the setting vault.key says: {error}") from error
+            raise VaultKeyInvalid(f"The vault key cannot be read from the reference in vault.key: {error}") from error
         return _parse(text, f"vault.key ({reference})")
 
     def load_or_create(self) -> VaultKey:
@@ -145,24 +147,27 @@ class VaultKeySource:
     def missing(self) -> VaultKeyMissing:
         """Return the error for a missing key with which something was encrypted."""
         return VaultKeyMissing(
-            f"The vault's key {self._file} is gone, and there are secrets that only it opens. Put it back from where"
-            f" you keep a copy. If there is none they are lost: put a new key there ({_HOW}), then set them again."
+            f"The vault key {self._file} is missing, so stored secrets cannot be decrypted. Restore it "
+            f"from your copy. If you have no copy, they are lost: create a new key ({_HOW}) and set "
+            "them again."
         )
 
     def other(self, name: str, *, sealed_with: str, found: VaultKey) -> VaultKeyMismatch:
         """Return the error for a secret that was encrypted with another key."""
         where = f"vault.key ({self._reference})" if self._reference is not None else str(self._file)
         return VaultKeyMismatch(
-            f"The secret {name} was sealed with the key {sealed_with}, and the vault's key is now {found.key_id}"
-            f" ({where}). Put the earlier key back, or set the secret anew with `palyra secrets set {name}`."
+            f"The secret {name} was encrypted with the key {sealed_with}, and the vault key is now "
+            f"{found.key_id} ({where}). Restore the earlier key, or set the secret again with `palyra "
+            f"secrets set {name}`."
         )
 
 
 def _parse(text: str, where: str) -> VaultKey:
     if not _HEX.fullmatch(text.strip()):
         raise VaultKeyInvalid(
-            f"{where} holds no key: a key is 64 hexadecimal digits. Put it back from where you keep a copy. If there is"
-            f" none, what it has sealed is lost: put a new key there ({_HOW}), then set the secrets anew."
+            f"{where} does not contain a key: a key is 64 hexadecimal digits. Restore it from your "
+            f"copy. If you have no copy, all stored secrets are lost: create a new key ({_HOW}) and set "
+            "them again."
         )
     return VaultKey(bytes.fromhex(text.strip()))
 

@@ -15,7 +15,7 @@ from palyra.providers.dialect import ModelTarget, ProviderRequest
 from palyra.providers.dialects.anthropic_request import NAME, adapts, answer_tool, body_of, version_of
 from palyra.providers.dialects.partial_calls import PartialCall, PartialCalls, names_of
 from palyra.providers.dialects.usage_counts import count
-from palyra.providers.failures import BROKE_OFF, NOT_ACCEPTED, NOT_FOUND, failure, kind_of, refusal, retry_after
+from palyra.providers.failures import BROKE_OFF, failure, kind_of, refusal, refusal_text, retry_after
 
 VERSION = "2023-06-01"
 MAX_PARTS = 1000
@@ -140,7 +140,7 @@ class AnthropicDialect:
             return refusal(status, headers, body, target)
         # An error within an answer that had begun counts as a server error.
         kind = _kind(error, status if status >= 400 else 500)
-        instead = NOT_ACCEPTED if kind is FailureKind.MALFORMED else NOT_FOUND if status == 404 else ""
+        instead = refusal_text(status, kind)
         wait, refused = retry_after(headers), status >= 400
         return failure(target, kind, error.message, instead=instead, retry_after=wait, refused=refused)
 
@@ -168,7 +168,7 @@ class AnthropicDialect:
         try:
             return sorted(model.id for model in _models.decode(body).data)
         except _UNREADABLE as error:
-            raise msgspec.DecodeError("no list of models") from error
+            raise msgspec.DecodeError("the response is not a list of models") from error
 
 
 DIALECT = AnthropicDialect()
@@ -228,7 +228,9 @@ class AnthropicReader:
         except _UNREADABLE as error:
             if data.startswith(b"[DONE]"):
                 return ()  # a proxy may end the answer as other APIs do
-            raise failure(self._target, FailureKind.MALFORMED, why="it sent what is no event of an answer") from error
+            raise failure(
+                self._target, FailureKind.MALFORMED, why="it sent something that is not an event of an answer"
+            ) from error
         if self._done:
             return ()
         delta = event.delta
@@ -275,7 +277,7 @@ class AnthropicReader:
 
     def _begin(self, index: int, block: _Block) -> Iterable[ModelEvent]:
         if len(self._open) >= MAX_PARTS:
-            raise failure(self._target, FailureKind.MALFORMED, why="parts without end")
+            raise failure(self._target, FailureKind.MALFORMED, why="too many parts in one answer")
         part = self._open[index] = _Part(block.type, (self._chars, len(self._drafts.all)))
         match block.type:
             case "text" if block.text:
@@ -295,7 +297,7 @@ class AnthropicReader:
     def _add(self, index: int, delta: _Delta) -> Iterable[ModelEvent]:
         part = self._open.get(index)
         if part is None:
-            raise failure(self._target, FailureKind.MALFORMED, why="it goes on with what was never begun")
+            raise failure(self._target, FailureKind.MALFORMED, why="it continues a part that never began")
         match delta.type:
             case "thinking_delta" if delta.thinking:
                 return (ReasoningDelta(delta.thinking),)

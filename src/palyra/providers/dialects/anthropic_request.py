@@ -24,7 +24,7 @@ MIN_BUDGET = 1024
 MAX_BUDGET = 16_000
 IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 EMPTY = "(an empty message)"
-UNSEEN = "(a picture that can not be shown here)"
+UNSEEN = "(an image that cannot be shown here)"
 
 _NEWEST = (99, 0)
 _NUMBER = re.compile(r"(?:^|[-._@/])(\d{1,2})(?=$|[-._@:])")

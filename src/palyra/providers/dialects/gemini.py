@@ -21,16 +21,15 @@ from palyra.providers.dialects.usage_counts import count
 from palyra.providers.failures import (
     BROKE_OFF,
     MAX_WAIT,
-    NOT_ACCEPTED,
-    NOT_FOUND,
     failure,
     kind_of,
     refusal,
+    refusal_text,
     retry_after,
 )
 from palyra.providers.tool_calls import read_arguments
 
-_NO_CALL = "{model} of {provider} tried to call a tool in a way that can not be carried out: try again"
+_NO_CALL = "{model} of {provider} made a tool call that cannot be executed: try again"
 _NO_ANSWER = "{model} of {provider} stopped without an answer: try again, or choose another model"
 
 _TOO_LONG = re.compile(r"token count.{0,40}exceeds|exceeds the maximum number of tokens", re.IGNORECASE)
@@ -175,7 +174,7 @@ class GeminiDialect:
         try:
             models = _models.decode(body).models
         except _UNREADABLE as error:
-            raise msgspec.DecodeError("no list of models") from error
+            raise msgspec.DecodeError("the response is not a list of models") from error
         talking = (model for model in models if "generateContent" in model.supported_generation_methods)
         return sorted(model.name.removeprefix("models/") for model in talking)
 
@@ -195,7 +194,7 @@ def _failed(
     error: _Error, target: ModelTarget, *, status: int, wait: timedelta = timedelta(0), refused: bool
 ) -> ProviderFailed:
     kind = _kind(error, status)
-    instead = NOT_ACCEPTED if kind is FailureKind.MALFORMED else NOT_FOUND if status == 404 else ""
+    instead = refusal_text(status, kind)
     return failure(
         target, kind, error.message, instead=instead, retry_after=max(wait, _retry_delay(error)), refused=refused
     )
@@ -248,7 +247,9 @@ class GeminiReader:
         except _UNREADABLE as error:
             if data.startswith(b"[DONE]"):
                 return ()  # a proxy may end the answer as other APIs do
-            raise failure(self._target, FailureKind.MALFORMED, why="it sent what is no piece of an answer") from error
+            raise failure(
+                self._target, FailureKind.MALFORMED, why="it sent something that is not a part of an answer"
+            ) from error
         if piece.error is not None:
             raise _failed(piece.error, self._target, status=0, refused=False)
         if piece.usage_metadata is not None:

@@ -23,7 +23,7 @@ UNSIGNED = "skip_thought_signature_validator"
 IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/webp", "image/heic", "image/heif"})
 RESULT_IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/webp"})
 EMPTY = "(an empty message)"
-UNSEEN = "(a picture that can not be shown here)"
+UNSEEN = "(an image that cannot be shown here)"
 
 _NEWEST = (99, 0)
 _NUMBER = re.compile(r"(?:^|[-/])(\d{1,2})(?:\.(\d{1,2}))?(?=$|[-:@])")

@@ -198,7 +198,7 @@ class OpenAiReader:
                 self._finish = choice.finish_reason or self._finish
 
     def _failed(self, message: str, code: str) -> ProviderFailed:
-        return failure(self._target, kind_of_error(message, code), message or code, why="it gives no reason")
+        return failure(self._target, kind_of_error(message, code), message or code, why="no reason given")
 
     def _delta(self, delta: _Delta) -> Iterator[ModelEvent]:
         if delta.reasoning_details:
@@ -249,7 +249,7 @@ class OpenAiReader:
                 self._details.append(last)
             self._details_chars += last.add(detail)
         if len(self._details) > MAX_DETAILS or self._details_chars > MAX_CHARS:
-            raise failure(self._target, FailureKind.MALFORMED, why="thoughts without end")
+            raise failure(self._target, FailureKind.MALFORMED, why="the reasoning is too long")
 
     def _call(self, call: _Call) -> None:
         function = call.function or _Function()
@@ -258,7 +258,7 @@ class OpenAiReader:
             # A name may come in pieces too, but not after the arguments have begun.
             draft.name = function.name if draft.pieces else draft.name + function.name
             if len(draft.name) > MAX_NAME_CHARS:
-                raise failure(self._target, FailureKind.MALFORMED, why="a name without end")
+                raise failure(self._target, FailureKind.MALFORMED, why="the tool name is too long")
         if isinstance(function.arguments, dict):
             self._drafts.add(draft, _encode(function.arguments).decode())
         elif function.arguments:

@@ -155,7 +155,7 @@ def _messages(prompt: Prompt, target: ModelTarget, names: ToolNames) -> Iterator
 
 def _pictures_of_tools(pictures: list[JsonObject]) -> JsonObject:
     # A tool message contains only text, and nothing may come between the results of one turn.
-    return {"role": "user", "content": [{"type": "text", "text": "The pictures of these results:"}, *pictures]}
+    return {"role": "user", "content": [{"type": "text", "text": "The images of these results:"}, *pictures]}
 
 
 def _pictures(message: Message, prompt: Prompt, *, vision: bool) -> Iterator[JsonObject]:
@@ -164,7 +164,7 @@ def _pictures(message: Message, prompt: Prompt, *, vision: bool) -> Iterator[Jso
         if vision and picture is not None:
             yield {"type": "image_url", "image_url": {"url": data_url(image.media_type, picture)}}
         else:
-            yield {"type": "text", "text": f"[a picture ({image.media_type}) that can not be shown]"}
+            yield {"type": "text", "text": f"[an image ({image.media_type}) that cannot be shown]"}
 
 
 def _assistant(message: Message, target: ModelTarget, names: ToolNames) -> JsonObject:

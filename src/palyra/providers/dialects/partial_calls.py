@@ -59,7 +59,7 @@ class PartialCalls:
         """Add to the arguments of a call."""
         self._chars += len(text)
         if self._chars > MAX_CHARS:
-            raise failure(self._target, FailureKind.MALFORMED, why="arguments without end")
+            raise failure(self._target, FailureKind.MALFORMED, why="the arguments are too long")
         draft.pieces.append(text)
 
     def settle(self, draft: PartialCall, text: str) -> None:

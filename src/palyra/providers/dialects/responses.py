@@ -235,7 +235,7 @@ class ResponsesReader:
         if error is None:
             error = {"message": event.message or "", "code": event.code}
         message, code = error_words({"error": error}) or ("", "")
-        return failure(self._target, kind_of_error(message, code), message or code, why="it gives no reason")
+        return failure(self._target, kind_of_error(message, code), message or code, why="no reason given")
 
     def _until_stop(self, stops: "_Stops", text: str) -> Iterator[ModelEvent]:
         """Yield the text up to the caller's stop sequence: this dialect does not support them."""

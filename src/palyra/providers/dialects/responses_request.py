@@ -91,7 +91,7 @@ def _assistant(message: Message, target: ModelTarget, names: ToolNames) -> Itera
 
 def _pictures_of_tools(pictures: list[JsonObject]) -> JsonObject:
     # Nothing may come between the results of one turn.
-    return {"role": "user", "content": [{"type": "input_text", "text": "The pictures of these results:"}, *pictures]}
+    return {"role": "user", "content": [{"type": "input_text", "text": "The images of these results:"}, *pictures]}
 
 
 def _pictures(message: Message, prompt: Prompt, *, vision: bool) -> Iterator[JsonObject]:
@@ -100,4 +100,4 @@ def _pictures(message: Message, prompt: Prompt, *, vision: bool) -> Iterator[Jso
         if vision and picture is not None:
             yield {"type": "input_image", "image_url": data_url(image.media_type, picture)}
         else:
-            yield {"type": "input_text", "text": f"[a picture ({image.media_type}) that can not be shown]"}
+            yield {"type": "input_text", "text": f"[an image ({image.media_type}) that cannot be shown]"}

@@ -21,12 +21,10 @@ DESCRIPTIONS = (160, 60, 0)
 """The lengths of descriptions that are tried, in characters, longest first."""
 
 HOW = (
-    "Write one JSON object and nothing else. To find something out or to do something, use a tool:\n"
-    '{"tool": NAME, "arguments": {…}}\n'
-    "Its result is the next message. You can not read, change, fetch or know the time without a tool: never make up"
-    " what one would tell. When you know enough, answer:\n"
-    '{"answer": TEXT}\n'
-    "The tools, with ? after what may be left out:"
+    "Write one JSON object and nothing else. To find something out or to do something, use a "
+    'tool:\n{"tool": NAME, "arguments": {…}}\nIts result is the next message. You cannot read, change, '
+    "fetch or know the time without a tool: never make up a tool's result. When you know enough, "
+    'answer:\n{"answer": TEXT}\nThe tools, with ? after what may be left out:'
 )
 """Tested with a model of 1.5 billion weights: with other wording, it made up more answers instead of using a tool."""
 MUST = (

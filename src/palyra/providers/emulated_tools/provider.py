@@ -73,7 +73,7 @@ class EmulatedToolsProvider:
                         # A call is not forwarded before it is complete, so its size must be limited here.
                         written += len(event.text)
                         if written > MAX_CHARS:
-                            raise self._malformed("it has no end")
+                            raise self._malformed("it is too long")
                         if text := until.cut(reading.feed(event.text)):
                             yield TextDelta(text)
                     case TurnDone():
@@ -101,7 +101,7 @@ class EmulatedToolsProvider:
             if done.stop is not StopReason.LENGTH:
                 raise self._malformed(f"{error}") from error
             if not reading.is_text:
-                raise self._malformed("it was cut off at its greatest length within the call of a tool") from error
+                raise self._malformed("it was truncated at its maximum length within a tool call") from error
             # A truncated answer is used as far as it goes, as with any model.
             if text := until.rest():
                 yield TextDelta(text)
@@ -111,8 +111,10 @@ class EmulatedToolsProvider:
 
     def _malformed(self, why: str) -> ProviderFailed:
         return ProviderFailed(
-            f"What {self.model} of {self.name} wrote can not be used, {why}: try again, or choose a model that calls"
-            " tools by itself.",
+            (
+                f"The output of {self.model} of {self.name} cannot be used: {why}. Try again, or choose a "
+                "model that supports tools natively."
+            ),
             kind=FailureKind.MALFORMED,
             is_well=True,
         )
@@ -128,7 +130,7 @@ class EmulatedToolsProvider:
             # Once, and not with each turn.
             self._said_left_out = frozenset(told.left_out)
             log.warning(
-                "%s of %s is not told of %d tools, since its window of %d tokens has no room for them: %s",
+                "%s of %s does not get %d tools, because its window of %d tokens has no room for them: %s",
                 self.model,
                 self.name,
                 len(told.left_out),

@@ -70,7 +70,7 @@ class ConstrainedReader:
         if self._is_over:
             return ""
         whole = _WHOLE.match(self._text, self._read_to)
-        assert whole is not None, "it matches also nothing"
+        assert whole is not None, "it also matches nothing"
         self._read_to = whole.end()
         told: str = _decode(f'"{whole[0]}"') if whole[0] else ""
         self._told.append(told)
@@ -87,8 +87,8 @@ class ConstrainedReader:
             written = _decode(self._text, type=dict[str, object])
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
             if self.is_text or "truncated" in str(error):
-                raise OutputTruncated("it ends before it is whole") from error
-            raise OutputMalformed(f"it is no JSON object of that form: {str(error)[:100]}") from error
+                raise OutputTruncated("it is truncated") from error
+            raise OutputMalformed(f"it is not a JSON object of the requested form: {str(error)[:100]}") from error
         told = "".join(self._told)
         match written:
             case {"answer": str(answer), **more} if not more and answer.startswith(told):
@@ -98,6 +98,6 @@ class ConstrainedReader:
             case {"tool": str(tool), "arguments": dict(arguments), **more} if not more and not told:
                 return ToolChosen(tool, arguments)
             case {"tool": str(tool), **more} if more.keys() <= {"arguments"} and not told:
-                return ToolChosen(tool, {}, "the arguments are no JSON object")
+                return ToolChosen(tool, {}, "the arguments are not a JSON object")
             case _:
-                raise OutputMalformed("it is neither an answer nor the call of a tool")
+                raise OutputMalformed("it is neither an answer nor a tool call")

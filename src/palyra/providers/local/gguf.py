@@ -46,7 +46,7 @@ _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 
 
 class GgufInvalid(Exception):
-    """The file can not be a model; says why, as the end of a sentence that begins with the file."""
+    """The file cannot be a model; says why, as the end of a sentence that begins with the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +69,19 @@ def read_header(path: Path) -> GgufHeader:
         # Non-blocking: opening a pipe would wait until another process writes to it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise GgufInvalid(f"can not be read: {error.strerror}") from error
+        raise GgufInvalid(f"cannot be read: {error.strerror}") from error
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise GgufInvalid("is no file")
+            raise GgufInvalid("is not a file")
         if os.pread(descriptor, len(MAGIC), 0) != MAGIC:
-            raise GgufInvalid("is not in the GGUF format")
+            raise GgufInvalid("is not a GGUF file")
         with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:
             facts = _facts(content)
     except OSError as error:
-        raise GgufInvalid(f"can not be read: {error.strerror}") from error
+        raise GgufInvalid(f"cannot be read: {error.strerror}") from error
     except (struct.error, UnicodeDecodeError, OverflowError, ValueError) as error:
-        raise GgufInvalid("is damaged, or was not fetched to its end") from error
+        raise GgufInvalid("is damaged or incomplete") from error
     finally:
         os.close(descriptor)
     return GgufHeader(
@@ -96,10 +96,10 @@ def _facts(content: mmap.mmap) -> dict[str, Any]:
     version, weights, facts = struct.unpack_from("<IQQ", content, len(MAGIC))
     if version not in VERSIONS:
         raise GgufInvalid(
-            f"is in version {version} of the GGUF format, and {' or '.join(map(str, VERSIONS))} is needed"
+            f"has version {version} of the GGUF format, but {' or '.join(map(str, VERSIONS))} is required"
         )
     if facts > MAX_FACTS or weights > MAX_WEIGHTS:
-        raise GgufInvalid("is damaged: its table of contents is too long")
+        raise GgufInvalid("is damaged: its header is too long")
     found: dict[str, Any] = {}
     at = len(MAGIC) + 20
     for _ in range(facts):
@@ -111,7 +111,7 @@ def _facts(content: mmap.mmap) -> dict[str, Any]:
         _, at = _string(content, at)
         (dimensions,) = _U32.unpack_from(content, at)
         if dimensions > 8:
-            raise ValueError("no weight has so many dimensions")
+            raise ValueError("too many dimensions")
         at += 4 + 8 * dimensions + 4
         (offset,) = _U64.unpack_from(content, at)
         furthest = max(furthest, offset)
@@ -137,7 +137,7 @@ def _value(content: mmap.mmap, at: int, kind: int) -> tuple[Any, int]:
     for _ in range(length):
         at += 8 + unpack(content, at)[0]
         if at > end:
-            raise ValueError("a text beyond the end of the file")
+            raise ValueError("a text ends beyond the end of the file")
     return None, at
 
 
@@ -151,13 +151,13 @@ def _string(content: mmap.mmap, at: int) -> tuple[str | None, int]:
 
 def _number_kind(kind: int) -> struct.Struct:
     if kind not in _NUMBERS:
-        raise ValueError("no such kind of value")
+        raise ValueError("unknown type of value")
     return _NUMBERS[kind]
 
 
 def _within(content: mmap.mmap, at: int) -> int:
     if at > len(content):
-        raise ValueError("something beyond the end of the file")
+        raise ValueError("a value ends beyond the end of the file")
     return at
 
 

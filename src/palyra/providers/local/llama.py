@@ -38,7 +38,7 @@ _AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB$", re.MULTILINE)
 
 
 class LlamaFailed(Exception):
-    """A model file can not be used; one sentence says why, and what to do."""
+    """A model file cannot be used; one sentence says why, and what to do."""
 
     def __init__(self, why: str, *, lasting: bool = False) -> None:
         super().__init__(why)
@@ -123,7 +123,7 @@ class LlamaRuntime:
         try:
             server.handle_chat_completions(question.body.decode(), said)
         except (RuntimeError, ValueError) as error:
-            raise LlamaFailed(f"The model file {question.path} can not answer this: {_line(error)}.") from error
+            raise LlamaFailed(f"The model file {question.path} cannot answer this: {_line(error)}.") from error
 
     def _ready(self, question: LlamaRequest) -> Any:
         loaded = self._loaded.pop(question.path, None)
@@ -138,13 +138,13 @@ class LlamaRuntime:
             import xllamacpp
         except ImportError as error:
             raise LlamaFailed(
-                f"Local models need a package that is not installed: {INSTALL} installs it.", lasting=True
+                f"Local models need a package that is not installed. Install it: {INSTALL}.", lasting=True
             ) from error
         try:
             head = read_header(path)
         except GgufInvalid as error:
             raise LlamaFailed(
-                f"The model file {path} {error}: set path to a whole file in the GGUF format that the daemon may read.",
+                f"The model file {path} {error}. Set path to a complete GGUF file that the daemon may read.",
                 lasting=True,
             ) from error
         window_bytes = window_tokens * head.token_bytes
@@ -157,8 +157,11 @@ class LlamaRuntime:
             server.handle_metrics()
         except (RuntimeError, ValueError) as error:
             raise LlamaFailed(
-                f"The model file {path} can not be loaded: it is damaged, of a kind that this version of xllamacpp does"
-                " not know, or larger than the memory allows; try another file, or a smaller window_tokens.",
+                (
+                    f"The model file {path} cannot be loaded: it is damaged, not supported by this version "
+                    "of xllamacpp, or too large for the memory. Try another file, or a smaller "
+                    "window_tokens."
+                ),
                 lasting=True,
             ) from error
         finally:
@@ -170,8 +173,9 @@ class LlamaRuntime:
         while (available := available_bytes()) is not None and available < needed:
             if not self._loaded:
                 raise LlamaFailed(
-                    f"The model file {path} needs about {needed // MIB} MiB of memory, and {available // MIB} MiB are"
-                    " free: choose a smaller file, or set a smaller window_tokens for its model."
+                    f"The model file {path} needs about {needed // MIB} MiB of memory, and "
+                    f"{available // MIB} MiB are free. Choose a smaller file, or set a smaller "
+                    "window_tokens for its model."
                 )
             del self._loaded[next(iter(self._loaded))]
 

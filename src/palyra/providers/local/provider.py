@@ -28,10 +28,10 @@ DEFAULT_WINDOW_TOKENS = 8192
 ANSWER_SHARE = 4
 """The share of the window for the answer: one part in this many."""
 
-BUSY = "it was busy with other answers for {seconds:g} s; total_seconds says how long it is waited for"
-SILENT = "it did not begin to read within {seconds:g} s"
-STALLED = "its answer stood still for {seconds:g} s"
-ENDLESS = "its answer was not over after {seconds:g} s"
+BUSY = "it was busy with other answers for {seconds:g} s, the limit in total_seconds"
+SILENT = "it did not start to read the prompt within {seconds:g} s"
+STALLED = "its answer stalled for {seconds:g} s"
+ENDLESS = "its answer was not complete after {seconds:g} s"
 
 BEGUN = b""
 _TOOLS = re.compile(r"\btools\b")
@@ -98,7 +98,7 @@ class LocalProvider:
                 kind = FailureKind.MALFORMED
             raise ProviderFailed(str(failed), kind=kind, refused=True) from failed
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise failure(self._target, FailureKind.MALFORMED, why="it sent no whole JSON") from error
+            raise failure(self._target, FailureKind.MALFORMED, why="it sent incomplete JSON") from error
         finally:
             asked.take_back()
 
@@ -106,7 +106,7 @@ class LocalProvider:
         try:
             body: JsonObject = msgspec.json.decode(DIALECT.request(prompt, self._target).body)
         except (UnicodeError, RecursionError) as error:
-            raise failure(self._target, FailureKind.MALFORMED, why="the conversation can not be sent") from error
+            raise failure(self._target, FailureKind.MALFORMED, why="the conversation cannot be sent") from error
         # It reports its progress, so that a long prompt does not time out, and can be cancelled.
         body["return_progress"] = True
         return LlamaRequest(path_of(self._settings), self.capabilities.window_tokens, msgspec.json.encode(body))

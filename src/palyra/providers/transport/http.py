@@ -91,9 +91,9 @@ class ProviderHttpClient:
                 # That this daemon has no free connection is not the provider's fault.
                 response: Any = await wait_out(request, what="a request to a provider")
         except TimeoutError as error:
-            raise RequestFailed(FailureKind.TIMEOUT, f"nothing came for {seconds:g} s") from error
+            raise RequestFailed(FailureKind.TIMEOUT, f"no data for {seconds:g} s") from error
         except ResourcesExhausted as error:
-            raise RequestFailed(FailureKind.NETWORK, "this machine has no connection to give", refused=True) from error
+            raise RequestFailed(FailureKind.NETWORK, "this machine has no free connections", refused=True) from error
         except self._aiohttp.ClientError as error:
             raise self._failed(error) from error
         except (OSError, ValueError) as error:
@@ -103,7 +103,7 @@ class ProviderHttpClient:
     async def _open(self) -> "aiohttp.ClientSession":
         async with self._opening:
             if self._closed:
-                raise RequestFailed(FailureKind.UNAVAILABLE, "Palyra is about to stop", refused=True)
+                raise RequestFailed(FailureKind.UNAVAILABLE, "Palyra is stopping", refused=True)
             if self._session is None:
                 # Its import takes 0.2 seconds and 8 MB: not before it is needed, and not on the event loop.
                 line: Any = await asyncio.to_thread(import_module, "palyra.providers.transport.session")
@@ -120,17 +120,19 @@ class ProviderHttpClient:
                     FailureKind.NETWORK, f"its certificate is not trusted: {_why(error)}", refused=True
                 )
             case library.ClientProxyConnectionError() | library.ClientHttpProxyError():
-                return RequestFailed(FailureKind.NETWORK, "the proxy of the environment does not answer", refused=True)
+                return RequestFailed(
+                    FailureKind.NETWORK, "the proxy from the environment does not answer", refused=True
+                )
             case library.ClientConnectorDNSError():
-                return RequestFailed(FailureKind.NETWORK, "there is no host of that name", refused=True)
+                return RequestFailed(FailureKind.NETWORK, "the host was not found", refused=True)
             case library.ClientConnectorError():
                 return RequestFailed(FailureKind.NETWORK, _why(error), refused=True)
             case library.InvalidURL() | library.NonHttpUrlClientError():
-                return RequestFailed(FailureKind.NETWORK, "its base_url is no address of a server", refused=True)
+                return RequestFailed(FailureKind.NETWORK, "its base_url is not a valid URL", refused=True)
             case library.ClientResponseError():
-                return RequestFailed(FailureKind.MALFORMED, "its answer is no HTTP")
+                return RequestFailed(FailureKind.MALFORMED, "its response is not HTTP")
             case library.ServerDisconnectedError():
-                return RequestFailed(FailureKind.NETWORK, "it closed the connection before it answered")
+                return RequestFailed(FailureKind.NETWORK, "it closed the connection before it responded")
             case _:
                 return RequestFailed(FailureKind.NETWORK, _why(error))
 
@@ -194,14 +196,14 @@ class ResponseStream:
                 async with asyncio.timeout_at(until):
                     piece = await content.readany()
         except TimeoutError as error:
-            raise RequestFailed(FailureKind.TIMEOUT, "its answer did not begin or go on", begun=True) from error
+            raise RequestFailed(FailureKind.TIMEOUT, "its response did not begin or stalled", begun=True) from error
         except self._http._aiohttp.ClientError as error:
             raise RequestFailed(FailureKind.NETWORK, _why(error), begun=True) from error
         except (OSError, RuntimeError) as error:
             raise RequestFailed(FailureKind.NETWORK, _why(error), begun=True) from error
         self._left -= len(piece)
         if self._left < 0:
-            raise RequestFailed(FailureKind.MALFORMED, "its answer has no end", begun=True)
+            raise RequestFailed(FailureKind.MALFORMED, "its response is too long", begun=True)
         return piece
 
 
@@ -229,6 +231,6 @@ def _why(error: Exception) -> str:
     """Return the reason that the system gives, and nothing of what was sent."""
     inner = getattr(error, "os_error", error)
     if isinstance(inner, ConnectionRefusedError):
-        return "no server listens there"
+        return "the connection was refused"
     reason = getattr(inner, "verify_message", None) or getattr(inner, "strerror", None)
     return str(reason) if reason else "the connection was lost"

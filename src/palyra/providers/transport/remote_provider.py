@@ -36,8 +36,10 @@ LARGE_BYTES = 256 * 1024
 """Images larger than this in total are encoded off the event loop."""
 BODY_SECONDS = 10.0
 
-CANNOT_BE_SENT = "the conversation can not be put into words for {model} of {provider}: begin a new session"
-MOVED = "{provider} wants {model} to be asked at {host}, and its key is not sent there: set base_url if that is right"
+CANNOT_BE_SENT = "the conversation cannot be encoded for {model} of {provider}: start a new session"
+MOVED = (
+    "{provider} redirects requests for {model} to {host}, and its key is not sent there: set base_url if that is right"
+)
 
 ResolveKey = Callable[[str], Awaitable[str]]
 """Returns the secret of a reference, or raises a `PalyraError` that says where it should be."""
@@ -124,7 +126,7 @@ class RemoteProvider:
         except ProviderFailed as failed:
             raise hidden.out_of(failed) from failed.__cause__
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise failure(self._target, FailureKind.MALFORMED, why="its list of models can not be read") from error
+            raise failure(self._target, FailureKind.MALFORMED, why="its list of models is not valid") from error
 
     async def pass_on(self, request: ProviderRequest) -> bytes:
         """Send a request that another component built, and return the whole answer; or raise `ProviderFailed`."""
@@ -167,7 +169,7 @@ class RemoteProvider:
             if reference != references[-1]:
                 # It is a failure even if another key works, and would otherwise go unnoticed.
                 log.warning(
-                    "%s refused the key at %s; the next key is tried",
+                    "%s rejected the key at %s; trying the next key",
                     self.name,
                     reference,
                     extra={
@@ -178,7 +180,7 @@ class RemoteProvider:
                         "next": "next key",
                     },
                 )
-        assert failed is not None, "there is always a key to try, be it none"
+        assert failed is not None, "there is always a key to try, even if it is None"
         raise failed
 
     async def _ask(self, request: ProviderRequest | None, headers: Mapping[str, str]) -> ResponseStream:
@@ -207,11 +209,11 @@ class RemoteProvider:
             secret = await self._key(reference)
         except PalyraError as error:
             why = error.detail.rstrip(".")
-            raise self._no_key(f"the key of {{provider}} for {{model}} can not be had from {reference}", why) from error
+            raise self._no_key(f"the key of {{provider}} for {{model}} cannot be read from {reference}", why) from error
         if not (secret and secret.isascii() and secret.isprintable()):
             raise self._no_key(
-                f"what stands at {reference} is no key for {{model}} of {{provider}}: it is empty, or has"
-                " line breaks or other characters that can not be sent"
+                f"the value of {reference} is not a key for {{model}} of {{provider}}: it is empty, or "
+                "has characters that cannot be sent, such as line breaks"
             )
         hidden.add(secret, reference)
         return secret
@@ -219,8 +221,10 @@ class RemoteProvider:
     def _no_key(self, tells: str, why: str = "") -> ProviderFailed:
         tells = tells.replace("{provider}", self.name).replace("{model}", self.model)
         return ProviderFailed(
-            f"{tells[0].upper()}{tells[1:]}{f' ({why})' if why else ''}: put it there, or set another key in"
-            f" [model.providers.{self.name}].",
+            (
+                f"{tells[0].upper()}{tells[1:]}{f' ({why})' if why else ''}. Store it there, or set another "
+                f"key in [model.providers.{self.name}]."
+            ),
             kind=FailureKind.AUTH,
             refused=True,
         )
@@ -246,17 +250,19 @@ class RemoteProvider:
     def _key_refused(self, reference: str) -> str:
         table = f"[model.providers.{self.name}]"
         if not reference:
-            return f"{self.name} wants a key for {self.model}, and none is named: set key in {table}."
+            return f"{self.name} requires a key for {self.model}, and none is set. Set key in {table}."
         return (
-            f"{self.name} does not accept the key at {reference} for {self.model}: put a valid one there, or set"
-            f" another key in {table}."
+            f"{self.name} rejected the key at {reference} for {self.model}. Store a valid one there, or "
+            f"set another key in {table}."
         )
 
     async def _begun(self, answer: ResponseStream) -> bytes:
         """Return the first bytes of the stream, or raise the failure for what came instead."""
         first = await answer.begin()
         if answer.headers.get("content-encoding", "").strip().lower() not in ("", "identity", "none"):
-            raise failure(self._target, FailureKind.MALFORMED, why="its answer is compressed, which was not asked for")
+            raise failure(
+                self._target, FailureKind.MALFORMED, why="its response is compressed, which was not requested"
+            )
         kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "text/event-stream":
             return first
@@ -279,9 +285,9 @@ class RemoteProvider:
             if failed.kind is not FailureKind.TIMEOUT:
                 raise
             if idle_at < ends_at:
-                why = f"its answer stood still for {self._settings.idle_seconds:g} s"
+                why = f"its answer stalled for {self._settings.idle_seconds:g} s"
             else:
-                why = f"its answer was not over after {self._settings.total_seconds:g} s"
+                why = f"its answer was not complete after {self._settings.total_seconds:g} s"
             raise RequestFailed(FailureKind.TIMEOUT, why, begun=True) from failed
 
     def _line_failed(self, failed: RequestFailed) -> ProviderFailed:
@@ -289,7 +295,7 @@ class RemoteProvider:
         return failure(self._target, failed.kind, why=failed.why, instead=instead, refused=failed.refused)
 
     def _malformed(self, error: Exception) -> ProviderFailed:
-        why = "a piece of its answer is far too large" if isinstance(error, EventTooLarge) else "it sent no whole JSON"
+        why = "a part of its answer is too large" if isinstance(error, EventTooLarge) else "it sent incomplete JSON"
         return failure(self._target, FailureKind.MALFORMED, why=why)
 
 
@@ -344,13 +350,13 @@ class _AnswerInProgress:
                 # Encrypted data is not read here, but it is stored.
                 self._sealed_bytes += len(msgspec.json.encode(event.data)) if event.data else 0
                 if max(self._reasoning_chars, self._sealed_bytes) > MAX_REASONING_CHARS:
-                    raise failure(self._target, FailureKind.MALFORMED, why="thoughts without end")
+                    raise failure(self._target, FailureKind.MALFORMED, why="the reasoning is too long")
                 return event
             case CallProposed():
                 arguments = str(event.arguments)
                 self._call_chars += len(arguments) + len(event.tool)
                 if self._call_chars > MAX_CALL_CHARS:
-                    raise failure(self._target, FailureKind.MALFORMED, why="arguments without end")
+                    raise failure(self._target, FailureKind.MALFORMED, why="the arguments are too long")
                 self._spoken.append(arguments)
                 return msgspec.structs.replace(event, call_id=self._unique(event.call_id))
             case TurnDone():
@@ -395,7 +401,7 @@ def _host(location: str) -> str:
         host = urlsplit(location[:2000]).hostname or ""
     except ValueError:
         host = ""
-    return quoted(host) or "another place"
+    return quoted(host) or "another host"
 
 
 def _is_reference(value: str) -> bool:

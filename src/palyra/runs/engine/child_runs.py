@@ -39,9 +39,9 @@ def refusal(state: RunState) -> str | None:
     """Say why the run may not start another child, None if it may."""
     depth = state.parent.depth + 1 if state.parent else 1
     if depth > state.limits.depth:
-        return f"a run may stand at most {state.limits.depth} levels below the first; do this task yourself"
+        return f"a run may be at most {state.limits.depth} levels below the first; do this task yourself"
     if state.children >= state.limits.children:
-        return f"a run may have at most {state.limits.children} children; do this task yourself"
+        return f"a run may have at most {state.limits.children} child runs; do this task yourself"
     return None
 
 

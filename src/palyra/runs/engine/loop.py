@@ -43,7 +43,7 @@ from palyra.runs.services.emergency_stops import StopService
 
 
 class StepInterrupted(PalyraError):
-    """The step was ended from outside, or by the run's wall clock."""
+    """The step was interrupted from outside, or by the run's wall clock."""
 
 
 class StepInterruption:
@@ -164,7 +164,7 @@ class RunLoop:
             case AskApproval():
                 await self._steps.approval.perform(state, step, emit)
             case Suspend():
-                raise AssertionError("the loop ends before it would carry out a suspension")
+                raise AssertionError("the loop must end before it reaches a suspension")
             case _ as never:
                 assert_never(never)
 

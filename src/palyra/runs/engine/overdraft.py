@@ -15,7 +15,7 @@ from palyra.runs.services.approvers import ApproverPresence
 from palyra.runs.services.budgets import BudgetExceeded, describe_overrun
 
 BUDGET_EXCEEDED = "budget_exceeded"
-NO_APPROVER = "Nobody is there to be asked whether the run may go beyond it."
+NO_APPROVER = "No approver is reachable who could let the run exceed it."
 
 
 class OverdraftPolicy:
@@ -46,7 +46,7 @@ class OverdraftPolicy:
             call_id=CallId(""),
             approval_id=self._ids.new(),
             expires_at=at + self._expires(),
-            effect=Effect(risk=Risk.MEDIUM, summary=f"go on beyond the budget {names}", detail=told),
-            reason="the next turn of the model may take more than is left",
+            effect=Effect(risk=Risk.MEDIUM, summary=f"exceed the budget {names}", detail=told),
+            reason="the next model turn may need more than is left",
             budgets=askable.overdrawn,
         )

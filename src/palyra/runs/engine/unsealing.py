@@ -48,7 +48,7 @@ class CallUnsealer:
         origin = call_origin(call.tool, call.arguments)
         self._own = {name: one.value for name, one in known.items() if origin in one.origins}
         if tool.markers is MarkerHandling.REFUSED and (foreign := sorted(known.keys() - self._own.keys())):
-            raise _elsewhere(foreign[0], known[foreign[0]], f"{call.tool} is another place")
+            raise _elsewhere(foreign[0], known[foreign[0]], f"{call.tool} is not where it came from")
         arguments = map_arguments(call.arguments, lambda text: resolve_markers(text, self._own.get))
         return msgspec.structs.replace(call, arguments=arguments)
 
@@ -77,7 +77,7 @@ class CallUnsealer:
         origin = f"file:{path}"
         for name, one in known.items():
             if origin not in one.origins:
-                raise _elsewhere(name, one, f"{path} is another place")
+                raise _elsewhere(name, one, f"{path} is not where it came from")
             values[name] = one.value
         self._restored |= {name: values[name] for name in ids & values.keys()}
         return resolve_markers(text, values.get)
@@ -96,11 +96,12 @@ class CallUnsealer:
 
 
 def _elsewhere(name: str, one: OpenedSecret, why: str) -> SecretMarkerNotAllowed:
-    came = ", ".join(sorted(_origin_text(origin) for origin in one.origins)) or "a session that is gone"
+    came = ", ".join(sorted(_origin_text(origin) for origin in one.origins)) or "a deleted session"
     return SecretMarkerNotAllowed(
-        f"{marker(name)} stands for a secret from {came}, and {why}: a sealed secret only goes back to where it came"
-        " from. Nothing was done. Leave it out, and tell the person to put it there by hand, or to store it with"
-        " `palyra secrets set NAME --host HOST`, so that http.fetch sends it to that host without showing it."
+        f"{marker(name)} is a secret from {came}, and {why}; a sealed secret may only be written back "
+        "to its source. Nothing was done. Leave it out, and ask the person to add it by hand, or to "
+        "store it with `palyra secrets set NAME --host HOST`, so that http.fetch sends it to that host "
+        "without showing it."
     )
 
 

@@ -256,7 +256,7 @@ class RunWorker:
                     self._storage.note(cause)
                     return False
                 case _:
-                    log.exception("run %s broke", run_id, extra={"run_id": run_id})
+                    log.exception("run %s failed unexpectedly", run_id, extra={"run_id": run_id})
                     return await self._fail(carried.lease, cause)
         if self._storage.trouble is not None:
             self._wake.set()  # a write just succeeded: check whether writes work again
@@ -354,7 +354,7 @@ class RunWorker:
 
     def _note_fed(self, run_id: RunId) -> None:
         if self._starved.pop(run_id, None) is not None and not self._starved:
-            log.info("no run waits for resources of the system any more", extra={"run_id": run_id})
+            log.info("runs no longer wait for system resources", extra={"run_id": run_id})
 
 
 def _replayed(conn: Connection, lease: Lease) -> RunState | None:

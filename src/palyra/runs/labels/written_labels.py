@@ -141,7 +141,9 @@ class WrittenLabels:
                     await self._engine.write(lambda conn: file_origins.forget(conn, program.principal, gone, digest=""))
             except PalyraError as error:
                 # The marks stay, as if the daemon had been killed.
-                _log.warning("what a program wrote in %s is not known: %s", ", ".join(program.folders), error.detail)
+                _log.warning(
+                    "cannot tell which files a program wrote in %s: %s", ", ".join(program.folders), error.detail
+                )
 
 
 class CallWriteLabels:

@@ -14,7 +14,7 @@ from palyra.journal.engines.base import Connection
 
 
 class TapeEntryInvalid(Internal):
-    """An entry of the run is damaged or of an unknown kind. `palyra journal verify` says whether it was altered."""
+    """An entry of the run is damaged or of an unknown kind. `palyra journal verify` checks whether it was altered."""
 
 
 def replay(conn: Connection, run_id: RunId) -> RunState:
@@ -40,7 +40,7 @@ def fold(state: RunState, entries: Iterable[Entry]) -> RunState:
     for entry in entries:
         try:
             event = entry.event
-            assert not isinstance(event, SessionEvent), "an event of a session belongs to no run"
+            assert not isinstance(event, SessionEvent), "an event of a session does not belong to a run"
             state = evolve(state, event)
         except Exception as error:
             # Whatever damage the entry has, it must not end more than this run.

@@ -17,7 +17,7 @@ from palyra.runs.recording.session_writer import SessionWriter
 
 
 class RunChanged(Conflict):
-    """Somebody else wrote to the run in between; what was to be recorded no longer fits."""
+    """The run changed in between, so the event could not be recorded."""
 
 
 def write_run(

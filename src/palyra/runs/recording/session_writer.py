@@ -149,7 +149,7 @@ class SessionWriter:
         slot = QueueSlot(-self.seq if first else self.seq, lease)
         self._apply(project(self, self.seq, event, None, state), slot=slot)
         self._queued[run_id] = state, event
-        assert not (waiting and given), "what is given would stand in the middle of another run"
+        assert not (waiting and given), "attached history must not come in the middle of another run"
         for message in given:
             state = self.add(state, message)
         if waiting:

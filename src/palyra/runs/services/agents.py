@@ -30,11 +30,11 @@ MAX_AGENTS = 500
 
 
 class AgentMissing(NotFound):
-    """There is no agent to answer. Make one, and make it the default."""
+    """There is no agent to answer. Create one, and make it the default."""
 
 
 class AgentInvalid(Invalid):
-    """The agent can not be kept as it is described."""
+    """The agent's definition is not valid."""
 
 
 class AgentDefault(Conflict):
@@ -42,7 +42,7 @@ class AgentDefault(Conflict):
 
 
 class AgentBusy(Conflict):
-    """The agent is at work. Wait for its runs to end, or cancel them, then try again."""
+    """The agent has active runs. Wait for them to end, or cancel them, then try again."""
 
 
 def choose(
@@ -50,13 +50,13 @@ def choose(
 ) -> tuple[Agent, str]:
     """Return the agent that answers in a session, and why; an agent `named` by id or name takes precedence."""
     if named is not None:
-        return _named(conn, principal, named), "the caller names it"
+        return _named(conn, principal, named), "named by the caller"
     reason = "the default agent"
     if session is not None and session.agent_id is not None:
         bound = agents.get(conn, session.agent_id, principal)
         if bound is not None:
             return bound, "bound to the session"
-        reason = "the default agent, since the session's own was deleted"
+        reason = "the default agent, because the session's agent was deleted"
     default = agents.default(conn, principal)
     if default is None:
         raise AgentMissing
@@ -101,7 +101,7 @@ class AgentService:
         def unit(conn: Connection) -> Agent:
             known = agents.of(conn, principal)
             if len(known) >= MAX_AGENTS:
-                raise AgentInvalid(f"You have {MAX_AGENTS} agents, which is as many as there may be. Delete one first.")
+                raise AgentInvalid(f"You have {MAX_AGENTS} agents, which is the maximum. Delete one first.")
             _check_name_is_free(known, made)
             kept = msgspec.structs.replace(made, is_default=not known)
             agents.put(conn, kept)
@@ -196,14 +196,18 @@ class AgentService:
         clean_text(agent.name, what="name")
         clean_text(agent.instructions, what="instructions")
         if not agent.name.strip() or len(agent.name) > MAX_NAME_CHARS:
-            raise AgentInvalid(f"An agent's name has 1 to {MAX_NAME_CHARS} characters; this one has {len(agent.name)}.")
+            raise AgentInvalid(
+                f"An agent's name must have 1 to {MAX_NAME_CHARS} characters; this one has {len(agent.name)}."
+            )
         if without_secrets(agent.instructions) != agent.instructions:
             raise AgentInvalid(
-                "The instructions hold what looks like a secret, and would show it to the model in every turn. Leave it"
-                " out, and store it with `palyra secrets set NAME --host HOST`."
+                "The instructions contain what looks like a secret, which the model would see in every "
+                "turn. Remove it, and store it with `palyra secrets set NAME --host HOST`."
             )
         if len(agent.instructions.encode()) > MAX_INSTRUCTIONS_BYTES:
-            raise AgentInvalid("An agent's instructions have at most 32 KiB. Put long material into the workspace.")
+            raise AgentInvalid(
+                "The agent's instructions are longer than 32 KiB. Put long text into a file in the workspace."
+            )
         known = self._toolbox.catalog(None, who=agent.principal).names()
         for name in agent.tools or ():
             if name not in known:
@@ -216,7 +220,9 @@ class AgentService:
     def _check_roots(self, agent: Agent) -> None:
         """Raise unless the roots can be used now. This gives a clear error early: each use checks them again."""
         if len(agent.workspace_roots) > MAX_ROOTS:
-            raise AgentInvalid(f"An agent has {MAX_ROOTS} workspace roots at most. Name folders that hold the others.")
+            raise AgentInvalid(
+                f"An agent may have at most {MAX_ROOTS} workspace roots. Name a folder that contains several of them."
+            )
         workspace = self._workspace(agent.principal)
         for root in agent.workspace_roots:
             clean_text(root, what="workspace root")
@@ -225,7 +231,7 @@ class AgentService:
             except PalyraError as error:
                 allowed = workspace.roots[0].trusted
                 raise AgentInvalid(
-                    f"A workspace root is a folder inside {allowed}, and {root[:200]!r} is not. {error.detail}"
+                    f"A workspace root must be a folder inside {allowed}, and {root[:200]!r} is not. {error.detail}"
                 ) from None
 
 
@@ -237,7 +243,7 @@ def _check_limits(wanted: Limits, allowed: Limits) -> None:
             raise AgentInvalid(f"The limit {name} is {value}. A limit cannot be negative.")
         if value > maximum:
             raise AgentInvalid(
-                f"The limit {name} is {value}, and this daemon allows {maximum} (limits.{name}). Use at most that."
+                f"The limit {name} is {value}, but the maximum of this daemon is {maximum} (limits.{name})."
             )
 
 
@@ -249,16 +255,16 @@ def _named(conn: Connection, principal: PrincipalId, name: str) -> Agent:
     for agent in agents.of(conn, principal):
         if name in (agent.name, agent.agent_id):
             return agent
-    raise AgentNotFound("There is no such agent among yours.")
+    raise AgentNotFound("You have no such agent.")
 
 
 def _existing(conn: Connection, agent_id: AgentId, principal: PrincipalId) -> Agent:
     found = agents.get(conn, agent_id, principal)
     if found is None:
-        raise AgentNotFound("There is no such agent among yours.")
+        raise AgentNotFound("You have no such agent.")
     return found
 
 
 def _check_name_is_free(known: list[Agent], agent: Agent) -> None:
     if any(other.name == agent.name and other.agent_id != agent.agent_id for other in known):
-        raise AgentInvalid(f"You have an agent of the name {agent.name!r} already.")
+        raise AgentInvalid(f"You already have an agent named {agent.name!r}.")

@@ -28,39 +28,39 @@ MAX_REASON_CHARS = 500
 CODE_CHARS = 6
 """A person names an open approval request by this many characters from the end of its id."""
 MAX_GRANT_LIFETIME = timedelta(days=365)
-TIMED_OUT = "nobody answered in time"
+TIMED_OUT = "no answer in time"
 
 
 class ApprovalNotFound(NotFound):
-    """There is no such approval among yours. `palyra approvals` lists the open ones."""
+    """You have no such approval. `palyra approvals` lists the open ones."""
 
 
 class ApprovalAnswered(Conflict):
-    """This question is answered already. The first answer counts."""
+    """This approval request is already answered. The first answer counts."""
 
 
 class ApprovalExpired(Conflict):
-    """The time to answer is over, and the call was denied. `palyra approvals reissue` has you asked once more."""
+    """The approval request has expired, and the call was denied. `palyra approvals reissue` requests it again."""
 
 
 class ApprovalOpen(Conflict):
-    """This question is still open. Answer it; only one whose time is over is asked once more."""
+    """This approval request is still open. Answer it; only an expired one can be reissued."""
 
 
 class ApprovalScopeInvalid(Invalid):
-    """This call belongs to no class that could be allowed for longer. Allow it once."""
+    """This call can only be allowed once: it belongs to no class of calls that could be allowed for longer."""
 
 
 class ApprovalNotReissuable(Conflict):
-    """This question was about a budget, and its run has ended without an answer. Say again what you wanted."""
+    """This approval request was about a budget, and its run has ended. Send your message again."""
 
 
 class ApprovalAnswerInvalid(Invalid):
-    """The answer does not fit together."""
+    """The parts of the answer contradict each other."""
 
 
 class GrantNotFound(NotFound):
-    """There is no such grant among yours. `palyra approvals grants` lists them."""
+    """You have no such grant. `palyra approvals grants` lists yours."""
 
 
 class ApprovalService:
@@ -136,9 +136,7 @@ class ApprovalService:
             if asked.expires_at <= at:
                 raise ApprovalExpired
             if not asked.call_id and arguments is not None:
-                raise ApprovalAnswerInvalid(
-                    "This question is about a budget, and so has no arguments that could be changed."
-                )
+                raise ApprovalAnswerInvalid("This approval request is about a budget, so it has no arguments to edit.")
             lasting = allow and scope is not ApprovalScope.ONCE
             if lasting and not asked.effect.kind:
                 raise ApprovalScopeInvalid
@@ -171,7 +169,7 @@ class ApprovalService:
             return  # its server may be down; checked again when the call is due
         fit = check(tools, ToolCall(call_id=asked.call_id, tool=asked.tool, arguments=arguments))
         if isinstance(fit, CallProblem):
-            raise ApprovalAnswerInvalid(f"With these arguments {fit.reason} The question is still open.")
+            raise ApprovalAnswerInvalid(f"With these arguments {fit.reason} The approval request is still open.")
 
     async def grants(self, principal: PrincipalId, *, limit: int, before: tuple[int, str] | None = None) -> list[Grant]:
         """Return the principal's grants, the latest first."""
@@ -214,7 +212,7 @@ def settle(conn: Connection, run_id: RunId, answer: ApprovalResolved, *, ids: Id
 
     def decide(state: RunState, _: bool) -> list[RunEvent]:
         if not is_waiting(state, answer.call_id, answer.approval_id):
-            raise ApprovalAnswered("The run no longer waits for this answer.")
+            raise ApprovalAnswered("The run no longer waits for this approval.")
         return [answer]
 
     write_from_outside(conn, run_id, decide, ids=ids, now_ms=to_ms(at))
@@ -287,7 +285,7 @@ def _in_full(conn: Connection, principal: PrincipalId, name: str) -> Approval:
 def _answered(asked: Approval) -> ApprovalAnswered:
     when = f" at {asked.answered_at:%Y-%m-%d %H:%M:%S} UTC" if asked.answered_at else ""
     return ApprovalAnswered(
-        f"This question was {asked.decision} by {asked.answered_by}{when}. The first answer counts."
+        f"This approval request was {asked.decision} by {asked.answered_by}{when}. The first answer counts."
     )
 
 
@@ -295,14 +293,14 @@ def _check(
     *, allow: bool, scope: ApprovalScope, ttl: timedelta | None, arguments: JsonObject | None, pattern: str
 ) -> None:
     if (scope is ApprovalScope.TIMEBOXED) != (ttl is not None):
-        raise ApprovalAnswerInvalid("An answer for a time needs that time, and no other answer has one.")
+        raise ApprovalAnswerInvalid("`until` must be given for an answer with a time limit, and for no other.")
     if ttl is not None and not timedelta(0) < ttl <= MAX_GRANT_LIFETIME:
-        raise ApprovalAnswerInvalid("An answer holds for up to 365 days.")
+        raise ApprovalAnswerInvalid("An approval is valid for at most 365 days.")
     if pattern and (not allow or scope is ApprovalScope.ONCE):
         raise ApprovalAnswerInvalid(
-            "A pattern belongs to an answer that allows for longer: session, a time, or always."
+            "A pattern needs an answer that allows for longer: session, a time limit, or always."
         )
     if not allow and (scope is not ApprovalScope.ONCE or arguments is not None):
-        raise ApprovalAnswerInvalid("A call that is denied has no scope and no arguments.")
+        raise ApprovalAnswerInvalid("An answer that denies the call takes neither a scope nor arguments.")
     if arguments is not None and scope is not ApprovalScope.ONCE:
-        raise ApprovalAnswerInvalid("Changed arguments are good for this call alone: allow it once.")
+        raise ApprovalAnswerInvalid("Edited arguments apply to this call only. Allow it once.")

@@ -31,16 +31,17 @@ MAX_BYTES = 4 * 1024 * 1024
 
 
 class HistoryTooLarge(Invalid):
-    """There may be 2000 messages before the last one, of 4 MiB in all. Leave the oldest out."""
+    """The attached history is too large: at most 2000 messages and 4 MiB in all. Leave out the oldest messages."""
 
 
 class ToolResultUnexpected(Invalid):
-    """A tool's result answers no call that was handed over. Send results of the calls of the last answer only."""
+    """A tool result does not answer a call that was handed over. Send results only for the calls of the last answer."""
 
 
 class MessageNotJoinable(Conflict):
-    """This message can not join the run that is active: it has pictures, tools, options or messages of its own, and the
-    run has begun without them. Queue it instead."""
+    """This message cannot be added to the active run, because it has images, tools, options or history of its own.
+    Queue it instead.
+    """
 
 
 def check_history(inbound: Inbound) -> None:

@@ -47,7 +47,7 @@ class PriceSource(Protocol):
 
 
 class BudgetExceeded(Denied):
-    """The budget does not allow this turn of the model."""
+    """The budget does not allow this model turn."""
 
     def __init__(self, overdrawn: Sequence[BudgetOverrun]) -> None:
         self.overdrawn = tuple(overdrawn)
@@ -158,9 +158,9 @@ def explain_overrun(short: BudgetOverrun) -> str:
             f" `palyra usage prices {short.model}` says how."
         )
     if short.hidden:
-        return f"{describe_overrun(short)} Whoever administers this Palyra can raise it."
+        return f"{describe_overrun(short)} An administrator of this daemon can raise it."
     raised = f"raise [spending.budgets.{short.budget}] in config.toml and run `palyra config reload`"
-    return f"{describe_overrun(short)} To go on, {raised}."
+    return f"{describe_overrun(short)} To continue, {raised}."
 
 
 def describe_overrun(short: BudgetOverrun) -> str:
@@ -168,19 +168,20 @@ def describe_overrun(short: BudgetOverrun) -> str:
     whose = "everything" if short.whose == "everything" else f"the {short.whose}"
     if short.unpriced:
         return (
-            f"The budget {short.budget!r} caps the money of {whose}, and {short.model} has no price, so that it can not"
-            " be kept."
+            f"The budget {short.budget!r} caps the cost of {whose}, but {short.model} has no price, so "
+            "the cap cannot be checked."
         )
     amount = _tokens if short.unit == TOKENS else lambda count: format_money(count, short.unit)
-    anew = f" It begins anew at {short.begins_anew:%Y-%m-%d %H:%M} UTC." if short.begins_anew is not None else ""
+    anew = f" It resets at {short.begins_anew:%Y-%m-%d %H:%M} UTC." if short.begins_anew is not None else ""
     if short.hidden:
         return (
-            f"The budget {short.budget!r} per {short.per.value} for {whose}, which others spend from too, has no room"
-            f" left for this turn, which may take {amount(short.wanted)}.{anew}"
+            f"The shared budget {short.budget!r} per {short.per.value} for {whose} has too little left "
+            f"for this turn, which may need {amount(short.wanted)}.{anew}"
         )
     return (
-        f"The budget {short.budget!r} allows {amount(short.cap)} per {short.per.value} for {whose}:"
-        f" {amount(short.spent)} are spent or set aside, and this turn may take {amount(short.wanted)}.{anew}"
+        f"The budget {short.budget!r} allows {amount(short.cap)} per {short.per.value} for {whose}. "
+        f"{amount(short.spent)} are spent or reserved, and this turn may need "
+        f"{amount(short.wanted)}.{anew}"
     )
 
 

@@ -18,7 +18,7 @@ MAX_REASON_CHARS = 500
 
 
 class RunNotFound(NotFound):
-    """There is no such run among yours. `palyra runs` lists the latest."""
+    """You have no such run. `palyra runs` lists the latest."""
 
 
 class CancellationService:

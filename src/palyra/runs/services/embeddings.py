@@ -35,7 +35,7 @@ MAX_CONCURRENT = 100
 KEY = "v1:embeddings:{month}"
 """The session of callers that name none: one for each month, so that no tape grows forever."""
 TITLE = "Embeddings of {month}"
-ENDED = "the daemon ended before the provider had answered"
+ENDED = "the daemon ended before the provider answered"
 BROKE = "Palyra itself failed"
 
 log = logging.getLogger(__name__)
@@ -184,7 +184,7 @@ class EmbeddingsService:
 
     def _check_stopped(self, principal: PrincipalId) -> None:
         if (stop := self._stops.stopped(principal)) is not None:
-            raise WorkStopped(f"{stop.description} Nothing new is taken in. `palyra resume` lets work go on.")
+            raise WorkStopped(f"{stop.description} No new work is accepted. `palyra resume` ends the stop.")
 
     async def keep(self) -> None:
         """Renew the calls in progress, and settle those left behind, until cancelled."""
@@ -213,7 +213,7 @@ class EmbeddingsService:
         except Unavailable:
             raise
         except Exception:
-            log.exception("what came of embeddings %s can not be written", ended.request_id)
+            log.exception("the outcome of embeddings %s cannot be recorded", ended.request_id)
 
     async def _try_to_settle(self, session_id: SessionId, request_id: RunId, *, now_ms: int) -> None:
         """Settle a call that was left behind; a failure to do so is logged once."""
@@ -223,10 +223,10 @@ class EmbeddingsService:
             raise
         except Exception:
             self._beyond.add(request_id)
-            log.exception("embeddings %s were left behind, and can not be settled", request_id)
+            log.exception("embeddings %s were interrupted and cannot be settled", request_id)
         else:
             if settled:
-                log.warning("embeddings %s were left behind, and are settled at their estimate", request_id)
+                log.warning("embeddings %s were interrupted, and are settled at their estimate", request_id)
 
     async def _settle_left_behind(self, session_id: SessionId, request_id: RunId, *, now_ms: int) -> bool:
         at = self._clock.now()

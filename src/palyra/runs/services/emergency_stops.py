@@ -38,19 +38,19 @@ log = logging.getLogger(__name__)
 
 
 class WorkStopped(Conflict):
-    """Work is stopped, and nothing new is taken in. `palyra resume` lets it go on."""
+    """Work is stopped, and no new work is accepted. `palyra resume` ends the stop."""
 
 
 class StopNotFound(Conflict):
-    """Nothing is stopped here. `palyra stop` would do it."""
+    """Nothing is stopped here. `palyra stop` stops everything."""
 
 
 class PrincipalNotFound(NotFound):
-    """Nobody of that name has an agent here; nothing was stopped. `palyra tokens` lists who there is."""
+    """No principal with this name has an agent here. Nothing was stopped. `palyra tokens` lists the principals."""
 
 
 class StopNotAllowed(Denied):
-    """Somebody else stopped this work; whoever did, or an administrator, lets it go on."""
+    """Someone else stopped this work. Only they or an administrator can resume it."""
 
 
 class StopFileExists(Conflict):
@@ -58,7 +58,7 @@ class StopFileExists(Conflict):
 
 
 class StopInProgress(Unavailable):
-    """Runs are still being ended; nothing was resumed. Try again in a moment."""
+    """Runs are still ending, so nothing was resumed. Try again in a moment."""
 
 
 class StopFile(Protocol):
@@ -212,7 +212,7 @@ class StopService:
             at_ms = to_ms(self._clock.now())
             if await self._engine.write(partial(self._lift, found=found, by=by, at_ms=at_ms)):
                 await self._read()
-                log.warning("%s let work go on", by, extra={"stop_ids": [stop.stop_id for stop in found]})
+                log.warning("%s resumed work", by, extra={"stop_ids": [stop.stop_id for stop in found]})
                 await self._release()
                 return found
         raise StopInProgress

@@ -24,7 +24,9 @@ from palyra.tools.file_changes import describe_change
 
 
 class FolderNotTrusted(Conflict):
-    """The folder lies in one that counts as written by a program in full. Trust that one, or `.` for the workspace."""
+    """The folder is inside one that counts as written by a program as a whole. Trust that folder, or `.` for the
+    workspace.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +92,8 @@ class FileCheckpointService:
             return looked.compared, wanted
         if looked.compared.state is FileState.MOVED_ON and not force:
             raise FileChanged(
-                f"{wanted.path} was changed again since that checkpoint. Look at the diff, then force it if it is"
-                " what you want."
+                f"{wanted.path} was changed again after that file checkpoint. Check the diff, then use "
+                "force to overwrite it."
             )
         kept = await self._keep(wanted, looked.content)
         change = FileChange(looked.content, looked.before, wanted.before_mode)

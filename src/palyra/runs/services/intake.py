@@ -58,19 +58,21 @@ _answer = msgspec.json.Decoder(AcceptedMessage)
 
 
 class RunQueueFull(Unavailable):
-    """The session has as many inputs waiting as it may, or you have as many open runs. Wait for some, or cancel one."""
+    """The session has the maximum number of queued inputs, or you have the maximum number of open runs. Wait, or cancel
+    one.
+    """
 
 
 class IdempotencyKeyInvalid(Invalid):
-    """An idempotency key has 1 to 200 characters."""
+    """The idempotency key is not valid. It must have 1 to 200 characters."""
 
 
 class IdempotencyKeyInUse(Unavailable):
-    """The idempotency key was taken between the look at it and the write."""
+    """Another request with this idempotency key is being recorded right now."""
 
 
 class RunSuperseded(Conflict):
-    """The conversation has gone on since that run. Go on from its last one."""
+    """The conversation has continued since that run. Continue from the last run instead."""
 
 
 class MessageIntake:
@@ -290,14 +292,18 @@ class MessageIntake:
         bounds = self._config.now.runs
         if in_session > bounds.queued_inputs:
             raise RunQueueFull(
-                f"{in_session - 1} inputs wait in this session already, which is as many as it may have. "
-                "Wait for its runs to end, or cancel one.",
+                (
+                    f"{in_session - 1} inputs are queued in this session, which is the maximum. Wait for "
+                    "its runs to end, or cancel one."
+                ),
                 retry_after=timedelta(seconds=2),
             )
         if runs.open_of_principal(conn, principal, limit=bounds.open_runs) >= bounds.open_runs:
             raise RunQueueFull(
-                f"{bounds.open_runs} of your runs have not ended, which is the maximum (runs.open_runs). "
-                "Wait for some to end, or cancel them.",
+                (
+                    f"{bounds.open_runs} of your runs are open, which is the maximum (runs.open_runs). Wait "
+                    "for some to end, or cancel one."
+                ),
                 retry_after=timedelta(seconds=2),
             )
 
@@ -353,7 +359,7 @@ class MessageIntake:
 
 
 def _stopped(stop: EmergencyStop) -> WorkStopped:
-    return WorkStopped(f"{stop.description} Nothing new is taken in. `palyra resume` lets work go on.")
+    return WorkStopped(f"{stop.description} No new work is accepted. `palyra resume` ends the stop.")
 
 
 def _check(inbound: Inbound) -> None:
@@ -402,8 +408,8 @@ def _waits_for(active: RunState) -> str | None:
         waiting = [call for call in active.calls if call.stage is CallStage.WAITING]
         asked = [call.call.tool for call in waiting if not call.for_child]
         if not asked:
-            return "the active run waits for a run that works for it; steer it with a message, or cancel it"
+            return "the active run waits for a child run; steer it with a message, or cancel it"
     return (
-        f"the active run waits for your word on {', '.join(asked)}: `palyra approvals` shows what is asked and how to"
-        " answer; or steer it with a message, or cancel it"
+        f"the active run waits for your approval of {', '.join(asked)}: answer with `palyra approvals`, "
+        "steer the run with a message, or cancel it"
     )

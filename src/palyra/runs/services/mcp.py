@@ -37,7 +37,7 @@ DECIDABLE = frozenset({McpToolState.NEW, McpToolState.CHANGED, McpToolState.ACCE
 
 
 class McpToolChanged(Conflict):
-    """The tool is not the one that you have looked at any more. Look at it again with `palyra mcp show`."""
+    """The tool has changed since you reviewed it. Review it again with `palyra mcp show`."""
 
 
 class McpLaunchOrders:
@@ -160,9 +160,7 @@ def hidden_paths(home: Home, settings: Settings, *, family: tuple[Home, ...]) ->
 def _definition(known: Mapping[str, McpTool], tool: str, digest: str) -> McpToolDefinition:
     found = known.get(tool)
     if found is None:
-        raise McpToolNotFound(
-            "The MCP server has no such tool that could be decided about. `palyra mcp show` lists its tools."
-        )
+        raise McpToolNotFound("The MCP server has no such tool to accept or reject. `palyra mcp show` lists its tools.")
     if found.digest != digest:
         raise McpToolChanged
     return McpToolDefinition(

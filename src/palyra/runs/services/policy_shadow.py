@@ -44,11 +44,11 @@ Asked = tuple[DecidedCall, ToolSpec]
 
 
 class ShadowPolicyNotFound(NotFound):
-    """No candidate judges beside the policies in force. `palyra policy shadow start FILE` begins with one."""
+    """No candidate policies are being tried. `palyra policy shadow start FILE` starts a trial."""
 
 
 class ShadowPolicyInvalid(Invalid):
-    """A candidate is one to 64 policy files, each with a name of its own."""
+    """The candidate is not valid. It must have 1 to 64 policy files, each with its own name."""
 
 
 class PolicyShadowService:
@@ -93,7 +93,9 @@ class PolicyShadowService:
         )
         shadow = await self._engine.write(lambda conn: _begin(conn, fresh, files))
         if shadow.shadow_id == fresh.shadow_id:
-            log.info("the policies %s judge beside those in force", shadow.hash, extra={"started_by": by})
+            log.info(
+                "the candidate policies %s are now tried beside those in force", shadow.hash, extra={"started_by": by}
+            )
         self._adopt(shadow.shadow_id, policies)
         return shadow
 
@@ -110,7 +112,7 @@ class PolicyShadowService:
 
         shadow = await self._engine.write(unit)
         self._forget()
-        log.info("the policies %s no longer judge beside those in force", shadow.hash, extra={"stopped_by": by})
+        log.info("the candidate policies %s are no longer tried", shadow.hash, extra={"stopped_by": by})
         return shadow
 
     async def report(self) -> ShadowReport:
@@ -134,7 +136,7 @@ class PolicyShadowService:
             judged = await asyncio.to_thread(_judge, gate, asked)
         except Exception as error:
             # The candidate was checked when it was stored; later problems with it concern only itself.
-            log.warning("the candidate policies could not judge: %s", error)
+            log.warning("the candidate policies could not be evaluated: %s", error)
             self._failed += len(asked)
             self._failure = str(error)[:FAILURE_CHARS] or type(error).__name__
             return
@@ -191,7 +193,7 @@ class PolicyShadowService:
             except PalyraError as error:
                 # A failed write must not reach the run whose call was judged.
                 if not isinstance(error, JOURNAL_AWAY):  # that is logged once, centrally
-                    log.warning("what the candidate policies found could not be written down: %s", error)
+                    log.warning("the decisions of the candidate policies could not be recorded: %s", error)
                 if shadow_id == self._shadow_id:
                     self._flips = [*flips, *self._flips][-MAX_UNWRITTEN:]
                     self._judged, self._failed = self._judged + judged, self._failed + failed

@@ -30,7 +30,7 @@ from palyra.secret_references import SecretReferenceNotFound, resolve
 from palyra.settings import ModelSettings
 from palyra.settings_tables import reference_of
 
-LIST = "its list of models"
+LIST = "the list of models"
 """Replaces the model's name in the error when the list of models cannot be fetched."""
 
 
@@ -92,7 +92,7 @@ class ProviderService:
         provider, model = split_model_name(name)
         table = self._settings().providers.get(provider)
         if table is not None and model is None and table.model is None and table.dialect is not DialectName.LOCAL:
-            raise ModelRequired(f"{provider} has no model of its own. Name one, as {provider}/MODEL.")
+            raise ModelRequired(f"{provider} has no default model. Name one as {provider}/MODEL.")
         try:
             return self._roster.named(name).model
         except ProviderNotFound as error:
@@ -140,6 +140,6 @@ def _lost(table: ModelProvider, *, kept: set[str], base: Path) -> Iterator[Unres
             if reference.kind != "vault":
                 resolve(reference, base=base)
             elif reference.rest not in kept:
-                raise SecretReferenceNotFound(f"there is no secret {reference.rest} in the vault.")
+                raise SecretReferenceNotFound(f"the vault has no secret {reference.rest}.")
         except SecretReferenceNotFound as error:
             yield UnresolvedKey(reference=text, reason=error.detail)

@@ -64,7 +64,9 @@ def find(conn: Connection, principal: PrincipalId, name: str, *, at: datetime) -
     check_overdue(asked, at=at)
     session = sessions.get(conn, asked.session_id, principal)
     if session is None:
-        raise SessionNotFound("The session of this question was moved to the archive. Ask the agent in another.")
+        raise SessionNotFound(
+            "The session of this approval request was moved to the archive. Ask the agent in another session."
+        )
     if session.archived_at is not None:
         raise SessionArchivedError
     return asked, session

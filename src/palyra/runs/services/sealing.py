@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 
 class SealedSecretNotFound(NotFound):
-    """There is no sealed value of this id among yours. `palyra secrets sealed` lists them."""
+    """You have no such sealed secret. `palyra secrets sealed` lists yours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,15 +160,15 @@ class SecretSealer:
                 lambda conn: (secrets.exist(conn) or sealed_secrets.exist(conn), sealed_secrets.count(conn, principal))
             )
             if count >= MAX_SEALED:
-                log.warning("%s has %d sealed values, which is as many as there may be", principal, count)
+                log.warning("%s has %d sealed secrets, which is the maximum", principal, count)
                 return None
             if key is None and not exist:
                 key = await asyncio.to_thread(self._key.load_or_create)
             if key is None:
-                log.warning("a secret is removed from a text: %s", self._key.missing().detail)
+                log.warning("a secret was removed from a text: %s", self._key.missing().detail)
             return key
         except (PalyraError, OSError) as error:
-            log.warning("a secret is removed from a text, since the vault cannot keep it: %s", error)
+            log.warning("a secret was removed from a text, because the vault cannot store it: %s", error)
             return None
 
     def now_ms(self) -> int:

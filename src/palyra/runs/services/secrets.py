@@ -42,15 +42,15 @@ FETCH = "http.fetch"
 
 
 class SecretNotFound(NotFound):
-    """There is no such secret among yours. `palyra secrets` lists them."""
+    """You have no such secret. `palyra secrets` lists yours."""
 
 
 class SecretLimitReached(Conflict):
-    """You have 200 secrets, which is as many as there may be. Delete one first."""
+    """You have 200 secrets, which is the maximum. Delete one first."""
 
 
 class HeaderInUse(Conflict):
-    """Another secret is sent to that host in that header already. Narrow one of the two, or delete the other."""
+    """Another secret is already sent to this host in this header. Restrict one of the two, or delete the other."""
 
 
 class UsedSecrets:
@@ -202,7 +202,7 @@ class SecretService:
         check_name(name)
         found = await self._engine.read(lambda conn: secrets.get(conn, principal, name))
         if found is None:
-            raise SecretNotFound(f"There is no secret {name}. `palyra secrets set {name}` keeps one.")
+            raise SecretNotFound(f"There is no secret {name}. Store it with `palyra secrets set {name}`.")
         return await self._opened(found)
 
     async def _opened(self, kept: StoredSecret) -> SecretValue:
@@ -269,6 +269,7 @@ def _check_is_free(
     for other in others:
         if other.record.name != name and collide(scope, other.record.scope):
             raise HeaderInUse(
-                f"The secret {other.record.name} is sent to one of these hosts in the header {scope.header} already."
-                " Narrow one of the two to other hosts, agents or tools, or delete the other."
+                f"The secret {other.record.name} is already sent to one of these hosts in the header "
+                f"{scope.header}. Restrict one of the two to other hosts, agents or tools, or delete "
+                "the other."
             )

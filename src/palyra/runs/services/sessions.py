@@ -35,11 +35,11 @@ MAX_TITLE_CHARS = 120
 
 
 class SessionReferenceConflict(Conflict):
-    """The id, key and label given name different sessions. Give one of them."""
+    """The id, key and label name different sessions. Give only one of them."""
 
 
 class SessionBusy(Conflict):
-    """A run is active in this session. Cancel it or wait for its end, then try again."""
+    """The session has an active run. Cancel it or wait for its end, then try again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,9 @@ def _check_names(ref: SessionRef) -> None:
         if value is not None:
             clean_text(value, what=name)
             if not value.strip() or len(value) > most:
-                raise SessionNameInvalid(f"A session's {name} has 1 to {most} characters; this one has {len(value)}.")
+                raise SessionNameInvalid(
+                    f"The session's {name} must have 1 to {most} characters; this one has {len(value)}."
+                )
 
 
 def _find(conn: Connection, principal: PrincipalId, ref: SessionRef) -> Session | None:
@@ -156,7 +158,9 @@ class SessionService:
         """Give the session a title of the person's choice."""
         title = clean_text(title, what="title").strip()
         if not title or len(title) > MAX_TITLE_CHARS:
-            raise SessionNameInvalid(f"A title has 1 to {MAX_TITLE_CHARS} characters; this one has {len(title)}.")
+            raise SessionNameInvalid(
+                f"The title must have 1 to {MAX_TITLE_CHARS} characters; this one has {len(title)}."
+            )
         title = without_secrets(title)
 
         def change(conn: Connection, book: SessionWriter, session: Session, at: datetime) -> None:
@@ -189,7 +193,7 @@ class SessionService:
                 return
             if session.label is not None and sessions.by_label(conn, session.label, principal) is not None:
                 raise SessionReferenceConflict(
-                    f"Another session has the label {session.label!r} by now. Archive that one first."
+                    f"Another session now has the label {session.label!r}. Archive that one first."
                 )
             book.note(SessionUnarchived(at=at, actor=principal))
 

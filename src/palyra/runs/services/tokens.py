@@ -27,19 +27,19 @@ _PRINCIPAL = re.compile(r"(user|service):[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}")
 
 
 class TokenNotFound(NotFound):
-    """There is no such token, or it is not yours to see."""
+    """There is no such token, or you may not see it."""
 
 
 class TokenRequestInvalid(Invalid):
-    """The token can not be made as it is described."""
+    """The request for a token is not valid."""
 
 
 class TokenLimitReached(Conflict):
-    """The principal has 100 tokens, which is as many as there may be. Revoke one first."""
+    """The principal has 100 tokens, which is the maximum. Revoke one first."""
 
 
 class TokenScopeExceeded(Denied):
-    """A token can not make one that may do more, or lives longer, than itself."""
+    """A token cannot create one with more scopes or a longer life than its own."""
 
 
 class TokenService:
@@ -86,7 +86,7 @@ class TokenService:
     ) -> list[TokenRecord]:
         """Return tokens, the latest first: for an admin all or one principal's, else the actor's own."""
         if TokenScope.ADMIN not in actor.scopes and principal not in (None, actor.principal):
-            raise TokenScopeMissing(TokenScope.ADMIN, "looking at the tokens of others")
+            raise TokenScopeMissing(TokenScope.ADMIN, "listing the tokens of others")
         if principal is None and TokenScope.ADMIN in actor.scopes:
             return await self._engine.read(lambda conn: tokens.page(conn, before=before, limit=limit))
         whose = PrincipalId(principal or actor.principal)
@@ -122,19 +122,19 @@ def welcome(conn: Connection, principal: PrincipalId, *, ids: IdSource) -> None:
 def _check(principal: PrincipalId, name: str, scopes: frozenset[TokenScope], ttl: timedelta | None) -> None:
     if not _PRINCIPAL.fullmatch(principal):
         raise TokenRequestInvalid(
-            f"{principal[:120]!r} is no principal that a token can be for: write user:NAME or service:NAME, "
-            "the name with letters, digits and . _ @ + - only, 100 characters at most."
+            f"{principal[:120]!r} is not a valid principal for a token. Write user:NAME or "
+            "service:NAME; the name may have up to 100 letters, digits and . _ @ + -."
         )
     clean_text(name, what="name")
     if not name.strip() or len(name) > MAX_NAME_CHARS:
         raise TokenRequestInvalid(
-            f"A token's name has 1 to {MAX_NAME_CHARS} characters; this one has {len(name.strip())}."
+            f"The token's name must have 1 to {MAX_NAME_CHARS} characters; this one has {len(name.strip())}."
         )
     if not scopes:
-        raise TokenRequestInvalid("A token without a scope would be good for nothing. Give it read, write or admin.")
+        raise TokenRequestInvalid("A token needs at least one scope: read, write or admin.")
     if ttl is not None and not timedelta(seconds=1) <= ttl <= MAX_LIFETIME:
         raise TokenRequestInvalid(
-            "A token lives from one second to ten years. Leave the time out for one without an end."
+            "The token's life must be between one second and ten years. Leave it out for a token that never expires."
         )
 
 
@@ -144,9 +144,9 @@ def _entitle(
     """Raise unless the actor may create such a token."""
     if TokenScope.ADMIN not in actor.scopes:
         if principal != actor.principal:
-            raise TokenScopeMissing(TokenScope.ADMIN, "making tokens for others")
+            raise TokenScopeMissing(TokenScope.ADMIN, "creating tokens for others")
         if excess := sorted(scopes - actor.scopes):
-            raise TokenScopeExceeded(f"Your token lacks {', '.join(excess)}, so it can not make one that has it.")
+            raise TokenScopeExceeded(f"Your token lacks {', '.join(excess)}, so it cannot create a token that has it.")
     # A caller with access for a day must not be able to extend it.
     if actor.expires_ms is not None and (expires_ms is None or expires_ms > actor.expires_ms):
-        raise TokenScopeExceeded("Your token ends before the one that it would make. Ask for a shorter life.")
+        raise TokenScopeExceeded("Your token expires before the one that it would create. Ask for a shorter life.")

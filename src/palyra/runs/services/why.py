@@ -40,9 +40,9 @@ CHANGES_SHOWN = 100
 
 
 class TraceSubjectNotFound(NotFound):
-    """There is nothing of yours by that name."""
+    """You have nothing with this name."""
 
-    def __init__(self, name: str, because: str = "There is nothing of yours by that name") -> None:
+    def __init__(self, name: str, because: str = "You have nothing with this name") -> None:
         super().__init__(f"{because}: {name[:80]!r}. {TRACE_SUBJECTS_HELP}")
 
 
@@ -166,7 +166,7 @@ class _TraceSearch:
         found = file_checkpoints.page(self._conn, self._principal, path=path, limit=1) if path is not None else []
         if not found:
             raise TraceSubjectNotFound(
-                self._name, "No agent of yours changed a file of that name, and nothing else has it"
+                self._name, "No agent of yours has changed a file with this name, and nothing else has it"
             )
         return self._of_change("file", found[0])
 

@@ -202,7 +202,7 @@ class _TraceBuilder:
             self._micros = (self._micros or 0) + micros
 
     def tree(self, focus: TraceFocus) -> TraceNode:
-        assert self._root is not None, "a run begins with its acceptance"
+        assert self._root is not None, "a run must begin with its acceptance"
         then = []
         for _, part in self._parts:
             if isinstance(part, TraceNode):

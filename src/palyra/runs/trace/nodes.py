@@ -82,7 +82,7 @@ def file_node(checkpoint: FileCheckpoint, *, subject: bool = False) -> TraceNode
         happened = "deleted"
     return TraceNode(
         kind="file" if checkpoint.call_id is not None else "restore",
-        what=f"{happened} {checkpoint.path}" if checkpoint.call_id is not None else f"brought back {checkpoint.path}",
+        what=f"{happened} {checkpoint.path}" if checkpoint.call_id is not None else f"restored {checkpoint.path}",
         at=checkpoint.at,
         by=checkpoint.what if checkpoint.call_id is not None else checkpoint.principal,
         session_id=checkpoint.session_id,
@@ -134,7 +134,9 @@ def history_node(entry: Entry, event: HistoryAttached) -> TraceNode:
 
 def handed_over_node(entry: Entry, event: CallHandedOver) -> TraceNode:
     """Return the node of a call that was handed over to the caller."""
-    return _node(entry, event, "execution", "left to the caller, whose tool it is", facts={"call_id": event.call_id})
+    return _node(
+        entry, event, "execution", "handed over to the client, whose tool it is", facts={"call_id": event.call_id}
+    )
 
 
 def steered_node(entry: Entry, event: InputSteered) -> TraceNode:
@@ -147,11 +149,11 @@ def end_node(entry: Entry, event: End) -> TraceNode:
     facts: JsonObject = {}
     match event:
         case RunResumed():
-            what = f"interrupted and taken up again: {event.reason}"
+            what = f"interrupted and resumed: {event.reason}"
         case LimitReached():
-            what = f"reached its limit of {event.limit.value.replace('_', ' ')}"
+            what = f"reached the limit of {event.limit.value.replace('_', ' ')}"
         case CancelRequested():
-            what = f"was to be cancelled: {event.reason}"
+            what = f"cancel requested: {event.reason}"
         case RunCompleted():
             what, facts = "answered", {"status": "done"}
         case RunFailed():
@@ -189,7 +191,7 @@ def turn_node(turn: TurnTrace) -> TraceNode:
     if ended is not None:
         what += f", {ended.usage.input_tokens} tokens in, {ended.usage.output_tokens} out"
     if turn.discarded is not None:
-        what += f", does not count: {turn.discarded.reason}"
+        what += f", discarded: {turn.discarded.reason}"
     return _node(turn.entry, turn.event, "turn", what, facts=facts)
 
 
@@ -239,9 +241,9 @@ def approval_node(entry: Entry, event: ApprovalResolved, asked: tuple[Entry, App
         edited=event.arguments is not None or None,
         arguments=event.arguments,
     )
-    edited = ", with other arguments" if event.arguments is not None else ""
+    edited = ", with edited arguments" if event.arguments is not None else ""
     said = f": {event.reason}" if event.reason else ""
-    beyond = f", asked{_about(asked[1])}" if asked is not None and asked[1].budgets else ""
+    beyond = f", requested{_about(asked[1])}" if asked is not None and asked[1].budgets else ""
     what = f"{event.decision.value.replace('_', ' ')} by {event.actor}, {event.scope.value}{beyond}{edited}{said}"
     return _node(entry, event, "approval", what, facts=facts)
 
@@ -249,12 +251,12 @@ def approval_node(entry: Entry, event: ApprovalResolved, asked: tuple[Entry, App
 def open_approval_node(entry: Entry, event: ApprovalRequested) -> TraceNode:
     """Return the node of an approval request that is still open."""
     facts = {"approval_id": event.approval_id, "expires_at": event.expires_at.isoformat()}
-    return _node(entry, event, "approval", f"asked{_about(event)}, and not answered", facts=facts)
+    return _node(entry, event, "approval", f"requested{_about(event)}, not answered yet", facts=facts)
 
 
 def _about(event: ApprovalRequested) -> str:
     names = ", ".join(one.budget for one in event.budgets)
-    return f" whether to go beyond the budget {names}" if names else ""
+    return f" to exceed the budget {names}" if names else ""
 
 
 def child_node(entry: Entry, event: ChildStarted) -> TraceNode:
@@ -272,7 +274,7 @@ def execution_node(entry: Entry, event: ToolFinished | ChildEnded, call: CallTra
         text=_cut(event.text),
         artifact_id=event.artifact if isinstance(event, ToolFinished) else None,
     )
-    what = event.outcome.value if call.started is not None else f"{event.outcome.value}, never begun"
+    what = event.outcome.value if call.started is not None else f"{event.outcome.value}, never started"
     if call.started is not None:
         took = (event.at - call.started[1].at).total_seconds()
         facts["took_seconds"] = took
@@ -294,7 +296,7 @@ def _of_statement(attested: attestation.Attestation, facts: JsonObject) -> str:
 def unfinished_node(entry: Entry, event: ToolStarted) -> TraceNode:
     """Return the node of an execution without an end on the tape."""
     facts = {"attempts": event.attempt}
-    return _node(entry, event, "execution", "begun, with no end on the tape", facts=facts)
+    return _node(entry, event, "execution", "started, with no end on the tape", facts=facts)
 
 
 def result_of(call: CallTrace, outcome: str, labels: tuple[str, ...]) -> JsonObject:

@@ -40,15 +40,17 @@ _committing = threading.Lock()
 
 
 class FileTooLarge(Invalid):
-    """The file is larger than what can be kept to be brought back: 8 MiB. Change a smaller one."""
+    """The file is larger than 8 MiB, so its previous version cannot be stored. Change a smaller file."""
 
 
 class PathNotWritable(Denied):
-    """The file system does not let Palyra write there. Change the permissions, or use another path."""
+    """The permissions do not allow Palyra to write there. Change them, or use another path."""
 
 
 class FileChangeIncomplete(Internal):
-    """Some files were changed, others not, and those could not be put back. `palyra files history` has all of them."""
+    """Only some of the files were changed, and the change could not be undone. `palyra files history` lists all of
+    them.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def read_existing(workspace: Workspace, path: str) -> ExistingFile:
     if path.split("/", 1)[0] == "~":
         # Meant as in a shell. A folder of that name would one day be deleted with a command that deletes a home.
         raise PathOutsideWorkspace(
-            f"{path[:200]!r} is meant in a home, which is no part of the workspace. Leave out the ~."
+            f"{path[:200]!r} is in a home folder, which is not part of the workspace. Remove the ~."
         )
     with workspace.reach(path, absent=True) as at:
         _require_text(at.path)
@@ -108,7 +110,7 @@ def read_existing(workspace: Workspace, path: str) -> ExistingFile:
 def check_possible(changes: Sequence[FileChange]) -> None:
     """Raise the error that would keep `apply_changes` from making the changes, as far as it can be seen."""
     if len(changes) > MAX_CHANGES:
-        raise PathInvalid(f"More than {MAX_CHANGES} files are changed at once. Change fewer.")
+        raise PathInvalid(f"More than {MAX_CHANGES} files would be changed at once. Change fewer.")
     if any(change.after is not None and len(change.after) > MAX_KEPT_BYTES for change in changes):
         raise FileTooLarge
     for change in changes:
@@ -117,8 +119,8 @@ def check_possible(changes: Sequence[FileChange]) -> None:
             folder = os.path.dirname(folder)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PathNotWritable(
-                f"{change.existing.path} may not be written: the permissions of {folder} forbid it, or its file system"
-                " is read-only. Change that, or use another path."
+                f"{change.existing.path} cannot be written: the permissions of {folder} do not allow "
+                "it, or its file system is read-only. Change that, or use another path."
             )
 
 
@@ -211,7 +213,9 @@ class _PreparedChange:
         try:
             os.fsync(self.folder)
         except OSError as error:
-            raise FileSystemError(f"{self.path} is changed, but the disk gave an error: {error.strerror}.") from error
+            raise FileSystemError(
+                f"{self.path} was changed, but the disk reported an error: {error.strerror}."
+            ) from error
 
     def tidy(self) -> None:
         """Remove temporary files."""
@@ -282,14 +286,16 @@ def _explain_os_errors(path: str) -> Iterator[None]:
     try:
         yield
     except PermissionError:
-        raise PathNotWritable(f"{path} may not be written: its permissions, or its folder's, forbid it.") from None
+        raise PathNotWritable(
+            f"{path} cannot be written: its permissions, or those of its folder, do not allow it."
+        ) from None
     except OSError as error:
         if error.errno == errno.EROFS:
-            raise PathNotWritable(f"{path} lies on a file system that can not be written.") from None
+            raise PathNotWritable(f"{path} is on a read-only file system.") from None
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise FileSystemError(f"The disk that holds {path} is full. Free some space, then try again.") from error
+            raise FileSystemError(f"The disk of {path} is full. Free some space, then try again.") from error
         if error.errno == errno.ENAMETOOLONG:
-            raise PathInvalid(f"{path} has a name that is too long.") from None
+            raise PathInvalid(f"The name of {path} is too long.") from None
         raise FileSystemError(f"{path} could not be written: {error.strerror}. Nothing was changed.") from error
 
 
@@ -297,7 +303,7 @@ def _require_text(path: str) -> None:
     try:
         path.encode()
     except UnicodeEncodeError:
-        raise PathInvalid("The path holds bytes that are no valid text. Rename the file first.") from None
+        raise PathInvalid("The path contains bytes that are not valid text. Rename the file first.") from None
 
 
 def _identity(found: os.stat_result) -> tuple[int, int, int, int]:

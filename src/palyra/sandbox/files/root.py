@@ -31,7 +31,7 @@ class RootOutsideWorkspace(Denied):
 
 
 class RootSymlinked(Denied):
-    """The root leads through a link, so it was not opened. Replace the link by the folder, or use another root."""
+    """The root contains a symbolic link, so it was not opened. Replace the link by the folder, or use another root."""
 
 
 class WorkspaceMissing(NotFound):
@@ -39,11 +39,11 @@ class WorkspaceMissing(NotFound):
 
 
 class FileSystemError(Unavailable):
-    """The file system gave an error. Try again."""
+    """The file system reported an error. Try again."""
 
 
 class PathNotReadable(Denied):
-    """The file system does not let Palyra read this. Change its permissions, or use another file."""
+    """The permissions do not allow Palyra to read this. Change them, or use another file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,8 @@ class WorkspaceRoot:
         names = self.below.relative_to(base).parts if base is not None else ("..",)
         if ".." in names:
             raise RootOutsideWorkspace(
-                f"The root {str(self.below)[:200]!r} is not inside the workspace {self.trusted}, so it was not opened."
-                " Use the absolute path of a folder inside it, without `..`."
+                f"The root {str(self.below)[:200]!r} is not inside the workspace {self.trusted}, so it "
+                "was not opened. Use the absolute path of a folder inside it, without `..`."
             )
         return names
 
@@ -108,8 +108,8 @@ def descend(folder: int, names: Sequence[str], *, flags: int = FOLDER_FLAGS) -> 
         except OSError as error:
             if error.errno in LINK_ERRORS and _is_link(folder, name):
                 raise RootSymlinked(
-                    f"{name[:200]!r} on the way to the root is a link, so the root was not opened. Replace the link by"
-                    " the folder itself, or use another root."
+                    f"{name[:200]!r} in the path of the root is a symbolic link, so the root was not "
+                    "opened. Replace the link by the folder, or use another root."
                 ) from None
             raise
         finally:

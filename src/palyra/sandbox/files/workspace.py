@@ -43,11 +43,11 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class PathOutsideWorkspace(Denied):
-    """The path leads out of the workspace. Use a path inside it, such as notes.txt or docs/plan.md."""
+    """The path is outside the workspace. Use a path inside it, such as notes.txt or docs/plan.md."""
 
 
 class PathReserved(Denied):
-    """This belongs to Palyra itself, whose home is out of every tool's reach. Use another path."""
+    """This belongs to Palyra itself, whose home no tool may access. Use another path."""
 
 
 class PathNotFound(NotFound):
@@ -55,15 +55,15 @@ class PathNotFound(NotFound):
 
 
 class PathInvalid(Invalid):
-    """The path can not be used: it is empty, too long, too deep or holds a NUL."""
+    """The path is not valid: it is empty, too long, too deep or contains a NUL character."""
 
 
 class PathNotFile(Invalid):
-    """This is no plain file. Name a file."""
+    """This is not a regular file. Name a file."""
 
 
 class PathNotFolder(Invalid):
-    """This is no folder. Name a folder."""
+    """This is not a folder. Name a folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,9 @@ class Workspace:
                 else:
                     links += 1
                     if links > MAX_LINKS:
-                        raise PathInvalid(f"{_quoted_path(path)} goes through too many links, perhaps in a circle.")
+                        raise PathInvalid(
+                            f"{_quoted_path(path)} goes through too many symbolic links, perhaps in a circle."
+                        )
                     if target.startswith("/"):
                         root, names = self._below_a_root(target, path)
                         _close(trail)
@@ -201,11 +203,11 @@ class Workspace:
 
     def _start(self, path: str) -> tuple[WorkspaceRoot, list[str]]:
         if "\0" in path:
-            raise PathInvalid("The path holds a NUL character. Remove it.")
+            raise PathInvalid("The path contains a NUL character. Remove it.")
         try:
             length = len(os.fsencode(path))
         except UnicodeEncodeError:
-            raise PathInvalid("The path is no valid Unicode.") from None
+            raise PathInvalid("The path is not valid Unicode.") from None
         if length > MAX_PATH_BYTES:
             raise PathInvalid(f"The path is longer than {MAX_PATH_BYTES} bytes.")
         if path.startswith("/"):
@@ -289,12 +291,12 @@ def open_file(folder: int, name: str, *, path: str, banned: frozenset[FileIdenti
 
 def _require_plain(found: os.stat_result, path: str) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise PathNotFile(f"{_quoted_path(path)} is no plain file. Name a file.")
+        raise PathNotFile(f"{_quoted_path(path)} is not a regular file. Name a file.")
 
 
 def _require_free(found: os.stat_result, path: str, *, banned: frozenset[FileIdentity]) -> None:
     if file_identity(found) in banned:
-        raise PathReserved(f"{_quoted_path(path)} belongs to Palyra itself and is out of every tool's reach.")
+        raise PathReserved(f"{_quoted_path(path)} belongs to Palyra itself, and no tool may access it.")
 
 
 def _check_depth(trail: list[int], path: str) -> None:
@@ -356,14 +358,14 @@ def _explain_os_errors(path: str) -> Iterator[None]:
     except (FileNotFoundError, NotADirectoryError):
         raise PathNotFound(_missing(path)) from None
     except PermissionError:
-        raise PathNotReadable(f"{_quoted_path(path)} may not be read: its permissions forbid it.") from None
+        raise PathNotReadable(f"{_quoted_path(path)} cannot be read: its permissions do not allow it.") from None
     except OSError as error:
         match error.errno:
             case errno.ENAMETOOLONG:
-                raise PathInvalid(f"{_quoted_path(path)} has a name that is too long.") from None
+                raise PathInvalid(f"The name of {_quoted_path(path)} is too long.") from None
             case errno.ELOOP | errno.ENXIO | errno.EMLINK:
                 # It was a plain file a moment ago, and is a link or a socket now.
-                raise PathNotFile(f"{_quoted_path(path)} is no plain file. Name a file.") from None
+                raise PathNotFile(f"{_quoted_path(path)} is not a regular file. Name a file.") from None
             case _:
                 raise FileSystemError(
                     f"{_quoted_path(path)} could not be read: {error.strerror}. Try again."
@@ -375,7 +377,7 @@ def _quoted_path(path: str) -> str:
 
 
 def _outside(path: str) -> str:
-    return f"{_quoted_path(path)} leads out of the workspace. Use a path inside it, such as notes.txt or docs/plan.md."
+    return f"{_quoted_path(path)} is outside the workspace. Use a path inside it, such as notes.txt or docs/plan.md."
 
 
 def _missing(path: str) -> str:

@@ -41,11 +41,11 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class HeaderNotAllowed(Invalid):
-    """This header can not be sent."""
+    """This header cannot be sent."""
 
 
 class CredentialsNeedTls(Denied):
-    """Credentials are sent over TLS only, so nothing was sent. Use the address with https."""
+    """Credentials are sent over TLS only, so nothing was sent. Use an https URL."""
 
 
 class FetchTimeout(Unavailable):
@@ -53,7 +53,7 @@ class FetchTimeout(Unavailable):
 
 
 class RedirectLimitReached(Unavailable):
-    """The address redirects again and again."""
+    """The URL redirects too many times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Egress:
     async def pin(self, target: UrlTarget, *, allowed: frozenset[str] | None = None) -> PinnedTarget:
         """Resolve a target and check all its addresses; `allowed` are the hosts that may be reached, None for all."""
         if allowed is not None and target.host not in allowed:
-            raise HostNotAllowed(f"{target.host} is not among the hosts that may be reached.")
+            raise HostNotAllowed(f"{target.host} is not on the list of allowed hosts.")
         addresses = await pin(target.host, target.port, judge=self._problem, resolve=self._resolve)
         return PinnedTarget(target, addresses)
 
@@ -163,7 +163,7 @@ class Egress:
                 await writer.drain()
             return await read_response(reader, head_only=method == "HEAD", most_bytes=self._reach.body_bytes)
         except OSError as error:
-            raise ConnectionFailed(f"{target.host} ended the connection: {error.strerror or error}.") from error
+            raise ConnectionFailed(f"{target.host} closed the connection: {error.strerror or error}.") from error
         finally:
             writer.transport.abort()
 
@@ -179,7 +179,9 @@ class Egress:
             try:
                 return await asyncio.open_connection(place, target.port, ssl=tls, server_hostname=name)
             except ssl.SSLError as error:
-                raise ConnectionFailed(f"{target.host} can not prove who it is: {error.reason or error}.") from error
+                raise ConnectionFailed(
+                    f"The certificate of {target.host} is not trusted: {error.reason or error}."
+                ) from error
 
         return await connect(target.host, pinned.addresses, attempt)
 
@@ -187,9 +189,9 @@ class Egress:
 def _checked(headers: Mapping[str, str]) -> dict[str, str]:
     for name, value in headers.items():
         if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise HeaderNotAllowed(f"The header {name[:100]!r} holds characters that no header may.")
+            raise HeaderNotAllowed(f"The header {name[:100]!r} contains characters that are not allowed in headers.")
         if name.lower() in _OURS or name.lower().startswith("proxy-"):
-            raise HeaderNotAllowed(f"The header {name} belongs to the connection. Leave it out.")
+            raise HeaderNotAllowed(f"The header {name} is set by the connection. Remove it.")
     return dict(headers)
 
 

@@ -14,7 +14,7 @@ MAX_HEADERS = 200
 
 
 class HttpResponseInvalid(Unavailable):
-    """The other side does not speak proper HTTP."""
+    """The response is not valid HTTP."""
 
 
 @dataclass(slots=True)
@@ -49,14 +49,14 @@ async def read_response(reader: asyncio.StreamReader, *, head_only: bool, most_b
             idle = idle + len(piece) if len(taking.response.body) == taken else 0
             taken = len(taking.response.body)
             if idle > MAX_HEADER_BYTES and not taking.is_done:
-                raise HttpResponseInvalid("The headers of the answer are too long.")
+                raise HttpResponseInvalid("The headers of the response are too long.")
     except httptools.HttpParserUpgrade:
-        raise HttpResponseInvalid("The other side wants to speak another protocol.") from None
+        raise HttpResponseInvalid("The server wants to switch to another protocol.") from None
     except httptools.HttpParserError as error:
         if not taking.is_done:
-            raise HttpResponseInvalid(f"The other side does not speak proper HTTP: {error}.") from error
+            raise HttpResponseInvalid(f"The response is not valid HTTP: {error}.") from error
     if not taking.has_headers:
-        raise HttpResponseInvalid("The connection ended before there was an answer.")
+        raise HttpResponseInvalid("The connection was closed before a response came.")
     return _unpacked(taking.response, most_bytes)
 
 
@@ -113,9 +113,9 @@ def _unpacked(response: HttpResponse, most_bytes: int) -> HttpResponse:
         try:
             body = unpacker.decompress(body, most_bytes)
         except zlib.error:
-            raise HttpResponseInvalid("The answer is compressed in a way that can not be undone.") from None
+            raise HttpResponseInvalid("The response is compressed and cannot be decompressed.") from None
         response.is_complete = response.is_complete and unpacker.eof and not unpacker.unused_data
     elif coding not in ("", "identity"):
-        raise HttpResponseInvalid(f"The answer is compressed as {coding!r}, although that was not asked for.")
+        raise HttpResponseInvalid(f"The response is compressed as {coding!r}, which was not requested.")
     response.body = body
     return response

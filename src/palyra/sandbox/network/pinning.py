@@ -29,19 +29,19 @@ Judge = Callable[[address.Address, int], str]
 
 
 class AddressNotAllowed(Denied):
-    """The host has an address that no tool may reach: it is private, of this machine, or otherwise not public."""
+    """The host has an address that no tool may reach: it is private, on this machine, or otherwise not public."""
 
 
 class HostNotAllowed(Denied):
-    """This host is not among those that may be reached."""
+    """This host is not on the list of allowed hosts."""
 
 
 class HostNotFound(Unavailable):
-    """The host has no address, or the name server does not answer."""
+    """The host was not found, or the name server does not answer."""
 
 
 class ConnectionFailed(Unavailable):
-    """The host could not be reached, or ended the connection."""
+    """The host could not be reached, or closed the connection."""
 
 
 @cache
@@ -109,7 +109,7 @@ def require_allowed(host: str, port: int, addresses: Iterable[str], judge: Judge
         except ValueError:
             problem = "no address at all"
         if problem:
-            raise AddressNotAllowed(f"{host} leads to {text}, which is {problem}.")
+            raise AddressNotAllowed(f"{host} resolves to {text}, which is {problem}.")
 
 
 async def connect(host: str, addresses: Iterable[str], attempt: Callable[[str], Awaitable[T]]) -> T:
@@ -123,4 +123,4 @@ async def connect(host: str, addresses: Iterable[str], attempt: Callable[[str], 
             last = "it does not answer"
         except OSError as error:
             last = error.strerror or str(error)
-    raise ConnectionFailed(f"{host} can not be reached: {last}.")
+    raise ConnectionFailed(f"{host} cannot be reached: {last}.")

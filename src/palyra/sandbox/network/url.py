@@ -27,11 +27,11 @@ _INSIDE = ("localhost", "local", "internal", "intranet", "lan", "home.arpa", "in
 
 
 class UrlInvalid(Invalid):
-    """The address can not be used. It looks like https://example.org/page."""
+    """The URL is not valid. Write it like https://example.org/page."""
 
 
 class HostNotPublic(Denied):
-    """The name belongs to this machine or its own network, which no tool may reach."""
+    """The host belongs to this machine or its own network, which no tool may reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,9 @@ class UrlTarget:
 def parse(text: str) -> UrlTarget:
     """Parse a URL, or raise what is wrong with it."""
     if len(text) > MAX_CHARS:
-        raise UrlInvalid(f"The address is longer than {MAX_CHARS} characters.")
+        raise UrlInvalid(f"The URL is longer than {MAX_CHARS} characters.")
     if _UNSEEN.search(text):
-        raise UrlInvalid("The address holds a space, a backslash or a character that can not be seen.")
+        raise UrlInvalid("The URL contains a space, a backslash or an invisible character.")
     whole = _URL.fullmatch(text)
     if whole is None:
         raise UrlInvalid
@@ -75,15 +75,15 @@ def parse(text: str) -> UrlTarget:
     if scheme not in PORTS:
         raise UrlInvalid(f"Only http and https can be fetched, not {scheme}.")
     if "@" in whole["place"]:
-        raise UrlInvalid("The address has a name or password before the host. Leave it out.")
+        raise UrlInvalid("The URL has a user name or password before the host. Remove it.")
     place = _PLACE.fullmatch(whole["place"])
     if place is None:
-        raise UrlInvalid("The host of the address can not be read.")
+        raise UrlInvalid("The host of the URL is not valid.")
     host = _address_in_brackets(place["six"]) if place["six"] is not None else _host(place["name"])
     try:
         path = quote(whole["path"] or "/", safe=_KEPT) + quote(whole["query"] or "", safe=_KEPT)
     except UnicodeEncodeError:
-        raise UrlInvalid("The address is no valid Unicode.") from None
+        raise UrlInvalid("The URL is not valid Unicode.") from None
     return UrlTarget(scheme, host, _port(place["port"], scheme), path)
 
 
@@ -92,14 +92,14 @@ def resolve_redirect(target: UrlTarget, location: str) -> UrlTarget:
     try:
         return parse(urljoin(target.url, location.strip(" \t")))
     except ValueError:
-        raise UrlInvalid(f"{target.host} redirects to something that is no address.") from None
+        raise UrlInvalid(f"{target.host} redirects to something that is not a URL.") from None
 
 
 def _port(text: str | None, scheme: str) -> int:
     if text is None:
         return PORTS[scheme]
     if not text or len(text) > 5 or not 1 <= int(text) <= 65535:
-        raise UrlInvalid("The port of the address is no number from 1 to 65535.")
+        raise UrlInvalid("The port of the URL is not a number from 1 to 65535.")
     return int(text)
 
 
@@ -107,9 +107,9 @@ def _address_in_brackets(text: str) -> str:
     try:
         address = IPv6Address(text)
     except AddressValueError:
-        raise UrlInvalid("What stands in brackets is no IPv6 address.") from None
+        raise UrlInvalid("The text in brackets is not an IPv6 address.") from None
     if address.scope_id is not None:
-        raise UrlInvalid("The address names one of this machine's networks. Leave out what follows the %.")
+        raise UrlInvalid("The URL names one of this machine's networks. Remove the % and what follows it.")
     return str(address)
 
 
@@ -119,12 +119,12 @@ def _host(text: str) -> str:
         try:
             name = name.encode("idna").decode().lower()
         except UnicodeError:
-            raise UrlInvalid("The host of the address is no valid name.") from None
+            raise UrlInvalid("The host of the URL is not a valid name.") from None
     labels = name.split(".")
     if _NUMBER.fullmatch(labels[-1]):
         return _dotted(name)
     if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
-        raise UrlInvalid("The host of the address is no valid name.")
+        raise UrlInvalid("The host of the URL is not a valid name.")
     if len(labels) == 1 or any(name == inside or name.endswith(f".{inside}") for inside in _INSIDE):
         raise HostNotPublic(f"{name} belongs to this machine or its own network, which no tool may reach.")
     return name

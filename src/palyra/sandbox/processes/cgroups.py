@@ -42,7 +42,7 @@ def find(pid: int | None = None) -> CgroupSupport:
         return CgroupSupport(None, "this machine has no control groups of version 2")
     missing = [name for name in CONTROLLERS if name not in _read_words(group / "cgroup.controllers")]
     if missing:
-        return CgroupSupport(None, f"the daemon's control group does not count {' and '.join(missing)}")
+        return CgroupSupport(None, f"the daemon's control group lacks the controllers {' and '.join(missing)}")
     if group.name == DAEMON and not _members(group.parent):
         group, is_root = group.parent, False
     elif set(_members(group)) - {pid if pid is not None else os.getpid()}:
@@ -51,7 +51,7 @@ def find(pid: int | None = None) -> CgroupSupport:
         return CgroupSupport(None, "the daemon may not divide its control group")
     # Root may write everywhere, so this proves nothing for root.
     if os.getuid() == 0 and not is_root and not _is_delegated(group):
-        return CgroupSupport(None, "the daemon's control group was not handed over to it")
+        return CgroupSupport(None, "the daemon's control group was not delegated to it")
     return CgroupSupport(group)
 
 

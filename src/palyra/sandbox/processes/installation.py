@@ -32,8 +32,8 @@ def refuse_inside(path: Path) -> None:
     for folder in folders():
         if path == folder or folder in path.parents:
             raise RootNotAllowed(
-                f"{path} belongs to {folder}, which Palyra itself runs from, and no program may change that. Use"
-                " another folder."
+                f"{path} is inside {folder}, from which Palyra itself runs, and no program may change "
+                "it. Use another folder."
             )
 
 
@@ -43,6 +43,6 @@ def refuse_around(path: Path) -> None:
     for folder in folders():
         if path in folder.parents:
             raise RootNotAllowed(
-                f"{path} holds {folder}, which Palyra itself runs from, and no program may change that. Use another"
-                " folder."
+                f"{path} contains {folder}, from which Palyra itself runs, and no program may change "
+                "it. Use another folder."
             )

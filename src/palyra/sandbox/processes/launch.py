@@ -148,7 +148,7 @@ def _strict(launch: LaunchPlan, job: SandboxJob, mounts: tuple[Mount, ...], *, c
     by_descriptor = binds_by_descriptor(bwrap)
     if not by_descriptor and (risky := next((mount for mount in mounts if not mount.is_trusted), None)):
         raise RootNotAllowed(
-            f"{risky.path} lies inside the workspace. {NO_BIND_FD} Or let the agent have the whole workspace."
+            f"{risky.path} is inside the workspace. {NO_BIND_FD} Or give the agent the whole workspace."
         )
     programs = Programs(bwrap, by_descriptor, prlimit=find("prlimit") or "prlimit", perl=find("perl"))
     descriptors = Descriptors(
@@ -167,13 +167,13 @@ def _direct(
     confined = tier is Tier.GUARDED
     if confined and (covered := next((mount for mount in mounts if mount.covered), None)):
         raise RootNotAllowed(
-            f"{covered.path} holds files of Palyra itself and lies inside the workspace; the guarded tier can not"
-            " cover it. Use another workspace, or the strict tier."
+            f"{covered.path} contains Palyra's own files and is inside the workspace, and the guarded "
+            "tier cannot hide it. Use another workspace, or the strict tier."
         )
     if confined and not job.read_only and (fixed := next((mount for mount in mounts if mount.is_fixed), None)):
         raise RootNotAllowed(
-            f"Palyra itself runs from {fixed.path}, which lies inside the workspace; the guarded tier cannot keep a"
-            " program from changing it. Use another workspace, or the strict tier."
+            f"Palyra itself runs from {fixed.path}, which is inside the workspace, and the guarded tier "
+            "cannot prevent changes to it. Use another workspace, or the strict tier."
         )
     launch.temporary = Path(tempfile.mkdtemp(prefix="palyra-job-"))
     private = str(launch.temporary)
@@ -206,7 +206,7 @@ def _start_folder(job: SandboxJob, mounts: tuple[Mount, ...]) -> int:
                 return descend(os.dup(mount.opened), job.folder.relative_to(mount.path).parts)
             except OSError as error:
                 raise RootNotAllowed(f"No program can start in {job.folder}: {error.strerror}.") from None
-    raise RootNotAllowed(f"{job.folder} lies in no folder that the program is given. Start it in one of them.")
+    raise RootNotAllowed(f"{job.folder} is not inside a folder that the program may use. Start it in one of those.")
 
 
 def _owns_system() -> bool:

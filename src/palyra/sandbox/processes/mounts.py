@@ -91,7 +91,7 @@ def plan_mounts(
     Each descriptor is passed to `keep`, which makes sure that it is closed.
     """
     if len(roots) > MAX_ROOTS:
-        raise RootNotAllowed(f"A program is given {MAX_ROOTS} folders at most, and these are {len(roots)}. Use fewer.")
+        raise RootNotAllowed(f"A program may use at most {MAX_ROOTS} folders, but there are {len(roots)}. Use fewer.")
     hidden = tuple(real_path(folder) for folder in private.folders)
     links = tuple(link for folder in private.folders for link in links_on_the_way(folder))
     opened = tuple(real_path(folder) for folder in private.open)
@@ -122,18 +122,19 @@ def _check(root: Path, *, hidden: tuple[Path, ...], opened: tuple[Path, ...]) ->
     for name in RESERVED:
         place = Path(name)
         if lies_in(place, root) or (lies_in(root, place) and name not in _SHARED):
-            raise RootNotAllowed(f"{root} belongs to the system. Give programs a folder of their own to work in.")
+            raise RootNotAllowed(f"{root} belongs to the system. Use another folder for programs to work in.")
     for folder in hidden:
         if lies_in(root, folder) and not any(lies_in(root, place) for place in opened):
-            raise RootNotAllowed(f"{root} holds files of Palyra itself, which no program may see. Use another folder.")
+            raise RootNotAllowed(f"{root} contains Palyra's own files, which no program may see. Use another folder.")
 
 
 def _check_ways(root: Path, links: tuple[Path, ...]) -> None:
     for link in links:
         if lies_in(link, root):
             raise RootNotAllowed(
-                f"{link} is a link that leads to Palyra's own folder, and a program that works in {root} could put"
-                " another in its place. Start Palyra with --home and the folder itself, or use another workspace."
+                f"{link} is a symbolic link to Palyra's own folder, and a program that works in {root} "
+                "could replace it. Start Palyra with --home and the folder itself, or use another "
+                "workspace."
             )
 
 

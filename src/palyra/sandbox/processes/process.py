@@ -195,7 +195,7 @@ class ProcessSandbox:
                 raise RootNotAllowed("A folder of the workspace was replaced while it was mounted, so nothing was run.")
             missing = set_up_failed(self.tier, " ".join(said.split())[:300].removeprefix("bwrap: "))
             raise _unavailable(self.tier, missing)
-        raise SandboxFailed(f"The supervisor ended without a word (exit code {process.returncode}).")
+        raise SandboxFailed(f"The supervisor ended without a report (exit code {process.returncode}).")
 
 
 @dataclass(slots=True)
@@ -221,7 +221,7 @@ class _Running:
 
 
 def _unavailable(tier: Tier, missing: TierProblem) -> SandboxUnavailable:
-    return SandboxUnavailable(f"The {tier} sandbox does not work here: {missing.reason}. {missing.remedy}")
+    return SandboxUnavailable(f"The {tier} sandbox is not available: {missing.reason}. {missing.remedy}")
 
 
 async def _drain(stream: asyncio.StreamReader | None, capture: OutputCapture) -> None:
@@ -232,13 +232,13 @@ async def _drain(stream: asyncio.StreamReader | None, capture: OutputCapture) ->
 
 def _check(job: SandboxJob) -> None:
     if not job.argv or not job.argv[0]:
-        raise CommandInvalid("There is nothing to run.")
+        raise CommandInvalid("The command is empty.")
     if any("\0" in word for word in job.argv):
-        raise CommandInvalid("The command holds a NUL character. Remove it.")
+        raise CommandInvalid("The command contains a NUL character. Remove it.")
     try:
         longest = max(len(word.encode()) for word in job.argv)
     except UnicodeEncodeError:
-        raise CommandInvalid("The command is no valid Unicode.") from None
+        raise CommandInvalid("The command is not valid Unicode.") from None
     if longest > MAX_ARGUMENT_BYTES:
         raise CommandInvalid(
             f"The command is longer than {MAX_ARGUMENT_BYTES >> 10} KiB. Put it into a file and run that."

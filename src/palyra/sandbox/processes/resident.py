@@ -95,7 +95,7 @@ class ResidentProcess:
         if stopped := report.get("stopped"):
             return str(stopped)
         code = report.get("code")
-        return f"it ended with exit code {code}" if code is not None else "it was ended"
+        return f"it ended with exit code {code}" if code is not None else "it was stopped"
 
     @property
     def stderr_tail(self) -> str:
@@ -116,7 +116,7 @@ async def start(staying: ResidentJob, *, most_bytes: int) -> ResidentProcess:
         reader, writer = await asyncio.open_connection(sock=ours, limit=most_bytes)
         try:
             launch = await wait_out(
-                lambda: asyncio.to_thread(_prepare, staying, theirs.fileno()), what="a program that stays"
+                lambda: asyncio.to_thread(_prepare, staying, theirs.fileno()), what="a long-running program"
             )
             try:
                 process = await wait_out(
@@ -130,7 +130,7 @@ async def start(staying: ResidentJob, *, most_bytes: int) -> ResidentProcess:
                         pass_fds=(*launch.passed, theirs.fileno()),
                         start_new_session=True,
                     ),
-                    what="a program that stays",
+                    what="a long-running program",
                 )
             except BaseException:
                 launch.tidy_up()
@@ -151,7 +151,7 @@ def _prepare(staying: ResidentJob, stream: int) -> LaunchPlan:
     launch = LaunchPlan(argv=[], report=report, passed=[reported])
     try:
         if missing := tier_problem(Tier.OFF):
-            raise SandboxUnavailable(f"Programs can not be watched over here: {missing.reason}. {missing.remedy}")
+            raise SandboxUnavailable(f"Programs cannot be supervised here: {missing.reason}. {missing.remedy}")
         argv = [*staying.argv] if staying.cover is None else _covered(launch, staying, staying.cover)
         grouped = launch.grouped(staying.base, staying.bounds)
     except BaseException:
@@ -176,7 +176,7 @@ def _prepare(staying: ResidentJob, stream: int) -> LaunchPlan:
 
 def _covered(launch: LaunchPlan, staying: ResidentJob, cover: HiddenPaths) -> list[str]:
     if missing := tier_problem(Tier.STRICT):
-        raise SandboxUnavailable(f"It can not be kept from Palyra's own files: {missing.reason}. {missing.remedy}")
+        raise SandboxUnavailable(f"It cannot be kept away from Palyra's own files: {missing.reason}. {missing.remedy}")
     told = [find("bwrap") or "bwrap", "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--new-session"]
     told += ["--cap-drop", "ALL", *(() if cover.network else ("--unshare-net",))]
     told += ["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"]
@@ -199,10 +199,10 @@ def _mounts(launch: LaunchPlan, cover: HiddenPaths, *, by_descriptor: bool) -> l
     for path in named:
         installation.refuse_inside(path)
         if path == Path("/") or path.is_relative_to("/proc") or path.is_relative_to("/sys"):
-            raise RootNotAllowed(f"{path} belongs to the system. Name the folders that the program is to change.")
+            raise RootNotAllowed(f"{path} belongs to the system. Name the folders that the program may change.")
         if any(lies_in(path, folder) for folder in hidden):
             raise RootNotAllowed(
-                f"{path} holds files of Palyra itself, which no program may change. Use another folder."
+                f"{path} contains Palyra's own files, which no program may change. Use another folder."
             )
     free = {path for path in {*named, *(real_path(Path(name)) for name in TEMPORARY)} if path.exists()} | opened
     fixed = {folder for folder in installation.folders() if any(lies_in(folder, place) for place in free)}
@@ -215,7 +215,7 @@ def _mounts(launch: LaunchPlan, cover: HiddenPaths, *, by_descriptor: bool) -> l
             told += ["--perms", "0755", "--size", "65536", "--tmpfs", str(place)]
         elif place not in fixed and (descriptor := named.get(place)) is not None:
             if not by_descriptor:
-                raise RootNotAllowed(f"{place} lies in a workspace. {NO_BIND_FD}")
+                raise RootNotAllowed(f"{place} is inside a workspace. {NO_BIND_FD}")
             told += ["--bind-fd", str(descriptor), str(place)]
         else:
             told += ["--ro-bind" if place in fixed else "--bind", str(place), str(place)]
@@ -228,8 +228,8 @@ def _opened(launch: LaunchPlan, path: Path, workspaces: tuple[Path, ...]) -> tup
     around = [real_path(folder) for folder in workspaces]
     if link := next((link for link in links if any(lies_in(link, folder) for folder in around)), None):
         raise RootSymlinked(
-            f"{link} is a link inside a workspace, and what the program is to change lies behind it. Name the folder"
-            " itself."
+            f"{link} is a symbolic link inside a workspace, and leads to what the program may change. "
+            "Name the folder itself."
         )
     if place in around or not any(lies_in(place, folder) for folder in around):
         return place, None

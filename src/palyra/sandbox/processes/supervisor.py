@@ -222,7 +222,7 @@ def _spent(order: "dict[str, Any]") -> str:
 
 
 def _too_much_memory(order: "dict[str, Any]") -> str:
-    return f"it took more than {order['memory'] >> 20} MiB of memory"
+    return f"it used more than {order['memory'] >> 20} MiB of memory"
 
 
 def _become(order: "dict[str, Any]", faults: int) -> None:

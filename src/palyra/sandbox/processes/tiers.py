@@ -16,8 +16,8 @@ NEEDED_LANDLOCK = 6
 """The version that also keeps a program from signalling others, including the daemon: Linux 6.12."""
 
 NO_BIND_FD = (
-    "This bubblewrap cannot mount it by its descriptor (--bind-fd), so it could be exchanged for another. Install"
-    " bubblewrap 0.10, or a security update from August 2024 or later."
+    "This bubblewrap cannot mount it by descriptor (--bind-fd), so it could be replaced by another. "
+    "Install bubblewrap 0.10, or a security update from August 2024 or later."
 )
 
 _LANDLOCK_CREATE, _ASK_VERSION = 444, 1
@@ -50,7 +50,7 @@ def tier_problem(tier: Tier) -> TierProblem | None:
     """Return what the machine lacks for a tier, as far as can be seen without trying it. Blocks for a moment."""
     if not sys.platform.startswith("linux"):
         return TierProblem(
-            "it needs Linux", "Run Palyra in a Linux machine, or set sandbox.tier to off and see what that means."
+            "it needs Linux", "Run Palyra on Linux, or set sandbox.tier to off after you have read what that means."
         )
     match tier:
         case Tier.STRICT:
@@ -65,13 +65,13 @@ def set_up_failed(tier: Tier, said: str) -> TierProblem:
     """Return the problem behind a sandbox that could not be set up, by its error output."""
     if tier is Tier.STRICT and "mount proc" in said:
         return TierProblem(
-            f"a part of /proc is covered here, so bubblewrap may not show a program its own ({said})",
+            f"a part of /proc is covered here, so bubblewrap cannot give a program its own ({said})",
             "Uncover it: a systemd unit must not set ProtectKernelTunables, ProtectKernelLogs or ProcSubset;"
             " a container needs `--security-opt systempaths=unconfined` or the like.",
         )
     if tier is Tier.STRICT and any(word in said for word in ("namespace", "uid map", "loopback", "not permitted")):
         return TierProblem(
-            f"bubblewrap may not make namespaces ({said})",
+            f"bubblewrap may not create namespaces ({said})",
             "Allow them: `sysctl kernel.unprivileged_userns_clone=1` (Debian),"
             " `sysctl kernel.apparmor_restrict_unprivileged_userns=0` (Ubuntu) or"
             " `sysctl user.max_user_namespaces=10000` (where it is 0); in a container they need"
@@ -92,13 +92,13 @@ def _strict_problem() -> TierProblem | None:
 def _guarded_problem() -> TierProblem | None:
     version = landlock_version()
     if version < NEEDED_LANDLOCK:
-        had = f"has version {version}" if version else "has none, or it is switched off at boot"
+        had = f"has version {version}" if version else "has none, or it is disabled at boot"
         return TierProblem(
-            f"it needs Landlock version {NEEDED_LANDLOCK}, and this kernel {had}",
+            f"it requires Landlock version {NEEDED_LANDLOCK}, and this kernel {had}",
             "Use Linux 6.12 or newer with `landlock` in its `lsm=` list.",
         )
     if seccomp.build(Tier.GUARDED) is None:
-        return TierProblem(f"the system calls of {os.uname().machine} are not known to it", "Use the strict tier.")
+        return TierProblem(f"it does not support {os.uname().machine}", "Use the strict tier.")
     return None
 
 

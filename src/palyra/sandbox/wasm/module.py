@@ -15,7 +15,7 @@ MAX_INPUT_BYTES = 16 * MIB
 
 
 class ModuleInvalid(Invalid):
-    """This is no WebAssembly module that can be run. Build it as a WASI command, with a main function."""
+    """This is not a WebAssembly module that can be run. Build it as a WASI command, with a main function."""
 
 
 class ModuleTooLarge(Invalid):
@@ -23,7 +23,7 @@ class ModuleTooLarge(Invalid):
 
 
 class FolderNotAllowed(Denied):
-    """A folder that the module was to be given can not be opened, so it was not run."""
+    """A folder of the module cannot be opened, so it was not run."""
 
 
 @dataclass(frozen=True, slots=True)

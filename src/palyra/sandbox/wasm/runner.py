@@ -58,11 +58,11 @@ NOTHING = b"\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x03\x02\x01\0\x07\x0a\x01\x06_st
 
 
 class WasmUnavailable(Unavailable):
-    """Modules can not be run on this machine. `palyra doctor` says why."""
+    """Modules cannot be run on this machine. `palyra doctor` says why."""
 
 
 class WasmProcessEnded(Internal):
-    """The process that runs modules ended without an answer, so nothing is known of the call."""
+    """The process that runs modules ended without a result, so the outcome of the call is not known."""
 
 
 class _WorkerReply(msgspec.Struct):
@@ -183,7 +183,7 @@ def _packages() -> str:
     """Return the folder that wasmtime is installed in."""
     found = importlib.util.find_spec("wasmtime")
     if found is None or found.origin is None:
-        raise WasmUnavailable("The package wasmtime is not installed, so modules can not be run. Install Palyra anew.")
+        raise WasmUnavailable("The package wasmtime is not installed, so modules cannot be run. Reinstall Palyra.")
     return str(Path(found.origin).parents[1])
 
 
@@ -239,7 +239,7 @@ async def _compile(process: Process, order: Sequence[bytes]) -> bytes:
     if said.stale:
         raise _CompiledCacheStale
     if said.fault:
-        raise ModuleInvalid(f"The module can not be run: {said.fault}.")
+        raise ModuleInvalid(f"The module cannot be run: {said.fault}.")
     return code
 
 
@@ -261,7 +261,7 @@ async def _outcome(process: Process, job: ModuleJob) -> ModuleOutcome:
         await _end(process)
         raise WasmProcessEnded(_ended(process)) from None
     if said.folder:
-        raise FolderNotAllowed(f"The module was not run: a folder of its can not be opened: {said.folder}.")
+        raise FolderNotAllowed(f"The module was not run: one of its folders cannot be opened: {said.folder}.")
     return ModuleOutcome(
         exit_code=said.exit_code,
         stdout=out,
@@ -294,17 +294,17 @@ async def _bytes(process: Process, count: int, *, most: int) -> bytes:
 
 def _check(job: ModuleJob) -> None:
     if not job.module.startswith(MAGIC):
-        raise ModuleInvalid("This is no WebAssembly module: it does not begin as one. Name a .wasm file.")
+        raise ModuleInvalid("This is not a WebAssembly module. Name a .wasm file.")
     if len(job.module) > MAX_MODULE_BYTES:
-        raise ModuleTooLarge(f"The module has {len(job.module)} bytes; {MAX_MODULE_BYTES} are the most.")
+        raise ModuleTooLarge(f"The module has {len(job.module)} bytes; the maximum is {MAX_MODULE_BYTES}.")
     if len(job.input) > MAX_INPUT_BYTES:
-        raise ModuleTooLarge(f"The input has {len(job.input)} bytes; {MAX_INPUT_BYTES} are the most.")
+        raise ModuleTooLarge(f"The input has {len(job.input)} bytes; the maximum is {MAX_INPUT_BYTES}.")
 
 
 def _check_folders(job: ModuleJob) -> None:
     for folder in job.folders:
         if not folder.path.is_dir():
-            raise FolderNotAllowed(f"The module was not run: {folder.path} is not there. Make this folder.")
+            raise FolderNotAllowed(f"The module was not run: the folder {folder.path} does not exist. Create it.")
 
 
 def _digest(module: bytes) -> str:
@@ -335,7 +335,7 @@ def _written(job: ModuleJob, digest: str, *, compiled: bytes | None, code_bytes:
 def _why(stopped: str, bounds: ModuleLimits) -> str:
     match stopped:
         case "fuel":
-            return f"it took more than {bounds.fuel} steps (fuel)"
+            return f"it used more than {bounds.fuel} steps (fuel)"
         case "time":
             return f"it took longer than {bounds.wall.total_seconds():g} s"
         case "output":
@@ -346,6 +346,6 @@ def _why(stopped: str, bounds: ModuleLimits) -> str:
 
 def _ended(process: Process) -> str:
     return (
-        f"The process that runs modules ended without an answer (exit code {process.returncode}), so nothing is known"
-        " of the call. Try it with less."
+        f"The process that runs modules ended without a result (exit code {process.returncode}), so the "
+        "outcome of the call is not known. Try it with less."
     )

@@ -116,7 +116,7 @@ class ModuleHost:
         for wanted in compiled.imports:
             if wanted.module != WASI:
                 name = _plain(f"{wanted.module}.{wanted.name}")
-                return f"it imports {name}, and only {WASI} is given to modules"
+                return f"it imports {name}, and only {WASI} is available to modules"
         starts = [one.type for one in compiled.exports if one.name == START]
         if not starts or not isinstance(starts[0], self._wasm.FuncType) or starts[0].params or starts[0].results:
             return (

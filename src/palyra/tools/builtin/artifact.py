@@ -29,7 +29,7 @@ async def read(
     part = await context.storage.read(artifact_id, start=byte, length=min(length, SLICE_BYTES))
     context.witness.learned(part.labels)
     if byte >= part.size:
-        raise OffsetBeyondEnd(f"The artifact has {part.size} bytes; there is nothing at byte {byte}.")
+        raise OffsetBeyondEnd(f"The artifact has {part.size} bytes, so there is nothing at byte {byte}.")
     # A slice may begin or end within a character; what it cuts at its end belongs to the next slice.
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = decoder.decode(part.data[_tail_of_char(part.data) :])

@@ -17,7 +17,7 @@ _ZONE = re.compile(r"[A-Za-z0-9_+\-]{1,32}(/[A-Za-z0-9_+\-]{1,32}){0,2}")
 
 
 class TimeZoneNotFound(Invalid):
-    """There is no such time zone. Use a name such as Europe/Berlin, America/New_York or UTC."""
+    """Unknown time zone. Use a name such as Europe/Berlin, America/New_York or UTC."""
 
 
 @tool(name="time.now", risk=Risk.LOW, repeatable=True, read_only=True)

@@ -123,7 +123,7 @@ def _result_text(answer: EgressResponse, asked: UrlTarget) -> str:
     if answer.url != asked.url:
         told.append(f"from {answer.url}")
     if answer.leads_to:
-        told.append(f"It redirects to {answer.leads_to}, which was not followed. Fetch that, if it is wanted.")
+        told.append(f"It redirects to {answer.leads_to}, which was not followed. Fetch that address if you need it.")
     if not response.is_complete:
         told.append(f"[only the first {len(response.body)} bytes were read]")
     if response.body:

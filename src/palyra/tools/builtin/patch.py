@@ -28,11 +28,11 @@ class FileNotUtf8(Invalid):
 
 
 class PatchTooLarge(Invalid):
-    """The files that the patch names are too much at once: 64 MiB before and after. Make several patches of it."""
+    """The patch is too large: its files have more than 64 MiB before and after. Split it into several patches."""
 
 
 class PatchPathRepeated(Invalid):
-    """Two files that the patch names are one and the same. Patch it under one name."""
+    """The patch names the same file twice. Patch it under one name."""
 
 
 async def _preview(context: ToolContext, given: Any) -> Effect:
@@ -48,7 +48,7 @@ async def patch(
     context: ToolContext,
     *,
     patch: Annotated[str, Meta(description="unified diff; several files may be named")],
-    dry_run: Annotated[bool, Meta(description="only tell whether it fits")] = False,
+    dry_run: Annotated[bool, Meta(description="only check if it applies")] = False,
 ) -> str:
     """Change workspace files by a diff: all of it is applied, or nothing."""
     if not dry_run and await finished_before(context):
@@ -57,13 +57,15 @@ async def patch(
     if not dry_run:
         await apply(context, changes)
     told = await asyncio.to_thread(summarize_changes, changes)
-    return f"{'The patch fits:' if dry_run else 'Patched'} {told}."
+    return f"{'The patch applies:' if dry_run else 'Patched'} {told}."
 
 
 async def _planned(context: ToolContext, text: str) -> list[FileChange]:
     asked = await asyncio.to_thread(patches.parse, clean_text(text, what="patch"))
     if len(asked) > MAX_CHANGES:
-        raise PatchTooLarge(f"The patch names {len(asked)} files; {MAX_CHANGES} are the most. Make several of it.")
+        raise PatchTooLarge(
+            f"The patch names {len(asked)} files; the maximum is {MAX_CHANGES}. Split it into several patches."
+        )
     changes: list[FileChange] = []
     held = 0
     for one in asked:

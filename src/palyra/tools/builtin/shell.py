@@ -26,12 +26,12 @@ MAX_SECONDS = 600
 SUMMARY_CHARS = 80
 SHELLS = ("/bin/bash", "/bin/sh")
 NO_NETWORK = (
-    "[Programs have no network here: what needs one fails, or waits for it. http.fetch reaches the web; what is to be"
-    " installed, the person must install.]"
+    "[Programs have no network here: what needs one fails or times out. Use http.fetch to reach the "
+    "web; ask the person to install what is missing.]"
 )
 READ_ONLY = (
-    "[This command had access=read, so that it could write to /tmp only. If it must change files of the workspace,"
-    " propose it again with access=write.]"
+    "[This command had access=read, so it could write to /tmp only. If it must change files in the "
+    "workspace, propose it again with access=write.]"
 )
 READ_ENVIRONMENT = {"GIT_OPTIONAL_LOCKS": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 """Makes programs that only read skip incidental writes."""
@@ -170,7 +170,7 @@ def _output_text(output: CapturedOutput) -> str:
 def _text_of_access(proposed: str, counted: FolderAccess) -> str:
     if proposed == counted:
         return f"access: {proposed}"
-    return f"access: {proposed}, which this sandbox does not enforce, so that it counts as {counted}"
+    return f"access: {proposed}, which this sandbox does not enforce, so it counts as {counted}"
 
 
 def _tier_text(tier: Tier) -> str:

@@ -38,13 +38,13 @@ async def write(
 ) -> str:
     """Write a text file of the workspace."""
     if await finished_before(context):
-        return f"{escape_line(path)} is written."
+        return f"{escape_line(path)} was written."
     change = await _planned(context, path, text=text, mode=mode)
     if _is_idle(change):
-        return f"{escape_line(path)} holds this already; nothing was changed."
+        return f"{escape_line(path)} already has this content; nothing was changed."
     await apply(context, [change])
     assert change.after is not None
-    return f"{escape_line(path)} is written: {len(change.after)} bytes."
+    return f"{escape_line(path)} was written: {len(change.after)} bytes."
 
 
 @tool(name="files.delete", risk=Risk.HIGH, repeatable=True, preview=_preview_delete)
@@ -52,7 +52,7 @@ async def delete(context: ToolContext, *, path: str) -> str:
     """Delete a file of the workspace."""
     if not await finished_before(context):
         await apply(context, [await asyncio.to_thread(_removal, context.workspace, path)])
-    return f"{escape_line(path)} is deleted."
+    return f"{escape_line(path)} was deleted."
 
 
 async def _planned(context: ToolContext, path: str, *, text: str, mode: Mode) -> FileChange:
@@ -65,7 +65,7 @@ async def _planned(context: ToolContext, path: str, *, text: str, mode: Mode) ->
     if mode == "append":
         return FileChange(found, found.content.data + data)
     if mode == "create" and found.content.data != data:
-        raise FileExists(f"{path!r} exists already. Use mode replace or append, or another name.")
+        raise FileExists(f"{path!r} already exists. Use mode replace or append, or another name.")
     return FileChange(found, data)
 
 

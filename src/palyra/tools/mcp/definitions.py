@@ -63,13 +63,13 @@ def clean(text: str, *, most: int) -> str:
 def _definition(given: JsonObject) -> McpToolDefinition:
     name = given.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError("its name is not made of up to 64 letters, digits, '_', '-' and '.'")
+        raise ValueError("its name is not up to 64 letters, digits, '_', '-' and '.'")
     said = msgspec.json.encode(given, order="deterministic")
     if len(said) > MAX_BYTES:
-        raise ValueError(f"its definition has {len(said)} bytes; {MAX_BYTES} are the most")
+        raise ValueError(f"its definition has {len(said)} bytes; the maximum is {MAX_BYTES}")
     schema = given.get("inputSchema")
     if not isinstance(schema, dict):
-        raise ValueError("it has no schema of its arguments")
+        raise ValueError("it has no schema for its arguments")
     parameters = _cleaned(schema)
     ArgumentSchema(parameters)
     hints = given.get("annotations")
@@ -89,12 +89,12 @@ def _cleaned(value: Any, key: str = "") -> Any:
             return clean(value, most=MAX_TEXT_CHARS)
         case str():
             if len(value) > MAX_TEXT_CHARS or any(unicodedata.category(char) in _MARKS for char in value):
-                raise ValueError("its schema has a value that is too long, or has characters that nobody sees")
+                raise ValueError("its schema has a value that is too long or has invisible characters")
             return value
         case dict():
             for name in value:
                 if not name.isprintable() or len(name) > 100:
-                    raise ValueError("its schema has a name that is too long, or has characters that nobody sees")
+                    raise ValueError("its schema has a name that is too long or has invisible characters")
             return {name: _cleaned(part, name) for name, part in value.items()}
         case list():
             return [_cleaned(part, key) for part in value]

@@ -72,7 +72,7 @@ class PinnedTransport(httpx2.AsyncHTTPTransport):
             self._refused(response.status_code)
         if response.headers.get("content-encoding", "identity") != "identity":
             # A small response could decompress to any size.
-            raise httpx2.RemoteProtocolError("the server packs its answers, which was not asked for")
+            raise httpx2.RemoteProtocolError("the server compresses its responses, which was not requested")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         if response.headers.get("content-type", "").startswith("text/event-stream"):
             response.stream = CountedStream(response.stream, self._count)
@@ -114,7 +114,7 @@ class BoundedResponse(httpx2.AsyncByteStream):
         async for piece in self._stream:
             size += len(piece)
             if size > MAX_LINE_BYTES:
-                raise httpx2.RemoteProtocolError(f"the server sent an answer of over {MAX_LINE_BYTES >> 20} MiB")
+                raise httpx2.RemoteProtocolError(f"the server sent a response of more than {MAX_LINE_BYTES >> 20} MiB")
             yield piece
 
     async def aclose(self) -> None:
@@ -143,7 +143,7 @@ class PinnedConnector(httpcore2.AsyncNetworkBackend):
     ) -> httpcore2.AsyncNetworkStream:
         """Connect to an address that passed the check."""
         if host.strip("[]") != self._host.strip("[]"):
-            raise HostNotAllowed(f"{host} is not the host that the configuration names.")
+            raise HostNotAllowed(f"{host} is not the host in the configuration.")
 
         async def attempt(place: str) -> httpcore2.AsyncNetworkStream:
             try:

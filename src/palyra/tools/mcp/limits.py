@@ -20,7 +20,7 @@ MAX_INVALID_MESSAGES = 20
 
 
 class ServerUnusable(Exception):
-    """The server can not be used: it is not there, has ended, speaks nonsense, or sends more than anybody can need."""
+    """The server cannot be used: it did not start, has ended, does not speak MCP, or sends too much."""
 
 
 class MessageRateLimit:
@@ -35,7 +35,7 @@ class MessageRateLimit:
         if self._messages > MAX_MESSAGES or self._size > MAX_BYTES:
             if time.monotonic() - self._began < WINDOW_SECONDS:
                 raise ServerUnusable(
-                    f"it floods: {self._messages} messages, {self._size} bytes within {WINDOW_SECONDS:g} s"
+                    f"it sent too much: {self._messages} messages, {self._size} bytes within {WINDOW_SECONDS:g} s"
                 )
             self._began, self._messages, self._size = time.monotonic(), 0, 0
 

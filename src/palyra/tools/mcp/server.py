@@ -53,11 +53,11 @@ log = logging.getLogger(__name__)
 
 
 class McpPackageMissing(Unavailable):
-    """MCP servers need a package that is not installed: `pip install 'palyra[mcp]'` installs it."""
+    """MCP servers need a package that is not installed. Install it: `pip install 'palyra[mcp]'`."""
 
 
 class McpToolNotAccepted(Denied):
-    """The MCP server has changed this tool since it was accepted. `palyra mcp show` shows how; the owner decides."""
+    """The MCP server has changed this tool since it was accepted. The owner can review it with `palyra mcp show`."""
 
 
 class McpToolLimitReached(Unavailable):
@@ -140,7 +140,7 @@ class McpServerProcess:
         self._reason = ""
         self._again.set()
         if self._connection is not None:
-            self._connection.fail("it was told to start again")
+            self._connection.fail("a restart was requested")
 
     async def keep(self) -> None:
         """Keep it running until cancelled."""
@@ -154,7 +154,7 @@ class McpServerProcess:
             except (PalyraError, OSError) as error:
                 self._reason = error.detail if isinstance(error, PalyraError) else str(error)
             except Exception as error:
-                log.exception("mcp server %s failed in a way that it should not", self.name)
+                log.exception("mcp server %s failed unexpectedly", self.name)
                 self._reason = f"{type(error).__name__}: {error}"
             now = self._around.clock.monotonic()
             pause = FIRST_PAUSE if now - began > STEADY_SECONDS else pause
@@ -187,8 +187,8 @@ class McpServerProcess:
         now = next((one for one in self.tools if one.tool == tool.tool), None)
         if now is None or now.state is not McpToolState.ACCEPTED or now.digest != tool.digest:
             raise McpToolNotAccepted(
-                f"{tool.name} is not offered any more: the MCP server has changed it, or it was refused."
-                f" The owner sees how with `palyra mcp show {self.name}`."
+                f"{tool.name} is no longer offered: the MCP server has changed it, or it was rejected. "
+                f"The owner can review it with `palyra mcp show {self.name}`."
             )
         return connection
 
@@ -200,8 +200,8 @@ class McpServerProcess:
                 async with asyncio.timeout(START_SECONDS):
                     listed = await connection.listing()
             except TimeoutError:
-                connection.fail(why := f"it did not say within {START_SECONDS:g} s what its tools are")
-                raise McpServerUnavailable(f"The MCP server {self.name} is not there now: {why}.") from None
+                connection.fail(why := f"it did not list its tools within {START_SECONDS:g} s")
+                raise McpServerUnavailable(f"The MCP server {self.name} is not available: {why}.") from None
             await self._adopt_listing(listed)
 
     @property
@@ -223,9 +223,9 @@ class McpServerProcess:
             async with asyncio.timeout(READY_SECONDS if self._state is McpServerState.STARTING else 0.01):
                 await self._ready.wait()
         except TimeoutError:
-            why = self._reason or "it is still being started"
+            why = self._reason or "it is still starting"
             raise McpServerUnavailable(
-                f"The MCP server {self.name} is not there now: {why.removesuffix('.')}."
+                f"The MCP server {self.name} is not available: {why.removesuffix('.')}."
             ) from None
         assert self._connection is not None
         return self._connection
@@ -253,7 +253,7 @@ class McpServerProcess:
                 async with asyncio.timeout(START_SECONDS):
                     ready = await connection.greet(launch)
             except TimeoutError:
-                raise McpServerUnavailable(f"It did not answer within {START_SECONDS:g} s of its start.") from None
+                raise McpServerUnavailable(f"It did not answer within {START_SECONDS:g} s after its start.") from None
             await self._adopt_listing(ready.tools or [])
             self._says = definitions.clean(self._around.hide(ready.ready or ""), most=100)
             self._protocol = definitions.clean(ready.protocol, most=40)
@@ -293,7 +293,7 @@ class McpServerProcess:
         usable = [name for name in listing.definitions if wanted is None or name in wanted]
         if len(usable) > MAX_TOOLS:
             raise McpToolLimitReached(
-                f"It has {len(usable)} tools; {MAX_TOOLS} are the most. Name those that you want in `tools`."
+                f"It has {len(usable)} tools; the maximum is {MAX_TOOLS}. Name the ones that you want in `tools`."
             )
         self._listing, self._listed_at = listing, self._around.clock.monotonic()
         self._refresh()
@@ -304,7 +304,7 @@ class McpServerProcess:
             if tool.state is McpToolState.CHANGED and (tool.name, tool.digest) not in self._warned:
                 self._warned.add((tool.name, tool.digest))
                 log.warning(
-                    "mcp server %s has changed %s, which is withdrawn until it is accepted", self.name, tool.tool
+                    "mcp server %s has changed %s, which is not offered until it is accepted", self.name, tool.tool
                 )
         self._notify()
 

@@ -88,7 +88,7 @@ class StdioTransport:
             except asyncio.IncompleteReadError:
                 self._give_up(await self._end())
             except asyncio.LimitOverrunError:
-                self._give_up(ServerUnusable(f"it sent a message of over {MAX_LINE_BYTES >> 20} MiB"))
+                self._give_up(ServerUnusable(f"it sent a message of more than {MAX_LINE_BYTES >> 20} MiB"))
             self._count(flow, 1, len(line))
             if (message := self._message(line)) is not None:
                 await self._incoming.send(message)
@@ -108,7 +108,7 @@ class StdioTransport:
         except (ValueError, RecursionError) as error:
             if b'"jsonrpc"' in line:
                 # If it was a response, a call would wait for it forever.
-                self._give_up(ServerUnusable(f"it sent a message that can not be read: {first_fault(error)}"))
+                self._give_up(ServerUnusable(f"it sent a message that is not valid: {first_fault(error)}"))
             self._nonsense += 1
             if self._nonsense > MAX_INVALID_MESSAGES:
                 shown = line[:80].decode(errors="replace").strip()

@@ -31,7 +31,7 @@ Call = Callable[[McpTool, JsonObject, ExecutionRecorder], Awaitable[str]]
 
 
 class McpServerNotAllowed(Denied):
-    """This MCP server is the owner's: `principals` of its settings says who else may use it."""
+    """This MCP server belongs to the owner. `principals` in its settings lists who else may use it."""
 
 
 def make_tool(tool: McpTool, server: McpServer, *, owner: PrincipalId, check_ready: CheckReady, call: Call) -> Tool:

@@ -77,15 +77,20 @@ def difference(before: McpToolDefinition, now: McpToolDefinition | McpTool) -> t
     """Return what has changed, line by line."""
     lines = list(difflib.unified_diff(_lines(before), _lines(now), "accepted", "now", lineterm=""))
     if not lines:
-        return ("(what differs is not shown to models: a title, a hint, or characters that nobody sees, or far down)",)
+        return (
+            (
+                "(the difference is not shown to models: it is in a title, a hint or invisible characters, or "
+                "too far down)"
+            ),
+        )
     left = len(lines) - MAX_DIFF_LINES
-    more = [f"… the whole tool is shown below; of what has changed, {left} lines more"] if left > 0 else []
+    more = [f"… {left} more changed lines; the full tool is shown below"] if left > 0 else []
     return (*lines[:MAX_DIFF_LINES], *more)
 
 
 def _lines(definition: McpToolDefinition | McpTool) -> list[str]:
     parameters = json.dumps(definition.parameters, indent=2, ensure_ascii=False, sort_keys=True)
-    hint = ["reads only"] if definition.reads_only else []
+    hint = ["read-only"] if definition.reads_only else []
     # Comparing takes the square of their number, in the worst case.
     return [*definition.description.split("\n"), *hint, *parameters.split("\n")][:MAX_LINES]
 

@@ -204,7 +204,7 @@ def _is_lost(error: Exception) -> bool:
 def _status(status: int) -> str:
     """Name a status, and what the owner can do about it."""
     name = next((f"{status} ({one.phrase})" for one in HTTPStatus if one == status), str(status))
-    return f"{name}; look at the `headers` of its settings" if status in (401, 403) else name
+    return f"{name}; check the `headers` in its settings" if status in (401, 403) else name
 
 
 def _error_text(error: BaseException) -> str:
@@ -223,7 +223,7 @@ def _error_text(error: BaseException) -> str:
     elif isinstance(error, httpx2.TimeoutException):
         text = "it did not answer in time"
     elif isinstance(error, httpx2.TransportError):
-        text = f"the connection to it failed: {str(error) or 'it was cut off'}"
+        text = f"the connection to it failed: {str(error) or 'it was closed'}"
     else:
         text = f"{type(error).__name__}: {error}"
     return " ".join(text.split())[:SAID_CHARS] or type(error).__name__

@@ -19,11 +19,11 @@ KILL_SECONDS = 5.0
 
 
 class McpServerUnavailable(Unavailable):
-    """The MCP server is not there now. `palyra mcp list` says why; it is started again by itself."""
+    """The MCP server is not available right now. `palyra mcp list` says why; it is restarted automatically."""
 
 
 class McpCallFailed(Invalid):
-    """The MCP server says that the call has failed."""
+    """The MCP server reports that the call failed."""
 
 
 class WorkerMessage(Struct, frozen=True):
@@ -79,7 +79,7 @@ class WorkerConnection:
         """Call a tool and return its result; raise if that is an error."""
         said = await self._ask(CallOrder(self._next_id(), tool, arguments))
         if said.is_error:
-            raise McpCallFailed(said.text or "The server says that the call has failed, and not why.")
+            raise McpCallFailed(said.text or "The server reports that the call failed, without a reason.")
         return said.text or ""
 
     async def listing(self) -> list[JsonObject]:
@@ -92,7 +92,7 @@ class WorkerConnection:
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(
-                    McpServerUnavailable(f"The MCP server is gone: {self._reason or 'it was stopped'}.")
+                    McpServerUnavailable(f"The MCP server has ended: {self._reason or 'it was stopped'}.")
                 )
                 # The caller may be gone already, which is not a fault to report.
                 waiting.exception()
@@ -147,7 +147,7 @@ class WorkerConnection:
 
     def _check_let_go(self, number: int) -> None:
         if number in self._waiting and self._is_open:
-            self.fail(f"it did not let go of a cancelled call within {LET_GO_SECONDS:g} s")
+            self.fail(f"it did not finish a cancelled call within {LET_GO_SECONDS:g} s")
 
     def _send(self, message: Launch | Order) -> None:
         with suppress(ConnectionError):
@@ -163,11 +163,11 @@ class WorkerConnection:
                 self._reason = self._reason or said.failed
             else:
                 await asyncio.wait([self._end], timeout=ENDING_SECONDS)
-                how = self._end.result() if self._end.done() else "it closed its end"
-                heard = f"; its last words: {self._resident.stderr_tail}" if self._resident.stderr_tail else ""
+                how = self._end.result() if self._end.done() else "it closed the connection"
+                heard = f"; its last output: {self._resident.stderr_tail}" if self._resident.stderr_tail else ""
                 self._reason = self._reason or f"{how}{heard}"
         except (ValueError, RecursionError, msgspec.DecodeError):
-            self._reason = self._reason or "what came of it could not be read"
+            self._reason = self._reason or "its response could not be read"
         except OSError as error:
-            self._reason = self._reason or f"the connection to it broke: {error.strerror}"
+            self._reason = self._reason or f"the connection to it failed: {error.strerror}"
         raise McpServerUnavailable(self._reason)

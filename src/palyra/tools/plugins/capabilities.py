@@ -24,7 +24,7 @@ def plugin_capabilities(manifest: PluginManifest, folders: Mapping[str, str]) ->
         yield f"tool {manifest.full_name(tool)}: {manifest.risk_of(tool)} risk, {what}"
     for folder in manifest.folders:
         what = "change" if folder.access is FolderAccess.WRITE else "read"
-        where = "the workspace of whoever calls" if folder.name == WORKSPACE else folders[folder.name]
+        where = "the workspace of the caller" if folder.name == WORKSPACE else folders[folder.name]
         yield f"folder {folder.name}: may {what} {where}{f' ({folder.purpose})' if folder.purpose else ''}"
     if not manifest.folders:
         yield "no files"

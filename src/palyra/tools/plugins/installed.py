@@ -34,31 +34,31 @@ _PIN = re.compile(r"([a-z][a-z0-9-]{0,39})\.json")
 
 
 class PluginNotFound(NotFound):
-    """There is no plugin of that name. `palyra plugins list` lists them."""
+    """There is no plugin with this name. `palyra plugins list` lists them."""
 
 
 class PluginNotReadable(Invalid):
-    """The plugin can not be read. Name a folder with a plugin.toml and the module that it names."""
+    """The plugin cannot be read. Name a folder with a plugin.toml and the module that it names."""
 
 
 class PluginMismatch(Invalid):
-    """The module is not the one that the manifest describes."""
+    """The module does not match the manifest."""
 
 
 class PluginChanged(Denied):
-    """The plugin is not what was installed, so it is not run. Install it again if the change is yours."""
+    """The plugin has changed since it was installed, so it is not run. Install it again if the change is yours."""
 
 
 class PluginFolderMissing(Invalid):
-    """The plugin asks for a folder, and was not given one."""
+    """The plugin needs a folder, and none was given."""
 
 
 class PluginFolderNotAllowed(Denied):
-    """A plugin can not be given this folder."""
+    """A plugin may not use this folder."""
 
 
 class PluginFolderNotWritable(Internal):
-    """The folder of plugins can not be written."""
+    """The plugin folder cannot be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,19 +133,19 @@ def read_offered_plugin(folder: Path) -> PluginSource:
         text = _read(folder / manifests.FILE, limit=manifests.MAX_BYTES)
     except OSError as error:
         raise PluginNotReadable(
-            f"{folder / manifests.FILE} can not be read: {error.strerror}. Name a folder with a {manifests.FILE}."
+            f"{folder / manifests.FILE} cannot be read: {error.strerror}. Name a folder with a {manifests.FILE}."
         ) from error
     manifest = manifests.read(text, where=str(folder / manifests.FILE))
     path = folder / manifest.module
     try:
         module = _read(path, limit=MAX_MODULE_BYTES)
     except OSError as error:
-        raise PluginNotReadable(f"The module {path} can not be read: {error.strerror}.") from error
+        raise PluginNotReadable(f"The module {path} cannot be read: {error.strerror}.") from error
     found = _digest(module)
     if found != manifest.sha256:
         raise PluginMismatch(
-            f"{path} has the sha256 {found}, and the manifest says {manifest.sha256}."
-            " Get the plugin anew; if you built it yourself, put the new digest into the manifest."
+            f"{path} has the sha256 {found}, but the manifest says {manifest.sha256}. Get the plugin "
+            "again; if you built it yourself, put the new digest into the manifest."
         )
     return PluginSource(manifest, text, module)
 
@@ -156,14 +156,14 @@ def folders_for(
     """Return the folders that a plugin gets: those `given` by name, else those that it had before."""
     wanted = {folder.name for folder in manifest.folders if folder.name != WORKSPACE}
     if unknown := sorted(set(given) - wanted):
-        asked = f"asks for {', '.join(sorted(wanted))}" if wanted else "asks for no folder that you could choose"
+        asked = f"needs {', '.join(sorted(wanted))}" if wanted else "needs no folder that you could choose"
         raise PluginFolderMissing(f"{manifest.name} has no folder {unknown[0]!r}: it {asked}.")
     found: dict[str, str] = {}
     for name in sorted(wanted):
         path = given.get(name) or before.get(name)
         if path is None:
             raise PluginFolderMissing(
-                f"{manifest.name} asks for a folder {name!r}. Say which: --folder {name}=/path/to/it."
+                f"{manifest.name} needs a folder {name!r}. Choose it with --folder {name}=/path/to/it."
             )
         found[name] = _free_folder(home, path)
     return found
@@ -190,7 +190,7 @@ def install(home: Home, source: PluginSource, folders: Mapping[str, str], *, at:
         _write(path / source.manifest.module, source.module)
         _write(_pin_of(home, name), msgspec.json.format(msgspec.json.encode(pin), indent=2) + b"\n")
     except OSError as error:
-        raise PluginFolderNotWritable(f"The plugin can not be written to {home.plugins}: {error.strerror}.") from error
+        raise PluginFolderNotWritable(f"The plugin cannot be written to {home.plugins}: {error.strerror}.") from error
     _sweep(home, name, spare=pin.place)
     return Plugin(source.manifest, pin, path)
 
@@ -202,9 +202,7 @@ def remove(home: Home, name: str) -> None:
     except FileNotFoundError:
         raise PluginNotFound(f"There is no plugin {name!r}. `palyra plugins list` lists them.") from None
     except OSError as error:
-        raise PluginFolderNotWritable(
-            f"The plugin can not be removed from {home.plugins}: {error.strerror}."
-        ) from error
+        raise PluginFolderNotWritable(f"The plugin cannot be removed from {home.plugins}: {error.strerror}.") from error
     _sweep(home, name, spare=None)
 
 
@@ -213,9 +211,9 @@ def load(home: Home, name: str) -> Plugin:
     try:
         pin = msgspec.json.decode(_pin_text(home, name), type=PluginPin)
     except msgspec.DecodeError as error:
-        raise PluginChanged(f"The pin of plugin {name} can not be read: {error}. Install the plugin again.") from error
+        raise PluginChanged(f"The pin of plugin {name} cannot be read: {error}. Install the plugin again.") from error
     if pin.name != name or pin.format != FORMAT or pin.place != Path(pin.place).name:
-        raise PluginChanged(f"The pin of plugin {name} is not its own. Install the plugin again.")
+        raise PluginChanged(f"The pin of plugin {name} belongs to another plugin. Install the plugin again.")
     path = home.plugins / pin.place
     text = _pinned(path / manifests.FILE, pin.manifest_sha256, pin, limit=manifests.MAX_BYTES)
     return Plugin(manifests.read(text, where=str(path / manifests.FILE)), pin, path)
@@ -272,7 +270,7 @@ def _pin_text(home: Home, name: str) -> bytes:
     except FileNotFoundError:
         raise PluginNotFound(f"There is no plugin {name!r}. `palyra plugins list` lists them.") from None
     except (OSError, PluginNotReadable) as error:
-        raise PluginChanged(f"The pin of plugin {name} can not be read: {error}. Install the plugin again.") from error
+        raise PluginChanged(f"The pin of plugin {name} cannot be read: {error}. Install the plugin again.") from error
 
 
 def _pin_of(home: Home, name: str) -> Path:
@@ -285,18 +283,22 @@ def _free_folder(home: Home, text: str) -> str:
     """Return the real path of a folder; refuse one that contains Palyra's own home, or is inside it."""
     path = Path(text).expanduser()
     if not path.is_absolute():
-        raise PluginFolderNotAllowed(f"{text!r} is no absolute path. Write it in full.")
+        raise PluginFolderNotAllowed(f"{text!r} is not an absolute path. Write the full path.")
     real = Path(os.path.realpath(path))
     if not real.is_dir():
-        raise PluginFolderNotAllowed(f"{text} is no folder. Make it, or name another.")
+        raise PluginFolderNotAllowed(f"{text} is not a folder. Create it, or name another one.")
     own = Path(os.path.realpath(home.path))
     if own.is_relative_to(real):
-        raise PluginFolderNotAllowed(f"{text} holds Palyra's own home, which no plugin may see. Name a smaller folder.")
+        raise PluginFolderNotAllowed(
+            f"{text} contains Palyra's own home, which no plugin may see. Name a smaller folder."
+        )
     if link := next((link for link in links_on_the_way(home.path) if link.is_relative_to(real)), None):
-        raise PluginFolderNotAllowed(f"{text} holds {link}, the link to Palyra's own home. Name a smaller folder.")
+        raise PluginFolderNotAllowed(f"{text} contains {link}, the link to Palyra's own home. Name a smaller folder.")
     shared = tuple(Path(os.path.realpath(spared)) for spared in (home.workspace,))
     if real.is_relative_to(own) and not any(real.is_relative_to(spared) for spared in shared):
-        raise PluginFolderNotAllowed(f"{text} lies in Palyra's own home, which no plugin may see. Name another folder.")
+        raise PluginFolderNotAllowed(
+            f"{text} is inside Palyra's own home, which no plugin may see. Name another folder."
+        )
     return str(real)
 
 
@@ -304,14 +306,15 @@ def _pinned(path: Path, digest: str, pin: PluginPin, *, limit: int) -> bytes:
     try:
         content = _read(path, limit=limit)
     except (OSError, PluginNotReadable) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no plain file, or too large"
+        why = error.strerror if isinstance(error, OSError) else "it is not a regular file, or too large"
         raise PluginChanged(
-            f"Plugin {pin.name} is not run: {path.name} can not be read ({why}). Install the plugin again."
+            f"Plugin {pin.name} is not run: {path.name} cannot be read ({why}). Install the plugin again."
         ) from error
     if _digest(content) != digest:
         raise PluginChanged(
-            f"Plugin {pin.name} is not run: {path.name} is not what was installed (sha256 {_digest(content)[:16]}…,"
-            f" pinned {digest[:16]}…). If the change is yours, install the plugin again; if not, find out whose it is."
+            f"Plugin {pin.name} is not run: {path.name} is not what was installed (sha256 "
+            f"{_digest(content)[:16]}…, pinned {digest[:16]}…). If you changed it, install the plugin "
+            "again; if not, find out who did."
         )
     return content
 
@@ -320,7 +323,7 @@ def _read(path: Path, *, limit: int) -> bytes:
     descriptor = os.open(path, _FILE)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise PluginNotReadable(f"{path} is no plain file.")
+            raise PluginNotReadable(f"{path} is not a regular file.")
         content = file.read(limit + 1)
     if len(content) > limit:
         raise PluginNotReadable(f"{path} is larger than {limit >> 10} KiB.")

@@ -35,11 +35,11 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class PluginInvalid(Invalid):
-    """The manifest of the plugin can not be used."""
+    """The plugin's manifest is not valid."""
 
 
 class PluginNetworkUnsupported(Denied):
-    """The plugin asks for hosts, and modules have no network."""
+    """The plugin requests network hosts, but modules have no network."""
 
 
 class PluginFolder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -122,7 +122,7 @@ def read(content: bytes, *, where: str = FILE) -> PluginManifest:
     try:
         table = tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise PluginInvalid(f"{where} is no TOML: {error}.") from error
+        raise PluginInvalid(f"{where} is not TOML: {error}.") from error
     if problem := next(_unknown_keys(table), None):
         raise PluginInvalid(f"{where}: {problem}")
     try:
@@ -133,17 +133,17 @@ def read(content: bytes, *, where: str = FILE) -> PluginManifest:
         raise PluginInvalid(f"{where}: {problem}")
     if manifest.hosts:
         raise PluginNetworkUnsupported(
-            f"{where} asks for hosts ({', '.join(manifest.hosts)[:200]}), and modules have no network."
-            " Let the agent fetch what is needed with http.fetch, and leave `hosts` out."
+            f"{where} requests network hosts ({', '.join(manifest.hosts)[:200]}), but modules have no "
+            "network. Let the agent fetch the data with http.fetch, and remove `hosts`."
         )
     return manifest
 
 
 def _faults(manifest: PluginManifest) -> Iterator[str]:
     if not _NAME.fullmatch(manifest.name) or len(manifest.name) > 40:
-        yield f"the name {manifest.name[:60]!r} must be small letters, digits and single dashes, 40 at most."
+        yield f"the name {manifest.name[:60]!r} must have up to 40 lower-case letters, digits and single dashes."
     if manifest.name in RESERVED:
-        yield f"the name {manifest.name!r} belongs to Palyra itself. Choose another."
+        yield f"the name {manifest.name!r} is reserved. Choose another."
     if not _VERSION.fullmatch(manifest.version):
         yield f"the version {manifest.version[:60]!r} must be like 1.2.0."
     if not _MODULE.fullmatch(manifest.module):
@@ -154,10 +154,10 @@ def _faults(manifest: PluginManifest) -> Iterator[str]:
     yield from _twice("folder", [folder.name for folder in manifest.folders])
     for folder in manifest.folders:
         if not _NAME.fullmatch(folder.name) or len(folder.name) > 40:
-            yield f"the folder {folder.name[:60]!r} must be small letters, digits and single dashes, 40 at most."
+            yield f"the folder {folder.name[:60]!r} must have up to 40 lower-case letters, digits and single dashes."
     for tool in manifest.tools:
         if not _TOOL.fullmatch(tool.name) or len(tool.name) > 40:
-            yield f"the tool {tool.name[:60]!r} must be small letters, digits and single underscores, 40 at most."
+            yield f"the tool {tool.name[:60]!r} must have up to 40 lower-case letters, digits and single underscores."
         try:
             ArgumentSchema(tool.parameters)
         except ToolSchemaInvalid as error:
@@ -183,5 +183,5 @@ def _unknown(given: object, kind: type[Struct], where: str) -> Iterator[str]:
     for name in given if isinstance(given, dict) else ():
         if name not in known:
             near = difflib.get_close_matches(name[:60], known, n=1)
-            remedy = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known)}."
-            yield f"there is no key {name[:60]!r}{where}. {remedy}"
+            remedy = f"Did you mean {near[0]}?" if near else f"Known keys: {', '.join(known)}."
+            yield f"unknown key {name[:60]!r}{where}. {remedy}"

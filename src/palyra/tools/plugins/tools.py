@@ -35,11 +35,11 @@ PATH = "path"
 
 
 class PluginFailed(Unavailable):
-    """The plugin could not do what it was asked."""
+    """The plugin failed."""
 
 
 class WorkspaceNotAllowed(Denied):
-    """No plugin may see this workspace: Palyra's own home lies in it. Set workspace.root to a smaller folder."""
+    """No plugin may see this workspace: it contains Palyra's own home. Set workspace.root to a smaller folder."""
 
 
 def tools_of(plugin: Plugin) -> Iterator[Tool]:
@@ -222,8 +222,8 @@ def _result_text(name: str, outcome: ModuleOutcome) -> str:
     said = outcome.stdout.text.rstrip("\n")
     remarks = outcome.stderr.text.rstrip("\n")
     if outcome.ok:
-        return f"{said}\nstderr:\n{remarks}" if remarks else said or "(it said nothing)"
+        return f"{said}\nstderr:\n{remarks}" if remarks else said or "(no output)"
     how = outcome.stopped if outcome.exit_code is None else f"exit code {outcome.exit_code}"
-    parts = [f"{name} did not succeed: {how}."]
+    parts = [f"{name} failed: {how}."]
     parts += [f"{stream}:\n{text}" for stream, text in (("stderr", remarks), ("stdout", said)) if text]
     raise PluginFailed("\n".join(parts))

@@ -203,13 +203,13 @@ def problems(kept: KeptHome) -> list[ProofProblem]:
 @pytest.mark.parametrize(
     ("harm", "what"),
     [
-        ("UPDATE heads SET hash = 'f' WHERE session_id = '{}'", "the head is another"),
-        ("DELETE FROM heads WHERE session_id = '{}'", "the head is another"),
-        ("UPDATE rotated SET hash = 'f' WHERE session_id = '{}'", "the head is another"),
+        ("UPDATE heads SET hash = 'f' WHERE session_id = '{}'", "the head differs"),
+        ("DELETE FROM heads WHERE session_id = '{}'", "the head differs"),
+        ("UPDATE rotated SET hash = 'f' WHERE session_id = '{}'", "the head differs"),
         ("DELETE FROM rotated WHERE session_id = '{}'", "the whole tape of this session was removed"),
         (
             "UPDATE rotated SET tape_seq = 3, hash = 'f'; UPDATE heads SET tape_seq = 3, hash = 'f'",
-            "was cut off before it was moved away",
+            "was cut off before it was moved to the archive",
         ),
     ],
 )
@@ -231,8 +231,8 @@ def test_an_archive_that_was_changed_or_lost_is_named_by_the_deep_check(kept: Ke
 
     assert kept.verify().ok
     assert sorted((problem.session_id or "", problem.what.split(", ")[1]) for problem in problems(kept)) == [
-        (OLD, "and that file was changed"),
-        (CHILD, "which can not be read"),
+        (OLD, "and this file was changed"),
+        (CHILD, "which cannot be read"),
     ]
 
 

@@ -30,4 +30,4 @@ def test_a_picture_that_was_changed_is_found(conn: Connection) -> None:
     digest = keep(conn, ONE)
     assert not list(blobs.check(conn))
     conn.execute("UPDATE blob_parts SET content = 'eJwDAAAAAAE=' WHERE digest = :digest", {"digest": digest})
-    assert list(blobs.check(conn)) == [f"the kept content {digest[:16]}… is missing or was changed"]
+    assert list(blobs.check(conn)) == [f"the stored content {digest[:16]}… is missing or was changed"]

@@ -69,21 +69,21 @@ def test_the_rows_are_what_the_tape_says(kept: KeptHome) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("UPDATE usage SET micros = 0 WHERE state = 'settled'", "not in the ledger as its tape has it"),
-        ("UPDATE usage SET state = 'settled' WHERE state = 'reserved'", "not in the ledger as its tape has it"),
-        ("UPDATE usage SET principal = 'user:ben'", "not in the ledger as its tape has it"),
-        ("UPDATE usage SET cause = 'http'", "which never was"),
-        ("DELETE FROM usage", "not in the ledger as its tape has it"),
+        ("UPDATE usage SET micros = 0 WHERE state = 'settled'", "do not match its tape"),
+        ("UPDATE usage SET state = 'settled' WHERE state = 'reserved'", "do not match its tape"),
+        ("UPDATE usage SET principal = 'user:ben'", "do not match its tape"),
+        ("UPDATE usage SET cause = 'http'", "which does not exist"),
+        ("DELETE FROM usage", "do not match its tape"),
         (
             "INSERT INTO usage SELECT 'x', 'x', turn, session_id, root_session_id, principal, agent_id, provider,"
             " model, task, cause, step, at_ms, state, reserved_input, reserved_output, reserved_micros, input_tokens,"
             " output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, micros, estimated, lease_owner,"
             " lease_until_ms FROM usage WHERE state = 'settled'",
-            "what run x used is not in the ledger as its tape has it",
+            "the ledger entries of run x do not match its tape",
         ),
-        ("UPDATE usage SET session_id = 'another' WHERE state = 'settled'", "which never was"),
+        ("UPDATE usage SET session_id = 'another' WHERE state = 'settled'", "which does not exist"),
         ("UPDATE spending SET reserved_micros = 0", "is not the sum of its turns"),
-        ("DELETE FROM budget_warnings", "no row tells of the warning of budget daily"),
+        ("DELETE FROM budget_warnings", "the row for the warning of budget daily is missing"),
     ],
 )
 def test_a_row_that_was_changed_is_found_and_set_right(kept: KeptHome, change: str, said: str) -> None:

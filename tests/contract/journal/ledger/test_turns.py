@@ -77,15 +77,15 @@ def test_the_rows_are_what_the_tapes_say(kept: KeptHome) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("UPDATE usage SET micros = 0 WHERE micros = 33", "not in the ledger as its tape has it"),
-        ("UPDATE usage SET state = 'settled' WHERE state = 'reserved'", "not in the ledger as its tape has it"),
-        ("DELETE FROM usage WHERE turn = 2", "not in the ledger as its tape has it"),
-        ("UPDATE usage SET root_run_id = 'another'", "which never was"),
+        ("UPDATE usage SET micros = 0 WHERE micros = 33", "do not match its tape"),
+        ("UPDATE usage SET state = 'settled' WHERE state = 'reserved'", "do not match its tape"),
+        ("DELETE FROM usage WHERE turn = 2", "do not match its tape"),
+        ("UPDATE usage SET root_run_id = 'another'", "which does not exist"),
         ("UPDATE spending SET settled_micros = 1", "is not the sum of its turns"),
-        ("DELETE FROM budget_warnings", "no row tells of the warning of budget daily"),
+        ("DELETE FROM budget_warnings", "the row for the warning of budget daily is missing"),
         ("UPDATE budget_warnings SET run_id = 'another'", "a warning of budget daily that was not given"),
         ("UPDATE budget_warnings SET at_ms = 7", "a warning of budget daily that was not given"),
-        ("UPDATE budget_warnings SET period = '1999'", "no row tells of the warning of budget daily"),
+        ("UPDATE budget_warnings SET period = '1999'", "the row for the warning of budget daily is missing"),
     ],
 )
 def test_a_row_that_was_changed_is_found_and_set_right(kept: KeptHome, change: str, said: str) -> None:

@@ -150,7 +150,7 @@ def test_a_question_that_is_wrong_is_named_and_set_right(kept: KeptHome, harm: s
     done = rebuilt(kept)
 
     assert found.report.ok
-    assert any("question" in problem.what for problem in found.rows)
+    assert any("approval" in problem.what for problem in found.rows)
     assert (done.questions, done.grants, done.runs, done.conversations) == (wrong, 0, 0, 0)
     assert questions(kept) == before
     assert examined(kept).ok
@@ -174,7 +174,7 @@ def test_a_grant_that_is_missing_or_wrong_comes_back_taken_back(kept: KeptHome, 
     kept.change(harm)
 
     (problem,) = examined(kept).rows
-    assert problem.what == f"the row of grant {ALWAYS} is not what was answered"
+    assert problem.what == f"the row of grant {ALWAYS} does not match its approval"
     assert rebuilt(kept).grants == 1
 
     assert grant(kept, ALWAYS) == msgspec.structs.replace(before, revoked_at=from_ms(NOW_MS))
@@ -232,7 +232,7 @@ def test_a_grant_that_was_taken_back_can_not_be_given_back_in_the_database(kept:
     kept.change(f"UPDATE grants SET revoked_ms = {time} WHERE grant_id = '{ALWAYS}'")
 
     (problem,) = examined(kept).rows
-    assert problem.what == f"the row of grant {ALWAYS} is not what was answered"
+    assert problem.what == f"the row of grant {ALWAYS} does not match its approval"
     assert rebuilt(kept).grants == 1
     assert grant(kept, ALWAYS) == before
     assert valid(kept) == []
@@ -246,7 +246,7 @@ def test_a_grant_that_nobody_gave_is_named_and_removed(kept: KeptHome) -> None:
     )
 
     (problem,) = examined(kept).rows
-    assert problem.what == "nobody has given grant forged"
+    assert problem.what == "grant forged has no approval"
     assert rebuilt(kept).grants == 1
 
     assert grant(kept, "forged") is None

@@ -217,7 +217,7 @@ def test_a_rebuild_that_is_broken_off_is_finished_by_the_next(kept: KeptHome) ->
 def test_a_session_without_its_row_is_named(kept: KeptHome) -> None:
     kept.change(f"DELETE FROM sessions WHERE session_id = '{SECOND}'")
 
-    assert ("the session has a tape, but no row", SECOND) in [
+    assert ("the session has a tape but no row", SECOND) in [
         (problem.what, problem.session_id) for problem in examined(kept).rows
     ]
 

@@ -286,7 +286,7 @@ def test_an_attestation_of_another_call_does_not_do(kept: KeptHome) -> None:
     rewrite(kept, first.tape_seq, lambda c: c.update(attestation=json.loads(second.content)["attestation"]))
 
     (problem,) = problems(kept)
-    assert (problem.tape_seq, problem.what) == (first.tape_seq, "the attestation of this execution is of another call")
+    assert (problem.tape_seq, problem.what) == (first.tape_seq, "the attestation names another call than the tape")
 
 
 def test_whoever_signs_with_another_key_has_not_signed(kept: KeptHome) -> None:
@@ -308,7 +308,7 @@ def test_an_attestation_without_an_execution_is_named(kept: KeptHome) -> None:
 
     (problem,) = problems(kept)
 
-    assert problem.what == "an execution is attested here that never started"
+    assert problem.what == "an execution that never started is attested here"
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_the_whole_of_a_result_is_held_against_what_was_attested(kept: KeptHome,
 
     (problem,) = problems(kept)
 
-    assert problem.what == "the whole of this result, as it is kept, is not what was attested"
+    assert problem.what == "the stored full result differs from the attested one"
 
 
 def test_content_that_was_changed_is_found_by_a_deep_look(kept: KeptHome) -> None:
@@ -368,7 +368,7 @@ def test_an_export_proves_its_attestations(kept: KeptHome, tmp_path: Path) -> No
     rewrite(kept, at(kept, "tool_finished", 1), lambda c: c.update(text="so it read"))
 
     (problem,) = exported_to(tmp_path / "changed", kept).report.problems
-    assert problem.what == "the attestation of this execution is of another result"
+    assert problem.what == "the attestation names another result than the tape"
 
 
 def test_an_export_of_what_is_new_proves_executions_that_began_before(kept: KeptHome, tmp_path: Path) -> None:
@@ -385,7 +385,7 @@ def test_an_export_of_what_is_new_proves_executions_that_began_before(kept: Kept
 
     rewrite(kept, at(kept, "tool_finished", 2), lambda c: c.update(text="so it read"))
     (problem,) = exported_to(tmp_path / "changed", kept, since=anchor).report.problems
-    assert problem.what == "the attestation of this execution is of another result"
+    assert problem.what == "the attestation names another result than the tape"
 
 
 def test_attestations_are_proved_after_the_tape_was_moved_away(kept: KeptHome) -> None:

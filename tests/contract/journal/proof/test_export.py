@@ -133,7 +133,7 @@ def test_an_export_since_an_anchor_must_begin_where_the_anchor_says(kept: KeptHo
 
     proof = changed(tmp_path / "new", lambda lines: of_kind(lines, "session")[0].update(before="f" * 64))
 
-    assert proof.report.problems[0].what == "no anchor proves what stands before this tape"
+    assert proof.report.problems[0].what == "no anchor covers what came before this tape"
 
 
 def test_an_export_since_an_anchor_of_another_journal_is_refused(kept: KeptHome, tmp_path: Path) -> None:
@@ -185,12 +185,12 @@ def test_a_tape_that_is_cut_off_is_named_with_its_last_entry(one: Path) -> None:
     ("change", "what"),
     [
         (lambda lines: lines.remove(of_kind(lines, "anchor")[0]), "anchor 1 is missing"),
-        (lambda lines: lines.remove(lines[-1]), "the export is cut off after line"),
-        (lambda lines: lines[0].update(made_at="2020-01-01T00:00:00Z"), "the digest in the last line is another"),
-        (lambda lines: lines.append(lines[-1]), "something stands after the last line"),
-        (lambda lines: lines[-1].update(entries=1), "the counts in the last line are others"),
-        (lambda lines: lines.insert(2, {"line": "gift"}), "line 3 is no line of an export"),
-        (lambda lines: lines.insert(-1, of_kind(lines, "anchor")[0]), "stands in a wrong place"),
+        (lambda lines: lines.remove(lines[-1]), "the export is truncated after line"),
+        (lambda lines: lines[0].update(made_at="2020-01-01T00:00:00Z"), "the digest in the last line does not match"),
+        (lambda lines: lines.append(lines[-1]), "there is data after the last line"),
+        (lambda lines: lines[-1].update(entries=1), "the counts in the last line do not match"),
+        (lambda lines: lines.insert(2, {"line": "gift"}), "line 3 is not a line of an export"),
+        (lambda lines: lines.insert(-1, of_kind(lines, "anchor")[0]), "is out of order"),
         (lambda lines: lines[0].update(public_key="00" * 32), "anchor 1 is not signed by this journal's key"),
         (lambda lines: lines[0].update(journal_ids=["other"]), "anchor 1 does not follow"),
     ],
@@ -205,7 +205,7 @@ def test_a_session_that_is_left_out_is_missed(one: Path) -> None:
 
     assert only(export_proof.verify_file(one)) == (
         *(a_session_id(2), 1),
-        "an anchor names this session, but its tape is gone",
+        "an anchor names this session, but its tape is missing",
     )
 
 

@@ -125,7 +125,7 @@ def test_the_key_of_the_home_counts_and_not_what_the_journal_says(database: Data
     signing_key.load_or_create(place.key)
 
     assert {problem.what for problem in report(database, place).problems} == {
-        "the journal names another signing key than its home has",
+        "the journal names a different signing key than the one in its home",
         "anchor 1 is not signed by this journal's key",
     }
 
@@ -335,16 +335,16 @@ def test_the_ends_of_a_journal_that_holds_are_fine(database: Database, place: Ho
         ("DELETE FROM tape WHERE tape_seq = 2", ProofProblem(a_session_id(), 2, "an entry is missing here")),
         (
             "DELETE FROM tape WHERE tape_seq = 3",
-            ProofProblem(a_session_id(), 3, "the head does not fit the last entry"),
+            ProofProblem(a_session_id(), 3, "the head does not match the last entry"),
         ),
-        ("DELETE FROM heads", ProofProblem(a_session_id(), 1, "an anchor names this session, but its tape is gone")),
+        ("DELETE FROM heads", ProofProblem(a_session_id(), 1, "an anchor names this session, but its tape is missing")),
         (
             "UPDATE heads SET tape_seq = 1",
-            ProofProblem(a_session_id(), 1, "the tape was cut off here: an anchor knew further entries"),
+            ProofProblem(a_session_id(), 1, "the tape was cut off here: an anchor lists later entries"),
         ),
         (
             "UPDATE tape SET hash = 'f' WHERE tape_seq = 2",
-            ProofProblem(a_session_id(), 2, "the chain was rewritten: an anchor knew another entry here"),
+            ProofProblem(a_session_id(), 2, "the chain was rewritten: an anchor lists a different entry here"),
         ),
         ("UPDATE anchors SET body = body || ' '", ProofProblem(None, None, "anchor 1 was altered")),
         (

@@ -194,7 +194,7 @@ async def test_a_conversation_that_is_too_long_is_told_as_such(weights: Path, ll
 async def test_an_answer_that_takes_too_long_is_given_up(weights: Path, llama: LlamaRuntime) -> None:
     model = a_model(weights, llama, total_seconds=0.5)
     await heard(a_model(weights, llama), a_prompt("hi", tokens=1))
-    with pytest.raises(ProviderFailed, match=r"not over after 0\.5 s") as caught:
+    with pytest.raises(ProviderFailed, match=r"not complete after 0\.5 s") as caught:
         await heard(model, a_prompt("Tell a very long story.", tokens=250))
     assert caught.value.kind is FailureKind.TIMEOUT
     await falls_idle()
@@ -264,10 +264,10 @@ async def test_another_window_takes_the_place_of_the_first(weights: Path, llama:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (None, "can not be read: No such file or directory"),
-        (b"", "is not in the GGUF format"),
-        (b"<html>Not found</html>", "is not in the GGUF format"),
-        (b"GGUF" + bytes(200), "is in version 0 of the GGUF format"),
+        (None, "cannot be read: No such file or directory"),
+        (b"", "is not a GGUF file"),
+        (b"<html>Not found</html>", "is not a GGUF file"),
+        (b"GGUF" + bytes(200), "has version 0 of the GGUF format"),
         (b"GGUF\x03\0\0\0" + b"\xff" * 200, "is damaged"),
     ],
 )
@@ -282,7 +282,7 @@ async def test_what_is_no_model_is_told_in_one_sentence(
     assert caught.value.kind is FailureKind.UNUSABLE
     assert caught.value.refused
     assert why in caught.value.detail
-    assert "set path to a whole file" in caught.value.detail
+    assert "Set path to a complete GGUF file" in caught.value.detail
 
 
 async def test_a_model_that_was_fetched_in_part_does_no_harm(

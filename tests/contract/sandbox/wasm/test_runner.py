@@ -67,7 +67,7 @@ async def test_the_exit_code_is_the_modules_own(modules: WasmRunner) -> None:
 async def test_a_loop_ends_when_its_fuel_is_used_up(modules: WasmRunner) -> None:
     outcome = await run(modules, made.LOOPS, bounds=ModuleLimits(fuel=1_000_000))
     assert outcome.exit_code is None
-    assert outcome.stopped == "it took more than 1000000 steps (fuel)"
+    assert outcome.stopped == "it used more than 1000000 steps (fuel)"
 
 
 async def test_a_loop_ends_when_its_time_is_over(modules: WasmRunner) -> None:
@@ -112,8 +112,8 @@ async def test_a_module_that_fails_says_of_what(modules: WasmRunner, module: byt
 @pytest.mark.parametrize(
     ("module", "words"),
     [
-        (b"", "does not begin as one"),
-        (b'(module (func (export "_start")))', "does not begin as one"),
+        (b"", "is not a WebAssembly module"),
+        (b'(module (func (export "_start")))', "is not a WebAssembly module"),
         (b"\0asm\1\0\0\0\xff\xff", "malformed section id"),
         (made.IMPORTS, "it imports env.system, and only wasi_snapshot_preview1 is given"),
         (made.NO_START, "exports no function _start"),

@@ -35,10 +35,10 @@ def test_every_problem_is_told_with_its_place_and_a_remedy(cli: Cli, file: Path)
     result = cli("config", "check")
     assert (result.code, result.err) == (1, "")
     assert result.out.splitlines() == [
-        f"{file}: section [http] has no key 'prot'.",
+        f"{file}: unknown key 'prot' in section [http].",
         "    Did you mean 'port'?",
-        f"{file}: limits.tool_ms is wrong: a limit cannot be negative.",
-        "    Mend it, or leave it out; the default is 30000.",
+        f"{file}: limits.tool_ms is not valid: a limit cannot be negative.",
+        "    Fix or remove it; the default is 30000.",
         f"{file}: workspace.root is /not/there, which is not a folder.",
         "    Create it, or set another folder.",
         "",
@@ -83,7 +83,7 @@ def test_whether_a_reference_leads_to_a_secret_is_told_and_not_to_which(
     file.write_text("[journal]\ndatabase_url = 'env:DATABASE'\n")
     lost = cli("config", "check")
     assert lost.code == 1
-    assert "journal.database_url is wrong: there is nothing at env:DATABASE." in lost.out
+    assert "journal.database_url is not valid: env:DATABASE is not set or does not exist." in lost.out
     assert json.loads(cli("config", "check", "--json").out)["references"] == {"journal.database_url": False}
 
     monkeypatch.setenv("DATABASE", SECRET)

@@ -93,7 +93,7 @@ def test_of_a_provider_that_is_replaced_what_else_was_set_stays() -> None:
 def test_what_would_not_load_is_not_written(home: Home) -> None:
     home.config.write_text("# mine\n")
 
-    with pytest.raises(ConfigInvalid, match="there is no such provider"):
+    with pytest.raises(ConfigInvalid, match="unknown provider"):
         change(home, make_default("nobody"))
     with pytest.raises(ConfigInvalid, match="key in clear"):
         change(home, write_provider("new", {**FIELDS, "key": "sk-in-clear"}))
@@ -105,7 +105,7 @@ def test_what_would_not_load_is_not_written(home: Home) -> None:
 def test_settings_that_are_wrong_already_are_told_as_they_are(home: Home) -> None:
     home.config.write_text("[htpp]\n")
 
-    with pytest.raises(SettingsInvalid, match="there is no section"):
+    with pytest.raises(SettingsInvalid, match="unknown section"):
         change(home, ADD)
 
 

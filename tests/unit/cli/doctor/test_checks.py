@@ -85,7 +85,7 @@ def test_what_is_no_token_is_a_failure_with_its_remedy(tmp_path: Path) -> None:
     home.token.touch(mode=0o600)
     *_, token = check_home(home)
     assert (token.name, token.state) == ("token", FAIL)
-    assert "`palyra restart` makes a new one" in token.what
+    assert "`palyra restart` creates a new one" in token.what
 
 
 def test_a_home_that_is_a_file_is_a_failure(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_wrong_settings_are_found(cli: Cli, home: Path) -> None:
     (home / "config.toml").write_text("[modell]\n")
     result = cli("doctor")
     assert result.code == 1
-    assert "there is no section [modell]" in result.out
+    assert "unknown section [modell]" in result.out
 
 
 def test_a_damaged_journal_is_found_and_the_doctor_goes_on(cli: Cli, home: Path) -> None:

@@ -101,7 +101,7 @@ def test_every_problem_is_told_with_file_line_and_column(cli: Cli, home: Path, t
     file.write_text(WRONG)
     result = cli("policy", "check", str(file))
     assert (result.code, result.err) == (1, "")
-    assert result.out.splitlines()[0].startswith(f"{file}:2:53: The policy does not fit the schema")
+    assert result.out.splitlines()[0].startswith(f"{file}:2:53: The policy does not match the schema")
     told = json.loads(cli("policy", "check", str(file), "--json").out)
     assert (told["ok"], told["problems"][0]["line"], told["problems"][0]["column"]) == (False, 2, 53)
 

@@ -119,11 +119,11 @@ def test_a_started_run_asks_the_model() -> None:
 
 
 def test_a_run_starts_once() -> None:
-    refuse(a_run(), a_start(), "started before")
+    refuse(a_run(), a_start(), "already started")
 
 
 def test_a_run_is_accepted_once() -> None:
-    refuse(a_run(), an_accepted(), "accepted before")
+    refuse(a_run(), an_accepted(), "already accepted")
 
 
 def test_a_run_is_accepted_until_its_first_turn_starts() -> None:
@@ -146,12 +146,12 @@ def test_a_history_leaves_the_run_where_it_says(status: RunStatus) -> None:
 
 
 def test_no_context_is_assembled_before_the_start() -> None:
-    refuse(fold([an_accepted()]), a_context(), "can not be asked now")
+    refuse(fold([an_accepted()]), a_context(), "no model turn may start now")
 
 
 @pytest.mark.parametrize("inputs", [0, 2])
 def test_a_context_must_have_seen_every_input(inputs: int) -> None:
-    refuse(a_run(), a_context(inputs), "an input came in between")
+    refuse(a_run(), a_context(inputs), "an input arrived in between")
 
 
 def test_a_turn_needs_a_context() -> None:
@@ -164,16 +164,16 @@ def test_a_context_serves_one_turn() -> None:
 
 @pytest.mark.parametrize("turn", [0, 1, 3])
 def test_turns_are_counted_without_gaps(turn: int) -> None:
-    refuse(a_run(*a_turn(1), a_steer(), a_context(2)), a_turn_start(turn), "without gaps")
+    refuse(a_run(*a_turn(1), a_steer(), a_context(2)), a_turn_start(turn), "must not have gaps")
 
 
 def test_the_model_is_not_asked_while_a_turn_is_open() -> None:
-    refuse(a_run(a_context(), a_turn_start()), a_context(), "can not be asked now")
+    refuse(a_run(a_context(), a_turn_start()), a_context(), "no model turn may start now")
 
 
 @pytest.mark.parametrize("stage", sorted(set(CallStage) - {CallStage.DENIED, CallStage.FINISHED}))
 def test_the_model_is_not_asked_while_a_call_is_unsettled(stage: CallStage) -> None:
-    refuse(a_run(*AT_STAGE[stage]), a_context(), "can not be asked now")
+    refuse(a_run(*AT_STAGE[stage]), a_context(), "no model turn may start now")
 
 
 @pytest.mark.parametrize("event", [a_text(2), a_proposal(2, C1), a_turn_end(2), a_void(2)])
@@ -198,7 +198,7 @@ def test_a_call_is_kept_as_the_model_proposed_it() -> None:
 
 
 def test_a_call_is_proposed_once_in_a_turn() -> None:
-    refuse(a_run(a_context(), a_turn_start(), a_proposal(1, C1)), a_proposal(1, C1), "proposed before")
+    refuse(a_run(a_context(), a_turn_start(), a_proposal(1, C1)), a_proposal(1, C1), "already proposed")
 
 
 def test_a_call_of_then_is_the_first_step_of_the_run_that_was_accepted_for_it() -> None:
@@ -220,10 +220,10 @@ def test_a_call_of_then_is_the_first_step_of_the_run_that_was_accepted_for_it() 
     [
         ([an_accepted(), a_start()], a_proposal(0, C1), "not the call"),
         ([an_accepted(reissue=a_reissue()), a_start()], a_proposal(0, C1, tool="other"), "not the call"),
-        ([an_accepted(reissue=a_reissue())], a_proposal(0, C1), "first step"),
-        ([an_accepted(reissue=a_reissue()), a_start(), a_proposal(0, C1)], a_proposal(0, C2), "first step"),
-        ([an_accepted(reissue=a_reissue()), a_start(), *a_turn(1, C1)], a_proposal(0, C2), "first step"),
-        ([an_accepted(reissue=a_reissue()), a_start(), a_context()], a_proposal(0, C1), "first step"),
+        ([an_accepted(reissue=a_reissue())], a_proposal(0, C1), "before the first turn"),
+        ([an_accepted(reissue=a_reissue()), a_start(), a_proposal(0, C1)], a_proposal(0, C2), "before the first turn"),
+        ([an_accepted(reissue=a_reissue()), a_start(), *a_turn(1, C1)], a_proposal(0, C2), "before the first turn"),
+        ([an_accepted(reissue=a_reissue()), a_start(), a_context()], a_proposal(0, C1), "before the first turn"),
     ],
 )
 def test_no_other_call_is_proposed_outside_of_a_turn(before: list[RunEvent], event: RunEvent, because: str) -> None:
@@ -386,7 +386,7 @@ def test_only_what_is_allowed_may_start(stage: CallStage) -> None:
 
 @pytest.mark.parametrize("attempt", [0, 2])
 def test_attempts_are_counted_without_gaps(attempt: int) -> None:
-    refuse(a_run(*ALLOWED), a_tool_start(C1, attempt), "without gaps")
+    refuse(a_run(*ALLOWED), a_tool_start(C1, attempt), "must not have gaps")
 
 
 @pytest.mark.parametrize("stop", [a_cancel(), a_limit(LimitKind.WALL_CLOCK)])
@@ -442,17 +442,21 @@ def test_the_end_of_a_child_settles_its_call() -> None:
 
 
 def test_the_end_of_another_child_is_refused() -> None:
-    refuse(a_run(*ALLOWED, a_tool_start(C1), a_child(C1, "child")), a_child_end(C1, "other"), "not awaited")
+    refuse(
+        a_run(*ALLOWED, a_tool_start(C1), a_child(C1, "child")),
+        a_child_end(C1, "other"),
+        "does not wait for this child",
+    )
 
 
 def test_a_child_is_not_answered_and_a_question_does_not_end() -> None:
     refuse(a_run(*ALLOWED, a_tool_start(C1), a_child(C1, "child")), an_answer(C1, approval="child"), "not open")
-    refuse(a_run(*ASKED, a_question(C1, "a1")), a_child_end(C1, "a1"), "not awaited")
+    refuse(a_run(*ASKED, a_question(C1, "a1")), a_child_end(C1, "a1"), "does not wait for this child")
 
 
 def test_a_child_ends_once() -> None:
     ended = a_run(*ALLOWED, a_tool_start(C1), a_child(C1, "child"), a_child_end(C1, "child"))
-    refuse(ended, a_child_end(C1, "child"), "not awaited")
+    refuse(ended, a_child_end(C1, "child"), "does not wait for this child")
 
 
 # -- crashes
@@ -486,12 +490,12 @@ def test_an_interrupted_call_that_starts_again_is_counted_once() -> None:
 
 
 def test_an_interrupted_call_does_not_start_as_if_for_the_first_time() -> None:
-    refuse(a_run(*AT_STAGE[CallStage.INTERRUPTED]), a_tool_start(C1, 1), "without gaps")
+    refuse(a_run(*AT_STAGE[CallStage.INTERRUPTED]), a_tool_start(C1, 1), "must not have gaps")
 
 
 @pytest.mark.parametrize("events", [[], *(AT_STAGE[stage] for stage in sorted(set(CallStage) - {CallStage.STARTED}))])
 def test_where_nothing_was_left_open_nothing_is_resumed(events: list[RunEvent]) -> None:
-    refuse(a_run(*events), a_resume(), "nothing was left open")
+    refuse(a_run(*events), a_resume(), "nothing was interrupted")
 
 
 # -- limits
@@ -587,11 +591,11 @@ def test_after_a_limit_the_model_gets_one_last_turn() -> None:
 
 
 def test_the_turn_after_a_limit_must_be_the_last() -> None:
-    refuse(at_the_last_turn(a_context()), a_turn_start(2, last=False), "the one after a limit")
+    refuse(at_the_last_turn(a_context()), a_turn_start(2, last=False), "only the turn after a limit")
 
 
 def test_a_turn_is_not_the_last_without_a_limit() -> None:
-    refuse(a_run(a_context()), a_turn_start(1, last=True), "the one after a limit")
+    refuse(a_run(a_context()), a_turn_start(1, last=True), "only the turn after a limit")
 
 
 def test_a_context_from_before_the_limit_does_not_serve_the_last_turn() -> None:
@@ -609,7 +613,7 @@ def test_a_last_turn_without_text_ends_the_run_failed() -> None:
     assert isinstance(step, Finish)
     assert (step.status, step.reason) == (
         RunStatus.FAILED,
-        "the run reached a limit, and the model gave no last answer",
+        "the run reached a limit, and the model gave no final answer",
     )
 
 
@@ -725,7 +729,7 @@ def test_at_a_limit_what_waits_is_waited_for() -> None:
 
 
 def test_a_limit_is_noted_once() -> None:
-    refuse(at_the_last_turn(), a_limit(LimitKind.WALL_CLOCK), "noted before")
+    refuse(at_the_last_turn(), a_limit(LimitKind.WALL_CLOCK), "already recorded")
 
 
 def test_a_limit_is_not_noted_while_a_turn_is_open() -> None:
@@ -859,7 +863,7 @@ def test_the_first_reason_to_cancel_stays() -> None:
 
 
 def test_the_model_is_not_asked_for_a_run_that_is_being_cancelled() -> None:
-    refuse(a_run(a_cancel()), a_context(), "can not be asked now")
+    refuse(a_run(a_cancel()), a_context(), "no model turn may start now")
     refuse(a_run(a_context(), a_cancel()), a_turn_start(), "not assembled")
 
 
@@ -881,7 +885,7 @@ def test_a_run_that_is_being_cancelled_takes_no_further_input() -> None:
 
 @pytest.mark.parametrize("stop", [a_cancel(), a_limit(LimitKind.WALL_CLOCK)])
 def test_nobody_is_asked_after_a_cancel_or_a_limit(stop: RunEvent) -> None:
-    refuse(a_run(*ASKED, stop), a_question(C1), "nobody is asked any more")
+    refuse(a_run(*ASKED, stop), a_question(C1), "no approval may be requested any more")
 
 
 @pytest.mark.parametrize(("end", "status"), [(a_failure(), RunStatus.FAILED), (a_cancellation(), RunStatus.CANCELLED)])
@@ -893,7 +897,7 @@ def test_an_end_closes_the_open_turn(end: RunEvent, status: RunStatus) -> None:
 @pytest.mark.parametrize("status", [RunStatus.DONE, RunStatus.FAILED, RunStatus.CANCELLED])
 @pytest.mark.parametrize("event", [a_start(), a_steer(), a_cancel(), a_completion(), a_failure(), a_cancellation()])
 def test_an_end_is_final(status: RunStatus, event: RunEvent) -> None:
-    refuse(fold(a_history(status)), event, f"the run is {status}; {type(event).__name__} comes too late")
+    refuse(fold(a_history(status)), event, f"the run is {status}, so {type(event).__name__} comes too late")
 
 
 def test_an_illegal_transition_is_our_own_fault() -> None:

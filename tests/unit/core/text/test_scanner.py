@@ -132,8 +132,8 @@ def test_a_secret_is_known_by_its_shape_wherever_it_stands() -> None:
 def test_signals_come_in_one_order_and_are_told_in_words() -> None:
     found = scan_text(f"{KEY} {ORDER}")
     assert found == (INSTRUCTIONS, SECRET)
-    assert describe_signals(found) == "what looks like instructions to the agent and what looks like a secret"
-    assert describe_signals((INSTRUCTIONS, HIDDEN, "later")).endswith("text that a person does not see and later")
+    assert describe_signals(found) == "text that looks like instructions to the agent and text that looks like a secret"
+    assert describe_signals((INSTRUCTIONS, HIDDEN, "later")).endswith("text that is invisible to people and later")
     assert set(MEANINGS) == {INSTRUCTIONS, MARKUP, HIDDEN, ENCODED, SECRET}
 
 

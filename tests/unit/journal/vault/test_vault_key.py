@@ -61,7 +61,7 @@ def test_of_many_who_make_the_key_at_once_all_get_one(path: Path) -> None:
 def test_what_is_no_key_is_refused_and_never_replaced(path: Path, text: str) -> None:
     path.write_text(text)
     for attempt in (VaultKeySource(path).load, VaultKeySource(path).load_or_create):
-        with pytest.raises(VaultKeyInvalid, match=r"[Pp]ut"):
+        with pytest.raises(VaultKeyInvalid, match=r"[Rr]estore"):
             attempt()
     assert path.read_text() == text
 
@@ -78,7 +78,7 @@ def test_the_key_may_stand_elsewhere(path: Path, monkeypatch: pytest.MonkeyPatch
     assert not path.exists()
 
     monkeypatch.delenv("THE_KEY")
-    with pytest.raises(VaultKeyInvalid, match="nothing at env:THE_KEY"):
+    with pytest.raises(VaultKeyInvalid, match="env:THE_KEY is not set or does not exist"):
         place.load_or_create()
 
 

@@ -111,7 +111,7 @@ def test_a_call_that_was_cut_off_is_proposed_as_malformed() -> None:
     events = read(DIALECT, PROMPT, TARGET, cut)
     (call,) = calls_of(events)
     assert call.arguments == {}
-    assert "no JSON object" in call.malformed
+    assert "not a JSON object" in call.malformed
     assert end_of(events).stop is StopReason.LENGTH
 
 
@@ -257,7 +257,7 @@ def test_an_answer_that_only_lacks_its_last_event_is_whole() -> None:
 
 @pytest.mark.parametrize("events", [[], [start()], answer(start(), said("Half an"))])
 def test_an_answer_that_breaks_off_is_none(events: list[JsonObject]) -> None:
-    with pytest.raises(ProviderFailed, match="broke off") as failed:
+    with pytest.raises(ProviderFailed, match="closed the stream") as failed:
         read(DIALECT, PROMPT, TARGET, events)
     assert failed.value.kind is FailureKind.NETWORK
 

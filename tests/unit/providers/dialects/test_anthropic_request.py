@@ -90,7 +90,7 @@ def test_pictures_stand_before_the_text() -> None:
 def test_a_picture_that_can_not_be_shown_is_spoken_of(image: Image, images: dict[str, bytes], model: str) -> None:
     prompt = a_prompt(Message(role=Role.USER, text="", images=(image,)))
     (block,) = asked(msgspec.structs.replace(prompt, images=images), model)["messages"][0]["content"]
-    assert "can not be shown" in block["text"]
+    assert "cannot be shown" in block["text"]
 
 
 def test_the_stable_beginning_and_the_last_two_inputs_are_marked_for_the_cache() -> None:

@@ -65,7 +65,7 @@ def test_arguments_that_are_none_or_no_object() -> None:
     first, second = calls_of(events)
     assert (first.arguments, first.malformed) == ({}, "")
     assert second.arguments == {}
-    assert "no JSON object" in second.malformed
+    assert "not a JSON object" in second.malformed
 
 
 def test_thoughts_are_kept_apart_and_signatures_with_what_they_sign() -> None:
@@ -129,7 +129,7 @@ def test_every_reason_to_stop_has_its_meaning(finish: str, stop: StopReason) -> 
 
 @pytest.mark.parametrize("finish", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MISSING_THOUGHT_SIGNATURE"])
 def test_a_call_that_it_could_not_make_is_a_failure(finish: str) -> None:
-    with pytest.raises(ProviderFailed, match="call a tool") as failed:
+    with pytest.raises(ProviderFailed, match="made a tool call") as failed:
         read(DIALECT, PROMPT, TARGET, [piece(finish=finish)])
     assert failed.value.kind is FailureKind.MALFORMED
     assert failed.value.is_well
@@ -156,7 +156,7 @@ def test_pieces_without_anything_are_passed_over() -> None:
 
 @pytest.mark.parametrize("pieces", [[], [piece(text("Half an"))]])
 def test_an_answer_that_breaks_off_is_none(pieces: list[JsonObject]) -> None:
-    with pytest.raises(ProviderFailed, match="broke off") as failed:
+    with pytest.raises(ProviderFailed, match="closed the stream") as failed:
         read(DIALECT, PROMPT, TARGET, pieces)
     assert failed.value.kind is FailureKind.NETWORK
 

@@ -77,7 +77,7 @@ def test_pictures_are_sent_with_what_they_belong_to() -> None:
     assert new[2]["parts"][0]["functionResponse"]["parts"] == [picture]
     assert old[2]["parts"][1:] == [picture]
     unseen = asked(msgspec.structs.replace(prompt, images={}))["contents"]
-    assert "can not be shown" in unseen[0]["parts"][0]["text"]
+    assert "cannot be shown" in unseen[0]["parts"][0]["text"]
 
 
 def test_a_signature_goes_back_on_the_call_that_it_came_on() -> None:

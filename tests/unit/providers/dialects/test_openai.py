@@ -171,7 +171,7 @@ def test_a_model_that_does_not_see_is_told_of_the_picture() -> None:
 
     [message] = sent(DIALECT, prompt, target_of(DIALECT, "llama"))["messages"]
 
-    assert message["content"][1] == {"type": "text", "text": "[a picture (image/png) that can not be shown]"}
+    assert message["content"][1] == {"type": "text", "text": "[an image (image/png) that cannot be shown]"}
 
 
 def test_thoughts_go_back_with_the_calls_that_they_led_to() -> None:

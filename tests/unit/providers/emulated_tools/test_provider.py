@@ -117,14 +117,14 @@ async def test_an_answer_of_the_greatest_length_is_told_as_far_as_it_goes() -> N
 
 async def test_a_call_without_end_is_cut_off() -> None:
     model = EmulatedToolsProvider(Writes('{"tool": "a', *["x" * 100_000] * 50))
-    with pytest.raises(ProviderFailed, match="it has no end") as caught:
+    with pytest.raises(ProviderFailed, match="it is too long") as caught:
         await heard(model, a_prompt("hi"))
     assert caught.value.kind is FailureKind.MALFORMED
 
 
 async def test_a_call_that_was_cut_off_is_none() -> None:
     cut = Writes('{"tool": "files.list", "arguments": {"folder": "', stop=StopReason.LENGTH)
-    with pytest.raises(ProviderFailed, match="greatest length") as caught:
+    with pytest.raises(ProviderFailed, match="maximum length") as caught:
         await heard(EmulatedToolsProvider(cut), a_prompt("hi"))
     assert caught.value.kind is FailureKind.MALFORMED
 
@@ -251,7 +251,7 @@ async def test_tools_without_room_are_left_out_and_the_log_says_so(caplog: pytes
     assert len(kept) < len(tools)
     assert estimate_tokens(asked.system) <= 256
     (said,) = caplog.messages
-    assert f"not told of {len(tools) - len(kept)} tools" in said
+    assert f"does not get {len(tools) - len(kept)} tools" in said
 
 
 def test_descriptions_get_shorter_before_tools_are_left_out() -> None:

@@ -77,9 +77,9 @@ def test_the_parts_of_a_model_count_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "not in the GGUF format"),
-        (b"GG", "not in the GGUF format"),
-        (b"PK\x03\x04" + bytes(100), "not in the GGUF format"),
+        (b"", "not a GGUF file"),
+        (b"GG", "not a GGUF file"),
+        (b"PK\x03\x04" + bytes(100), "not a GGUF file"),
         (b"GGUF", "damaged"),
         (a_model(*FACTS, version=1), "version 1"),
         (a_model(*FACTS, version=0x03000000), "version"),
@@ -111,8 +111,8 @@ def test_a_model_cut_anywhere_in_its_head_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_file_is_refused_without_waiting(tmp_path: Path) -> None:
     with pytest.raises(GgufInvalid, match="No such file"):
         read_header(tmp_path / "missing.gguf")
-    with pytest.raises(GgufInvalid, match="no file"):
+    with pytest.raises(GgufInvalid, match="not a file"):
         read_header(tmp_path)
     os.mkfifo(tmp_path / "pipe.gguf")
-    with pytest.raises(GgufInvalid, match="no file"):
+    with pytest.raises(GgufInvalid, match="not a file"):
         read_header(tmp_path / "pipe.gguf")

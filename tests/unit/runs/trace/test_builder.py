@@ -136,33 +136,33 @@ def test_an_answer_says_who_for_how_long_and_what_was_changed() -> None:
     tree = run_tree(entries)
     assert kinds(tree) == ("input", [("turn", [("call", ["policy", "approval", "policy"])])])
     (answer,) = of_kind(tree, "approval")
-    assert answer.what == "allowed by user:ana, once, with other arguments"
+    assert answer.what == "allowed by user:ana, once, with edited arguments"
     assert (answer.facts["edited"], answer.facts["arguments"]) == (True, {"path": "b.txt"})
 
 
 def test_a_question_that_nobody_answered_is_open() -> None:
     entries = on_tape(*a_history(RunStatus.WAITING))
     (question,) = of_kind(run_tree(entries), "approval")
-    assert (question.what, question.facts["approval_id"]) == ("asked, and not answered", "a1")
+    assert (question.what, question.facts["approval_id"]) == ("requested, not answered yet", "a1")
     (gone,) = of_kind(run_tree([*entries, *on_tape(a_cancellation("stopped by x"), first=len(entries) + 1)]), "end")
     assert gone.what == "was cancelled: stopped by x"
 
 
 def test_a_call_without_an_end_and_one_that_never_began_say_so() -> None:
     begun = run_tree(life(*a_turn(1, "c1"), a_verdict("c1"), a_tool_start("c1")))
-    assert of_kind(begun, "execution")[0].what == "begun, with no end on the tape"
+    assert of_kind(begun, "execution")[0].what == "started, with no end on the tape"
     skipped = run_tree(life(*a_turn(1, "c1"), a_verdict("c1"), a_result("c1", CallOutcome.SKIPPED)))
-    assert of_kind(skipped, "execution")[0].what == "skipped, never begun"
+    assert of_kind(skipped, "execution")[0].what == "skipped, never started"
 
 
 def test_a_question_about_a_budget_stands_beside_the_turns() -> None:
     asked = a_budget_question("q", "daily")
     tree = run_tree(life(asked))
     assert kinds(tree) == ("input", ["approval"])
-    assert tree.then[0].what == "asked whether to go beyond the budget daily, and not answered"
+    assert tree.then[0].what == "requested to exceed the budget daily, not answered yet"
     tree = run_tree(life(asked, an_answer("", ApprovalDecision.ALLOWED, "q"), *a_turn(1)))
     assert kinds(tree) == ("input", ["approval", "turn"])
-    assert "asked whether to go beyond the budget daily" in tree.then[0].what
+    assert "requested to exceed the budget daily" in tree.then[0].what
 
 
 def test_a_void_turn_says_why_it_does_not_count() -> None:

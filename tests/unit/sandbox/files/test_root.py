@@ -52,7 +52,7 @@ def test_links_on_the_way_to_the_trusted_folder_are_followed(trusted: Path, tmp_
 def test_a_root_that_became_a_link_is_refused(trusted: Path, target: str) -> None:
     replace_by_link(trusted / "sub", target)
     for below in (trusted / "sub", trusted / "sub" / "deep"):
-        with pytest.raises(RootSymlinked, match="'sub' on the way to the root is a link"):
+        with pytest.raises(RootSymlinked, match="'sub' in the path of the root is a symbolic link"):
             WorkspaceRoot(trusted, below).open()
 
 

@@ -9,12 +9,12 @@ from palyra.sandbox.processes.tiers import set_up_failed
 @pytest.mark.parametrize(
     ("said", "reason", "remedy"),
     [
-        ("No permissions to create new namespace", "may not make namespaces", "userns_clone=1"),
-        ("setting up uid map: Permission denied", "may not make namespaces", "userns_clone=1"),
-        ("loopback: Failed RTM_NEWADDR: Operation not permitted", "may not make namespaces", "userns_clone=1"),
+        ("No permissions to create new namespace", "may not create namespaces", "userns_clone=1"),
+        ("setting up uid map: Permission denied", "may not create namespaces", "userns_clone=1"),
+        ("loopback: Failed RTM_NEWADDR: Operation not permitted", "may not create namespaces", "userns_clone=1"),
         (
             "Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded (ENOSPC)",
-            "may not make namespaces",
+            "may not create namespaces",
             "user.max_user_namespaces=10000",
         ),
         ("Can't mount proc on /newroot/proc: Operation not permitted", "a part of /proc is covered", "systempaths="),

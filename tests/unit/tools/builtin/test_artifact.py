@@ -92,7 +92,7 @@ async def test_slices_put_together_are_the_whole(text: str, length: int) -> None
     ("arguments", "said"),
     [
         ({"artifact": "01ARZ3NDEKTSV4RRFFQ69G5FA0"}, "no such artifact"),
-        ({"artifact": "nonsense"}, "no valid artifact id"),
+        ({"artifact": "nonsense"}, "not a valid artifact id"),
         ({"artifact": KEPT_ID, "byte": 3}, "has 3 bytes"),
         ({"artifact": KEPT_ID, "byte": 10**30}, "has 3 bytes"),
         ({"artifact": KEPT_ID, "length": 0}, "was not called"),

@@ -59,4 +59,4 @@ async def test_without_a_zone_it_is_that_of_the_machine() -> None:
 async def test_what_is_no_zone_is_refused_with_examples(zone: str) -> None:
     finished = await outcome(a_call("time.now", {"zone": zone}))
     assert finished.outcome is CallOutcome.ERROR
-    assert finished.text == "There is no such time zone. Use a name such as Europe/Berlin, America/New_York or UTC."
+    assert finished.text == "Unknown time zone. Use a name such as Europe/Berlin, America/New_York or UTC."

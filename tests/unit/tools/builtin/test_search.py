@@ -68,7 +68,7 @@ async def test_a_pattern_may_be_given(root: Path) -> None:
         ({}, "Give a text to find, or a glob"),
         ({"text": "(", "regex": True}, "malformed"),
         ({"text": "x", "folder": "gone"}, "There is no 'gone'"),
-        ({"text": "x", "folder": "../.."}, "out of the workspace"),
+        ({"text": "x", "folder": "../.."}, "outside the workspace"),
         ({"text": "x", "limit": 0}, "$.limit"),
     ],
 )

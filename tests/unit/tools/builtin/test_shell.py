@@ -221,7 +221,7 @@ async def test_a_folder_outside_is_refused_before_anybody_is_asked(tmp_path: Pat
 async def test_where_there_is_no_sandbox_nothing_runs(tmp_path: Path) -> None:
     finished = await result(a_context(tmp_path), command="touch made")
     assert finished.outcome is CallOutcome.ERROR
-    assert "no sandbox" in finished.text
+    assert "No sandbox" in finished.text
     assert not (tmp_path / "made").exists()
 
 

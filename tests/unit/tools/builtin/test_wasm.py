@@ -72,4 +72,4 @@ async def test_what_is_no_module_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     finished = await result(tmp_path, module="notes.txt")
     assert finished.outcome is CallOutcome.ERROR
-    assert "no WebAssembly module" in finished.text
+    assert "not a WebAssembly module" in finished.text

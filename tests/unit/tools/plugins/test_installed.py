@@ -177,7 +177,7 @@ def test_a_folder_must_be_given_and_stays_given(home: Home, tmp_path: Path, aski
 def test_a_folder_that_nobody_asked_for_is_not_given(home: Home, tmp_path: Path) -> None:
     with pytest.raises(PluginFolderMissing) as refused:
         installed_from(home, a_plugin(tmp_path / "p"), given={"data": str(tmp_path)})
-    assert "asks for no folder" in refused.value.detail
+    assert "needs no folder" in refused.value.detail
 
 
 def test_palyras_own_home_is_never_given(home: Home, tmp_path: Path, asking: Path) -> None:

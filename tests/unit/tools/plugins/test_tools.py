@@ -99,9 +99,7 @@ async def test_units_says_what_it_can_not_do(home: Home, context: ToolContext) -
     convert = await example(home, "units.convert")
     finished = await outcome(convert, context, value=1, **{"from": "km", "to": "kg"})
     assert finished.outcome is CallOutcome.ERROR
-    assert finished.text == (
-        "units.convert did not succeed: exit code 1.\nstderr:\nkm is a unit of length, and kg one of mass"
-    )
+    assert finished.text == ("units.convert failed: exit code 1.\nstderr:\nkm is a unit of length, and kg one of mass")
     listed = await outcome((await example(home, "units.list")), context)
     assert "nmi" in json.loads(listed.text)["length"]
 
@@ -175,7 +173,7 @@ async def test_a_path_outside_of_its_folders_is_beyond_the_manifest(
     bounds = await asyncio.to_thread(tool.manifest, context)
     found = await effect(tool, context, file=file)
     question = a_question(tool=tool.spec.name, paths=found.paths)
-    assert "csv-stats may not touch /" in beyond_manifest(bounds, question)
+    assert "csv-stats may not access /" in beyond_manifest(bounds, question)
     inside = await effect(tool, context, file="sales.csv")
     assert beyond_manifest(bounds, a_question(tool=tool.spec.name, paths=inside.paths)) == ""
     assert beyond_manifest(bounds, a_question(tool="files.read")).startswith("csv-stats may not call files.read")
@@ -257,7 +255,7 @@ async def test_a_folder_that_was_exchanged_for_a_link_is_not_opened(
     data.symlink_to("/etc")
     finished = await outcome(tool, context)
     assert finished.outcome is CallOutcome.ERROR
-    assert "a folder of its can not be opened" in finished.text
+    assert "one of its folders cannot be opened" in finished.text
 
 
 async def test_paths_are_handed_on_as_the_module_knows_them(home: Home, context: ToolContext, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from palyra.runs.services.embeddings import EmbeddingsRequestRecord, Vectors
 SPEAK = (DialectName.OPENAI, DialectName.RESPONSES)
 """Dialects whose providers have embeddings of this form."""
 NAME_CHARS = 100
-CANNOT_WAIT = "It asks before more is spent, but a call for embeddings can not wait for an answer: it is refused."
+CANNOT_WAIT = "This budget asks for approval, but a request for embeddings cannot wait for one, so it is refused."
 
 RULES: Rules = {}
 _VECTOR = re.compile(rb"\[[-+0-9.eE,\s]*\]|\"(?:[^\"\\]+|\\.)*\"")
@@ -43,11 +43,11 @@ _VECTOR = re.compile(rb"\[[-+0-9.eE,\s]*\]|\"(?:[^\"\\]+|\\.)*\"")
 
 
 class EmbeddingsNotConfigured(ModelNotFound):
-    """No model is set for embeddings. Set `model.embeddings` to PROVIDER/MODEL, or ask for a PROVIDER/MODEL."""
+    """No model is set for embeddings. Set `model.embeddings` to PROVIDER/MODEL, or request a PROVIDER/MODEL."""
 
 
 class EmbeddingsUnsupported(Invalid):
-    """This provider has no embeddings that could be passed on: its dialect must be `openai` or `responses`."""
+    """This provider does not support embeddings: its dialect must be `openai` or `responses`."""
 
     param = "model"
 
@@ -142,14 +142,18 @@ class EmbeddingsEndpoint:
             vectors = await asyncio.to_thread(_read, answer, wanted)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ProviderFailed(
-                f"{wanted.provider} gave no embeddings for {wanted.model}, but something else. Check its base_url, and"
-                " the model.",
+                (
+                    f"The response of {wanted.provider} for {wanted.model} does not contain embeddings. "
+                    "Check its base_url, and the model."
+                ),
                 kind=FailureKind.MALFORMED,
             ) from error
         if vectors.count < wanted.texts:
             raise ProviderFailed(
-                f"{wanted.provider} gave only {vectors.count} of the {wanted.texts} embeddings that {wanted.model} was"
-                " asked for: send fewer texts at once.",
+                (
+                    f"{wanted.provider} returned only {vectors.count} of the {wanted.texts} embeddings "
+                    f"requested from {wanted.model}. Send fewer texts at once."
+                ),
                 kind=FailureKind.MALFORMED,
             )
         return vectors
@@ -166,7 +170,7 @@ class EmbeddingsEndpoint:
             model = model or (offered.model if offered is not None else None)
             if name not in (AGENT, own, model):
                 raise ModelNotFound(
-                    f"There is no model {name[:NAME_CHARS]!r} for embeddings. Ask for {own}, or for PROVIDER/MODEL."
+                    f"There is no model {name[:NAME_CHARS]!r} for embeddings. Use {own}, or PROVIDER/MODEL."
                 )
         table = settings.providers.get(provider)
         if table is None or table.dialect not in SPEAK or model is None:
@@ -208,7 +212,7 @@ def _read(answer: bytes, wanted: EmbeddingsRequestRecord) -> Vectors:
     tokens = usage.input_tokens if usage is not None else wanted.tokens
     told_usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     if not all(_VECTOR.fullmatch(one.embedding) for one in given.data):
-        raise msgspec.ValidationError("a vector is a list of numbers, or base64 of them")
+        raise msgspec.ValidationError("a vector must be a list of numbers, or base64 of them")
     # Like `EmbeddingsResponse`, except for the vectors.
     told = {
         "object": given.object,

@@ -46,7 +46,7 @@ FAILURES = {
 
 
 class ParameterUnsupported(Invalid):
-    """A parameter has a value that can not be honoured."""
+    """A parameter has a value that is not supported."""
 
     def __init__(self, param: str, detail: str) -> None:
         super().__init__(detail)

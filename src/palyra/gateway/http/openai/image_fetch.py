@@ -81,12 +81,12 @@ class ImageFetcher:
                     pictures[found[url].digest] = content
                     if sum(map(len, pictures.values())) > MAX_TOTAL_BYTES:
                         raise ParameterUnsupported(
-                            param, "The pictures have more than 20 MiB in all. Send fewer of them."
+                            param, "The images are larger than 20 MiB in all. Send fewer of them."
                         )
         except TimeoutError:
             raise ParameterUnsupported(
                 links[urls[len(found)]],
-                f"The pictures could not be fetched within {ALL_SECONDS:g} s. Send them in the request itself.",
+                f"The images could not be fetched within {ALL_SECONDS:g} s. Send them in the request itself.",
             ) from None
 
         def put(images: tuple[Image, ...]) -> tuple[Image, ...]:
@@ -106,13 +106,13 @@ class ImageFetcher:
             raise _refused(param, url, error.detail) from error
         status = answer.response.status
         if answer.leads_to:
-            raise _refused(param, url, f"It leads on to {_short_url(answer.leads_to)}, which is not followed.")
+            raise _refused(param, url, f"It redirects to {_short_url(answer.leads_to)}, which is not followed.")
         if status != 200:
-            raise _refused(param, url, f"The server says {status}.")
+            raise _refused(param, url, f"The server returned {status}.")
         if len(answer.response.body) > MAX_BYTES:
-            raise _refused(param, url, "It has more than 5 MiB.")
+            raise _refused(param, url, "It is larger than 5 MiB.")
         if not answer.response.is_complete:
-            raise _refused(param, url, "The server broke off in the middle of it.")
+            raise _refused(param, url, "The server closed the connection before it was complete.")
         return answer.response.body
 
     async def _answer(self, principal: PrincipalId, url: str) -> EgressResponse:
@@ -120,7 +120,7 @@ class ImageFetcher:
         target = parse(url)
         for _ in range(HOSTS):
             if denied := await self._denied(principal, target):
-                raise HostNotAllowed(f"A policy does not let {target.host} be asked: {denied}")
+                raise HostNotAllowed(f"A policy does not allow requests to {target.host}: {denied}")
             answer = await self._egress.send(
                 EgressRequest(target.url, headers=_HEADERS), allowed=frozenset({target.host})
             )
@@ -154,8 +154,10 @@ class ImageFetcher:
 def _refused(param: str, url: str, why: str) -> ParameterUnsupported:
     return ParameterUnsupported(
         param,
-        f"The picture at {_short_url(url)} can not be had: {why} Send it in the request itself, as"
-        " data:image/png;base64,….",
+        (
+            f"The image at {_short_url(url)} cannot be fetched: {why} Send it in the request itself, as "
+            "data:image/png;base64,…."
+        ),
     )
 
 

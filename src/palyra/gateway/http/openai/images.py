@@ -39,12 +39,12 @@ class RequestImages:
         head = _DATA.match(url[:100])
         if head is None:
             raise ParameterUnsupported(
-                param, "A picture must be a URL such as data:image/png;base64,…, or https://example.org/a.png."
+                param, "An image must be a URL such as data:image/png;base64,… or https://example.org/a.png."
             )
         try:
             content = base64.b64decode(url[head.end() :], validate=True)
         except (binascii.Error, ValueError):
-            raise ParameterUnsupported(param, "The picture is no valid base64.") from None
+            raise ParameterUnsupported(param, "The image is not valid base64.") from None
         image = read_image(content, param=param)
         self.found[image.digest] = content
         self._count(param)
@@ -52,17 +52,17 @@ class RequestImages:
 
     def _count(self, param: str) -> None:
         if len(self.found) + len(self.links) > MAX_PICTURES:
-            raise ParameterUnsupported(param, f"A request may have {MAX_PICTURES} pictures at the most.")
+            raise ParameterUnsupported(param, f"A request may have at most {MAX_PICTURES} images.")
 
 
 def read_image(content: bytes, *, param: str, where: str = "") -> Image:
     """Return the image's metadata, or raise `ParameterUnsupported`; `where` says which image, if that is not clear."""
     if len(content) > MAX_BYTES:
-        raise ParameterUnsupported(param, "A picture may have 5 MiB at the most. Make it smaller.")
+        raise ParameterUnsupported(param, "An image may have at most 5 MiB. Make it smaller.")
     media_type = next((name for name, begins in _BEGINNINGS if begins.match(content)), None)
     if media_type is None:
         raise ParameterUnsupported(
-            param, f"The picture{where} is none that models understand: send PNG, JPEG, GIF or WebP."
+            param, f"The format of the image{where} is not supported. Send PNG, JPEG, GIF or WebP."
         )
     return Image(digest=hashlib.sha256(content).hexdigest(), media_type=media_type, size=len(content))
 

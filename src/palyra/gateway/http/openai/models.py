@@ -80,7 +80,7 @@ class ModelResolver:
         alike = [one for one in known if split_model_name(one)[1] == name]
         if len(alike) > 1:
             raise ParameterUnsupported(
-                "model", f"Several providers have a model {name[:NAME_CHARS]!r}. Ask for one of: {', '.join(alike)}."
+                "model", f"Several providers have a model {name[:NAME_CHARS]!r}. Use one of: {', '.join(alike)}."
             )
         if not alike:
             raise _not_found(name)
@@ -125,5 +125,5 @@ class ModelsEndpoint:
 def _not_found(name: str) -> ModelNotFound:
     shown = name if len(name) <= NAME_CHARS else name[:NAME_CHARS] + "…"
     return ModelNotFound(
-        f"There is no model or agent {shown!r}. `palyra` is the default agent; GET /v1/models lists all that there are."
+        f"There is no model or agent {shown!r}. `palyra` is the default agent; GET /v1/models lists all."
     )

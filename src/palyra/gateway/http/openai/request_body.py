@@ -49,9 +49,9 @@ async def read_json(request: Request) -> dict[str, Any]:
         # Decoding a body with images would block all other requests.
         found = await asyncio.to_thread(msgspec.json.decode, data) if len(data) > LARGE else msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RequestInvalid(f"The request's body is no valid JSON in UTF-8: {error}.") from None
+        raise RequestInvalid(f"The body of the request is not JSON in UTF-8: {error}.") from None
     if not isinstance(found, dict):
-        raise RequestInvalid("The request's body must be a JSON object.")
+        raise RequestInvalid("The body of the request must be a JSON object.")
     return found
 
 
@@ -62,19 +62,17 @@ def parse(body: dict[str, Any], kind: type[T], rules: Rules) -> T:
         if name in known:
             continue
         if name not in rules:
-            raise ParameterUnsupported(
-                name[:NAME_CHARS], f"There is no parameter {name[:NAME_CHARS]!r} here. Leave it out."
-            )
+            raise ParameterUnsupported(name[:NAME_CHARS], f"Unknown parameter {name[:NAME_CHARS]!r}. Remove it.")
         rule = rules[name]
         if rule is not ANYTHING and value is not None and value not in rule.values:
             allowed = " or ".join(msgspec.json.encode(one).decode() for one in rule.values)
             raise ParameterUnsupported(
-                name, f"{name} can not be honoured here{f' unless it is {allowed}' if allowed else ''}. Leave it out."
+                name, f"{name} is not supported{f' unless it is {allowed}' if allowed else ''}. Remove it."
             )
     try:
         return msgspec.convert({name: body[name] for name in known if name in body}, kind)
     except msgspec.ValidationError as error:
         place = _PLACE.search(str(error))
-        raise ParameterUnsupported(place[1] if place else "", f"The request does not fit: {error}.") from None
+        raise ParameterUnsupported(place[1] if place else "", f"The request is not valid: {error}.") from None
     except RecursionError:
-        raise RequestInvalid("The request's body is nested too deeply.") from None
+        raise RequestInvalid("The body of the request is nested too deeply.") from None

@@ -70,7 +70,7 @@ class MessageBuilder:
         if call_id in self._calls:
             wanted = self._calls.pop(call_id)
         elif known:
-            raise ParameterUnsupported(param, "This result answers no call of the messages before it.")
+            raise ParameterUnsupported(param, "This result does not answer a call in the messages before it.")
         else:
             wanted = _id(call_id, param)
         self.messages.append(Message(role=Role.TOOL, text=text, call_id=wanted))
@@ -79,13 +79,13 @@ class MessageBuilder:
         """Return the system instructions."""
         said = "\n\n".join(part for part in self.system if part.strip())
         if len(said.encode()) > MAX_SYSTEM_BYTES:
-            raise ParameterUnsupported("messages", "The instructions have more than 256 KiB. Shorten them.")
+            raise ParameterUnsupported("messages", "The instructions are longer than 256 KiB. Shorten them.")
         return said
 
     def build(self, *, param: str) -> RunInput:
         """Return the whole conversation: the last message is to be answered, the others are attached history."""
         if not self.messages:
-            raise ParameterUnsupported(param, "There is no message to be answered.")
+            raise ParameterUnsupported(param, "There is no message to answer.")
         return self._input(self.messages, param)
 
     def end(self, *, param: str) -> RunInput:
@@ -108,11 +108,11 @@ class MessageBuilder:
         if last.role is Role.TOOL:
             return RunInput("", (), tuple(messages))
         if not last.text.strip() and not last.images:
-            raise ParameterUnsupported(param, "The last message is empty. Say something.")
+            raise ParameterUnsupported(param, "The last message is empty. Write some text.")
         return RunInput(last.text, last.images, tuple(messages[:-1]))
 
 
 def _id(call_id: str, param: str) -> CallId:
     if not 1 <= len(call_id) <= MAX_ID_CHARS:
-        raise ParameterUnsupported(param, f"The id of a call has 1 to {MAX_ID_CHARS} characters.")
+        raise ParameterUnsupported(param, f"The id of a call must have 1 to {MAX_ID_CHARS} characters.")
     return CallId(clean_text(call_id, what="id of a call"))

@@ -22,10 +22,10 @@ from palyra.gateway.http.openai.run_answer import (
 )
 from palyra.gateway.http.openai.run_follower import RunFollower
 
-STOPPING = v1_error(503, "daemon_stopping", "The daemon is stopping. The run goes on when it is started again.")
-STREAM_ABORTED = "The answer broke off ({why}). What you have of it does not count; {then}."
-GOES_ON = "the run goes on in its session"
-ENDS = "the run ends, since no session is named in which the rest could be found. Send it again"
+STOPPING = v1_error(503, "daemon_stopping", "The daemon is stopping. The run continues when it is started again.")
+STREAM_ABORTED = "The answer was interrupted ({why}). Discard the part that you received; {then}."
+GOES_ON = "the run continues in its session"
+ENDS = "the run ends, because no session was named in which the rest could be found. Send the request again"
 
 
 class AnswerFormat(Protocol):

@@ -39,17 +39,17 @@ from palyra.runs.services.intake import RunSuperseded
 
 
 class ResponseNotFound(NotFound):
-    """There is no such response among yours."""
+    """You have no such response."""
 
 
 class PreviousResponseNotFound(NotFound):
-    """There is no response of that id among yours to go on from."""
+    """You have no response with this id to continue from."""
 
     param = "previous_response_id"
 
 
 class ResponseSuperseded(Conflict):
-    """The conversation has gone on since that response. Go on from the last one."""
+    """The conversation has continued since that response. Continue from the last one."""
 
     param = "previous_response_id"
 

@@ -232,6 +232,6 @@ def _images(item: MessageItem, pictures: RequestImages, param: str) -> list[Any]
     for part in item.content if isinstance(item.content, list) else ():
         if isinstance(part, InputImage):
             if part.image_url is None:
-                raise ParameterUnsupported(param, "A picture must be in image_url: files are not kept here.")
+                raise ParameterUnsupported(param, "An image must be in image_url: files are not supported.")
             found.append(pictures.read(part.image_url, param=param))
     return found

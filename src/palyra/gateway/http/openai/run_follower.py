@@ -27,14 +27,12 @@ from palyra.journal.tail import TapeReader
 from palyra.runs.services.approvals import CODE_CHARS
 from palyra.runs.services.cancellation import CancellationService
 
-RUN_GONE = "the client of /v1 went away"
-ATTEMPT_DISCARDED = "what the client of /v1 was told broke off, and it can not be told the rest"
+RUN_GONE = "the client of /v1 closed the connection"
+ATTEMPT_DISCARDED = "the stream to the client of /v1 was interrupted, and the client cannot get the rest"
 APPROVAL_NEEDED = (
-    "This needs your word before it goes on:\n{questions}\nThe run waits, and goes on when you have answered."
+    "This needs your approval before it continues:\n{questions}\nThe run waits, and continues when you have answered."
 )
-QUEUED = (
-    "Your message is kept, and has its turn when the run before it ends. That one waits for your word:\n{questions}"
-)
+QUEUED = "Your message is queued until the run before it ends. That run waits for your approval:\n{questions}"
 MAX_OPEN = 1_000
 CHILDREN_SECONDS = 2.0
 """How often to check for approval requests of child runs: they are on other tapes."""
@@ -75,7 +73,7 @@ def request_headers(request: Request, *, user: str | None) -> RequestHeaders:
     mode = request.headers.get("x-palyra-mode", InputMode.QUEUE.value)
     if mode not in list(InputMode):
         raise ParameterUnsupported(
-            "X-Palyra-Mode", f"X-Palyra-Mode is one of {', '.join(InputMode)}, not {mode[:20]!r}."
+            "X-Palyra-Mode", f"X-Palyra-Mode must be one of {', '.join(InputMode)}, not {mode[:20]!r}."
         )
     return RequestHeaders(
         session=session_of(request, user=user),

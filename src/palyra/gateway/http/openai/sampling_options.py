@@ -33,10 +33,10 @@ def options_of(
     stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
     if len(stops) > MAX_STOPS or any(not 1 <= len(one) <= MAX_STOP_CHARS for one in stops):
         raise ParameterUnsupported(
-            "stop", f"There may be {MAX_STOPS} texts to stop at, each of 1 to {MAX_STOP_CHARS} characters."
+            "stop", f"There may be at most {MAX_STOPS} stop texts, each of 1 to {MAX_STOP_CHARS} characters."
         )
     if schema is not None and len(msgspec.json.encode(schema)) > MAX_SCHEMA_BYTES:
-        raise ParameterUnsupported("response_format", "The schema of the answer has more than 128 KiB.")
+        raise ParameterUnsupported("response_format", "The schema of the answer is larger than 128 KiB.")
     return GenerationOptions(
         max_output_tokens=tokens,
         temperature=temperature,

@@ -25,21 +25,21 @@ class ToolOffer(msgspec.Struct, frozen=True, kw_only=True):
 def check(tools: Sequence[ClientTool], *, taken: Callable[[], Sequence[str]]) -> None:
     """Raise unless the tools can be offered; `taken` are names that are already in use."""
     if len(tools) > MAX_TOOLS:
-        raise ParameterUnsupported("tools", f"There may be {MAX_TOOLS} tools at the most.")
+        raise ParameterUnsupported("tools", f"There may be at most {MAX_TOOLS} tools.")
     seen: set[str] = set()
     for number, tool in enumerate(tools):
         if not _NAME.fullmatch(tool.name):
             raise ParameterUnsupported(
-                f"tools[{number}]", "A tool's name has 1 to 64 letters, digits, underscores and dashes."
+                f"tools[{number}]", "A tool's name must have 1 to 64 letters, digits, underscores and dashes."
             )
         if tool.name in seen:
-            raise ParameterUnsupported(f"tools[{number}]", f"There are two tools of the name {tool.name}.")
+            raise ParameterUnsupported(f"tools[{number}]", f"Two tools have the name {tool.name}.")
         seen.add(tool.name)
     if tools and len(msgspec.json.encode(tools)) > MAX_BYTES:
-        raise ParameterUnsupported("tools", "The tools have more than 512 KiB. Describe them more briefly.")
+        raise ParameterUnsupported("tools", "The tools are larger than 512 KiB. Describe them more briefly.")
     if tools and (both := sorted(seen.intersection(taken()))):
         raise ParameterUnsupported(
-            "tools", f"The agent has a tool of the name {both[0]} itself. Call yours otherwise, or ask a plain model."
+            "tools", f"The agent itself has a tool named {both[0]}. Rename yours, or use a plain model."
         )
 
 
@@ -51,13 +51,13 @@ def offer(tools: tuple[ClientTool, ...], *, choice: str, named: str | None, plai
     if not plain:
         if choice == "required" or named is not None:
             raise ParameterUnsupported(
-                "tool_choice", "An agent chooses its tools by itself: tool_choice may be auto or none, or ask a model."
+                "tool_choice", "An agent chooses its tools by itself: tool_choice must be auto or none, or use a model."
             )
         return ToolOffer(tools=() if choice == "none" else tools)
     if named is not None:
         only = tuple(tool for tool in tools if tool.name == named)
         if not only:
-            raise ParameterUnsupported("tool_choice", f"There is no tool {named[:64]!r} among the tools.")
+            raise ParameterUnsupported("tool_choice", f"There is no tool {named[:64]!r} in the list of tools.")
         return ToolOffer(tools=only, choice=ToolChoice.REQUIRED)
     if choice == "required" and not tools:
         raise ParameterUnsupported("tool_choice", "A tool can only be required if there are tools.")

@@ -36,7 +36,7 @@ class FileRoutes:
                 "GET",
                 every,
                 self.index,
-                "List files as they were before each change.",
+                "List file checkpoints.",
                 query=(path, session, LIMIT, CURSOR),
                 answer=FileCheckpointPage,
             ),

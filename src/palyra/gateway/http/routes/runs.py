@@ -172,7 +172,9 @@ class RunRoutes:
         message = await read_body(request, MessageRequest)
         header = request.headers.get("idempotency-key")
         if header is not None and message.idempotency_key not in (None, header):
-            raise RequestInvalid("The header Idempotency-Key and the body's idempotency_key differ. Send one of them.")
+            raise RequestInvalid(
+                "The header Idempotency-Key and the body's idempotency_key differ. Send only one of them."
+            )
         return await self._intake.accept(
             Inbound(
                 principal=principal,
@@ -199,7 +201,7 @@ def after_seq(request: Request) -> int:
     if seen is None:
         return number(request, AFTER_SEQ)
     if not seen.isascii() or not seen.isdigit() or len(seen) > 16:
-        raise RequestInvalid(f"Last-Event-ID must be a position of the tape, not {seen[:40]!r}.")
+        raise RequestInvalid(f"Last-Event-ID must be a position on the tape, not {seen[:40]!r}.")
     return int(seen)
 
 

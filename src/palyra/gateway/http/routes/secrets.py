@@ -57,7 +57,7 @@ class SecretRoutes:
                 "POST",
                 f"{marked}/reveal",
                 self.reveal,
-                "Show the value that a marker stands for.",
+                "Show the value of a marker.",
                 need="write",
                 answer=RevealResponse,
             ),
@@ -106,4 +106,4 @@ def _value(asked: SecretRequest) -> bytes:
     try:
         return asked.value.encode() if asked.encoding == "text" else base64.b64decode(asked.value, validate=True)
     except (UnicodeEncodeError, ValueError, binascii.Error):
-        raise SecretValueInvalid(f"The value is no valid {asked.encoding}. Nothing was kept.") from None
+        raise SecretValueInvalid(f"The value is not valid {asked.encoding}. Nothing was stored.") from None

@@ -230,7 +230,7 @@ class SessionRoutes:
             case "markdown":
                 return StreamingResponse(session_export.as_markdown(self._engine, session), media_type="text/markdown")
             case _:
-                raise RequestInvalid("format is json or markdown.")
+                raise RequestInvalid("format must be json or markdown.")
 
     async def tape(self, request: Request, principal: PrincipalId) -> Response:
         """Return a page of the session's tape."""

@@ -52,7 +52,7 @@ class UsageRoutes:
         return UsageService(self._engine, self._settings, clock=self._clock)
 
     def operations(self) -> list[Operation]:
-        total, why = "Add up what models were used for, and show the budgets.", "Show what led to the model turns."
+        total, why = "Sum up the use of models, and show the budgets.", "Show what led to the model turns."
         own, every = "/console/v1/usage", "/admin/v1/usage"
         return [
             Operation("getUsage", "GET", own, self.own, total, query=(BY, SINCE, LIMIT), answer=UsageReport),
@@ -112,7 +112,7 @@ def _by(request: Request, principal: PrincipalId | None) -> UsageGrouping:
     known = (ADMIN_BY if principal is None else BY).choices
     text = request.query_params.get(BY.name, UsageGrouping.MODEL.value)
     if text not in known:
-        raise RequestInvalid(f"by is one of {', '.join(known)}, not {text[:40]!r}.")
+        raise RequestInvalid(f"by must be one of {', '.join(known)}, not {text[:40]!r}.")
     return UsageGrouping(text)
 
 

@@ -50,7 +50,7 @@ class WhyRoutes:
         """Trace something back to its cause."""
         name = request.query_params.get("of", "")
         if not name or len(name) > MAX_NAME_CHARS:
-            raise RequestInvalid(f"Say with `of` what to explain. {TRACE_SUBJECTS_HELP}")
+            raise RequestInvalid(f"Use `of` to say what to explain. {TRACE_SUBJECTS_HELP}")
         clean_text(name, what="name")
         why = await asyncio.to_thread(lambda: self._why)
         return json_response(await why.trace(principal, name))

@@ -15,8 +15,8 @@ from palyra.runs.engine.attester import ExecutionAttester
 from palyra.runs.recording.emit import Emit
 from palyra.runs.recording.run_writer import ending_event
 
-ONE_BY_ONE = "not run: calls of this tool are taken one at a time; make it again if it is still needed"
-OVERTAKEN = "not run: a further message came in before"
+ONE_BY_ONE = "not executed: calls of this tool are executed one at a time; call it again if it is still needed"
+OVERTAKEN = "not executed: another message came in first"
 
 
 class FinishStep:
@@ -60,7 +60,9 @@ class FinishStep:
 
 def _refused(call: CallState, limit: LimitKind | None, *, at: datetime) -> ToolFinished:
     outcome = CallOutcome.INTERRUPTED if call.stage is CallStage.INTERRUPTED else CallOutcome.SKIPPED
-    why = f"not run: the run reached its limit ({limit.value.replace('_', ' ')})" if limit is not None else OVERTAKEN
+    why = (
+        f"not executed: the run reached its limit ({limit.value.replace('_', ' ')})" if limit is not None else OVERTAKEN
+    )
     return _unmade(call.call.call_id, outcome, why, at=at)
 
 

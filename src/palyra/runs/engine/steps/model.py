@@ -46,11 +46,11 @@ SEARCHED = ("model_turn_started", "tool_finished")
 MAX_ENTRIES_BACK = 200
 """How many turns and results of a session are searched for its discovered tools."""
 NO_MODEL = "no_model"
-NO_PICTURE = "[a picture was left out: this model does not understand any]"
-OLD_PICTURE = "[a picture was left out: later ones take all the room that there is for them]"
+NO_PICTURE = "[an image was left out: this model does not accept images]"
+OLD_PICTURE = "[an image was left out: later images use all the space]"
 MAX_PICTURE_BYTES = 20 * 1024 * 1024
 """The maximum size of all pictures in a prompt: what one message can bring, and no more than providers accept."""
-NARROWED = "the model takes less than was thought: older messages were left out"
+NARROWED = "the model accepts less than expected: older messages were left out"
 
 log = logging.getLogger(__name__)
 
@@ -310,9 +310,9 @@ def _log_failure(
     if not choice:
         follows, words = "fail", "the run fails"
     elif choice == full:
-        follows, words = "retry", f"it is tried again in {wait:.1f} s"
+        follows, words = "retry", f"retrying in {wait:.1f} s"
     else:
-        follows, words = "failover", f"{choice} is asked instead"
+        follows, words = "failover", f"switching to {choice}"
     log.warning(
         "%s failed (%s%s): %s",
         full,
@@ -354,7 +354,7 @@ def _unanswered(plan: RoutingPlan, failures: tuple[FailedAttempt, ...], *, at: d
     tried = list(dict.fromkeys(failure.model for failure in failures))
     if len(tried) == 1:
         return _failed(last, at=at)
-    return _failed(msgspec.structs.replace(last, reason=f"{last.reason} Asked were: {', '.join(tried)}."), at=at)
+    return _failed(msgspec.structs.replace(last, reason=f"{last.reason} Models tried: {', '.join(tried)}."), at=at)
 
 
 def _failed(failure: FailedAttempt, *, at: datetime) -> RunFailed:

@@ -31,13 +31,13 @@ FLUSH_BYTES = 1024
 QUEUE_EVENTS = 256
 MAX_TEXT_BYTES = 1024 * 1024
 MAX_CALLS = 64
-NO_ANSWER = "{model} of {provider} stopped without an answer: try again, or choose another model."
+NO_ANSWER = "{model} of {provider} stopped without an answer. Try again, or choose another model."
 
 _Queue = asyncio.Queue[ModelEvent | ProviderFailed]
 
 
 class ModelOutputTooLarge(ProviderFailed):
-    """The model would not stop: its turn has over 1 MiB of text or 64 calls."""
+    """The model did not stop: its turn has more than 1 MiB of text or 64 calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class ModelTurn:
             async with aclosing(stream):
                 async for event in stream:
                     await self._queue.put(event)
-            await self._queue.put(_malformed("the model's stream ended before its turn did"))
+            await self._queue.put(_malformed("the model's stream ended before its turn was complete"))
         except ProviderFailed as error:
             await self._queue.put(error)
 

@@ -26,7 +26,7 @@ from palyra.runs.services.sealing import SecretSealer
 from palyra.tools.arguments import CallProblem
 from palyra.tools.catalog import ToolCatalog
 
-OWN_WORDS = "a person wrote these arguments"
+OWN_WORDS = "a person edited these arguments"
 
 
 class PolicyStep:
@@ -118,7 +118,7 @@ class PolicyStep:
         if verdict is Verdict.ASK and state.call(call.call_id).edited:
             verdict, reason = Verdict.ALLOW, OWN_WORDS
         if verdict is Verdict.ASK and warned.signals:
-            reason = f"{reason} What it has read ({', '.join(warned.by)}) holds {describe_signals(warned.signals)}."
+            reason = f"{reason} The session has read ({', '.join(warned.by)}) {describe_signals(warned.signals)}."
         return PolicyDecided(
             at=at,
             labels=judged.labels,

@@ -34,13 +34,13 @@ from palyra.tools.execution import execute
 from palyra.tools.execution_record import ExecutionRecorder, RecordedModules, RecordedSandbox
 
 INTERRUPTED = (
-    "the call was running when the daemon stopped; it may or may not have taken effect, and was not started again"
+    "the call was in progress when the daemon stopped; it may or may not have taken effect, and was not repeated"
 )
 OVER = (
-    "what let this call run holds no more, so it was not carried out: an answer was taken back or ran out, or the"
-    " policies have changed since; propose it anew."
+    "the permission for this call is no longer valid, so it was not executed: an approval was revoked "
+    "or expired, or the policies have changed; propose it again."
 )
-CHANGED = "what this call would do has changed since it was approved, so it was not carried out; propose it anew"
+CHANGED = "the effect of this call has changed since it was approved, so it was not executed; propose it again"
 MAX_ATTEMPTS = 3
 """A call that is interrupted this often may itself be what stops the daemon."""
 
@@ -215,7 +215,7 @@ class ToolsStep:
         if isinstance(judged, CallProblem):
             return judged.reason
         if judged.judgement.verdict is Verdict.DENY:
-            return f"It was approved, but the policy has changed since: {judged.judgement.reason}"
+            return f"It was approved, but the policy has changed since then: {judged.judgement.reason}"
         if asked is not None and judged.effect != asked.effect:
             return CHANGED
         return ""

@@ -75,7 +75,7 @@ def test_what_changes_nothing_may_come_and_what_can_not_be_honoured_is_named(nam
 
 
 def test_a_parameter_that_nobody_knows_is_named() -> None:
-    with pytest.raises(ParameterUnsupported, match="no parameter 'top_k'"):
+    with pytest.raises(ParameterUnsupported, match="Unknown parameter 'top_k'"):
         chat(a_chat(top_k=5))
 
 
