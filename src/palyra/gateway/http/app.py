@@ -59,9 +59,7 @@ def build(
         # Some types are only imported when they are first described.
         return json_response(await asyncio.to_thread(document, every))
 
-    described = Operation(
-        "getOpenApi", "GET", "/openapi.json", openapi, "This API as an OpenAPI document.", need=None, answer=dict
-    )
+    described = Operation("getOpenApi", "GET", "/openapi.json", openapi, "This API as an OpenAPI document.", need=None)
     every = [*_health(ready, warning, stopped), described, *operations]
     return Guard([Route(one.path, _endpoint(one, auth), methods=[one.method]) for one in every], hosts)
 

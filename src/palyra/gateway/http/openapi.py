@@ -52,7 +52,7 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
 def _described(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": operation.name,
-        "tags": [_address(operation).split("/")[1]],
+        "tags": [_tag(operation)],
         "summary": operation.about,
         "security": [] if operation.need is None else [{"token": [operation.need]}],
         "parameters": [*map(_path_parameter, _names(operation)), *map(_parameter, operation.query)],
@@ -107,18 +107,18 @@ def _responses(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]
 
 def _statuses(operation: Operation) -> list[int]:
     """Return the statuses of the errors that a caller should expect."""
-    named = [404] if _names(operation) or operation.body is not None else []
     changed = [409] if operation.method != "GET" else []
     sent = [413] if operation.body is not None else []
-    return [400, 401, 403, *named, *changed, *sent, 429, 503]
+    return [400, 401, 403, 404, *changed, *sent, 429, 503]
 
 
 def _answer(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]:
     answer = _loaded(operation.answer) if operation.answer is not None else None
     if operation.status == 204:
         return {"description": "It was done. There is nothing to return."}
-    schema = by_kind[answer] if answer is not None else {"type": "string"}
-    content = {media: {"schema": schema} for media in operation.media}
+    content = {
+        media: {"schema": by_kind[answer] if answer is not None else _untyped(media)} for media in operation.media
+    }
     if operation.streams:
         content["text/event-stream"] = {"schema": {"type": "string"}}
     described: dict[str, Any] = {"description": _summary(answer), "content": content}
@@ -129,6 +129,10 @@ def _answer(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]:
     return described
 
 
+def _untyped(media: str) -> dict[str, Any]:
+    return {"type": "object" if media == "application/json" else "string"}
+
+
 def _failure(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]:
     if operation.failure is not None:
         return {"application/json": {"schema": by_kind[_loaded(operation.failure)]}}
@@ -137,12 +141,17 @@ def _failure(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]:
 
 def _summary(kind: type | None) -> str:
     """Return the first line of a type's description."""
-    is_own = kind is not None and issubclass(kind, msgspec.Struct)
-    return (inspect.getdoc(kind) or "").partition("\n")[0] if is_own else "The document."
+    return (inspect.getdoc(kind) or "").partition("\n")[0] if kind is not None else "The document."
 
 
 def _loaded(kind: type | LazyType) -> type:
     return kind.load() if isinstance(kind, LazyType) else kind
+
+
+def _tag(operation: Operation) -> str:
+    """Return the API that an operation belongs to."""
+    root = operation.path.split("/")[1]
+    return root if root in ("console", "admin", "v1") else "daemon"
 
 
 def _names(operation: Operation) -> list[str]:

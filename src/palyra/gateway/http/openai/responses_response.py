@@ -12,6 +12,7 @@ from palyra.core.events import RunCancelled, RunFailed
 from palyra.core.ids import RunId
 from palyra.core.model.prompt import StopReason
 from palyra.core.spending.usage import Usage
+from palyra.core.tool import JsonObject
 from palyra.gateway.http.openai.chat_response import arguments_of
 from palyra.gateway.http.openai.errors import V1Error, run_error
 from palyra.gateway.http.openai.run_answer import AnswerDelta, ReasoningPiece, RunAnswer
@@ -25,7 +26,7 @@ class OutputText(Struct, frozen=True, kw_only=True, tag_field="type", tag="outpu
     """What was said."""
 
     text: str
-    annotations: list[Any] = []
+    annotations: list[JsonObject] = []
 
 
 class OutputMessage(Struct, frozen=True, kw_only=True, tag_field="type", tag="message"):
@@ -102,7 +103,7 @@ class ResponseBody(Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     text: dict[str, Any] = msgspec.field(default_factory=lambda: {"format": {"type": "text"}})
     tool_choice: Any = "auto"
-    tools: list[Any] = []
+    tools: list[JsonObject] = []
     top_p: float | None = None
     truncation: str = "auto"
     usage: ResponseUsage | None = None
