@@ -173,9 +173,9 @@ def test_the_home_is_its_owners_only(free: Home) -> None:
 
 
 def test_a_piped_chat_ends_the_daemon_that_it_started(free: Home) -> None:
-    done = palyra("chat", stdin="What is 6 times 7?")
+    done = palyra("chat", stdin="hello")
     assert done.returncode == 0
-    assert "42" in done.stdout
+    assert "built-in helper" in done.stdout
     assert "started the daemon" in done.stderr
     assert not is_held(free)
 
@@ -266,7 +266,7 @@ def test_a_stream_goes_on_over_a_restart_with_no_gap(
     assert [entry["run_seq"] for entry in entries] == list(range(1, len(entries) + 1))
     assert "run_resumed" in [entry["event"]["kind"] for entry in entries]
     assert entries[-1]["event"]["kind"] == "run_completed"
-    assert b"the daemon went away" in err
+    assert b"lost the connection to the daemon" in err
 
 
 def test_two_who_start_at_once_share_one_daemon(free: Home) -> None:
@@ -322,10 +322,10 @@ def test_commands_at_the_same_time_need_no_daemon_that_stays(free: Home) -> None
     ]
     for number, process in enumerate(asked):
         assert process.stdin is not None
-        process.stdin.write(f"What is {number} times 100?".encode())
+        process.stdin.write(f"read missing{number}.txt".encode())
         process.stdin.close()
         process.stdin = None
     answers = [process.communicate(timeout=60) for process in asked]
     assert [process.returncode for process in asked] == [0, 0, 0], answers
-    assert all(str(number * 100).encode() in out for number, (out, _) in enumerate(answers))
+    assert all(f"missing{number}.txt".encode() in out for number, (out, _) in enumerate(answers))
     assert eventually_free(free)

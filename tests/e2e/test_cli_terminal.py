@@ -307,7 +307,7 @@ def test_ctrl_c_while_attached_leaves_the_run_alone(daemon: Daemon) -> None:
         screen.wait_for("on and on and")
         screen.type(CTRL_C)
         assert screen.end() == 130
-        screen.wait_for("the run goes on")
+        screen.wait_for("the run continues")
     assert daemon.run(run_id)["status"] == "in_progress"
     daemon.post(f"/runs/{run_id}/cancel")
 

@@ -223,7 +223,7 @@ def test_a_file_stops_a_daemon_that_runs_and_holds_one_that_starts(new_daemon: N
     daemon.home.stop.write_text("nobody can log in\n")
     assert_stopped(daemon, run, reason="stopped by file:STOP: nobody can log in")
     assert "[stop_file_exists]" in palyra(daemon, "resume", code=1)
-    assert "goes on" in palyra(daemon, "resume", "--remove-file")
+    assert "Resumed all work." in palyra(daemon, "resume", "--remove-file")
     assert not daemon.home.stop.exists()
     assert daemon.finished(daemon.send("hello")["run_id"])["status"] == "done"
 
