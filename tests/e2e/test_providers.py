@@ -87,7 +87,7 @@ def test_a_provider_is_proved_with_one_answer_and_its_key_stands_in_the_vault_al
     done = added(daemon, "mine", provider, "--dialect", dialect)
 
     assert (done["provider"], done["model"], done["key"], done["default"]) == ("mine", "tiny", "vault:mine", False)
-    trial = done["trial"]
+    trial = done["test"]
     assert (trial["ok"], trial["answer"], trial["model"]) == (True, SAYS, "mine/tiny")
     assert (trial["usage"]["input_tokens"], trial["usage"]["output_tokens"]) == (11, 4)
     assert 0 <= trial["first_ms"] <= trial["total_ms"]
@@ -132,7 +132,7 @@ def test_a_provider_that_is_made_the_default_answers_without_a_restart(daemon: D
 
 
 def test_a_trial_is_a_run_in_the_ledger_and_out_of_the_way(daemon: Daemon, provider: Played) -> None:
-    trial = added(daemon, "mine", provider)["trial"]
+    trial = added(daemon, "mine", provider)["test"]
 
     assert daemon.run(trial["run_id"])["status"] == "done"
     assert daemon.sessions() == []
@@ -177,7 +177,7 @@ def test_a_trial_that_hangs_is_cancelled_by_ctrl_c(daemon: Daemon, provider: Pla
     provider.instead = stalls()
     args = ("providers", "add", "mine", "--base-url", provider.url, "--dialect", "openai", "--model", "tiny")
     with terminal(daemon.home.path, *args) as screen:
-        screen.wait_for("Key for mine")
+        screen.wait_for("API key for mine")
         screen.type(f"{KEY}{ENTER}")
         until(lambda: provider.questions)
         screen.type(CTRL_C)
@@ -470,7 +470,7 @@ def test_the_conversation_offers_what_is_there_and_proves_the_choice(
 def test_a_typed_key_is_not_shown_and_a_second_thought_leaves_nothing_behind(daemon: Daemon, provider: Played) -> None:
     args = ("providers", "add", "work", "--preset", "anthropic", "--base-url", provider.url)
     with terminal(daemon.home.path, *args) as screen:
-        screen.wait_for("Key for Anthropic")
+        screen.wait_for("API key for Anthropic")
         screen.type(f"{KEY}{ENTER}")
         screen.wait_for("Model [")
         assert screen.interrupt() == 130

@@ -20,7 +20,7 @@ def file_identity(found: os.stat_result) -> FileIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ReservedFiles:
-    """Folders out of reach, and folders below them that may be used all the same."""
+    """Folders that are out of reach, and folders in them that may be used."""
 
     folders: tuple[Path, ...] = ()
     spared: tuple[Path, ...] = ()
