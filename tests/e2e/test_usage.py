@@ -122,7 +122,7 @@ def test_the_owner_is_asked_at_the_doors_and_the_answer_survives_a_restart(new_d
     assert question["effect"]["summary"] == "exceed the budget daily"
     assert daemon.run(run["run_id"])["status"] == "waiting"
     listed = palyra(daemon, "approvals")
-    assert "beyond the budget daily" in listed
+    assert "exceed the budget daily" in listed
     assert "to exceed the budget daily" in palyra(daemon, "why", question["approval_id"])
     daemon.stop()
     daemon.start()

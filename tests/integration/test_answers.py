@@ -105,7 +105,7 @@ async def test_a_grant_that_is_taken_back_while_an_earlier_call_runs_covers_the_
     assert slow.done == ["first", "one"]
     finished = [event for event in await world.events(said) if isinstance(event, ToolFinished)]
     assert [event.outcome for event in finished] == [CallOutcome.OK, CallOutcome.DENIED]
-    assert "taken back" in finished[1].text
+    assert "an approval was revoked" in finished[1].text
 
 
 async def test_policies_that_change_while_an_earlier_call_runs_count_for_the_next(begin: Begin) -> None:

@@ -281,7 +281,7 @@ async def test_a_run_waits_for_a_word_and_goes_on_beyond_the_budget(begin: Begin
     world.inbox = True
     said = await world.say("Hi.")
     question = await asked(world, said)
-    assert "beyond the budget daily" in question.effect.summary
+    assert "exceed the budget daily" in question.effect.summary
     assert question.call_id == ""
     await world.crash()
     await world.approvals.resolve(ANA, question.approval_id, allow=True)
@@ -427,7 +427,7 @@ async def test_a_question_does_not_tell_what_others_have_spent(begin: Begin) -> 
     said = await world.say("Hi. " * 2_000)
     await world.reaches(said, RunStatus.WAITING)
     (question,) = await world.approvals.page(ANA, only_open=True, before=None, limit=10)
-    assert "others spend from too" in question.effect.detail
+    assert "The shared budget" in question.effect.detail
     assert "5,432" not in question.effect.detail
     (event,) = [event for event in await world.events(said) if isinstance(event, ApprovalRequested)]
     assert [(one.cap, one.spent, one.hidden) for one in event.budgets] == [(0, 0, True)]

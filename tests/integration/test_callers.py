@@ -247,7 +247,7 @@ async def test_who_says_something_else_meanwhile_is_heard_before_anything_is_han
     await world.say("Never mind.", key="here", mode=InputMode.STEER)
     assert (await world.ended(said)).status is RunStatus.DONE
     assert not await handed_over(world, said)
-    assert any("a further message" in text for text in results(world.prompts[-1]))
+    assert any("another message came in" in text for text in results(world.prompts[-1]))
 
 
 @on_sqlite
@@ -343,7 +343,7 @@ async def test_the_same_key_with_other_tools_is_another_request(begin: Begin) ->
     await world.ended(first)
     again = await bring(world, idempotency_key="k")
     assert (again.run_id, again.repeated) == (first.run_id, True)
-    with pytest.raises(Exception, match="belongs to another request"):
+    with pytest.raises(Exception, match="was used for another request"):
         await bring(world, idempotency_key="k", options=RequestOptions(tools=(WEATHER,), one_by_one=True))
 
 

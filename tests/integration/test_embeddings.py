@@ -211,7 +211,9 @@ async def test_usage_shows_the_calls_by_cause_and_each_to_its_owner_only(begin: 
 
 async def test_a_call_that_a_budget_has_no_room_for_is_not_sent_and_leaves_nothing(begin: Begin) -> None:
     world, provider = await priced(begin, daily=money(TOKENS - 1)), Provider()
-    with pytest.raises(BudgetExceeded, match=r"The budget 'daily' .* An administrator of this daemon can raise it"):
+    with pytest.raises(
+        BudgetExceeded, match=r"The shared budget 'daily' .* An administrator of this daemon can raise it"
+    ):
         await world.embeddings.ask(texts(), provider.send)
     await administers(world, ANA)
     with pytest.raises(BudgetExceeded, match=r"The budget 'daily' allows .* config\.toml"):

@@ -139,7 +139,7 @@ async def test_a_sandbox_that_stops_to_work_is_noticed_by_the_next_call(
     [
         ({"url": "http://127.0.0.1:8080/"}, "No tool may reach it"),
         ({"url": "http://[::1]/"}, "No tool may reach it"),
-        ({"url": "https://example.org/", "headers": {"Host": "other"}}, "belongs to the connection"),
+        ({"url": "https://example.org/", "headers": {"Host": "other"}}, "is set by the connection"),
     ],
 )
 async def test_a_request_that_would_be_refused_is_not_asked_about(

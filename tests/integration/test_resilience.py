@@ -306,7 +306,7 @@ async def test_who_fails_five_times_in_a_row_is_left_alone_for_a_while(begin: Be
     await world.ended(said)
     assert len(first.prompts) == asked
     started = next(event for event in await turns(world, said) if isinstance(event, ModelTurnStarted))
-    assert "is left alone" in started.reason
+    assert "is not used" in started.reason
     world.clock.advance(timedelta(seconds=60))
     await world.ask("Four.")
     assert len(first.prompts) > asked

@@ -53,7 +53,7 @@ class SessionRows:
             try:
                 messages = self._take(entry)
             except (PalyraError, msgspec.DecodeError, AssertionError, KeyError) as error:
-                raise Unreplayable(entry.tape_seq, f"this entry does not fit those before it: {error}") from error
+                raise Unreplayable(entry.tape_seq, f"this entry is not valid after those before it: {error}") from error
             yield from messages
 
     def fold_all(self, entries: Iterable[Entry]) -> "SessionRows":
@@ -84,7 +84,7 @@ class SessionRows:
         event, run_id, seq = entry.event, entry.run_id, entry.tape_seq
         if isinstance(event, SessionEvent):
             return self._apply(project(self, seq, event), None)
-        assert run_id is not None, "it belongs to no run"
+        assert run_id is not None, "it does not belong to a run"
         if isinstance(event, RunAccepted) and run_id not in self._runs:
             state = begin(run_id, self.session_id, event)
             self._accepted[run_id] = event

@@ -131,7 +131,7 @@ def check_session(conn: Connection, session_id: SessionId) -> Iterator[ProofProb
             budget = warned.warning.overdrawn.budget
             yield ProofProblem(session_id, None, f"the row for the warning of budget {budget} is missing")
         for budget, _, _ in superfluous:
-            yield ProofProblem(session_id, None, f"a row tells of a warning of budget {budget} that was not given")
+            yield ProofProblem(session_id, None, f"there is a row for a warning of budget {budget} that was not given")
 
 
 def compare(conn: Connection, session_id: SessionId) -> SessionComparison:
