@@ -92,7 +92,7 @@ def test_work_goes_on_and_what_still_stands_is_told(cli: Cli, inhabited: Home, d
     result = cli("resume", "--remove-file")
     assert result.out == "Resumed all work.\n"
     assert "Still in effect: All work of user:ana has been stopped" in result.err
-    assert door.seen[-1].body == {"principal": None, "remove_file": True}
+    assert door.seen[-1].body == {"remove_file": True}
 
 
 def test_without_a_daemon_nothing_can_be_resumed(cli: Cli, home: Path) -> None:
