@@ -116,13 +116,13 @@ def endless_searches(ground: Ground) -> None:
 
 @attack("an agent whose limits are above the daemon's")
 def limits_above(ground: Ground) -> None:
-    daemon = ground.daemon(limits_model_turns=4, limits_tool_ms=1000)
+    daemon = ground.daemon(limits_model_turns=4, limits_tool_timeout_ms=1000)
     tenant = Tenant(daemon, "greedy")
-    for limits in ({"model_turns": 5}, {"tool_ms": 10**9}, {"wall_clock_ms": 2**63 - 1}, {"children": -1}):
+    for limits in ({"model_turns": 5}, {"tool_timeout_ms": 10**9}, {"wall_clock_ms": 2**63 - 1}, {"max_children": -1}):
         answer = tenant.post("/agents", {"name": f"agent {limits}", "limits": limits})
         assert answer.status_code in (400, 422), f"{limits} was accepted: {answer.text}"
     made = tenant.post("/agents", {"name": "modest", "limits": {"model_turns": 3}})
-    assert made.json()["agent"]["limits"]["tool_ms"] == 1000, "what is left out is not the daemon's own"
+    assert made.json()["agent"]["limits"]["tool_timeout_ms"] == 1000, "what is left out is not the daemon's own"
     # The owner lowers the limits later.
     daemon.stop()
     daemon.start(limits_model_turns=2)

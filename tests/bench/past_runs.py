@@ -113,7 +113,7 @@ class Past:
             principal=OWNER,
             agent_id=self.agent_id,
             limits=Limits(),
-            origin="http",
+            channel="http",
         )
         return book.accept(RunId(self.journal.ids.new()), event)
 

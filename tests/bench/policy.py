@@ -137,7 +137,7 @@ def _events(number: int) -> tuple[TapeEvent, TapeEvent]:
             reason="It may change something, so you are asked first.",
             policies=("changes-ask",),
             effect=effect,
-            has_channel=True,
+            approver_reachable=True,
         ),
     )
 

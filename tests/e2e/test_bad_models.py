@@ -134,16 +134,16 @@ def check_failures(failing: dict[str, tuple[Reply, str]], daemon: Daemon, provid
         run = daemon.send(name)
         ended = daemon.finished(run["run_id"])
 
-        voided = events(daemon, run["run_id"], "model_turn_voided")
+        discarded = events(daemon, run["run_id"], "model_turn_discarded")
         [failed] = events(daemon, run["run_id"], "run_failed")
-        assert (name, ended["status"], voided[-1]["failure"]) == (name, "failed", kind)
-        for reason in (voided[-1]["reason"], failed["reason"]):
+        assert (name, ended["status"], discarded[-1]["failure"]) == (name, "failed", kind)
+        for reason in (discarded[-1]["reason"], failed["reason"]):
             assert reason.isprintable(), name
             assert reason.endswith("."), name
         # What has no end is cut off by the run itself, whoever says it.
         if name != "an endless stream":
-            assert "acme" in voided[-1]["reason"], name
-            assert "tiny" in voided[-1]["reason"], name
+            assert "acme" in discarded[-1]["reason"], name
+            assert "tiny" in discarded[-1]["reason"], name
         # A provider that answers is not left alone, whatever it did before.
         provider.instead = None
         assert daemon.finished(daemon.send("and now?")["run_id"])["status"] == "done", name

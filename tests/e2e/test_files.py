@@ -77,7 +77,7 @@ def test_a_file_is_changed_with_a_yes_and_brought_back(new_daemon: NewDaemon, tm
         f"{daemon.address}/console/v1/sessions/{session_id}/tape",
         headers={"authorization": f"Bearer {daemon.token}"},
     )
-    assert tape.json()["entries"][-1]["event"]["kind"] == "checkpoint_restored"
+    assert tape.json()["entries"][-1]["event"]["kind"] == "file_checkpoint_restored"
 
 
 def test_what_was_kept_is_in_the_backup(new_daemon: NewDaemon, tmp_path: Path) -> None:

@@ -405,7 +405,7 @@ def test_a_failover_is_explained_from_the_tape(daemon: Daemon, provider: Played)
 
     told = json.loads(run(daemon, "explain", sent["run_id"], "--json"))
     first, then = told["turns"]
-    assert (first["model"], first["outcome"], first["failure"]) == ("first/tiny", "voided", "auth")
+    assert (first["model"], first["outcome"], first["failure"]) == ("first/tiny", "discarded", "auth")
     assert first["plan"]["recommended"] == "second/large"
     assert (then["model"], then["outcome"], then["plan"]["attempt"]) == ("second/tiny", "answered", 2)
     assert [one["passed_over"] for one in then["plan"]["candidates"]] == ["its key was refused", ""]
@@ -427,7 +427,7 @@ def test_a_run_that_nobody_answers_is_explained(daemon: Daemon, provider: Played
     assert daemon.finished(sent["run_id"])["status"] == "failed"
 
     told = json.loads(run(daemon, "explain", "last", "--json"))
-    assert [turn["outcome"] for turn in told["turns"]] == ["voided"]
+    assert [turn["outcome"] for turn in told["turns"]] == ["discarded"]
     assert "closed the stream" in told["failed"]
 
 

@@ -52,8 +52,8 @@ def test_a_tool_is_found_and_used_and_still_there_after_a_kill(new_daemon: NewDa
 
     found = events(daemon, "Search and paint.")
     search, paint = of_kind(found, "tool_finished")
-    assert isinstance(search["found"], list)
-    assert search["found"][0] == "probe.paint_violet"
+    assert isinstance(search["discovered_tools"], list)
+    assert search["discovered_tools"][0] == "probe.paint_violet"
     assert paint["outcome"] == "ok"
     shown = of_kind(found, "context_assembled")
     assert all(int(str(event["estimated_tokens"])) < 4_000 for event in shown)

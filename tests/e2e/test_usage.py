@@ -81,7 +81,7 @@ def test_a_turn_that_a_kill_left_open_stays_spent_and_nothing_stays_set_aside(ne
     daemon.start()
     daemon.finished(run["run_id"])
     turns = daemon.get("/usage/why", run=run["run_id"])["turns"]
-    assert [turn["state"] for turn in turns] == ["voided", "settled"]
+    assert [turn["state"] for turn in turns] == ["discarded", "settled"]
     assert turns[0]["used"]["micros"] == 100 * 1000
     assert turns[0]["used"]["estimated"] == 1
     assert daemon.get("/usage", since=EVER)["total"]["reserved_micros"] == 0

@@ -180,7 +180,7 @@ def test_a_call_is_a_run_on_the_tape(daemon: Daemon, ai: OpenAI) -> None:
     run_id = raw.headers["x-palyra-run-id"]
     assert raw.parse().id == f"chatcmpl-{run_id}"
     (accepted, *_) = daemon.tape(f"/runs/{run_id}")
-    assert (accepted.event["text"], accepted.event["origin"]) == ("Hello.", "v1")
+    assert (accepted.event["text"], accepted.event["channel"]) == ("Hello.", "v1")
     assert daemon.verify().ok
 
 

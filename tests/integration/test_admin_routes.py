@@ -173,11 +173,11 @@ async def test_the_settings_in_force_are_shown_without_their_secrets(door: Door)
 
 
 async def test_a_reload_says_what_changed(door: Door) -> None:
-    door.reloaded = SettingsReload(door.settings, ("limits.tool_ms",), ("http.port",))
+    door.reloaded = SettingsReload(door.settings, ("limits.tool_timeout_ms",), ("http.port",))
     answer = await door.ask("root", "POST", "/config/reload")
     assert answer.json() == {
         "hash": settings_hash(door.settings),
-        "live": ["limits.tool_ms"],
+        "live": ["limits.tool_timeout_ms"],
         "restart": ["http.port"],
     }
 

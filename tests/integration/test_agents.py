@@ -130,8 +130,8 @@ async def test_an_agent_that_can_not_work_is_refused(begin: Begin, workspace: Pa
         (an_agent(tools=("tiem.now",)), "Did you mean time.now"),
         (an_agent(limits=Limits(tool_calls=-1)), "tool_calls is -1. A limit cannot be negative"),
         (
-            an_agent(limits=Limits(tool_ms=30_001)),
-            r"tool_ms is 30001, but the maximum of this daemon is 30000 \(limits.tool_ms\)",
+            an_agent(limits=Limits(tool_timeout_ms=30_001)),
+            r"tool_timeout_ms is 30001, but the maximum of this daemon is 30000 \(limits.tool_timeout_ms\)",
         ),
         (
             an_agent(limits=Limits(model_turns=10**12)),
@@ -147,7 +147,7 @@ async def test_an_agent_that_can_not_work_is_refused(begin: Begin, workspace: Pa
 
 @on_sqlite
 async def test_limits_of_an_agent_are_capped_by_those_of_the_daemon(begin: Begin, workspace: Path) -> None:
-    world = await begin(ECHO, limits=Limits(model_turns=5, tool_ms=1_000))
+    world = await begin(ECHO, limits=Limits(model_turns=5, tool_timeout_ms=1_000))
     # Saved while the daemon allowed more.
     cook = await doors(world, workspace).create(ANA, an_agent(limits=Limits(model_turns=20, tool_calls=3)))
     await doors(world, workspace).set_default(ANA, cook.agent_id)
@@ -155,7 +155,7 @@ async def test_limits_of_an_agent_are_capped_by_those_of_the_daemon(begin: Begin
     accepted = (await world.events(await world.say("Hello.")))[0]
 
     assert isinstance(accepted, RunAccepted)
-    assert accepted.limits == Limits(model_turns=5, tool_calls=3, tool_ms=1_000)
+    assert accepted.limits == Limits(model_turns=5, tool_calls=3, tool_timeout_ms=1_000)
 
 
 @on_sqlite

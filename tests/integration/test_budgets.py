@@ -266,7 +266,7 @@ async def test_a_budget_that_warns_is_told_of_once_in_its_period(begin: Begin) -
     first, second = await world.say("One."), await world.say("Two.", key="other")
     await world.all_ended([first, second])
     told = [event for said in (first, second) for event in await world.events(said) if isinstance(event, BudgetWarned)]
-    assert [event.overdrawn.budget for event in told] == ["low"]
+    assert [event.overrun.budget for event in told] == ["low"]
     world.clock.sleep(timedelta(days=1))
     third = await world.say("Three.")
     await world.ended(third)
@@ -439,7 +439,7 @@ async def test_a_warning_does_not_tell_what_others_have_spent(begin: Begin) -> N
     said = await world.say("Hi. " * 2_000)
     await world.ended(said)
     (event,) = [event for event in await world.events(said) if isinstance(event, BudgetWarned)]
-    assert (event.overdrawn.cap, event.overdrawn.spent, event.overdrawn.hidden) == (0, 0, True)
+    assert (event.overrun.cap, event.overrun.spent, event.overrun.hidden) == (0, 0, True)
 
 
 async def test_who_is_told_of_a_budget_of_its_own_sees_all_of_it(begin: Begin) -> None:
@@ -501,7 +501,7 @@ async def test_a_turn_that_a_crash_left_open_is_settled_at_what_was_set_aside(be
     await world.crash()
     assert (await world.ended(said)).status is RunStatus.DONE
     first, second = await turns(world, said)
-    assert (first.state, first.micros, first.output_tokens, first.estimated) == ("voided", MOST, MOST, 1)
+    assert (first.state, first.micros, first.output_tokens, first.estimated) == ("discarded", MOST, MOST, 1)
     assert (second.state, second.step, second.micros) == ("settled", "retry", USED)
     ((_, amount),) = await world.engine.read(accounts.all_of)
     assert (amount.settled_micros, amount.reserved_micros) == (MOST + USED, 0)
@@ -521,7 +521,7 @@ async def test_a_cancel_in_the_middle_of_a_turn_settles_it(begin: Begin) -> None
     await world.cancel(said)
     await world.ended(said)
     (turn,) = await turns(world, said)
-    assert (turn.state, turn.micros) == ("voided", MOST)
+    assert (turn.state, turn.micros) == ("discarded", MOST)
 
 
 async def test_a_turn_that_broke_off_is_settled_at_what_was_set_aside(begin: Begin) -> None:
@@ -533,7 +533,7 @@ async def test_a_turn_that_broke_off_is_settled_at_what_was_set_aside(begin: Beg
     said = await world.say("Hi.")
     assert (await failure(world, said)).code == "model_network"
     (turn,) = await turns(world, said)
-    assert (turn.state, turn.micros, turn.output_tokens, turn.estimated) == ("voided", MOST, MOST, 1)
+    assert (turn.state, turn.micros, turn.output_tokens, turn.estimated) == ("discarded", MOST, MOST, 1)
     assert (await failure(world, await world.say("Hi again."))).code == "budget_exceeded"
 
 
@@ -553,5 +553,5 @@ async def test_the_question_on_the_tape_says_what_is_at_stake(begin: Begin) -> N
     await asked(world, said)
     (event,) = [one for one in await world.events(said) if isinstance(one, ApprovalRequested)]
     (short,) = event.budgets
-    assert (short.budget, short.cap, short.spent, short.wanted, short.unit) == ("daily", 1, 0, MOST, "USD")
+    assert (short.budget, short.cap, short.spent, short.requested, short.unit) == ("daily", 1, 0, MOST, "USD")
     assert short.model == NAME

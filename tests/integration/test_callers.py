@@ -173,7 +173,7 @@ async def test_what_was_said_elsewhere_is_part_of_the_conversation(begin: Begin)
         *((message.role, message.text) for message in past),
         (Role.USER, "Two."),
     ]
-    assert (await world.kinds(said))[:6] == ["run_accepted", *["message_given"] * 4, "run_started"]
+    assert (await world.kinds(said))[:6] == ["run_accepted", *["history_attached"] * 4, "run_started"]
     given = [event for event in await world.events(said) if isinstance(event, HistoryAttached)]
     assert [event.labels for event in given] == [(labels.OWNER,), *[(labels.TOOL,)] * 3]
 

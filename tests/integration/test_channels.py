@@ -93,7 +93,7 @@ async def test_a_child_has_the_channel_of_the_run_that_it_began_with(begin: Begi
     assert await decided(world, child) == [(Verdict.DENY, "Not from there.")]
     accepted = (await world.events(child))[0]
     assert isinstance(accepted, RunAccepted)
-    assert (accepted.origin, accepted.channels) == ("run", ("http",))
+    assert (accepted.channel, accepted.source_channels) == ("run", ("http",))
     assert "Not from there." in (await world.messages(top))[-1].text
 
 

@@ -157,7 +157,7 @@ async def test_children_stand_at_most_three_deep_and_the_last_is_told_why(begin:
 
 @on_sqlite
 async def test_a_run_has_at_most_so_many_children_and_is_told_why(begin: Begin) -> None:
-    world = await begin(delegating(tasks=3), limits=Limits(children=2))
+    world = await begin(delegating(tasks=3), limits=Limits(max_children=2))
     parent = await world.say("How many sheep?")
     assert (await world.ended(parent)).status is RunStatus.DONE
     assert results(world.prompts[-1]) == [

@@ -9,7 +9,7 @@ import pytest
 
 from palyra.core.events import EmbeddingsEnded, EmbeddingsOutcome, EmbeddingsStarted
 from palyra.core.ids import PrincipalId
-from palyra.core.projection.ledger import RESERVED, SETTLED, VOIDED, Account, Amount, LedgerTurn
+from palyra.core.projection.ledger import DISCARDED, RESERVED, SETTLED, Account, Amount, LedgerTurn
 from palyra.core.run.state import RunStatus
 from palyra.core.session import SessionArchivedError, SessionRef
 from palyra.core.spending.budget import Budget, BudgetAction, BudgetPeriod, BudgetSubject
@@ -157,7 +157,7 @@ async def test_a_call_is_in_the_ledger_from_its_beginning_on_and_settled_at_what
     assert isinstance(started, EmbeddingsStarted)
     assert (started.texts, started.bytes, started.digest, started.principal) == (3, 400, "d1ge57", ANA)
     assert isinstance(ended, EmbeddingsEnded)
-    assert (ended.came, ended.vectors, ended.request_id) == (EmbeddingsOutcome.ANSWERED, 3, begun.request_id)
+    assert (ended.outcome, ended.vectors, ended.request_id) == (EmbeddingsOutcome.ANSWERED, 3, begun.request_id)
 
 
 async def test_what_nobody_counted_is_settled_at_the_estimate(begin: Begin) -> None:
@@ -175,10 +175,10 @@ async def test_a_call_that_failed_is_void_and_costs_nothing_only_if_it_was_refus
     with pytest.raises(ProviderFailed):
         await world.embeddings.ask(texts(), failing(refused=refused))
     found = await only_row(world)
-    assert (found.state, found.input_tokens, found.micros, found.estimated) == (VOIDED, took, took, guessed)
+    assert (found.state, found.input_tokens, found.micros, found.estimated) == (DISCARDED, took, took, guessed)
     assert (await spent_today(world)).reserved_tokens == 0
     (ended,) = await ends(world, found.session_id)
-    assert (ended.came, ended.failure, ended.reason) == (EmbeddingsOutcome.FAILED, "network", "The line is cut.")
+    assert (ended.outcome, ended.failure, ended.reason) == (EmbeddingsOutcome.FAILED, "network", "The line is cut.")
 
 
 async def test_a_fault_of_ours_settles_the_call_too(begin: Begin) -> None:
@@ -188,7 +188,7 @@ async def test_a_fault_of_ours_settles_the_call_too(begin: Begin) -> None:
     world = await priced(begin)
     with pytest.raises(RuntimeError):
         await world.embeddings.ask(texts(), broken)
-    assert (await only_row(world)).state == VOIDED
+    assert (await only_row(world)).state == DISCARDED
 
 
 async def test_usage_shows_the_calls_by_cause_and_each_to_its_owner_only(begin: Begin) -> None:
@@ -290,7 +290,7 @@ async def test_a_budget_that_warns_is_told_of_once_on_the_tape(begin: Begin) -> 
     world = await priced(begin, soft=money(1, action=BudgetAction.WARN))
     first, _ = await world.embeddings.ask(texts(), vectors())
     second, _ = await world.embeddings.ask(texts(), vectors())
-    assert [one.overdrawn.budget for one in first.event.warned] == ["soft"]
+    assert [one.overrun.budget for one in first.event.warned] == ["soft"]
     assert second.event.warned == ()
 
 
@@ -303,12 +303,12 @@ async def test_a_daemon_that_dies_meanwhile_leaves_nothing_set_aside(begin: Begi
     await eventually(lambda: provider.asked)
     await world.crash()
 
-    await stands(world, VOIDED)
+    await stands(world, DISCARDED)
     found = await only_row(world)
     assert (found.input_tokens, found.micros, found.estimated) == (TOKENS, 100, 1)
     assert await spent_today(world) == Amount(settled_tokens=TOKENS, settled_micros=100)
     (ended,) = await ends(world, found.session_id)
-    assert ended.came is EmbeddingsOutcome.LOST
+    assert ended.outcome is EmbeddingsOutcome.LOST
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
 
@@ -344,7 +344,7 @@ async def test_another_daemon_settles_what_a_dead_one_left_and_nothing_of_a_livi
     await here.die()
     here.clock.advance(EXPIRED)
 
-    await stands(there, VOIDED)
+    await stands(there, DISCARDED)
     assert (await row(there, first.run_id)).micros == 100
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
@@ -357,11 +357,11 @@ async def test_who_is_taken_for_dead_and_comes_back_settles_nothing_twice(begin:
     found = await only_row(world)
     await world.engine.write(lambda conn: rows.release_dead_owners(conn, home="house"))
 
-    await stands(world, VOIDED)
+    await stands(world, DISCARDED)
     provider.open.set()
     _, given = await asking
     assert given.count == 3
-    assert [one.came for one in await ends(world, found.session_id)] == [EmbeddingsOutcome.LOST]
+    assert [one.outcome for one in await ends(world, found.session_id)] == [EmbeddingsOutcome.LOST]
 
 
 async def test_a_caller_that_is_cut_off_leaves_nothing_set_aside(begin: Begin) -> None:
@@ -372,7 +372,7 @@ async def test_a_caller_that_is_cut_off_leaves_nothing_set_aside(begin: Begin) -
     with pytest.raises(asyncio.CancelledError):
         await asking
     found = await only_row(world)
-    assert (found.state, found.micros) == (VOIDED, 100)
+    assert (found.state, found.micros) == (DISCARDED, 100)
 
 
 async def test_a_caller_that_is_cut_off_while_the_reservation_is_written_leaves_nothing_set_aside(begin: Begin) -> None:
@@ -394,7 +394,7 @@ async def test_a_caller_that_is_cut_off_while_the_reservation_is_written_leaves_
         def query(conn: Connection) -> list[tuple[str, str]]:
             return [(who, state) for who, state in conn.fetch("SELECT principal, state FROM usage ORDER BY principal")]
 
-        return await world.engine.read(query) == [(ANA, VOIDED), (BEN, RESERVED)]
+        return await world.engine.read(query) == [(ANA, DISCARDED), (BEN, RESERVED)]
 
     left: bool = await eventually(settled)
     assert left
@@ -424,7 +424,7 @@ async def test_one_call_that_can_not_be_settled_keeps_no_other_from_it(
     )
 
     async def settled() -> bool:
-        return (await row(world, bens_id, BEN)).state == VOIDED
+        return (await row(world, bens_id, BEN)).state == DISCARDED
 
     done: bool = await eventually(settled)
     assert done
@@ -451,7 +451,7 @@ async def test_a_stop_refuses_calls_and_ends_those_that_are_under_way(begin: Beg
     def query(conn: Connection) -> list[tuple[str, str]]:
         return [(who, state) for who, state in conn.fetch("SELECT principal, state FROM usage ORDER BY principal")]
 
-    assert await world.engine.read(query) == [(ANA, VOIDED), (BEN, SETTLED)]
+    assert await world.engine.read(query) == [(ANA, DISCARDED), (BEN, SETTLED)]
 
 
 async def test_what_came_while_the_disk_was_full_is_written_down_later(begin: Begin) -> None:

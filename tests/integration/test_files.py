@@ -175,7 +175,7 @@ async def test_a_file_is_brought_back_and_that_can_be_taken_back(begin: Begin, w
     assert (workspace / "notes.txt").read_text() == OLD
     assert (undo.what, undo.restores) == ("restore", checkpoint.checkpoint_id)
     events = [event for event in await world.events(said.session_id) if isinstance(event, FileCheckpointRestored)]
-    assert [(event.checkpoint_id, event.path, event.kept_as, event.actor) for event in events] == [
+    assert [(event.checkpoint_id, event.path, event.saved_as, event.actor) for event in events] == [
         (checkpoint.checkpoint_id, str(workspace / "notes.txt"), undo.checkpoint_id, ANA)
     ]
     assert (await files.compare(ANA, checkpoint.checkpoint_id)).state is FileState.AS_BEFORE

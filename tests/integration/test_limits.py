@@ -156,7 +156,7 @@ async def test_a_model_that_outlasts_the_wall_clock_is_asked_once_more(begin: Be
 async def test_a_last_turn_that_never_ends_is_cancelled_for_its_time(begin: Begin) -> None:
     world = await begin(
         busy(ScriptCall(tool="time.now"), last=(ScriptEndless(text="and ", delay_ms=2),)),
-        limits=Limits(model_turns=1, wall_clock_ms=500, last_turn_ms=500),
+        limits=Limits(model_turns=1, wall_clock_ms=500, last_turn_timeout_ms=500),
     )
     said = await world.say("Go.")
     run = await world.ended(said)

@@ -78,11 +78,11 @@ async def test_what_is_found_can_be_called_in_the_next_turn(begin: Begin) -> Non
     search, call = await finished(world, f"search create an issue in the tracker; call {WANTED}")
     first, second, third = world.prompts
     assert "tools.search" in names(first)
-    assert search.found[0] == WANTED
-    assert names(second) == [*names(first), *search.found]
+    assert search.discovered_tools[0] == WANTED
+    assert names(second) == [*names(first), *search.discovered_tools]
     assert names(third) == names(second)
     assert (call.outcome, call.text) == (CallOutcome.OK, f"{WANTED} was called")
-    assert call.found == ()
+    assert call.discovered_tools == ()
 
 
 async def test_it_is_there_in_the_next_runs_of_the_session_and_in_no_other(begin: Begin) -> None:
@@ -93,7 +93,10 @@ async def test_it_is_there_in_the_next_runs_of_the_session_and_in_no_other(begin
     assert call.outcome is CallOutcome.OK
     (more,) = await finished(world, "search delete a webhook of the shop")
     await finished(world, "hi")
-    assert names(world.prompts[-1])[-len(search.found) - len(more.found) :] == [*search.found, *more.found]
+    assert names(world.prompts[-1])[-len(search.discovered_tools) - len(more.discovered_tools) :] == [
+        *search.discovered_tools,
+        *more.discovered_tools,
+    ]
     assert await finished(world, f"call {WANTED}", key="other") == []
     assert WANTED not in names(world.prompts[-1])
 
@@ -110,7 +113,7 @@ async def test_it_is_there_after_a_crash(begin: Begin) -> None:
     (call,) = await finished(world, f"call {WANTED}")
     assert call.outcome is CallOutcome.OK
     started = [event for event in await world.events(said) if isinstance(event, ModelTurnStarted)]
-    assert [WANTED in event.found for event in started] == [False] + [True] * (len(started) - 1)
+    assert [WANTED in event.discovered_tools for event in started] == [False] + [True] * (len(started) - 1)
 
 
 async def test_a_reset_forgets_it(begin: Begin) -> None:
@@ -153,8 +156,8 @@ async def test_an_agent_finds_only_what_it_may_use(begin: Begin) -> None:
     shop = tuple(tool.spec.name for tool in crowd(("shop",)))
     await world.change_agent(tools=("time.now", *shop))
     (search,) = await finished(world, "search create an issue in the tracker")
-    assert search.found
-    assert set(search.found) <= set(shop)
+    assert search.discovered_tools
+    assert set(search.discovered_tools) <= set(shop)
     assert names(world.prompts[0]) == ["time.now", "tools.search"]
 
 
@@ -169,7 +172,7 @@ async def test_tools_that_come_and_go_are_offered_when_they_are_there(begin: Beg
     assert WANTED not in names(world.prompts[-1])
     tools[:] = kept
     await finished(world, "hi")
-    assert names(world.prompts[-1])[-len(search.found) :] == list(search.found)
+    assert names(world.prompts[-1])[-len(search.discovered_tools) :] == list(search.discovered_tools)
 
 
 @on_sqlite

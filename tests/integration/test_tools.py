@@ -184,7 +184,7 @@ async def test_a_tool_that_fails_or_is_too_slow_is_reported_to_the_model(begin: 
     world = await begin(
         first_calls(ScriptCall(tool="pot.drop"), ScriptCall(tool="door.slow"), then="Oh."),
         tools=[drop, slow.tool],
-        limits=Limits(tool_ms=50),
+        limits=Limits(tool_timeout_ms=50),
     )
     said = await world.say("Go.")
     assert (await world.ended(said)).status is RunStatus.DONE

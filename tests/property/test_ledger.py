@@ -247,7 +247,7 @@ class Ledger:
 
         if not self.is_admitted(unit, short):
             return
-        run.open, run.reserved = Noted(run, model, self.now, reserved.tokens, reserved.micros), reserved
+        run.open, run.reserved = Noted(run, model, self.now, reserved.tokens, reserved.cost_micros), reserved
         self.turns.append(run.open)
 
     def is_admitted(self, unit: Callable[[Connection], None], short: Sequence[str]) -> bool:
@@ -267,15 +267,17 @@ class Ledger:
         usage = Usage(input_tokens=asked, output_tokens=answer)
         micros = BudgetService(SpendingSettings, Tags()).cost(noted.model, usage)
         noted.beyond_tokens = max(0, usage.tokens - reserved.tokens)
-        noted.beyond_micros = max(0, (micros or 0) - (reserved.micros or 0))
+        noted.beyond_micros = max(0, (micros or 0) - (reserved.cost_micros or 0))
         noted.tokens, noted.micros, noted.open, run.open = usage.tokens, micros, False, None
 
         def unit(conn: Connection) -> None:
             turn = replay(conn, run.run_id).turns
             if void:
-                event: RunEvent = ModelTurnDiscarded(at=self.now, turn=turn, reason="broke", usage=usage, micros=micros)
+                event: RunEvent = ModelTurnDiscarded(
+                    at=self.now, turn=turn, reason="broke", usage=usage, cost_micros=micros
+                )
             else:
-                event = ModelTurnEnded(at=self.now, turn=turn, stop="end", usage=usage, micros=micros)  # type: ignore[arg-type]
+                event = ModelTurnEnded(at=self.now, turn=turn, stop="end", usage=usage, cost_micros=micros)  # type: ignore[arg-type]
             self.add(conn, run, event)
 
         self.writer.write(unit)
@@ -314,7 +316,7 @@ class Ledger:
 
         if not self.is_admitted(unit, short):
             return
-        call.open, call.reserved = Noted(call, model, self.now, reserved.tokens, reserved.micros), reserved
+        call.open, call.reserved = Noted(call, model, self.now, reserved.tokens, reserved.cost_micros), reserved
         self.turns.append(call.open)
         self.calls.append(call)
 
@@ -329,10 +331,10 @@ class Ledger:
             used = Usage(input_tokens=asked)
             micros = BudgetService(SpendingSettings, Tags()).cost(noted.model, used)
         noted.beyond_tokens = max(0, used.tokens - reserved.tokens)
-        noted.beyond_micros = max(0, (micros or 0) - (reserved.micros or 0))
+        noted.beyond_micros = max(0, (micros or 0) - (reserved.cost_micros or 0))
         noted.tokens, noted.micros, noted.open = used.tokens, micros, False
         came = EmbeddingsOutcome.LOST if asked is None else EmbeddingsOutcome.ANSWERED
-        ended = EmbeddingsEnded(at=self.now, request_id=call.run_id, came=came, usage=used, micros=micros)
+        ended = EmbeddingsEnded(at=self.now, request_id=call.run_id, outcome=came, usage=used, cost_micros=micros)
 
         def unit(conn: Connection) -> bool:
             return embeddings.end(SessionWriter.open(conn, call.session_id, ids=self.ids), ended)
@@ -362,9 +364,9 @@ class Ledger:
             return False
         if budget.tokens is not None and reserved.tokens and tokens + reserved.tokens > budget.tokens:
             return True
-        if budget.money is None or reserved.micros == 0:
+        if budget.money is None or reserved.cost_micros == 0:
             return False
-        return reserved.micros is None or micros + reserved.micros > int(budget.money * 1_000_000)
+        return reserved.cost_micros is None or micros + reserved.cost_micros > int(budget.money * 1_000_000)
 
     @staticmethod
     def applies(budget: Budget, run: Run, model: str) -> bool:
@@ -499,7 +501,7 @@ async def test_accounts_that_are_opened_while_others_write_miss_nothing(place: P
         book.close()
 
     def turn(conn: Connection, number: int) -> None:
-        model, reserved = f"acme/{number % 8}", Reservation(input_tokens=1, output_tokens=1, micros=2)
+        model, reserved = f"acme/{number % 8}", Reservation(input_tokens=1, output_tokens=1, cost_micros=2)
         book = SessionWriter.open(conn, a_session_id(number), ids=ids)
         state = replay(conn, a_run_id(number))
         # Half of them know of no budget, as a daemon does whose settings are older.

@@ -69,8 +69,8 @@ class Fate:
             model_turns=self._dice.randint(1, 5),
             tool_calls=self._dice.randint(0, 6),
             wall_clock_ms=150 if self._short else 100_000,
-            last_turn_ms=100 if self._short else 60_000,
-            children=2,
+            last_turn_timeout_ms=100 if self._short else 60_000,
+            max_children=2,
         )
         self.deaths = self._dice.choice((0, DEATHS))
         self.deaf = self._dice.random() < 0.5
@@ -195,7 +195,7 @@ def every_run_has_ended(run: RunRecord) -> None:
 
 def no_run_fails_but_by_its_model(events: list[TapeEvent]) -> None:
     failures = [event for event in events if isinstance(event, RunFailed)]
-    assert all(event.code in ("model_unavailable", "no_answer") for event in failures), failures
+    assert all(event.code in ("model_unavailable", "model_answer_missing") for event in failures), failures
 
 
 def no_call_starts_twice(events: list[TapeEvent]) -> None:

@@ -369,7 +369,7 @@ def some_limits(dice: random.Random) -> Limits:
         model_turns=dice.randint(1, 5),
         tool_calls=dice.randint(0, 6),
         wall_clock_ms=dice.choice((100_000, 100_000, 300)),
-        last_turn_ms=dice.choice((60_000, 100)),
+        last_turn_timeout_ms=dice.choice((60_000, 100)),
     )
 
 
@@ -396,7 +396,7 @@ def every_beginning_of_the_stored_tape_replays_to_the_state_of_then(life: Life) 
 def events_are_counted_and_the_time_they_took_adds_up(life: Life) -> None:
     carried_ms = 0
     for count, (event, state) in enumerate(zip(life.tape, life.states, strict=True), start=1):
-        carried_ms += event.carried_ms
+        carried_ms += event.active_ms
         assert state.run_seq == count
         assert state.active_ms == carried_ms
 
@@ -473,7 +473,7 @@ def the_model_is_asked_no_more_often_than_the_limit_allows(life: Life) -> None:
 def no_turn_begins_when_its_time_is_up(life: Life) -> None:
     for before, event in zip(life.states, life.tape[1:], strict=False):
         if isinstance(event, ContextAssembled):
-            grace = life.limits.last_turn_ms if before.limit else 0
+            grace = life.limits.last_turn_timeout_ms if before.limit else 0
             assert before.active_ms < life.limits.wall_clock_ms + grace
 
 

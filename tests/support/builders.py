@@ -120,17 +120,17 @@ def an_accepted(
         limits=limits or Limits(),
         parent=parent,
         reissue=reissue,
-        origin=origin,
-        channels=channels,
-        brief=brief,
-        carried_ms=carried_ms,
+        channel=origin,
+        source_channels=channels,
+        options=brief,
+        active_ms=carried_ms,
     )
 
 
 def a_brief(*tools: str, most_tokens: int | None = None) -> RequestOptions:
     """Return what a caller asks for that has tools of its own."""
     options = GenerationOptions(max_output_tokens=most_tokens)
-    return RequestOptions(tools=tuple(ClientTool(name=name) for name in tools), options=options)
+    return RequestOptions(tools=tuple(ClientTool(name=name) for name in tools), generation=options)
 
 
 def a_given(text: str = "Before.", role: Role = Role.USER, *, call_id: str | None = None) -> HistoryAttached:
@@ -138,7 +138,7 @@ def a_given(text: str = "Before.", role: Role = Role.USER, *, call_id: str | Non
 
 
 def a_hand_over(call: str, *, carried_ms: int = 0) -> CallHandedOver:
-    return CallHandedOver(at=AT, call_id=CallId(call), carried_ms=carried_ms)
+    return CallHandedOver(at=AT, call_id=CallId(call), active_ms=carried_ms)
 
 
 def a_reissue(tool: str = "shell") -> Reissue:
@@ -146,15 +146,15 @@ def a_reissue(tool: str = "shell") -> Reissue:
 
 
 def a_start(*, carried_ms: int = 0) -> RunStarted:
-    return RunStarted(at=AT, carried_ms=carried_ms)
+    return RunStarted(at=AT, active_ms=carried_ms)
 
 
 def a_resume(*, carried_ms: int = 0) -> RunResumed:
-    return RunResumed(at=AT, carried_ms=carried_ms)
+    return RunResumed(at=AT, active_ms=carried_ms)
 
 
 def a_steer(text: str = "And then?", *, origin: str = "api") -> InputSteered:
-    return InputSteered(at=AT, text=text, origin=origin)
+    return InputSteered(at=AT, text=text, channel=origin)
 
 
 def a_context(inputs: int = 1, *, carried_ms: int = 0) -> ContextAssembled:
@@ -168,20 +168,20 @@ def a_context(inputs: int = 1, *, carried_ms: int = 0) -> ContextAssembled:
         estimated_tokens=10,
         window_tokens=8_000,
         digest="00",
-        carried_ms=carried_ms,
+        active_ms=carried_ms,
     )
 
 
 def a_turn_start(turn: int = 1, *, last: bool = False, carried_ms: int = 0) -> ModelTurnStarted:
-    return ModelTurnStarted(at=AT, turn=turn, provider="scripted", model="small", last=last, carried_ms=carried_ms)
+    return ModelTurnStarted(at=AT, turn=turn, provider="scripted", model="small", last=last, active_ms=carried_ms)
 
 
 def a_text(turn: int = 1, text: str = "Well.", *, carried_ms: int = 0) -> ModelText:
-    return ModelText(at=AT, turn=turn, text=text, carried_ms=carried_ms)
+    return ModelText(at=AT, turn=turn, text=text, active_ms=carried_ms)
 
 
 def a_thought(turn: int = 1, text: str = "Hm.", *, carried_ms: int = 0) -> ModelReasoning:
-    return ModelReasoning(at=AT, turn=turn, text=text, carried_ms=carried_ms)
+    return ModelReasoning(at=AT, turn=turn, text=text, active_ms=carried_ms)
 
 
 def a_proposal(turn: int, call: str, *, tool: str = "shell", malformed: str = "", carried_ms: int = 0) -> ToolProposed:
@@ -192,27 +192,27 @@ def a_proposal(turn: int, call: str, *, tool: str = "shell", malformed: str = ""
         tool=tool,
         arguments={},
         malformed=malformed,
-        carried_ms=carried_ms,
+        active_ms=carried_ms,
     )
 
 
 def a_turn_end(turn: int = 1, *, stop: StopReason = StopReason.END, carried_ms: int = 0) -> ModelTurnEnded:
-    return ModelTurnEnded(at=AT, turn=turn, stop=stop, usage=Usage(), carried_ms=carried_ms)
+    return ModelTurnEnded(at=AT, turn=turn, stop=stop, usage=Usage(), active_ms=carried_ms)
 
 
 def a_void(turn: int = 1, *, carried_ms: int = 0) -> ModelTurnDiscarded:
-    return ModelTurnDiscarded(at=AT, turn=turn, reason="the stream broke", carried_ms=carried_ms)
+    return ModelTurnDiscarded(at=AT, turn=turn, reason="the stream broke", active_ms=carried_ms)
 
 
 def a_verdict(call: str, verdict: Verdict = Verdict.ALLOW, *, carried_ms: int = 0) -> PolicyDecided:
     return PolicyDecided(
-        at=AT, call_id=CallId(call), verdict=verdict, risk=Risk.LOW, reason="so says the policy", carried_ms=carried_ms
+        at=AT, call_id=CallId(call), verdict=verdict, risk=Risk.LOW, reason="so says the policy", active_ms=carried_ms
     )
 
 
 def a_question(call: str, approval: str = "a1", *, carried_ms: int = 0) -> ApprovalRequested:
     return ApprovalRequested(
-        at=AT, call_id=CallId(call), approval_id=approval, expires_at=AT + timedelta(hours=24), carried_ms=carried_ms
+        at=AT, call_id=CallId(call), approval_id=approval, expires_at=AT + timedelta(hours=24), active_ms=carried_ms
     )
 
 
@@ -226,9 +226,9 @@ def an_overdraft(budget: str = "daily", *, action: BudgetAction = BudgetAction.A
         unit="USD",
         cap=2_000_000,
         spent=1_990_000,
-        wanted=50_000,
+        requested=50_000,
         model="acme/large",
-        begins_anew=AT + timedelta(days=1),
+        resets_at=AT + timedelta(days=1),
     )
 
 
@@ -239,17 +239,17 @@ def a_budget_question(approval: str = "a1", *budgets: str, carried_ms: int = 0) 
         approval_id=approval,
         expires_at=AT + timedelta(hours=24),
         budgets=tuple(an_overdraft(budget) for budget in budgets or ("daily",)),
-        carried_ms=carried_ms,
+        active_ms=carried_ms,
     )
 
 
 def a_warning(*, carried_ms: int = 0) -> BudgetWarned:
     over = an_overdraft(action=BudgetAction.WARN)
-    return BudgetWarned(at=AT, overdrawn=over, scope="everything", period="2026-01-02", carried_ms=carried_ms)
+    return BudgetWarned(at=AT, overrun=over, scope="everything", period="2026-01-02", active_ms=carried_ms)
 
 
 def embeddings_started(request: str = "r1", *, warned: bool = True) -> EmbeddingsStarted:
-    over = BudgetWarning(overdrawn=an_overdraft(action=BudgetAction.WARN), scope="everything", period="2026-01-02")
+    over = BudgetWarning(overrun=an_overdraft(action=BudgetAction.WARN), scope="everything", period="2026-01-02")
     return EmbeddingsStarted(
         at=AT,
         actor=ANA,
@@ -261,7 +261,7 @@ def embeddings_started(request: str = "r1", *, warned: bool = True) -> Embedding
         texts=2,
         bytes=90,
         digest="d1ge57",
-        reserved=Reservation(input_tokens=20, output_tokens=0, micros=40),
+        reserved=Reservation(input_tokens=20, output_tokens=0, cost_micros=40),
         warned=(over,) if warned else (),
     )
 
@@ -271,9 +271,9 @@ def embeddings_ended(came: EmbeddingsOutcome = EmbeddingsOutcome.ANSWERED, reque
     return EmbeddingsEnded(
         at=AT,
         request_id=RunId(request),
-        came=came,
+        outcome=came,
         usage=Usage(input_tokens=20, estimated=not answered),
-        micros=40,
+        cost_micros=40,
         vectors=2 if answered else 0,
         reason="" if answered else "the daemon ended",
     )
@@ -286,11 +286,11 @@ def an_answer(
 
 
 def a_tool_start(call: str, attempt: int = 1, *, carried_ms: int = 0) -> ToolStarted:
-    return ToolStarted(at=AT, call_id=CallId(call), attempt=attempt, carried_ms=carried_ms)
+    return ToolStarted(at=AT, call_id=CallId(call), attempt=attempt, active_ms=carried_ms)
 
 
 def a_result(call: str, outcome: CallOutcome = CallOutcome.OK, *, carried_ms: int = 0) -> ToolFinished:
-    return ToolFinished(at=AT, call_id=CallId(call), outcome=outcome, text="so it went", carried_ms=carried_ms)
+    return ToolFinished(at=AT, call_id=CallId(call), outcome=outcome, text="so it went", active_ms=carried_ms)
 
 
 def a_child(call: str, child: str = "child", *, carried_ms: int = 0) -> ChildStarted:
@@ -301,7 +301,7 @@ def a_child(call: str, child: str = "child", *, carried_ms: int = 0) -> ChildSta
         child_session_id=SessionId(f"session-of-{child}"),
         text="Do this for me.",
         limits=Limits(),
-        carried_ms=carried_ms,
+        active_ms=carried_ms,
     )
 
 
@@ -310,7 +310,7 @@ def a_child_end(call: str, child: str = "child", outcome: CallOutcome = CallOutc
 
 
 def a_limit(limit: LimitKind = LimitKind.MODEL_TURNS, *, carried_ms: int = 0) -> LimitReached:
-    return LimitReached(at=AT, limit=limit, carried_ms=carried_ms)
+    return LimitReached(at=AT, limit=limit, active_ms=carried_ms)
 
 
 def a_cancel(reason: str = "asked to") -> CancelRequested:

@@ -492,7 +492,7 @@ class World:
                 session=session or SessionRef(key=key),
                 mode=mode,
                 idempotency_key=idempotency_key,
-                origin=origin,
+                channel=origin,
             )
         )
 

@@ -74,12 +74,12 @@ def test_an_empty_variable_overrides_nothing(place: Home) -> None:
 
 
 def test_each_value_has_a_source(place: Home) -> None:
-    written(place, "[http]\nport = 8000\n[limits]\ntool_ms = 1\n")
+    written(place, "[http]\nport = 8000\n[limits]\ntool_timeout_ms = 1\n")
 
-    sources = read(place, environ={"PALYRA_LIMITS_TOOL_MS": "2"}).sources
+    sources = read(place, environ={"PALYRA_LIMITS_TOOL_TIMEOUT_MS": "2"}).sources
 
     assert sources["http.port"] is SettingSource.FILE
-    assert sources["limits.tool_ms"] is SettingSource.ENVIRONMENT
+    assert sources["limits.tool_timeout_ms"] is SettingSource.ENVIRONMENT
     assert sources["http.host"] is SettingSource.DEFAULT
     assert set(sources) == set(effective(Settings()))
 
@@ -106,7 +106,7 @@ def test_a_key_outside_of_any_section_is_refused(place: Home) -> None:
         ("[http]\nport = 70000", "http.port is not valid: Expected `int` <= 65535."),
         ("[http]\nport = '80'", "http.port is not valid: Expected `int | null`, got `str`."),
         ("[runs]\nconcurrency = 0", "runs.concurrency is not valid: Expected `int` >= 1."),
-        ("[limits]\ntool_ms = -1", "limits.tool_ms is not valid: a limit cannot be negative."),
+        ("[limits]\ntool_timeout_ms = -1", "limits.tool_timeout_ms is not valid: a limit cannot be negative."),
         ("[http]\nallow_remote = 'yes'", "http.allow_remote is not valid: Expected `bool`, got `str`."),
     ],
 )
@@ -292,25 +292,25 @@ def test_limits_and_what_the_doors_take_change_live_and_the_rest_at_the_next_sta
         gateway=GatewaySettings(streams=1, request_burst=1),
         journal=JournalSettings(database_url=URL),
         runs=RunSettings(concurrency=1, queued_inputs=1),
-        limits=Limits(tool_ms=1),
+        limits=Limits(tool_timeout_ms=1),
     )
 
     live, restart = changes(Settings(), new)
 
-    assert live == ("gateway.streams", "gateway.request_burst", "runs.queued_inputs", "limits.tool_ms")
+    assert live == ("gateway.streams", "gateway.request_burst", "runs.queued_inputs", "limits.tool_timeout_ms")
     assert restart == ("http.port", "journal.database_url", "runs.concurrency")
     assert changes(new, new) == ((), ())
 
 
 def test_a_reload_takes_over_what_it_can_and_names_the_rest(place: Home) -> None:
     current = load(place, environ={})
-    written(place, "[http]\nport = 1\n[runs]\nqueued_inputs = 3\nconcurrency = 4\n[limits]\ntool_ms = 5\n")
+    written(place, "[http]\nport = 1\n[runs]\nqueued_inputs = 3\nconcurrency = 4\n[limits]\ntool_timeout_ms = 5\n")
 
     done = reload(place, current, environ={})
 
-    assert done.live == ("runs.queued_inputs", "limits.tool_ms")
+    assert done.live == ("runs.queued_inputs", "limits.tool_timeout_ms")
     assert done.restart == ("http.port", "runs.concurrency")
-    assert done.settings == Settings(runs=RunSettings(queued_inputs=3), limits=Limits(tool_ms=5))
+    assert done.settings == Settings(runs=RunSettings(queued_inputs=3), limits=Limits(tool_timeout_ms=5))
     # What waits for a restart is named again, for as long as it waits.
     again = reload(place, done.settings, environ={})
     assert (again.live, again.restart, again.settings) == ((), done.restart, done.settings)

@@ -30,7 +30,7 @@ CAUSES = {
     "grpc": "the command line",
     "http": "programs, over HTTP",
     "v1": "programs, over /v1",
-    "trial": "model tests",
+    "test": "model tests",
     "run": "child runs",
     "reissue": "reissued approval requests",
     "api": "messages",

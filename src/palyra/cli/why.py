@@ -86,7 +86,7 @@ def _details(link: TraceNode, currency: str) -> Iterator[str]:
     if link.kind == "input":
         yield _joined(
             ("run", link.run_id),
-            ("from", describe_channel(str(facts.get("origin") or ""))),
+            ("from", describe_channel(str(facts.get("channel") or ""))),
             ("tokens", f"{facts.get('input_tokens', 0)} in, {facts.get('output_tokens', 0)} out"),
             cost,
             ("labels", ", ".join(link.labels)),

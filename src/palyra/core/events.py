@@ -1,20 +1,22 @@
 """The events of sessions and runs: the closed union that a tape consists of.
 
-An event is stored forever. Its tag is the stored name and never changes; new fields have defaults; a changed meaning
-gets a new tag. Events are plain data: stored text is decoded into these structs only.
+An event is stored forever. New fields have defaults; a changed meaning gets a new tag; a changed name needs an entry in
+`core/upcast.py`, which maps what earlier releases have stored. Events are plain data: stored text is decoded into these
+structs only.
 
 Every event has a time, an actor (the principal or component that caused it) and labels (where its content came from).
-`carried_ms` is the time a worker spent on the run since the previous entry: the sum is the run's wall clock.
+`active_ms` is the time a worker spent on the run since the previous entry: the sum is the run's wall clock. It is
+stored as `carried_ms`, its first name: it is on most entries, and mapping it would make every read slower.
 """
 
 from datetime import datetime
 from enum import StrEnum
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
-from palyra.core import channel
 from palyra.core.attestation import Attestation
+from palyra.core.channel import UNKNOWN
 from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
 from palyra.core.limits import LimitKind, Limits
 from palyra.core.model.prompt import Image, Role, StopReason
@@ -25,6 +27,7 @@ from palyra.core.policy.effect import Effect
 from palyra.core.spending.budget import BudgetOverrun, BudgetWarning, Reservation
 from palyra.core.spending.usage import Usage
 from palyra.core.tool import CallOutcome, CallRuntime, JsonObject, Risk, ToolCall, Verdict
+from palyra.core.upcast import upcast
 
 
 class InputMode(StrEnum):
@@ -85,7 +88,7 @@ class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ki
     at: datetime
     actor: str = "system"
     labels: tuple[str, ...] = ()
-    carried_ms: int = 0
+    active_ms: int = field(default=0, name="carried_ms")
 
 
 # -- events of a run
@@ -100,7 +103,8 @@ class RunAccepted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run
     limits: Limits
     agent_reason: str = ""
     """Why this agent answers."""
-    origin: str = "api"
+    channel: str = UNKNOWN
+    """Where the message came from; `run` or `reissue` if another run led to it."""
     mode: InputMode = InputMode.QUEUE
     idempotency_key: str | None = None
     parent: ParentRun | None = None
@@ -108,17 +112,17 @@ class RunAccepted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run
     """The call that the run begins with, before any model turn."""
     images: tuple[Image, ...] = ()
     """Images that belong to the message."""
-    brief: RequestOptions = NO_REQUEST_OPTIONS
+    options: RequestOptions = NO_REQUEST_OPTIONS
     """The caller's request options."""
-    channels: tuple[str, ...] = ()
-    """For a run that another run led to: the channels of the messages behind it. Otherwise `origin` is the channel."""
+    source_channels: tuple[str, ...] = ()
+    """For a run that another run led to: the channels of the messages behind it."""
     sealed: int = 0
     """How many secrets in it were stored in the vault and replaced by markers."""
     removed: int = 0
     """How many secrets could not be stored: they are lost."""
 
 
-class HistoryAttached(Event, frozen=True, kw_only=True, omit_defaults=True, tag="message_given"):
+class HistoryAttached(Event, frozen=True, kw_only=True, omit_defaults=True, tag="history_attached"):
     """A message of the attached history, before the run's own message: from another conversation, or the result of a
     client tool."""
 
@@ -147,7 +151,7 @@ class InputSteered(Event, frozen=True, kw_only=True, omit_defaults=True, tag="in
 
     text: str
     idempotency_key: str | None = None
-    origin: str = channel.UNKNOWN
+    channel: str = UNKNOWN
     sealed: int = 0
     """How many secrets in it were stored in the vault and replaced by markers."""
     removed: int = 0
@@ -184,7 +188,7 @@ class ModelTurnStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag
     """The final turn at a limit: the model gets no tools."""
     settings_hash: str = ""
     """The digest of the settings in force."""
-    found: tuple[str, ...] = ()
+    discovered_tools: tuple[str, ...] = ()
     """The tools discovered by search so far, offered in addition to the default ones."""
     plan: RoutingPlan | None = None
     """How the model was chosen."""
@@ -195,7 +199,7 @@ class ModelTurnStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag
 class BudgetWarned(Event, frozen=True, kw_only=True, omit_defaults=True, tag="budget_warned"):
     """A turn exceeds a budget that only warns. This is recorded once for each budget and period."""
 
-    overdrawn: BudgetOverrun
+    overrun: BudgetOverrun
     scope: str
     """Whose spending it counts,"""
     period: str
@@ -235,24 +239,24 @@ class ModelTurnEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="
     turn: int
     stop: StopReason
     usage: Usage
-    micros: int | None = None
+    cost_micros: int | None = None
     """What it cost, in millionths of the currency; None if the model has no price."""
 
 
-class ModelTurnDiscarded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model_turn_voided"):
+class ModelTurnDiscarded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model_turn_discarded"):
     """The turn's text and proposals are discarded: the stream broke, or never began."""
 
     turn: int
     reason: str
     failure: str = ""
     """The kind of failure, as `FailureKind` names it."""
-    retry_ms: int = 0
+    retry_after_ms: int = 0
     """How long the provider asks us to wait."""
     refused: bool = False
     """The provider rejected the request without doing any work."""
     usage: Usage = Usage()
     """What it is assumed to have used: an estimate, and nothing if the provider refused."""
-    micros: int | None = None
+    cost_micros: int | None = None
     """What that cost, in millionths of the currency."""
 
 
@@ -267,7 +271,7 @@ class PolicyDecided(Event, frozen=True, kw_only=True, omit_defaults=True, tag="p
     policy_hash: str = ""
     effect: Effect | None = None
     """What the call would do, as the policy judged it."""
-    has_channel: bool = False
+    approver_reachable: bool = False
     """Whether an approver was reachable."""
     grant_id: str | None = None
     """The grant that covers the call."""
@@ -339,7 +343,7 @@ class ToolFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="to
     """The attestation of the execution; None for a call that never started."""
     signals: tuple[str, ...] = ()
     """What scanners found in the text, as `core/text/scanner.py` names it."""
-    found: tuple[str, ...] = ()
+    discovered_tools: tuple[str, ...] = ()
     """The tools that a search discovered: they are offered from now on."""
     sealed: int = 0
     """How many secrets in it were stored in the vault and replaced by markers."""
@@ -451,12 +455,12 @@ class SessionUnarchived(Event, frozen=True, kw_only=True, omit_defaults=True, ta
     """The session was unarchived."""
 
 
-class FileCheckpointRestored(Event, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint_restored"):
+class FileCheckpointRestored(Event, frozen=True, kw_only=True, omit_defaults=True, tag="file_checkpoint_restored"):
     """A person restored a file from a file checkpoint of this session."""
 
     checkpoint_id: str
     path: str
-    kept_as: str
+    saved_as: str
     """The file checkpoint with the content that was replaced."""
     digest: str | None = None
     """The digest of the content now; none if the file was removed."""
@@ -494,10 +498,10 @@ class EmbeddingsEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
     """A request for embeddings ended, with its outcome and usage."""
 
     request_id: RunId
-    came: EmbeddingsOutcome
+    outcome: EmbeddingsOutcome
     usage: Usage
     """An estimate if the provider reported none, and nothing if it refused."""
-    micros: int | None = None
+    cost_micros: int | None = None
     """What that cost, in millionths of the currency; None if the model has no price."""
     vectors: int = 0
     reason: str = ""
@@ -551,6 +555,7 @@ TapeEvent = RunEvent | SessionEvent
 FINAL_KINDS = frozenset({"run_completed", "run_failed", "run_cancelled"})
 """The kinds of the entries that end a run."""
 
+_TAG_AT = len('{"kind":"')
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[TapeEvent] = msgspec.json.Decoder(TapeEvent)
 
@@ -561,8 +566,9 @@ def encode(event: TapeEvent) -> str:
 
 
 def decode(content: str) -> TapeEvent:
-    """Return the event of a stored text; raise `msgspec.DecodeError` if it is not an event."""
-    return _decoder.decode(content)
+    """Return the event of a stored text, of any release; raise `msgspec.DecodeError` if it is not an event."""
+    # The tag comes first in what we write: `{"kind":"run_started",…`.
+    return _decoder.decode(upcast(content[_TAG_AT : content.find('"', _TAG_AT)], content)[1])
 
 
 def kind_of(event: TapeEvent) -> str:
@@ -572,7 +578,7 @@ def kind_of(event: TapeEvent) -> str:
 
 
 class Entry(Struct, frozen=True):
-    """One entry of a session's tape, as it is stored."""
+    """One entry of a session's tape. `journal/proof` holds it as it is stored; everything else with today's names."""
 
     session_id: SessionId
     tape_seq: int
@@ -585,10 +591,10 @@ class Entry(Struct, frozen=True):
     @property
     def event(self) -> TapeEvent:
         """The event that the content holds."""
-        return decode(self.content)
+        return _decoder.decode(upcast(self.kind, self.content)[1])
 
     def to_json(self) -> str:
-        """Return the entry as clients see it: its position, and the event as it is stored."""
+        """Return the entry as clients see it: its position, and the event."""
         # Ids and kinds are our own and need no JSON escapes; the content is JSON already.
         run = f'"{self.run_id}"' if self.run_id else "null"
         return (

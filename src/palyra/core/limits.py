@@ -24,13 +24,13 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The maximum number of calls that are executed."""
     wall_clock_ms: int = 15 * 60_000
     """The time in which a worker executes the run; neither waiting nor downtime counts."""
-    last_turn_ms: int = 60_000
+    last_turn_timeout_ms: int = 60_000
     """How much the last turn may exceed the wall clock."""
-    tool_ms: int = 30_000
+    tool_timeout_ms: int = 30_000
     """The timeout of one call."""
-    depth: int = 3
+    max_depth: int = 3
     """The maximum depth of child runs."""
-    children: int = 8
+    max_children: int = 8
     """The maximum number of child runs of one run."""
 
     def capped(self, by: "Limits") -> "Limits":
@@ -45,8 +45,8 @@ class Limits(Struct, frozen=True, kw_only=True):
             model_turns=max(1, min(self.model_turns, model_turns)),
             tool_calls=max(0, min(self.tool_calls, tool_calls)),
             wall_clock_ms=max(1, min(self.wall_clock_ms, wall_clock_ms)),
-            last_turn_ms=self.last_turn_ms,
-            tool_ms=self.tool_ms,
-            depth=self.depth,
-            children=self.children,
+            last_turn_timeout_ms=self.last_turn_timeout_ms,
+            tool_timeout_ms=self.tool_timeout_ms,
+            max_depth=self.max_depth,
+            max_children=self.max_children,
         )

@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from palyra.core.channel import UNKNOWN
 from palyra.core.errors import Invalid
 from palyra.core.events import InputMode
 from palyra.core.ids import PrincipalId, RunId, SessionId
@@ -35,7 +36,7 @@ class Inbound(Struct, frozen=True, kw_only=True):
     """The run that this continues: it is accepted only if that is still the last run of its session."""
     mode: InputMode = InputMode.QUEUE
     idempotency_key: str | None = None
-    origin: str = "api"
+    channel: str = UNKNOWN
     agent: str | None = None
     """The agent that should answer, by its id or name; the session's agent if none is named."""
     options: RequestOptions = NO_REQUEST_OPTIONS

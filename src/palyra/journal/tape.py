@@ -17,7 +17,8 @@ from palyra.core.clock import to_ms
 from palyra.core.errors import OffsetBeyondEnd
 from palyra.core.events import Entry, TapeEvent, encode, kind_of
 from palyra.core.ids import RunId, SessionId
-from palyra.journal.engines.base import Connection, TapeRow
+from palyra.core.upcast import CHANGED, stored_tags, upcast
+from palyra.journal.engines.base import Connection, Row, TapeRow
 from palyra.journal.engines.tape_head import TapeHead
 from palyra.journal.salts import Salts
 
@@ -129,30 +130,30 @@ def of_run(conn: Connection, run_id: RunId, *, after_run_seq: int = 0) -> list[E
         f"SELECT {_COLUMNS} FROM tape WHERE run_id = :run_id AND run_seq > :after ORDER BY tape_seq",
         {"run_id": run_id, "after": after_run_seq},
     )
-    return [Entry(*row) for row in rows]
+    return [_entry(row) for row in rows]
 
 
 def latest(conn: Connection, session_id: SessionId, kinds: Sequence[str], *, after_seq: int, limit: int) -> list[Entry]:
     """Return the latest entries of some kinds after a boundary, the latest first."""
-    names = {f"k{place}": kind for place, kind in enumerate(kinds)}
+    names = {f"k{place}": kind for place, kind in enumerate(stored_tags(kinds))}
     rows = conn.fetch(
         f"SELECT {_COLUMNS} FROM tape WHERE session_id = :session_id AND tape_seq > :after_seq"
         f" AND kind IN ({', '.join(f':{name}' for name in names)}) ORDER BY tape_seq DESC LIMIT :limit",
         {**names, "session_id": session_id, "after_seq": after_seq, "limit": limit},
     )
-    return [Entry(*row) for row in rows]
+    return [_entry(row) for row in rows]
 
 
 def since(conn: Connection, session_id: SessionId, kinds: Sequence[str], *, at_ms: int) -> Iterator[Entry]:
     """Yield the entries of some kinds since a time, in slices."""
-    names = {f"k{place}": kind for place, kind in enumerate(kinds)}
+    names = {f"k{place}": kind for place, kind in enumerate(stored_tags(kinds))}
     after = 0
     while rows := conn.fetch(
         f"SELECT {_COLUMNS} FROM tape WHERE session_id = :session_id AND tape_seq > :after AND at_ms >= :at_ms"
         f" AND kind IN ({', '.join(f':{name}' for name in names)}) ORDER BY tape_seq LIMIT :limit",
         {**names, "session_id": session_id, "after": after, "at_ms": at_ms, "limit": SLICE_ENTRIES},
     ):
-        yield from (Entry(*row) for row in rows)
+        yield from map(_entry, rows)
         after = rows[-1][1]
 
 
@@ -162,7 +163,7 @@ def first_of_run(conn: Connection, run_id: RunId) -> Entry:
         f"SELECT {_COLUMNS} FROM tape WHERE run_id = :run_id ORDER BY tape_seq LIMIT 1", {"run_id": run_id}
     )
     assert row is not None
-    return Entry(*row)
+    return _entry(row)
 
 
 def check_position(after_seq: int, end_seq: int) -> None:
@@ -173,6 +174,15 @@ def check_position(after_seq: int, end_seq: int) -> None:
         raise OffsetBeyondEnd(f"after_seq is {after_seq}, but the tape ends at {end_seq}. Use a position up to that.")
 
 
+def _entry(row: Row) -> Entry:
+    """Return a stored entry, with the names of today."""
+    if row[4] not in CHANGED:
+        return Entry(*row)
+    session_id, tape_seq, run_id, run_seq, kind, at_ms, content = row
+    kind, content = upcast(kind, content)
+    return Entry(session_id, tape_seq, run_id, run_seq, kind, at_ms, content)
+
+
 def _page(conn: Connection, sql: str, owner: str, *, after_seq: int, limit: int) -> list[Entry]:
     """Read in slices, so that a tape of very long entries is not read whole to return a part of it."""
     entries: list[Entry] = []
@@ -181,7 +191,7 @@ def _page(conn: Connection, sql: str, owner: str, *, after_seq: int, limit: int)
         wanted = min(SLICE_ENTRIES, room - len(entries))
         rows = conn.fetch(sql, {"owner": owner, "after_seq": after, "limit": wanted})
         for row in rows:
-            entry = Entry(*row)
+            entry = _entry(row)
             size += len(entry.content.encode())
             if entries and size > PAGE_BYTES:
                 return entries

@@ -152,7 +152,7 @@ class PromptAssembler:
             # Relative to what was sent: the model has just shown that its window is not as large as we assumed.
             window = seen.conversation.window(tokens=window.tokens >> halved)
         return AssembledPrompt(
-            prompt=Prompt(system=system, tools=tools, messages=window.messages, options=state.options.options),
+            prompt=Prompt(system=system, tools=tools, messages=window.messages, options=state.options.generation),
             window=window,
             estimated_tokens=fixed.tokens + window.tokens,
             max_tokens=fixed.max_tokens + window.max_tokens + _schema_tokens(state),
@@ -176,7 +176,7 @@ class PromptAssembler:
 
 def _schema_tokens(state: RunState) -> int:
     """Return the maximum tokens of the answer's schema, which is sent with the prompt."""
-    schema = state.options.options.schema
+    schema = state.options.generation.schema
     return max_tokens(_encode.encode(schema).decode()) if schema is not None else 0
 
 

@@ -72,7 +72,7 @@ def judge_again(gate: Gate, call: DecidedCall, spec: ToolSpec) -> Judgement:
         effect=effect,
         labels=decided.labels or call.proposed.labels,
         channels=call.channels,
-        has_channel=decided.has_channel or decided.effect is None,
+        has_channel=decided.approver_reachable or decided.effect is None,
         now=decided.at,
         signals=decided.signals,
     )

@@ -83,35 +83,35 @@ def _of_session(event: SessionEvent) -> str:
         case GrantRevoked(grant_id=grant_id):
             return grant_id
         case EmbeddingsStarted(provider=provider, model=model, texts=texts, bytes=size, warned=warned):
-            beyond = ", ".join(one.overdrawn.budget for one in warned)
+            beyond = ", ".join(one.overrun.budget for one in warned)
             return _joined(
                 f"{plural(texts, 'text')}, {size} bytes, {provider}/{model}", beyond and f"exceeds the budget {beyond}"
             )
-        case EmbeddingsEnded(came=came, usage=usage, vectors=vectors, reason=reason):
+        case EmbeddingsEnded(outcome=outcome, usage=usage, vectors=vectors, reason=reason):
             made = vectors and plural(vectors, "vector")
             about = "about " if usage.estimated else ""
-            return _joined(came.value, made, f"{about}{usage.input_tokens} tokens in", reason)
+            return _joined(outcome.value, made, f"{about}{usage.input_tokens} tokens in", reason)
         case _:
             assert_never(event)
 
 
 def _of_run(event: RunEvent) -> str:
     match event:
-        case RunAccepted(text=text, mode=mode, origin=origin):
-            return f"{text!r} ({origin}, {mode})"
+        case RunAccepted(text=text, mode=mode, channel=channel):
+            return f"{text!r} ({channel}, {mode})"
         case HistoryAttached(role=role, text=text, calls=calls):
             return _joined(f"{role}: {text!r}", bool(calls) and f"calls {', '.join(call.tool for call in calls)}")
         case RunStarted():
             return ""
         case RunResumed(reason=reason):
             return reason
-        case InputSteered(text=text, origin=origin):
-            return f"{text!r} ({origin})"
+        case InputSteered(text=text, channel=channel):
+            return f"{text!r} ({channel})"
         case ContextAssembled(messages=messages, estimated_tokens=tokens, dropped=dropped):
             return _joined(f"{plural(messages, 'message')}, about {tokens} tokens", dropped and f"{dropped} left out")
         case ModelTurnStarted(turn=turn, provider=provider, model=model, last=last):
             return _joined(f"turn {turn}, {provider}/{model}", last and "final turn, no tools")
-        case BudgetWarned(overdrawn=overdrawn):
+        case BudgetWarned(overrun=overdrawn):
             return f"{overdrawn.budget!r} of {overdrawn.whose} per {overdrawn.per}"
         case ModelText(text=text) | ModelReasoning(text=text):
             return repr(text)

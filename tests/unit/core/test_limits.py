@@ -12,8 +12,8 @@ left = st.integers(-5, 100)
 def test_the_defaults_are_those_of_the_handbook() -> None:
     limits = Limits()
     assert (limits.model_turns, limits.tool_calls) == (24, 32)
-    assert (limits.wall_clock_ms, limits.last_turn_ms, limits.tool_ms) == (900_000, 60_000, 30_000)
-    assert (limits.depth, limits.children) == (3, 8)
+    assert (limits.wall_clock_ms, limits.last_turn_timeout_ms, limits.tool_timeout_ms) == (900_000, 60_000, 30_000)
+    assert (limits.max_depth, limits.max_children) == (3, 8)
 
 
 def test_the_stored_names_of_the_kinds_never_change() -> None:
@@ -27,7 +27,15 @@ def test_a_child_gets_what_its_parent_has_left() -> None:
 
 
 def test_a_child_gets_no_more_than_its_own_limits() -> None:
-    own = Limits(model_turns=1, tool_calls=2, wall_clock_ms=3, last_turn_ms=4, tool_ms=5, depth=6, children=7)
+    own = Limits(
+        model_turns=1,
+        tool_calls=2,
+        wall_clock_ms=3,
+        last_turn_timeout_ms=4,
+        tool_timeout_ms=5,
+        max_depth=6,
+        max_children=7,
+    )
     assert own.within(model_turns=100, tool_calls=100, wall_clock_ms=100) == own
 
 
@@ -48,8 +56,8 @@ def test_limits_are_stored_in_full_so_that_later_defaults_do_not_change_old_runs
         "model_turns": 24,
         "tool_calls": 32,
         "wall_clock_ms": 900_000,
-        "last_turn_ms": 60_000,
-        "tool_ms": 30_000,
-        "depth": 3,
-        "children": 8,
+        "last_turn_timeout_ms": 60_000,
+        "tool_timeout_ms": 30_000,
+        "max_depth": 3,
+        "max_children": 8,
     }

@@ -40,7 +40,7 @@ def a_call(
             risk=risk,
             reason="",
             effect=effect,
-            has_channel=has_channel,
+            approver_reachable=has_channel,
             grant_id=grant_id,
         ),
         channels=channels,

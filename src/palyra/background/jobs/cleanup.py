@@ -10,7 +10,7 @@ from palyra.journal.engines.base import Connection
 from palyra.journal.ledger import accounts
 from palyra.journal.stores import idempotency_keys, tasks
 
-KIND = "journal.upkeep"
+KIND = "journal.cleanup"
 EVERY_MS = 3600_000
 TASKS_KEPT_MS = 24 * 3600_000
 SLICE = 500

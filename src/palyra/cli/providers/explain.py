@@ -28,7 +28,7 @@ class TurnExplanation(Struct, kw_only=True):
     plan: RoutingPlan | None
     """None for a turn that was recorded before plans were."""
     outcome: str = "open"
-    """`answered`, `voided` or `open`."""
+    """`answered`, `discarded` or `open`."""
     failure: str = ""
     """The kind of failure that discarded it."""
     error: str = ""
@@ -72,11 +72,11 @@ def explained(lines: Iterator[ReceivedEntry]) -> tuple[list[TurnExplanation], st
             case ModelTurnEnded() if turns:
                 turns[-1].outcome = "answered"
             case ModelTurnDiscarded(failure=failure, reason=reason) if turns:
-                turns[-1].outcome, turns[-1].failure, turns[-1].error = "voided", failure, reason
+                turns[-1].outcome, turns[-1].failure, turns[-1].error = "discarded", failure, reason
             case RunResumed() if _is_open(turns):
-                turns[-1].outcome, turns[-1].error = "voided", "the daemon stopped during the turn"
+                turns[-1].outcome, turns[-1].error = "discarded", "the daemon stopped during the turn"
             case RunCancelled() if _is_open(turns):
-                turns[-1].outcome, turns[-1].error = "voided", "the run was cancelled during the turn"
+                turns[-1].outcome, turns[-1].error = "discarded", "the run was cancelled during the turn"
             case RunFailed(reason=reason):
                 ended = reason
             case _:
@@ -129,7 +129,7 @@ def _outcome(turn: TurnExplanation) -> str:
     match turn.outcome:
         case "answered":
             return "answered"
-        case "voided":
+        case "discarded":
             return f"discarded ({turn.failure})" if turn.failure else "discarded"
         case _:
             return "still open"

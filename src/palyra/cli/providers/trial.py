@@ -183,8 +183,8 @@ class _TestAudience:
             first_ms=_ms(self._began, self._first or self._done.at),
             total_ms=_ms(self._began, self._done.at),
             usage=turn.usage,
-            micros=turn.micros,
-            currency=self._currency if turn.micros is not None else "",
+            micros=turn.cost_micros,
+            currency=self._currency if turn.cost_micros is not None else "",
             calls=tuple(self._calls),
         )
 

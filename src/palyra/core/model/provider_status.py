@@ -78,6 +78,6 @@ def options_for_test(model: str, probe: ToolProbe | None = None) -> RequestOptio
         model=model,
         plain=True,
         task=TaskClass.AUXILIARY,
-        options=GenerationOptions(max_output_tokens=TEST_MAX_TOKENS),
+        generation=GenerationOptions(max_output_tokens=TEST_MAX_TOKENS),
         tools=(PROBE_TOOL,) if probe is not None else (),
     )

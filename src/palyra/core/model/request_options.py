@@ -31,7 +31,7 @@ class RequestOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     task: TaskClass = TaskClass.INTERACTIVE
     system: str = ""
     """The caller's system prompt, in addition to the agent's instructions."""
-    options: GenerationOptions = GenerationOptions()
+    generation: GenerationOptions = GenerationOptions()
     tools: tuple[ClientTool, ...] = ()
     one_by_one: bool = False
     """The caller accepts only one call of its tools at a time."""

@@ -19,7 +19,7 @@ from palyra.core.run.state import RunState
 from palyra.core.spending.budget import BudgetPeriod, BudgetSubject, Reservation
 from palyra.core.spending.usage import Usage
 
-RESERVED, SETTLED, VOIDED = "reserved", "settled", "voided"
+RESERVED, SETTLED, DISCARDED = "reserved", "settled", "discarded"
 EVERYTHING = "everything"
 EMBEDDINGS = "embeddings"
 """The cause of a turn that is a request for embeddings."""
@@ -46,7 +46,7 @@ class LedgerTurn(Struct, frozen=True, kw_only=True):
     """What led to the turn within the run: `input`, `results`, `retry` or `last`; `texts` for embeddings."""
     at_ms: int
     state: str
-    """`reserved` while it is open, then `settled`, or `voided` if it was discarded."""
+    """`reserved` while it is open, then `settled`, or `discarded` if the attempt failed."""
     reserved_input: int
     reserved_output: int
     reserved_micros: int | None
@@ -64,7 +64,7 @@ class LedgerTurn(Struct, frozen=True, kw_only=True):
     def reserved(self) -> Reservation:
         """What was reserved for it."""
         return Reservation(
-            input_tokens=self.reserved_input, output_tokens=self.reserved_output, micros=self.reserved_micros
+            input_tokens=self.reserved_input, output_tokens=self.reserved_output, cost_micros=self.reserved_micros
         )
 
 
@@ -128,13 +128,13 @@ def turn_opened(state: RunState, event: ModelTurnStarted) -> LedgerTurn:
         provider=event.provider,
         model=event.model,
         task=event.plan.task.value if event.plan is not None else "",
-        cause=state.origin,
+        cause=state.channel,
         step=_step(state, event),
         at_ms=to_ms(event.at),
         state=RESERVED,
         reserved_input=reserved.input_tokens,
         reserved_output=reserved.output_tokens,
-        reserved_micros=reserved.micros,
+        reserved_micros=reserved.cost_micros,
     )
 
 
@@ -157,7 +157,7 @@ def embeddings_opened(session_id: SessionId, event: EmbeddingsStarted) -> Ledger
         state=RESERVED,
         reserved_input=event.reserved.input_tokens,
         reserved_output=event.reserved.output_tokens,
-        reserved_micros=event.reserved.micros,
+        reserved_micros=event.reserved.cost_micros,
     )
 
 
@@ -204,7 +204,7 @@ def turn_abandoned(reserved: Reservation | None) -> tuple[Usage, int | None]:
     if reserved is None:
         return NOTHING, None
     usage = Usage(input_tokens=reserved.input_tokens, output_tokens=reserved.output_tokens, estimated=True)
-    return usage, reserved.micros
+    return usage, reserved.cost_micros
 
 
 def turn_amount(turn: LedgerTurn) -> Amount:

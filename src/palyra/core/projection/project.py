@@ -33,7 +33,7 @@ from palyra.core.projection.changes import (
     TurnOpened,
     WarningAdded,
 )
-from palyra.core.projection.ledger import SETTLED, VOIDED, embeddings_opened, turn_abandoned, turn_opened
+from palyra.core.projection.ledger import SETTLED, DISCARDED, embeddings_opened, turn_abandoned, turn_opened
 from palyra.core.projection.transcript import message_of_event
 from palyra.core.run.state import RunState
 from palyra.core.session import new_session
@@ -140,7 +140,7 @@ def _turn_ended(step: _Step, event: events.ModelTurnEnded) -> Sequence[Change]:
 
 
 def _turn_discarded(step: _Step, event: events.ModelTurnDiscarded) -> Sequence[Change]:
-    return (_turn_closed(step, event.turn, VOIDED, event.usage, event.micros),)
+    return (_turn_closed(step, event.turn, DISCARDED, event.usage, event.micros),)
 
 
 def _resumed(step: _Step, _: events.RunResumed) -> Sequence[Change]:
@@ -152,7 +152,7 @@ def _abandon_turn(step: _Step) -> Sequence[Change]:
     before = step.before
     if before.turn is None:
         return NO_CHANGES
-    return (_turn_closed(step, before.turn, VOIDED, *turn_abandoned(before.reserved)),)
+    return (_turn_closed(step, before.turn, DISCARDED, *turn_abandoned(before.reserved)),)
 
 
 def _turn_closed(step: _Step, turn: int, outcome: str, usage: Usage, micros: int | None) -> TurnClosed:
@@ -171,7 +171,7 @@ def _embeddings_started(step: _Step, event: events.EmbeddingsStarted) -> Sequenc
 
 
 def _embeddings_ended(_: _Step, event: events.EmbeddingsEnded) -> Sequence[Change]:
-    outcome = SETTLED if event.came is events.EmbeddingsOutcome.ANSWERED else VOIDED
+    outcome = SETTLED if event.came is events.EmbeddingsOutcome.ANSWERED else DISCARDED
     return (TurnClosed(event.request_id, event.request_id, 1, outcome, event.usage, event.micros),)
 
 

@@ -32,9 +32,9 @@ def decided_calls(events: Iterable[TapeEvent]) -> Iterator[tuple[ToolProposed, P
     channels: tuple[str, ...] = ()
     for event in events:
         if isinstance(event, RunAccepted):
-            channels = event.channels or (event.origin,)
+            channels = event.source_channels or (event.channel,)
         elif isinstance(event, InputSteered):
-            channels = channel.join(channels, (event.origin,))
+            channels = channel.join(channels, (event.channel,))
         elif isinstance(event, ToolProposed):
             proposed[event.call_id] = event
         elif isinstance(event, PolicyDecided):

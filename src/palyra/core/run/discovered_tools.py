@@ -22,10 +22,10 @@ def discovered_before(events: Iterable[TapeEvent]) -> tuple[str, ...]:
     found: list[tuple[str, ...]] = []
     for event in events:
         if isinstance(event, ToolFinished):
-            found.append(event.found)
-        elif isinstance(event, ModelTurnStarted) and event.found:
+            found.append(event.discovered_tools)
+        elif isinstance(event, ModelTurnStarted) and event.discovered_tools:
             # A turn lists everything that was discovered before it.
-            found.append(event.found)
+            found.append(event.discovered_tools)
             break
     names: tuple[str, ...] = ()
     for more in reversed(found):

@@ -78,12 +78,12 @@ def begin(run_id: RunId, session_id: SessionId, event: RunAccepted) -> RunState:
         limits=event.limits,
         parent=event.parent,
         reissue=event.reissue,
-        options=event.brief,
-        origin=event.origin,
-        channels=event.channels or (event.origin,),
+        options=event.options,
+        channel=event.channel,
+        channels=event.source_channels or (event.channel,),
         # It was discovered when it was first proposed.
         discovered_tools=(event.reissue.tool,) if event.reissue is not None else (),
-        active_ms=event.carried_ms,
+        active_ms=event.active_ms,
     )
 
 
@@ -95,7 +95,7 @@ def evolve(state: RunState, event: RunEvent) -> RunState:
     return replace(
         after,
         run_seq=state.run_seq + 1,
-        active_ms=state.active_ms + event.carried_ms,
+        active_ms=state.active_ms + event.active_ms,
         status=_status(after),
     )
 
@@ -128,11 +128,11 @@ def _apply(state: RunState, event: RunEvent) -> RunState:
             return replace(state, started=True)
         case RunResumed():
             return _resume(state)
-        case InputSteered(origin=origin):
+        case InputSteered(channel=came_by):
             takes = state.started and state.limit is None and state.cancel is None and state.refused is None
             takes = takes and not state.is_handed_over
             _require(takes, "the run accepts no further input")
-            channels = channel.join(state.channels, (origin,))
+            channels = channel.join(state.channels, (came_by,))
             return replace(
                 state, inputs=state.inputs + 1, assembled=False, channels=channels, repetition=NOTHING_FAILED
             )
@@ -258,7 +258,7 @@ def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
                 answered=False,
                 inputs_shown=state.inputs,
                 assembled=False,
-                discovered_tools=event.found,
+                discovered_tools=event.discovered_tools,
             )
         case ToolProposed(turn=0, tool=tool, arguments=arguments):
             first = state.started and state.turns == 0 and not state.assembled and not state.calls
@@ -280,7 +280,7 @@ def _apply_turn(state: RunState, event: TurnEvent) -> RunState:
             answered = not state.calls or (stop is StopReason.LENGTH and state.is_bounded)
             return replace(state, turn=None, answered=answered, failures=(), interrupted_in_a_row=0)
         case ModelTurnDiscarded():
-            failure = FailedAttempt(state.last_model, event.failure, event.retry_ms, event.reason, event.refused)
+            failure = FailedAttempt(state.last_model, event.failure, event.retry_after_ms, event.reason, event.refused)
             return replace(
                 _discard_turn(state),
                 failures=(*state.failures, failure),
@@ -379,8 +379,11 @@ def _apply_execution(state: RunState, event: ToolStarted | ToolFinished | ChildS
             }
             finished = _settled(_move(state, call_id, from_stages, CallStage.FINISHED), call_id, event.outcome)
             return (
-                replace(finished, discovered_tools=discovered_tools.join_tools(state.discovered_tools, event.found))
-                if event.found
+                replace(
+                    finished,
+                    discovered_tools=discovered_tools.join_tools(state.discovered_tools, event.discovered_tools),
+                )
+                if event.discovered_tools
                 else finished
             )
         case ChildStarted(call_id=call_id, child_run_id=child):

@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from palyra.core.channel import UNKNOWN
 from palyra.core.errors import Internal
 from palyra.core.events import ParentRun, Reissue, ToolStarted
 from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
@@ -104,7 +105,7 @@ class RunState(Struct, frozen=True):
     """The call that the run begins with."""
     options: RequestOptions = NO_REQUEST_OPTIONS
     """The caller's request options."""
-    origin: str = "api"
+    channel: str = UNKNOWN
     """What led to the run: a client or channel by which a message came in, `run` for a task of another run."""
     channels: tuple[str, ...] = ()
     """The channels of the messages that the run follows."""
@@ -200,7 +201,7 @@ class RunState(Struct, frozen=True):
     @property
     def is_bounded(self) -> bool:
         """Whether the caller's token limit cut a turn off in its calls: a retry costs as much and ends the same way."""
-        bounded = self.options.options.max_output_tokens is not None
+        bounded = self.options.generation.max_output_tokens is not None
         return bounded and all(call.call.malformed for call in self.calls)
 
     @property

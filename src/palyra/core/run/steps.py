@@ -9,7 +9,7 @@ from palyra.core.tool import ToolCall
 MAX_INTERRUPTED_TURNS = 10
 """How many turns in a row may be interrupted by the daemon's end: a run must end even if its turns cause that."""
 
-TURNS_INTERRUPTED = "turns_interrupted"
+TURNS_INTERRUPTED = "model_turns_interrupted"
 """The error code of a run that fails for that reason."""
 
 BUDGET_DENIED = "budget_denied"
@@ -83,7 +83,7 @@ class Finish:
     status: RunStatus
     reason: str = ""
     limit: LimitKind | None = None
-    code: str = "no_answer"
+    code: str = "model_answer_missing"
     """The error code of a run that fails."""
 
 
@@ -120,7 +120,7 @@ def next_step(state: RunState) -> Step:
         return _finish_at_limit(state)
     if settled and (state.is_answered or state.is_handed_over):
         return Finish(RunStatus.DONE, limit=state.limit)
-    if state.active_ms >= state.limits.wall_clock_ms + state.limits.last_turn_ms:
+    if state.active_ms >= state.limits.wall_clock_ms + state.limits.last_turn_timeout_ms:
         return Finish(RunStatus.CANCELLED, reason="timeout")
     if state.limit is None and (kind := _limit_met(state, settled=settled)):
         return NoteLimit(kind)

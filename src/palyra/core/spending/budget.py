@@ -66,7 +66,7 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     input_tokens: int
     output_tokens: int
-    micros: int | None = None
+    cost_micros: int | None = None
     """The money; None if the model has no price."""
 
     @property
@@ -89,12 +89,12 @@ class BudgetOverrun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cap: int
     spent: int
     """Settled and reserved; money in millionths."""
-    wanted: int
+    requested: int
     unpriced: bool = False
     """The model has no price, so a cap in money cannot be checked."""
     model: str = ""
     """The model that would have been used, as `PROVIDER/MODEL`."""
-    begins_anew: datetime | None = None
+    resets_at: datetime | None = None
     """When the next day or month begins; None for a budget of a run."""
     hidden: bool = False
     """Others share this budget, and the reader may not see how much they spent: `cap` and `spent` are 0."""
@@ -103,7 +103,7 @@ class BudgetOverrun(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class BudgetWarning(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A budget that only warns, and that is exceeded."""
 
-    overdrawn: BudgetOverrun
+    overrun: BudgetOverrun
     scope: str
     """Whose spending it counts,"""
     period: str

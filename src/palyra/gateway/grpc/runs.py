@@ -151,7 +151,7 @@ class RunMethods:
                             session=SessionRef(session_id=accepted.session_id),
                             mode=InputMode.STEER,
                             idempotency_key=request.steer.idempotency_key or None,
-                            origin=channel.GRPC,
+                            channel=channel.GRPC,
                         )
                     )
                 case "cancel":
@@ -217,6 +217,6 @@ def _inbound(message: pb.InboundMessage, principal: PrincipalId) -> Inbound:
         session=convert.to_session_ref(message.session),
         mode=convert.MODES[message.mode],
         idempotency_key=message.idempotency_key or None,
-        origin=channel.GRPC,
+        channel=channel.GRPC,
         options=RequestOptions(model=message.model, task=TaskClass(message.task or TaskClass.INTERACTIVE)),
     )

@@ -13,10 +13,10 @@ class LimitsRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     model_turns: int | None = None
     tool_calls: int | None = None
     wall_clock_ms: int | None = None
-    last_turn_ms: int | None = None
-    tool_ms: int | None = None
-    depth: int | None = None
-    children: int | None = None
+    last_turn_timeout_ms: int | None = None
+    tool_timeout_ms: int | None = None
+    max_depth: int | None = None
+    max_children: int | None = None
 
 
 class AgentRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -12,8 +12,8 @@ from palyra.core.spending.usage_report import UsageCause, UsageGroup, UsageGroup
 from palyra.journal.engines.base import Connection, Row
 from palyra.journal.ledger import accounts
 
-FIRST_SCHEMA = 12
-"""The first schema with these rows."""
+FIRST_SCHEMA = 19
+"""The first schema whose rows have these states; earlier ones are compared once they are migrated."""
 
 _COLUMNS = ", ".join(LedgerTurn.__struct_fields__)
 _SUMS = ", ".join(
@@ -29,7 +29,7 @@ _SUMS = ", ".join(
         "COALESCE(micros, 0)",
         "CASE WHEN micros IS NULL AND state <> 'reserved' AND input_tokens + output_tokens > 0 THEN 1 ELSE 0 END",
         "estimated",
-        "CASE WHEN state = 'voided' THEN 1 ELSE 0 END",
+        "CASE WHEN state = 'discarded' THEN 1 ELSE 0 END",
         "CASE WHEN state = 'reserved' THEN reserved_input + reserved_output ELSE 0 END",
         "CASE WHEN state = 'reserved' THEN COALESCE(reserved_micros, 0) ELSE 0 END",
     )
@@ -173,7 +173,7 @@ def used_in(turn: LedgerTurn) -> UsageTotal:
         micros=turn.micros or 0,
         unpriced=int(turn.micros is None and not held and turn.input_tokens + turn.output_tokens > 0),
         estimated=turn.estimated,
-        voided=int(turn.state == "voided"),
+        voided=int(turn.state == "discarded"),
         reserved_tokens=turn.reserved_input + turn.reserved_output if held else 0,
         reserved_micros=(turn.reserved_micros or 0) if held else 0,
     )

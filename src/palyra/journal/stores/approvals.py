@@ -10,13 +10,13 @@ from palyra.core.policy.effect import Effect
 from palyra.core.tool import JsonObject
 from palyra.journal.engines.base import Connection, Row
 
-FIRST_SCHEMA = 10
-"""The first schema with these rows."""
+FIRST_SCHEMA = 19
+"""The first schema whose rows have these columns; earlier ones are compared once they are migrated."""
 ALLOWED = "allowed"
 
 _COLUMNS = (
     "approval_id, principal, session_id, run_id, call_id, agent_id, tool, arguments, effect, reason, policies,"
-    " policy_hash, labels, asked_ms, expires_ms, decision, scope, answered_ms, answered_by, answer, reissued_as"
+    " policy_hash, labels, requested_ms, expires_ms, decision, scope, answered_ms, answered_by, answer, reissued_as"
 )
 _encode = msgspec.json.Encoder()
 _effect = msgspec.json.Decoder(Effect)
@@ -77,7 +77,7 @@ def ending_in(conn: Connection, ending: str, principal: PrincipalId, *, overdue:
     state = "(decision IS NULL OR decision = 'timed_out')" if overdue else "decision IS NULL"
     rows = conn.fetch(
         f"SELECT {_COLUMNS} FROM approvals WHERE principal = :principal AND {state}"
-        " AND SUBSTR(approval_id, 27 - :length) = :ending ORDER BY asked_ms, approval_id LIMIT 2",
+        " AND SUBSTR(approval_id, 27 - :length) = :ending ORDER BY requested_ms, approval_id LIMIT 2",
         {"principal": principal, "length": len(ending), "ending": ending},
     )
     return [_approval(row) for row in rows]
@@ -90,11 +90,11 @@ def page(
     params: dict[str, object] = {"principal": principal, "limit": limit}
     place = " AND decision IS NULL" if only_open else ""
     if before is not None:
-        place += " AND (asked_ms, approval_id) < (:before_ms, :before_id)"
+        place += " AND (requested_ms, approval_id) < (:before_ms, :before_id)"
         params |= {"before_ms": before[0], "before_id": before[1]}
     rows = conn.fetch(
         f"SELECT {_COLUMNS} FROM approvals WHERE principal = :principal{place}"
-        " ORDER BY asked_ms DESC, approval_id DESC LIMIT :limit",
+        " ORDER BY requested_ms DESC, approval_id DESC LIMIT :limit",
         params,
     )
     return [_approval(row) for row in rows]
@@ -152,7 +152,7 @@ def _row(approval: Approval) -> dict[str, object]:
         "policies": ",".join(approval.policies),
         "policy_hash": approval.policy_hash,
         "labels": ",".join(approval.labels),
-        "asked_ms": to_ms(approval.asked_at),
+        "requested_ms": to_ms(approval.asked_at),
         "expires_ms": to_ms(approval.expires_at),
         "decision": approval.decision,
         "scope": approval.scope.value if approval.scope is not None else None,

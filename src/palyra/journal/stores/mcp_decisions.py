@@ -6,7 +6,7 @@ from palyra.core.clock import from_ms, to_ms
 from palyra.core.mcp import McpToolDecision, McpToolDefinition
 from palyra.journal.engines.base import Connection, Row
 
-_COLUMNS = "server, tool, place, digest, definition, accepted, decided_ms, decided_by"
+_COLUMNS = "server, tool, server_digest, digest, definition, accepted, decided_ms, decided_by"
 
 _definition = msgspec.json.Decoder(McpToolDefinition)
 
@@ -14,14 +14,14 @@ _definition = msgspec.json.Decoder(McpToolDefinition)
 def put(conn: Connection, pin: McpToolDecision) -> None:
     """Store a decision; it replaces an earlier one."""
     conn.execute(
-        f"INSERT INTO mcp_pins ({_COLUMNS}) VALUES (:server, :tool, :place, :digest, :definition, :accepted,"
-        " :decided_ms, :decided_by) ON CONFLICT (server, tool) DO UPDATE SET place = excluded.place,"
+        f"INSERT INTO mcp_pins ({_COLUMNS}) VALUES (:server, :tool, :server_digest, :digest, :definition, :accepted,"
+        " :decided_ms, :decided_by) ON CONFLICT (server, tool) DO UPDATE SET server_digest = excluded.server_digest,"
         " digest = excluded.digest, definition = excluded.definition, accepted = excluded.accepted,"
         " decided_ms = excluded.decided_ms, decided_by = excluded.decided_by",
         {
             "server": pin.server,
             "tool": pin.definition.name,
-            "place": pin.place,
+            "server_digest": pin.place,
             "digest": pin.definition.digest,
             "definition": msgspec.json.encode(pin.definition).decode(),
             "accepted": int(pin.accepted),

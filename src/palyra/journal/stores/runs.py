@@ -59,11 +59,11 @@ def insert(conn: Connection, row: Columns, slot: QueueSlot) -> None:
     """Insert a run that was just accepted."""
     lease = slot.lease
     conn.execute(
-        f"INSERT INTO runs ({RUN_COLUMNS}, place, lease_owner, lease_epoch, lease_until_ms)"
-        f" VALUES ({_VALUES}, :place, :lease_owner, :lease_epoch, :lease_until_ms)",
+        f"INSERT INTO runs ({RUN_COLUMNS}, queue_position, lease_owner, lease_epoch, lease_until_ms)"
+        f" VALUES ({_VALUES}, :queue_position, :lease_owner, :lease_epoch, :lease_until_ms)",
         {
             **row,
-            "place": slot.position,
+            "queue_position": slot.position,
             "lease_owner": lease.owner if lease else None,
             "lease_epoch": lease.epoch if lease else 0,
             "lease_until_ms": cast(int, row["accepted_ms"]) + LENGTH_MS if lease else 0,
@@ -75,7 +75,7 @@ def put(conn: Connection, row: Columns) -> None:
     """Write the derived columns of a run, for a rebuild. A run that is there keeps its position and its lease."""
     free = ", lease_owner = NULL, lease_until_ms = 0" if not row["ready"] else ""
     conn.execute(
-        f"INSERT INTO runs ({RUN_COLUMNS}, place) VALUES ({_VALUES}, :accepted_seq)"
+        f"INSERT INTO runs ({RUN_COLUMNS}, queue_position) VALUES ({_VALUES}, :accepted_seq)"
         f" ON CONFLICT (run_id) DO UPDATE SET {_EXCLUDED}{free}",
         row,
     )
@@ -249,7 +249,7 @@ def open_in(conn: Connection, session_id: SessionId) -> list[tuple[RunId, bool]]
     rows = conn.fetch(
         "SELECT r.run_id, s.active_run_id FROM runs r JOIN sessions s ON s.session_id = r.session_id"
         " WHERE r.session_id = :session_id AND r.ended_ms IS NULL"
-        " AND (r.reason IS NULL OR r.run_id = s.active_run_id) ORDER BY r.place",
+        " AND (r.reason IS NULL OR r.run_id = s.active_run_id) ORDER BY r.queue_position",
         {"session_id": session_id},
     )
     return [(RunId(row[0]), row[0] == row[1]) for row in rows]

@@ -4,11 +4,14 @@ from msgspec import Struct
 
 from palyra.core.events import ChildEnded, HistoryAttached, ToolFinished, decode
 from palyra.core.ids import SessionId
+from palyra.core.upcast import stored_tags
 from palyra.journal.engines.base import Connection
 
 MAX_ENTRIES_BACK = 2_000
 """How many entries back results are searched: older ones are hardly in the prompt any more."""
 MAX_RESULTS = 50
+
+_KINDS = ", ".join(f"'{tag}'" for tag in stored_tags(["tool_finished", "child_ended", "history_attached"]))
 
 
 class SignalSource(Struct, frozen=True):
@@ -25,7 +28,7 @@ def of_session(conn: Connection, session_id: SessionId, *, after_seq: int) -> Si
     after = max(after_seq, (head[0] if head is not None else 0) - MAX_ENTRIES_BACK)
     rows = conn.fetch(
         "SELECT content FROM tape WHERE session_id = :session_id AND tape_seq > :after"
-        " AND kind IN ('tool_finished', 'child_ended', 'message_given') AND content LIKE :has"
+        f" AND kind IN ({_KINDS}) AND content LIKE :has"
         " ORDER BY tape_seq DESC LIMIT :most",
         {"session_id": session_id, "after": after, "has": '%"signals":[%', "most": MAX_RESULTS},
     )

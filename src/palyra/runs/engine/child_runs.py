@@ -38,10 +38,10 @@ def limits_for_child(state: RunState) -> Limits:
 def refusal(state: RunState) -> str | None:
     """Say why the run may not start another child, None if it may."""
     depth = state.parent.depth + 1 if state.parent else 1
-    if depth > state.limits.depth:
-        return f"a run may be at most {state.limits.depth} levels below the first; do this task yourself"
-    if state.children >= state.limits.children:
-        return f"a run may have at most {state.limits.children} child runs; do this task yourself"
+    if depth > state.limits.max_depth:
+        return f"a run may be at most {state.limits.max_depth} levels below the first; do this task yourself"
+    if state.children >= state.limits.max_children:
+        return f"a run may have at most {state.limits.max_children} child runs; do this task yourself"
     return None
 
 
@@ -88,9 +88,9 @@ def start(conn: Connection, parent_run_id: RunId, call_id: CallId, *, ids: IdSou
             principal=parent.principal,
             agent_id=parent.agent_id,
             limits=event.limits,
-            origin="run",
+            channel="run",
             parent=above,
-            channels=parent.channels,
+            source_channels=parent.channels,
         ),
     )
     book.close()

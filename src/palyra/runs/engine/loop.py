@@ -179,7 +179,7 @@ class RunExecution:
         self._ids = ids
         self._turn_to_write = asyncio.Lock()
         self._since = clock.monotonic()
-        self._carried_ms = 0
+        self._active_ms = 0
         """How long the run had been executed before this worker took it."""
         self.state: RunState
 
@@ -192,7 +192,7 @@ class RunExecution:
         run_id = RunId(self._lease.item_id)
         if state is None:
             state = await self._engine.read(lambda conn: replay(conn, run_id))
-        self.state, self._carried_ms = state, state.active_ms
+        self.state, self._active_ms = state, state.active_ms
         self.decide_on(state)
         return state
 
@@ -213,8 +213,8 @@ class RunExecution:
             known = self.state
             # All time minus what is recorded: if a write was interrupted, only the tape knows whether it was made.
             spent_ms = int((self._clock.monotonic() - self._since) * 1000)
-            carried_ms = spent_ms - (known.active_ms - self._carried_ms)
-            stamped = [*events[:-1], msgspec.structs.replace(events[-1], carried_ms=carried_ms)]
+            active_ms = spent_ms - (known.active_ms - self._active_ms)
+            stamped = [*events[:-1], msgspec.structs.replace(events[-1], active_ms=active_ms)]
             written = len(stamped)
 
             def watched(conn: Connection) -> Sequence[RunEvent]:
@@ -246,5 +246,5 @@ class RunExecution:
 
 def _seconds_left(state: RunState) -> float:
     """Return how long the next step may take: until the wall-clock limit, or some time over it once it is reached."""
-    allowed = state.limits.wall_clock_ms + (state.limits.last_turn_ms if state.limit is not None else 0)
+    allowed = state.limits.wall_clock_ms + (state.limits.last_turn_timeout_ms if state.limit is not None else 0)
     return max(0.05, (allowed - state.active_ms) / 1000)

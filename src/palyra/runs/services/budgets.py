@@ -90,7 +90,7 @@ class BudgetService:
         """Return what a turn may use: this much prompt and answer of `PROVIDER/MODEL`."""
         price = self._prices.price(model)
         micros = max_cost_micros(price, input_tokens, output_tokens) if price is not None else None
-        return Reservation(input_tokens=input_tokens, output_tokens=output_tokens, micros=micros)
+        return Reservation(input_tokens=input_tokens, output_tokens=output_tokens, cost_micros=micros)
 
     def cost(self, model: str, usage: Usage) -> int | None:
         """Return what a turn of `PROVIDER/MODEL` cost, in millionths; None if the model has no price."""
@@ -102,7 +102,7 @@ class BudgetService:
 
         def look(conn: Connection) -> list[RunEvent]:
             warned = self.admit(conn, spender_of(state), model, reserved, at)
-            return [BudgetWarned(at=at, overdrawn=one.overdrawn, scope=one.scope, period=one.period) for one in warned]
+            return [BudgetWarned(at=at, overrun=one.overrun, scope=one.scope, period=one.period) for one in warned]
 
         return look if self.are_set else _nothing
 
@@ -127,7 +127,7 @@ class BudgetService:
         if refused := list(_refused(spender, short)):
             raise BudgetExceeded(refused)
         return tuple(
-            BudgetWarning(overdrawn=one, scope=each.account.scope, period=each.account.period)
+            BudgetWarning(overrun=one, scope=each.account.scope, period=each.account.period)
             for each, one in short
             if one.action is BudgetAction.WARN and not budget_warnings.is_recorded(conn, each.name, each.account)
         )
@@ -260,7 +260,7 @@ def _short(
         if budget.tokens is not None:
             caps.append((TOKENS, budget.tokens, amount.tokens, reserved.tokens))
         if budget.money is not None:
-            caps.append((currency, cap_micros(budget.money), amount.micros, reserved.micros))
+            caps.append((currency, cap_micros(budget.money), amount.micros, reserved.cost_micros))
         for unit, cap, spent, wanted in caps:
             # A turn that costs nothing fits an empty budget too.
             if wanted is not None and (wanted == 0 or spent + wanted <= cap):
@@ -275,10 +275,10 @@ def _short(
                     unit=unit,
                     cap=cap,
                     spent=spent,
-                    wanted=wanted or 0,
+                    requested=wanted or 0,
                     unpriced=wanted is None,
                     model=model,
-                    begins_anew=period_bounds(budget.per, at)[1] if budget.per is not BudgetPeriod.RUN else None,
+                    resets_at=period_bounds(budget.per, at)[1] if budget.per is not BudgetPeriod.RUN else None,
                 ),
             )
             break

@@ -239,7 +239,12 @@ class EmbeddingsService:
                 return False
             used, micros = turn_abandoned(turn.reserved)
             ended = EmbeddingsEnded(
-                at=at, request_id=request_id, came=EmbeddingsOutcome.LOST, usage=used, micros=micros, reason=ENDED
+                at=at,
+                request_id=request_id,
+                outcome=EmbeddingsOutcome.LOST,
+                usage=used,
+                cost_micros=micros,
+                reason=ENDED,
             )
             return end(book, ended)
 
@@ -314,9 +319,9 @@ class EmbeddingsService:
             at=self._clock.now(),
             actor=f"model:{begun.event.provider}" if came is not EmbeddingsOutcome.LOST else "system",
             request_id=begun.request_id,
-            came=came,
+            outcome=came,
             usage=used,
-            micros=micros,
+            cost_micros=micros,
             vectors=vectors,
             reason=reason,
             failure=failure,

@@ -163,7 +163,7 @@ class FileCheckpointService:
             actor=restored.principal,
             checkpoint_id=restored.checkpoint_id,
             path=restored.path,
-            kept_as=kept.checkpoint_id,
+            saved_as=kept.checkpoint_id,
             digest=restored.before_digest,
         )
 

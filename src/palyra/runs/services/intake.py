@@ -267,11 +267,11 @@ class MessageIntake:
             agent_id=agent.agent_id,
             agent_reason=reason,
             limits=(agent.limits or limits).capped(limits),
-            origin=inbound.origin,
+            channel=inbound.channel,
             mode=inbound.mode,
             idempotency_key=inbound.idempotency_key,
             images=inbound.images,
-            brief=inbound.options,
+            options=inbound.options,
             sealed=sealing.sealed,
             removed=sealing.removed,
         )
@@ -332,7 +332,7 @@ class MessageIntake:
             labels=(labels.OWNER,),
             text=inbound.text,
             idempotency_key=inbound.idempotency_key,
-            origin=inbound.origin,
+            channel=inbound.channel,
             sealed=sealing.sealed,
             removed=sealing.removed,
         )

@@ -85,7 +85,7 @@ class ProviderService:
         # However often it has failed: it may work again, and a test is there to find that out.
         self._roster.try_again(split_model_name(name)[0])
         return Inbound(
-            principal=principal, text=TEXTS[probe], origin=channel.TRIAL, options=options_for_test(name, probe)
+            principal=principal, text=TEXTS[probe], channel=channel.TEST, options=options_for_test(name, probe)
         )
 
     def _named(self, name: str) -> str:

@@ -50,8 +50,8 @@ class ReissuePlan:
             agent_id=self.agent.agent_id,
             agent_reason=self.agent_reason,
             limits=(self.agent.limits or limits).capped(limits),
-            origin=ORIGIN,
-            channels=self.channels,
+            channel=ORIGIN,
+            source_channels=self.channels,
             reissue=Reissue(
                 approval_id=asked.approval_id, tool=asked.tool, arguments=asked.arguments, labels=asked.labels
             ),

@@ -35,7 +35,6 @@ from palyra.core.events import (
     ToolFinished,
     ToolProposed,
     ToolStarted,
-    decode,
 )
 from palyra.core.ids import CallId
 from palyra.core.tool import JsonObject
@@ -75,20 +74,18 @@ WHOLE_RUN = TraceFocus()
 def focus_on(entries: Sequence[Entry], tape_seq: int) -> TraceFocus:
     """Return the part of the run that an entry belongs to."""
     entry = next(entry for entry in entries if entry.tape_seq == tape_seq)
-    event = decode(entry.content)
+    event = entry.event
     # An approval request about budgets does not belong to a call.
     call_id, turn = getattr(event, "call_id", None) or None, getattr(event, "turn", None)
     if isinstance(event, ContextAssembled):
-        following = (decode(later.content) for later in entries if later.tape_seq > tape_seq)
+        following = (later.event for later in entries if later.tape_seq > tape_seq)
         turn = next((later.turn for later in following if isinstance(later, ModelTurnStarted)), None)
     return TraceFocus(turn=None if call_id is not None else turn, call_id=call_id, tape_seq=tape_seq)
 
 
 def proposes(entries: Iterable[Entry], call_id: CallId) -> bool:
     """Return whether a call was proposed in these entries."""
-    return any(
-        isinstance(event := decode(entry.content), ToolProposed) and event.call_id == call_id for entry in entries
-    )
+    return any(isinstance(event := entry.event, ToolProposed) and event.call_id == call_id for entry in entries)
 
 
 def run_tree(
@@ -104,7 +101,7 @@ def run_tree(
     """
     story = _TraceBuilder(left or {}, below or {})
     for entry in entries:
-        story.take(entry, decode(entry.content))
+        story.take(entry, entry.event)
     return story.tree(focus)
 
 
@@ -143,10 +140,10 @@ class _TraceBuilder:
                 self._turn.ended = event
                 self._usage[0] += event.usage.input_tokens
                 self._usage[1] += event.usage.output_tokens
-                self._spend(event.micros)
+                self._spend(event.cost_micros)
             case ModelTurnDiscarded():
                 self._turn.discarded = event
-                self._spend(event.micros)
+                self._spend(event.cost_micros)
             case ToolProposed():
                 call = self._calls[event.call_id] = CallTrace(entry, event)
                 if event.turn == 0:

@@ -31,7 +31,6 @@ from palyra.core.events import (
     ToolFinished,
     ToolProposed,
     ToolStarted,
-    decode,
 )
 from palyra.core.tool import JsonObject
 from palyra.core.trace.tree import TraceNode
@@ -101,7 +100,7 @@ def file_node(checkpoint: FileCheckpoint, *, subject: bool = False) -> TraceNode
 
 def event_node(entry: Entry, *, subject: bool = False) -> TraceNode:
     """Return the node of an event of the session itself, which no run caused."""
-    event = decode(entry.content)
+    event = entry.event
     facts = {
         name: value
         for name, value in msgspec.to_builtins(event).items()
@@ -115,8 +114,8 @@ def input_node(entry: Entry, event: RunAccepted) -> TraceNode:
     facts = _present(
         text=_cut(event.text),
         principal=event.principal,
-        origin=event.origin,
-        channels=list(event.channels),
+        channel=event.channel,
+        channels=list(event.source_channels),
         mode=event.mode.value,
         agent_id=event.agent_id,
         agent_reason=event.agent_reason,
@@ -141,7 +140,7 @@ def handed_over_node(entry: Entry, event: CallHandedOver) -> TraceNode:
 
 def steered_node(entry: Entry, event: InputSteered) -> TraceNode:
     """Return the node of a message that came while the run was in progress."""
-    return _node(entry, event, "input", _quoted(event.text), facts={"text": _cut(event.text), "origin": event.origin})
+    return _node(entry, event, "input", _quoted(event.text), facts={"text": _cut(event.text), "channel": event.channel})
 
 
 def end_node(entry: Entry, event: End) -> TraceNode:
@@ -185,8 +184,8 @@ def turn_node(turn: TurnTrace) -> TraceNode:
     )
     if ended is not None:
         facts |= {"input_tokens": ended.usage.input_tokens, "output_tokens": ended.usage.output_tokens}
-    if (closed := ended or turn.discarded) is not None and closed.micros is not None:
-        facts["cost_micros"] = closed.micros
+    if (closed := ended or turn.discarded) is not None and closed.cost_micros is not None:
+        facts["cost_micros"] = closed.cost_micros
     what = f"{turn.event.turn}, {' '.join(dict.fromkeys((turn.event.provider, turn.event.model)))}"
     if ended is not None:
         what += f", {ended.usage.input_tokens} tokens in, {ended.usage.output_tokens} out"
@@ -217,7 +216,7 @@ def policy_node(entry: Entry, event: PolicyDecided) -> TraceNode:
         policies=list(event.policies),
         policy_hash=event.policy_hash,
         grant_id=event.grant_id,
-        has_channel=event.has_channel or None,
+        approver_reachable=event.approver_reachable or None,
         effect=effect.summary if effect else None,
         paths=list(effect.paths) if effect else None,
         hosts=list(effect.hosts) if effect else None,

@@ -143,7 +143,7 @@ def test_a_call_ends_once(conn: Connection) -> None:
     assert not end(conn, session_id, a_run_id(1))
     found = embeddings.find(conn, a_run_id(1), ANA)
     assert found is not None
-    assert found.state == "voided"
+    assert found.state == "discarded"
     assert embeddings.abandoned(conn, now_ms=2**60, limit=9) == []
 
 

@@ -26,13 +26,13 @@ DAY = Account("everything", f"{AT:%Y-%m-%d}")
 
 
 def a_start(turn: int, model: str = "large") -> ModelTurnStarted:
-    reserved = Reservation(input_tokens=10, output_tokens=20, micros=300)
+    reserved = Reservation(input_tokens=10, output_tokens=20, cost_micros=300)
     return ModelTurnStarted(at=AT, turn=turn, provider="acme", model=model, reserved=reserved)
 
 
 def an_end(turn: int) -> ModelTurnEnded:
     took = Usage(input_tokens=9, output_tokens=3, cached_tokens=4)
-    return ModelTurnEnded(at=AT, turn=turn, stop=StopReason.END, usage=took, micros=33)
+    return ModelTurnEnded(at=AT, turn=turn, stop=StopReason.END, usage=took, cost_micros=33)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ FIRST, SECOND, THIRD = a_session_id(1), a_session_id(2), a_session_id(3)
 DERIVED = (
     "SELECT * FROM sessions",
     "SELECT * FROM messages",
-    f"SELECT place, {RUN_COLUMNS} FROM runs",
+    f"SELECT queue_position, {RUN_COLUMNS} FROM runs",
 )
 
 
@@ -166,12 +166,14 @@ def test_messages_are_found_again_after_a_rebuild(kept: KeptHome) -> None:
 
 
 def test_a_queued_run_keeps_its_place_and_a_held_one_its_lease(kept: KeptHome) -> None:
-    kept.change(f"UPDATE runs SET place = -7, turns = 99 WHERE run_id = '{a_run_id(5)}'")
+    kept.change(f"UPDATE runs SET queue_position = -7, turns = 99 WHERE run_id = '{a_run_id(5)}'")
     kept.change(f"UPDATE runs SET lease_owner = 'somebody', turns = 99 WHERE run_id = '{a_run_id(4)}'")
 
     assert rebuilt(kept).runs == 2
 
-    rows = kept.rows(f"SELECT run_id, place, turns, lease_owner FROM runs WHERE session_id = '{THIRD}' ORDER BY run_id")
+    rows = kept.rows(
+        f"SELECT run_id, queue_position, turns, lease_owner FROM runs WHERE session_id = '{THIRD}' ORDER BY run_id"
+    )
     assert [tuple(row) for row in rows if row[0] == a_run_id(5)] == [(a_run_id(5), -7, 0, None)]
     assert [row[3] for row in rows if row[0] == a_run_id(4)] == ["somebody"]
 

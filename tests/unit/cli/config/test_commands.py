@@ -31,13 +31,13 @@ def test_settings_without_a_problem_are_told_to_be_right(cli: Cli, home: Path) -
 
 
 def test_every_problem_is_told_with_its_place_and_a_remedy(cli: Cli, file: Path) -> None:
-    file.write_text("[http]\nprot = 1\n[workspace]\nroot = '/not/there'\n[limits]\ntool_ms = -1\n")
+    file.write_text("[http]\nprot = 1\n[workspace]\nroot = '/not/there'\n[limits]\ntool_timeout_ms = -1\n")
     result = cli("config", "check")
     assert (result.code, result.err) == (1, "")
     assert result.out.splitlines() == [
         f"{file}: unknown key 'prot' in section [http].",
         "    Did you mean 'port'?",
-        f"{file}: limits.tool_ms is not valid: a limit cannot be negative.",
+        f"{file}: limits.tool_timeout_ms is not valid: a limit cannot be negative.",
         "    Fix or remove it; the default is 30000.",
         f"{file}: workspace.root is /not/there, which is not a folder.",
         "    Create it, or set another folder.",
@@ -197,11 +197,11 @@ def test_the_target_of_a_profile_is_another_one(cli: Cli, inhabited: Home) -> No
 
 
 def test_a_reload_says_what_holds_now_and_what_later(cli: Cli, inhabited: Home, door: Door) -> None:
-    answer = {"hash": "x", "live": ["limits.tool_ms"], "restart": ["http.port"]}
+    answer = {"hash": "x", "live": ["limits.tool_timeout_ms"], "restart": ["http.port"]}
     door.says("POST", "/admin/v1/config/reload", answer)
     result = cli("config", "reload")
     assert result.out.splitlines() == [
-        "Applied: limits.tool_ms.",
+        "Applied: limits.tool_timeout_ms.",
         "Restart required: http.port. Run `palyra restart`.",
     ]
     assert json.loads(cli("config", "reload", "--json").out) == answer

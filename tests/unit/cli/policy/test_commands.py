@@ -215,7 +215,7 @@ def a_past() -> list[TapeEvent]:
             reason="",
             policies=("changes-ask",),
             effect=push,
-            has_channel=True,
+            approver_reachable=True,
         ),
         b.a_verdict("c2"),
     ]

@@ -27,16 +27,16 @@ def a_tape(*events: RunEvent) -> Iterator[ReceivedEntry]:
 def test_a_turn_that_the_daemon_did_not_outlive_is_void() -> None:
     tape = a_tape(a_turn_start(1), a_resume(), a_turn_start(2), a_turn_end(2), a_completion())
     (first, then), _ = explained(tape)
-    assert (first.outcome, first.error) == ("voided", "the daemon stopped during the turn")
+    assert (first.outcome, first.error) == ("discarded", "the daemon stopped during the turn")
     assert then.outcome == "answered"
 
 
 def test_a_turn_in_which_the_run_was_cancelled_is_void() -> None:
     (turn,), _ = explained(a_tape(a_turn_start(), a_cancellation()))
-    assert (turn.outcome, turn.error) == ("voided", "the run was cancelled during the turn")
+    assert (turn.outcome, turn.error) == ("discarded", "the run was cancelled during the turn")
 
 
-@pytest.mark.parametrize(("ended", "outcome"), [(a_turn_end(), "answered"), (a_void(), "voided")])
+@pytest.mark.parametrize(("ended", "outcome"), [(a_turn_end(), "answered"), (a_void(), "discarded")])
 def test_what_came_of_a_turn_is_not_changed_by_what_comes_later(ended: RunEvent, outcome: str) -> None:
     (turn,), _ = explained(a_tape(a_turn_start(), ended, a_resume(), a_cancellation()))
     assert turn.outcome == outcome

@@ -139,14 +139,14 @@ def test_what_waits_is_told() -> None:
 def test_a_budget_that_only_warns_is_told_with_how_it_stands() -> None:
     (note,) = told(b.a_warning())
     assert note == Notice("(the budget daily may be exceeded: up to 2.04 USD of 2.00 USD per day, including this turn)")
-    tokens = replace(b.an_overdraft(), unit="tokens", cap=1000, spent=900, wanted=200)
-    (note,) = told(replace(b.a_warning(), overdrawn=tokens))
+    tokens = replace(b.an_overdraft(), unit="tokens", cap=1000, spent=900, requested=200)
+    (note,) = told(replace(b.a_warning(), overrun=tokens))
     assert note == Notice(
         "(the budget daily may be exceeded: up to 1,100 of 1,000 tokens per day, including this turn)"
     )
-    (note,) = told(replace(b.a_warning(), overdrawn=replace(tokens, spent=1001)))
+    (note,) = told(replace(b.a_warning(), overrun=replace(tokens, spent=1001)))
     assert note == Notice("(the budget daily is exceeded: 1,201 of 1,000 tokens per day, including this turn)")
-    (note,) = told(replace(b.a_warning(), overdrawn=replace(tokens, unpriced=True)))
+    (note,) = told(replace(b.a_warning(), overrun=replace(tokens, unpriced=True)))
     assert note == Notice("(the budget daily cannot count this turn: acme/large has no price)")
 
 

@@ -59,7 +59,7 @@ CASES: list[tuple[TapeEvent, str]] = [
     (SessionAgentBound(at=AT), "the default agent"),
     (SessionArchived(at=AT, freed_key="cli"), "key 'cli' is released"),
     (SessionUnarchived(at=AT), ""),
-    (FileCheckpointRestored(at=AT, checkpoint_id="c1", path="/ws/a", kept_as="c2"), "'/ws/a' as at c1"),
+    (FileCheckpointRestored(at=AT, checkpoint_id="c1", path="/ws/a", saved_as="c2"), "'/ws/a' as at c1"),
     (GrantRevoked(at=AT, grant_id="g1"), "g1"),
     (b.embeddings_started(), "2 texts, 90 bytes, acme/vectors-1, exceeds the budget daily"),
     (b.embeddings_ended(), "answered, 2 vectors, 20 tokens in"),
@@ -81,7 +81,7 @@ def test_no_kind_is_forgotten() -> None:
 def test_a_line_has_number_time_and_kind() -> None:
     shown = tape_line(line(b.a_text(text="Hello"), seq=7))
     assert shown.split()[0] == "7"
-    assert shown.endswith("model_text           'Hello'")
+    assert shown.endswith("model_text                'Hello'")
 
 
 def test_a_line_stays_one_line() -> None:

@@ -15,11 +15,11 @@ names = st.lists(
 
 
 def turn(*found: str) -> TapeEvent:
-    return ModelTurnStarted(at=AT, turn=1, provider="p", model="m", found=found)
+    return ModelTurnStarted(at=AT, turn=1, provider="p", model="m", discovered_tools=found)
 
 
 def finished(*found: str) -> TapeEvent:
-    return ToolFinished(at=AT, call_id=CallId("c"), outcome=CallOutcome.OK, text="", found=found)
+    return ToolFinished(at=AT, call_id=CallId("c"), outcome=CallOutcome.OK, text="", discovered_tools=found)
 
 
 @given(names, names)

@@ -503,7 +503,7 @@ def test_where_nothing_was_left_open_nothing_is_resumed(events: list[RunEvent]) 
 
 ONE_TURN = Limits(model_turns=1)
 TWO_CALLS = Limits(tool_calls=2)
-SHORT = Limits(wall_clock_ms=1_000, last_turn_ms=500)
+SHORT = Limits(wall_clock_ms=1_000, last_turn_timeout_ms=500)
 
 
 def at_the_last_turn(*events: RunEvent) -> RunState:
@@ -640,7 +640,7 @@ def test_a_run_whose_last_turn_always_breaks_off_fails() -> None:
         state = evolve_all(state, a_context(), a_turn_start(turn, last=True), a_resume())
     step = next_step(state)
     assert isinstance(step, Finish)
-    assert (step.status, step.code) == (RunStatus.FAILED, "turns_interrupted")
+    assert (step.status, step.code) == (RunStatus.FAILED, "model_turns_interrupted")
 
 
 def test_turns_that_the_end_of_the_daemon_cut_off_do_not_count_for_the_limit() -> None:
@@ -660,7 +660,7 @@ def test_a_run_whose_turns_all_end_with_the_daemon_fails() -> None:
         state = evolve_all(state, a_context(), a_turn_start(turn), a_resume())
     step = next_step(state)
     assert isinstance(step, Finish)
-    assert (step.status, step.code) == (RunStatus.FAILED, "turns_interrupted")
+    assert (step.status, step.code) == (RunStatus.FAILED, "model_turns_interrupted")
 
 
 @pytest.mark.parametrize(("carried_ms", "step"), [(999, CallModel()), (1_000, NoteLimit(LimitKind.WALL_CLOCK))])

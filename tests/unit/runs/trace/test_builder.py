@@ -169,7 +169,7 @@ def test_a_void_turn_says_why_it_does_not_count() -> None:
     entries = life(*a_turn(1)[:2], a_void(1), *a_turn(2), a_steer("And then?", origin="http"))
     tree = run_tree(entries)
     assert kinds(tree) == ("input", ["turn", "turn", "input"])
-    assert tree.then[-1].facts == {"text": "And then?", "origin": "http"}
+    assert tree.then[-1].facts == {"text": "And then?", "channel": "http"}
     assert tree.then[0].facts["voided"] == "the stream broke"
 
 

@@ -386,22 +386,22 @@ class RouteMessageResponse(_message.Message):
     def __init__(self, accepted: _Optional[_Union[Accepted, _Mapping]] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("model_turns", "tool_calls", "wall_clock_ms", "last_turn_ms", "tool_ms", "depth", "children")
+    __slots__ = ("model_turns", "tool_calls", "wall_clock_ms", "last_turn_timeout_ms", "tool_timeout_ms", "max_depth", "max_children")
     MODEL_TURNS_FIELD_NUMBER: _ClassVar[int]
     TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
     WALL_CLOCK_MS_FIELD_NUMBER: _ClassVar[int]
-    LAST_TURN_MS_FIELD_NUMBER: _ClassVar[int]
-    TOOL_MS_FIELD_NUMBER: _ClassVar[int]
-    DEPTH_FIELD_NUMBER: _ClassVar[int]
-    CHILDREN_FIELD_NUMBER: _ClassVar[int]
+    LAST_TURN_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    TOOL_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_DEPTH_FIELD_NUMBER: _ClassVar[int]
+    MAX_CHILDREN_FIELD_NUMBER: _ClassVar[int]
     model_turns: int
     tool_calls: int
     wall_clock_ms: int
-    last_turn_ms: int
-    tool_ms: int
-    depth: int
-    children: int
-    def __init__(self, model_turns: _Optional[int] = ..., tool_calls: _Optional[int] = ..., wall_clock_ms: _Optional[int] = ..., last_turn_ms: _Optional[int] = ..., tool_ms: _Optional[int] = ..., depth: _Optional[int] = ..., children: _Optional[int] = ...) -> None: ...
+    last_turn_timeout_ms: int
+    tool_timeout_ms: int
+    max_depth: int
+    max_children: int
+    def __init__(self, model_turns: _Optional[int] = ..., tool_calls: _Optional[int] = ..., wall_clock_ms: _Optional[int] = ..., last_turn_timeout_ms: _Optional[int] = ..., tool_timeout_ms: _Optional[int] = ..., max_depth: _Optional[int] = ..., max_children: _Optional[int] = ...) -> None: ...
 
 class ToolNames(_message.Message):
     __slots__ = ("names",)

@@ -74,7 +74,7 @@ def inbound_of(
         session=manner.session,
         mode=manner.mode,
         idempotency_key=manner.idempotency_key,
-        origin=channel.V1,
+        channel=channel.V1,
         agent=agent,
         options=brief,
         pictures=pictures,

@@ -40,7 +40,7 @@ FAILURES = {
     "model_content_policy": (400, "content_policy_violation"),
     "model_timeout": (504, "model_timeout"),
     "internal_error": (500, "internal_error"),
-    "no_model": (503, "no_model"),
+    "model_missing": (503, "model_missing"),
 }
 """HTTP status and OpenAI code for the reasons that a run fails for; for all others the model is the cause."""
 

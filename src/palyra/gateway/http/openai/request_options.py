@@ -37,7 +37,7 @@ def request_options(
         model=target.model,
         plain=target.plain,
         system=wanted.system,
-        options=options_of(
+        generation=options_of(
             temperature=wanted.temperature,
             top_p=wanted.top_p,
             tokens=wanted.tokens,

@@ -103,7 +103,7 @@ class ResponsesEndpoint:
             id=id_of(run.run_id),
             created_at=to_ms(run.accepted_at) // 1000,
             status="in_progress",
-            model=accepted.brief.model or AGENT,
+            model=accepted.options.model or AGENT,
             output=[],
         )
         return json_response(ResponseFormat(frame).complete(telling))

@@ -163,7 +163,7 @@ def discarded_turns(entries: list[Entry]) -> frozenset[int]:
     void: set[int] = set()
     open_turn: int | None = None
     for entry in entries:
-        if entry.kind not in ("model_turn_started", "model_turn_ended", "model_turn_voided", "run_resumed"):
+        if entry.kind not in ("model_turn_started", "model_turn_ended", "model_turn_discarded", "run_resumed"):
             continue
         match entry.event:
             case ModelTurnStarted(turn=turn):

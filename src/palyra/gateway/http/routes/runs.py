@@ -182,7 +182,7 @@ class RunRoutes:
                 session=message.session,
                 mode=message.mode,
                 idempotency_key=header if message.idempotency_key is None else message.idempotency_key,
-                origin=channel.HTTP,
+                channel=channel.HTTP,
                 options=RequestOptions(model=message.model, task=message.task),
             )
         )

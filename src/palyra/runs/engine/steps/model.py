@@ -45,7 +45,7 @@ from palyra.tools.toolbox import Toolbox
 SEARCHED = ("model_turn_started", "tool_finished")
 MAX_ENTRIES_BACK = 200
 """How many turns and results of a session are searched for its discovered tools."""
-NO_MODEL = "no_model"
+MODEL_MISSING = "model_missing"
 NO_PICTURE = "[an image was left out: this model does not accept images]"
 OLD_PICTURE = "[an image was left out: later images use all the space]"
 MAX_PICTURE_BYTES = 20 * 1024 * 1024
@@ -98,7 +98,7 @@ class ModelStep:
             widest_tokens = self._pool.widest_tokens(pinned)
         except Invalid as error:
             # The settings have changed since the message was accepted.
-            await emit([RunFailed(at=self._clock.now(), code=NO_MODEL, reason=error.detail)])
+            await emit([RunFailed(at=self._clock.now(), code=MODEL_MISSING, reason=error.detail)])
             return
         seen = await self._prompts.read(state, widest_tokens=widest_tokens)
         if seen is None:
@@ -180,7 +180,7 @@ class ModelStep:
                     reason=plan.reason,
                     last=step.last,
                     settings_hash=self._config.hash,
-                    found=brought,
+                    discovered_tools=brought,
                     plan=plan,
                     reserved=reserved,
                 ),
@@ -234,7 +234,7 @@ class ModelStep:
             halved=routing.narrowings(state.failures, plan.choice),
         )
         most = self._pool.max_output_tokens
-        wanted = min(state.options.options.max_output_tokens or most, most)
+        wanted = min(state.options.generation.max_output_tokens or most, most)
         room = max(1, can.window_tokens - context.estimated_tokens)
         options = msgspec.structs.replace(
             context.prompt.options, max_output_tokens=min(wanted, can.max_output_tokens, room)
@@ -282,12 +282,12 @@ class ModelStep:
             turn=state.turns + 1,
             reason=error.detail,
             failure=error.kind.value,
-            retry_ms=int(error.retry_after.total_seconds() * 1000),
+            retry_after_ms=int(error.retry_after.total_seconds() * 1000),
             refused=error.refused,
             usage=broken.usage,
-            micros=broken.micros,
+            cost_micros=broken.micros,
         )
-        failure = FailedAttempt(full_name(provider), error.kind.value, void.retry_ms, error.detail, error.refused)
+        failure = FailedAttempt(full_name(provider), error.kind.value, void.retry_after_ms, error.detail, error.refused)
         failures = (*state.failures, failure)
         if isinstance(error, ModelOutputTooLarge):
             _log_failure(state, provider, error, choice="", failures=failures)
@@ -349,7 +349,7 @@ def _must_speak(state: RunState, prompt: Prompt) -> bool:
 def _unanswered(plan: RoutingPlan, failures: tuple[FailedAttempt, ...], *, at: datetime) -> RunFailed:
     """Say why the run ends without an answer: the last failed attempt, or why there could be none."""
     if not failures:
-        return RunFailed(at=at, code=NO_MODEL, reason=f"{plan.reason[:1].upper()}{plan.reason[1:]}.")
+        return RunFailed(at=at, code=MODEL_MISSING, reason=f"{plan.reason[:1].upper()}{plan.reason[1:]}.")
     last = failures[-1]
     tried = list(dict.fromkeys(failure.model for failure in failures))
     if len(tried) == 1:

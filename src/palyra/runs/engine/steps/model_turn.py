@@ -144,7 +144,7 @@ class ModelTurn:
                 continue  # only empty pieces
             ended = events[-1]
             if isinstance(ended, ModelTurnEnded) and self._is_silent(ended):
-                self._told = (ended.usage, ended.micros)
+                self._told = (ended.usage, ended.cost_micros)
                 return self._no_answer(), events[:-1]
             await emit(events, also=self._sealing.guard(self._session_id))
             first = False
@@ -222,7 +222,7 @@ class ModelTurn:
                     turn=turn,
                     stop=stop,
                     usage=usage,
-                    micros=self._request.cost(usage),
+                    cost_micros=self._request.cost(usage),
                 )
 
     async def _gather(self, *, wait: bool) -> list[ModelEvent | ProviderFailed]:

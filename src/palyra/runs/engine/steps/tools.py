@@ -143,7 +143,7 @@ class ToolsStep:
             opened,
             catalog=catalog,
             context=context,
-            timeout_ms=state.limits.tool_ms,
+            timeout_ms=state.limits.tool_timeout_ms,
             hide=lambda text: sealing.seal(text, _origin(call.call, witness)),
         )
         if isinstance(result, Delegation):
@@ -266,7 +266,7 @@ class ToolsStep:
             text=text,
             artifact=artifact,
             signals=signals,
-            found=found,
+            discovered_tools=found,
             sealed=sealing.sealed if sealing is not None else 0,
             removed=sealing.removed if sealing is not None else 0,
         )
