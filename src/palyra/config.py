@@ -38,12 +38,37 @@ SECRETS = frozenset({"journal.database_url", "vault.key"})
 BEFORE_THE_VAULT = frozenset({"journal.database_url", "vault.key"})
 """The keys that are needed to open the vault, so their values cannot be in the vault."""
 LIVE_SECTIONS = frozenset({"limits", "gateway", "approvals", "mcp", "model", "spending"})
-LIVE_KEYS = frozenset({"runs.queued_inputs", "runs.open_runs"})
+LIVE_KEYS = frozenset({"runs.max_queued_inputs", "runs.max_open_runs"})
 """The keys that a running daemon reloads; every other key needs a restart."""
 MAX_LIMIT = 2**31 - 1
 """Maximum for the limits of a run: 24 days in milliseconds, which every clock and timer supports."""
 OTHER_VARIABLES = frozenset({"PALYRA_HOME", "PALYRA_PROFILE", "PALYRA_DEBUG", "PALYRA_CRASH_AFTER"})
 """Variables with our prefix that are not settings."""
+
+RENAMED = {
+    "http.names": "allowed_hosts",
+    "http.origins": "allowed_origins",
+    "gateway.streams": "max_streams",
+    "gateway.streams_per_token": "max_streams_per_token",
+    "gateway.connections": "max_connections",
+    "gateway.connect_seconds": "connect_timeout_seconds",
+    "gateway.slow_reader_seconds": "write_timeout_seconds",
+    "runs.concurrency": "max_concurrent",
+    "runs.queued_inputs": "max_queued_inputs",
+    "runs.open_runs": "max_open_runs",
+    "approvals.expire_seconds": "timeout_seconds",
+    "limits.last_turn_ms": "last_turn_timeout_ms",
+    "limits.tool_ms": "tool_timeout_ms",
+    "limits.depth": "max_depth",
+    "limits.children": "max_children",
+    "model.providers.first_byte_seconds": "first_byte_timeout_seconds",
+    "model.providers.idle_seconds": "read_timeout_seconds",
+    "model.providers.total_seconds": "total_timeout_seconds",
+    "model.providers.attempts": "max_attempts",
+    "spending.budgets.of": "subject",
+    "spending.budgets.per": "period",
+}
+"""Keys of earlier versions, and their names now. They are refused: a limit must not vanish without a word."""
 
 _LOOPBACK = re.compile(r"localhost|::1|127(\.\d{1,3}){3}")
 
@@ -117,7 +142,7 @@ def read(home: Home, *, environ: Mapping[str, str] = os.environ, text: str | Non
         problems.append(
             SettingsProblem(str(home.config), None, f"cannot be read: {error.strerror}.", "Make the file readable.")
         )
-    problems += _unknown(table, home.config)
+    problems += [*_unknown(table, home.config), *_old_variables(environ)]
     parts: dict[str, dict[str, Any]] = {}
     sources: dict[str, SettingSource] = {}
     for key, field in _fields():
@@ -146,6 +171,7 @@ def read(home: Home, *, environ: Mapping[str, str] = os.environ, text: str | Non
 def stray_variables(environ: Mapping[str, str] = os.environ) -> Iterator[SettingsProblem]:
     """Find variables that look like settings but are not."""
     known = {variable_of(key) for key, _ in _fields()} | OTHER_VARIABLES
+    known |= {variable_of(key) for key in RENAMED}  # `read` reports these
     for name in sorted(environ):
         if name.startswith("PALYRA_") and name not in known:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
@@ -258,11 +284,19 @@ def _unknown(table: dict[str, Any], path: Path) -> Iterator[SettingsProblem]:
             for name in given:
                 if name not in known[section]:
                     what = f"unknown key {name!r} in section [{section}]."
-                    yield SettingsProblem(str(path), f"{section}.{name}", what, _nearest(name, known[section]))
+                    yield SettingsProblem(str(path), f"{section}.{name}", what, _remedy(section, name, known[section]))
                 elif (key := f"{section}.{name}") in settings_tables.TABLES:
                     for place, field, there in settings_tables.unknown(key, given[name]):
                         what = f"unknown key {field!r} in section [{place}]."
-                        yield SettingsProblem(str(path), f"{place}.{field}", what, _nearest(field, there))
+                        yield SettingsProblem(str(path), f"{place}.{field}", what, _remedy(key, field, there))
+
+
+def _old_variables(environ: Mapping[str, str]) -> Iterator[SettingsProblem]:
+    for key, now in RENAMED.items():
+        # Keys of tables, which have one dot more, never had variables.
+        if key.count(".") == 1 and (old := variable_of(key)) in environ:
+            new = variable_of(f"{key.rpartition('.')[0]}.{now}")
+            yield SettingsProblem(old, key, "unknown variable.", f"It was renamed: set {new}.")
 
 
 def _faults_of_tables(settings: Settings, path: Path) -> Iterator[SettingsProblem]:
@@ -299,6 +333,12 @@ def _complaint(error: Exception, kind: object) -> str:
     if isinstance(error, msgspec.ValidationError) and isinstance(kind, type) and issubclass(kind, StrEnum):
         return f"must be one of: {', '.join(kind)}"
     return f"is not valid: {str(error).removesuffix('.')}"
+
+
+def _remedy(section: str, name: str, names: list[str]) -> str:
+    if (now := RENAMED.get(f"{section}.{name}")) is not None:
+        return f"It was renamed: write {now!r}."
+    return _nearest(name, names)
 
 
 def _nearest(name: str, names: list[str]) -> str:

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 class ResourcesExhausted(Unavailable):
     """The system has run out of threads, processes, file descriptors or memory. Raise the limits of the daemon, or
-    lower `runs.concurrency`.
+    lower `runs.max_concurrent`.
     """
 
 

@@ -42,10 +42,10 @@ class HttpSettings(Section, frozen=True, kw_only=True):
     """The file with the certificate's private key."""
     allow_remote: bool = False
     """Allow other machines to connect. Required in addition to a `host` that they can reach."""
-    names: tuple[HostName, ...] = ()
+    allowed_hosts: tuple[HostName, ...] = ()
     """Additional names and addresses by which clients reach the daemon, over HTTP and gRPC. Its own addresses and
     `localhost` are always accepted; a request for any other host is refused."""
-    origins: tuple[Origin, ...] = ()
+    allowed_origins: tuple[Origin, ...] = ()
     """Web origins that may send requests, such as `https://app.example.com`; all other origins are refused."""
 
 
@@ -61,20 +61,20 @@ class GrpcSettings(Section, frozen=True, kw_only=True):
 class GatewaySettings(Section, frozen=True, kw_only=True):
     """Limits of the HTTP and gRPC APIs together."""
 
-    streams_per_token: Count = 64
+    max_streams_per_token: Count = 64
     """Maximum number of open streams per token."""
-    streams: Count = 2048
+    max_streams: Count = 2048
     """Maximum number of open streams in total."""
     requests_per_second: Rate = 2000
     """Sustained request rate per principal."""
     request_burst: Rate = 4000
     """Maximum burst of requests per principal."""
-    connections: Annotated[int, Meta(ge=16, le=100_000)] = 4096
+    max_connections: Annotated[int, Meta(ge=16, le=100_000)] = 4096
     """Maximum number of open connections; fewer if the machine allows fewer file descriptors. A quarter is for clients
     that have not shown a valid token, and half of that quarter for those of one address."""
-    connect_seconds: Annotated[int, Meta(ge=1, le=600)] = 10
+    connect_timeout_seconds: Annotated[int, Meta(ge=1, le=600)] = 10
     """Seconds that a client has to send a valid token, and to send the head of a request."""
-    slow_reader_seconds: Annotated[int, Meta(ge=1, le=3600)] = 30
+    write_timeout_seconds: Annotated[int, Meta(ge=1, le=3600)] = 30
     """Seconds that a client may take to read what is sent to it; then it is disconnected, and can resume."""
 
 
@@ -135,7 +135,7 @@ class WorkspaceSettings(Section, frozen=True, kw_only=True):
 class ApprovalSettings(Section, frozen=True, kw_only=True):
     """Approval requests: calls of an agent that wait for a person."""
 
-    expire_seconds: Annotated[int, Meta(ge=10, le=30 * 86400)] = 86400
+    timeout_seconds: Annotated[int, Meta(ge=10, le=30 * 86400)] = 86400
     """Seconds until an approval request expires; then the call is denied and the run continues."""
     inbox: bool = False
     """A person checks `palyra approvals` regularly, so dangerous calls may wait there; without it they are denied when
@@ -173,12 +173,12 @@ class RetentionSettings(Section, frozen=True, kw_only=True):
 class RunSettings(Section, frozen=True, kw_only=True):
     """How many runs and messages are accepted at once."""
 
-    concurrency: Count = 64
+    max_concurrent: Count = 64
     """Runs that are executed at the same time; further ones wait. Each principal may always have a sixteenth of them,
     at least one, even when others use all; while runs wait, the principal with the fewest running is next."""
-    queued_inputs: Count = 16
+    max_queued_inputs: Count = 16
     """Maximum number of waiting messages per session; further ones are refused."""
-    open_runs: Count = 1000
+    max_open_runs: Count = 1000
     """Maximum number of unfinished runs per principal, including those that wait for an approval; further messages are
     refused."""
 

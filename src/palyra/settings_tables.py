@@ -165,7 +165,7 @@ def _strangers(settings: Settings) -> Iterator[Fault]:
     named += [
         (f"spending.budgets.{name}.only", one.only)
         for name, one in budgets
-        if one.of is BudgetSubject.MODEL and one.only
+        if one.subject is BudgetSubject.MODEL and one.only
     ]
     known = (*catalog.BUILT_IN, *settings.model.providers)
     for key, name in named:

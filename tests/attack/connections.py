@@ -127,7 +127,7 @@ def few_descriptors(ground: Ground) -> None:
 
 @attack("connections that stay open for nothing: they are closed in time")
 def idle(ground: Ground) -> None:
-    daemon = ground.daemon(gateway_connect_seconds=1)
+    daemon = ground.daemon(gateway_connect_timeout_seconds=1)
     with ExitStack() as stack:
         crowds = {
             f"{api}: {variant}": stack.enter_context(crowd(address, sends, 10))

@@ -86,7 +86,7 @@ def hanging_models(ground: Ground) -> None:
 @attack("runs of one tenant that sleep in the shell")
 def sleeping_shells(ground: Ground) -> None:
     daemon = ground.daemon(
-        script(sleep=[call("shell.run", command="sleep 600")]), sandbox_tier="off", runs_concurrency=4
+        script(sleep=[call("shell.run", command="sleep 600")]), sandbox_tier="off", runs_max_concurrent=4
     )
     busy = Tenant(daemon, "busy")
     runs = [busy.send("sleep") for _ in range(4)]

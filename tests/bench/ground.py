@@ -22,8 +22,8 @@ INSTANT = {
 """A model that costs nothing, so that what is left is ours."""
 
 WIDE_OPEN = {
-    "gateway_streams_per_token": 100_000,
-    "gateway_streams": 100_000,
+    "gateway_max_streams_per_token": 100_000,
+    "gateway_max_streams": 100_000,
     "gateway_requests_per_second": 10_000_000,
     "gateway_request_burst": 10_000_000,
 }

@@ -43,12 +43,12 @@ def rounds(ground: Ground) -> Iterator[Figures]:
     }
     streams, active = ground.amount(1000, 40), ground.amount(100, 8)
     for _ in range(ground.repeat):
-        with ground.daemon(script, runs_concurrency=2 * active) as daemon:
+        with ground.daemon(script, runs_max_concurrent=2 * active) as daemon:
             figures: Figures = {}
             for clients in CLIENTS:
                 figures |= run(_http(daemon, clients, chars)) | run(_grpc(daemon, clients, chars))
         # A daemon of its own: what the texts above left in memory is no part of what a stream takes.
-        with ground.daemon(script, runs_concurrency=2 * active) as daemon:
+        with ground.daemon(script, runs_max_concurrent=2 * active) as daemon:
             yield figures | run(_crowd(daemon, streams=streams, active=active, seconds=seconds))
 
 

@@ -41,8 +41,8 @@ tool_calls = 100
 [spending.budgets.all]
 tokens = 1_000_000_000
 [spending.budgets.each]
-of = "session"
-per = "run"
+subject = "session"
+period = "run"
 tokens = 20_000
 action = "warn"
 """

@@ -194,7 +194,7 @@ def test_an_answer_that_makes_no_sense_is_refused_and_the_question_stays(
 
 
 def test_what_nobody_answered_is_asked_once_more_through_every_door_and_over_a_kill(new_daemon: NewDaemon) -> None:
-    daemon = new_daemon(SCRIPT).start(approvals_expire_seconds=10, approvals_inbox=True)
+    daemon = new_daemon(SCRIPT).start(approvals_timeout_seconds=10, approvals_inbox=True)
     sent = [daemon.send(text, session={"key": text}) for text in ("Please.", "danger", "And here.")]
     for one in sent:
         assert daemon.finished(one["run_id"], seconds=60)["status"] == "done"

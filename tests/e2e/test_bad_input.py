@@ -94,7 +94,7 @@ def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     script.write_text(json.dumps(SCRIPT))
     url = new_schema(request.getfixturevalue("postgres_server")) if request.param == "postgres" else None
     daemon = Daemon(
-        folder / "home", database_url=url, model_provider="scripted", model_script=script, runs_queued_inputs=3
+        folder / "home", database_url=url, model_provider="scripted", model_script=script, runs_max_queued_inputs=3
     )
     try:
         door = Door(daemon.start())

@@ -36,9 +36,9 @@ dialect = "openai"
 base_url = "{url}"
 key = "file:{key}"
 model = "tiny"
-attempts = 1
-first_byte_seconds = {patience}
-idle_seconds = {patience}
+max_attempts = 1
+first_byte_timeout_seconds = {patience}
+read_timeout_seconds = {patience}
 """
 
 

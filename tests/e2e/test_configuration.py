@@ -16,7 +16,7 @@ def daemon(new_sqlite_daemon: NewDaemon) -> Daemon:
     """A daemon whose home has a file of settings."""
     made = new_sqlite_daemon()
     made.home.path.mkdir(mode=0o700)
-    made.home.config.write_text("[runs]\nqueued_inputs = 4\n")
+    made.home.config.write_text("[runs]\nmax_queued_inputs = 4\n")
     return made.start()
 
 

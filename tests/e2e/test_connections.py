@@ -37,7 +37,7 @@ def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         output=folder / "output",
         model_provider="scripted",
         model_script=script,
-        gateway_connect_seconds=1,
+        gateway_connect_timeout_seconds=1,
     )
     try:
         yield daemon.start()
@@ -90,7 +90,7 @@ def test_half_a_head_is_told_that_its_time_is_over(hasty: Daemon) -> None:
 @needs(OPENSSL)
 def test_a_handshake_that_does_not_go_on_is_closed_in_time(new_sqlite_daemon: NewDaemon, tmp_path: Path) -> None:
     made, key = certificate(tmp_path, "localhost")
-    daemon = new_sqlite_daemon(http_tls_certificate=made, http_tls_key=key, gateway_connect_seconds=1).start()
+    daemon = new_sqlite_daemon(http_tls_certificate=made, http_tls_key=key, gateway_connect_timeout_seconds=1).start()
     hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
     for address in addresses(daemon):
         for opening in (b"", hello):
@@ -191,7 +191,7 @@ def test_a_caller_with_a_token_may_wait_before_its_next_call(hasty: Daemon) -> N
 
 
 def test_a_body_may_come_slowly(new_sqlite_daemon: NewDaemon) -> None:
-    daemon = new_sqlite_daemon(gateway_connect_seconds=3).start()
+    daemon = new_sqlite_daemon(gateway_connect_timeout_seconds=3).start()
     piece, pieces = 8 * 1024, 20
     body = json.dumps({"text": "hello"}).encode().ljust(piece * pieces)
     with socket.create_connection(addresses(daemon)[0], timeout=SECONDS) as client:
@@ -220,7 +220,7 @@ def test_a_second_request_of_which_half_comes_is_closed_in_time(hasty: Daemon) -
 
 
 def test_the_figures_are_in_the_status_and_in_the_metrics(new_sqlite_daemon: NewDaemon) -> None:
-    daemon = new_sqlite_daemon(gateway_connections=64).start()
+    daemon = new_sqlite_daemon(gateway_max_connections=64).start()
     with crowd(addresses(daemon)[0], b"", 3):
         until(lambda: figures(daemon)["open"] == 4)
         now = figures(daemon)

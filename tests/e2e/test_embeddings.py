@@ -354,7 +354,7 @@ def test_nobody_sees_the_embeddings_of_somebody_else(
     new_sqlite_daemon: NewDaemon, connect: Connect, provider: int
 ) -> None:
     daemon = prepared(
-        new_sqlite_daemon(), provider, budget='[spending.budgets.each]\nof = "principal"\ntokens = 6\n'
+        new_sqlite_daemon(), provider, budget='[spending.budgets.each]\nsubject = "principal"\ntokens = 6\n'
     ).start()
     ana, ben = a_token(daemon, "user:ana"), a_token(daemon, "user:ben")
     for token in (ana, ben):

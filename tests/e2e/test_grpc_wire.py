@@ -67,7 +67,7 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         output=folder / "output",
         model_provider="scripted",
         model_script=script,
-        gateway_streams_per_token=PLACES,
+        gateway_max_streams_per_token=PLACES,
     )
     try:
         daemon.start()

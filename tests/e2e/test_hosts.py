@@ -24,7 +24,7 @@ def daemon(new_sqlite_daemon: NewDaemon) -> Daemon:
     """A daemon with a name of its own, and a page that may speak to it."""
     made = new_sqlite_daemon()
     made.home.path.mkdir(mode=0o700)
-    made.home.config.write_text(f'[http]\nnames = ["palyra.example.com"]\norigins = ["{PAGE}"]\n')
+    made.home.config.write_text(f'[http]\nallowed_hosts = ["palyra.example.com"]\nallowed_origins = ["{PAGE}"]\n')
     return made.start()
 
 
@@ -129,10 +129,10 @@ def test_grpc_calls_name_the_daemon_too(daemon: Daemon) -> None:
 @pytest.mark.parametrize(
     ("section", "what"),
     [
-        ('names = ["palyra.example.com/x"]', "http.names"),
-        ('origins = ["app.example.com"]', "http.origins"),
-        ('origins = ["https://app.example.com/"]', "http.origins"),
-        ('origins = ["*"]', "http.origins"),
+        ('names = ["palyra.example.com/x"]', "http.allowed_hosts"),
+        ('origins = ["app.example.com"]', "http.allowed_origins"),
+        ('origins = ["https://app.example.com/"]', "http.allowed_origins"),
+        ('origins = ["*"]', "http.allowed_origins"),
     ],
 )
 def test_names_and_origins_are_checked_when_they_are_read(

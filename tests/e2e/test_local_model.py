@@ -26,7 +26,7 @@ max_output_tokens = {longest}
 dialect = "local"
 path = "{path}"
 model = "small"
-attempts = 1
+max_attempts = 1
 
 [model.providers.here.models.small]
 window_tokens = 2048

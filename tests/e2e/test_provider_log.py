@@ -25,8 +25,8 @@ dialect = "openai"
 base_url = "{first}"
 model = "tiny"
 key = "env:FIRST_KEY"
-attempts = {attempts}
-first_byte_seconds = 0.3
+max_attempts = {attempts}
+first_byte_timeout_seconds = 0.3
 
 [model.providers.second]
 dialect = "openai"

@@ -309,14 +309,14 @@ def test_a_server_on_this_machine_needs_no_key_and_is_found_by_its_variable(daem
 
 def test_a_name_is_taken_once_and_may_be_replaced(daemon: Daemon, provider: Played) -> None:
     added(daemon, "mine", provider)
-    text = daemon.home.config.read_text().replace('dialect = "openai"', 'dialect = "openai"  # mine\nattempts = 2')
+    text = daemon.home.config.read_text().replace('dialect = "openai"', 'dialect = "openai"  # mine\nmax_attempts = 2')
     daemon.home.config.write_text(text)
 
     assert "[provider_exists]" in run(daemon, "add", "mine", "--base-url", provider.url, "--model", "tiny", code=1)
     done = added(daemon, "mine", provider, "--replace", "--model", "large")
 
     assert (done["model"], done["key"]) == ("large", "vault:mine-2")
-    assert 'dialect = "openai"  # mine\nattempts = 2' in daemon.home.config.read_text()
+    assert 'dialect = "openai"  # mine\nmax_attempts = 2' in daemon.home.config.read_text()
     with played(key="another") as other:
         run(daemon, "add", "mine", "--replace", "--base-url", other.url, "--key-env", "MY_KEY", "--model", "x", code=1)
     assert listed(daemon)["mine"]["where"] == provider.url
@@ -420,7 +420,7 @@ def test_a_run_that_nobody_answers_is_explained(daemon: Daemon, provider: Played
     added(daemon, "mine", provider, "--default")
     provider.instead = breaks_off('data: {"id": "c1"')
     text = daemon.home.config.read_text()
-    daemon.home.config.write_text(text.replace('model = "tiny"', 'model = "tiny"\nattempts = 1'))
+    daemon.home.config.write_text(text.replace('model = "tiny"', 'model = "tiny"\nmax_attempts = 1'))
     command(daemon.home.path, "config", "reload")
 
     sent = daemon.send("Hello?")

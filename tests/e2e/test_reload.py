@@ -19,7 +19,7 @@ def daemon(new_sqlite_daemon: NewDaemon) -> Daemon:
     """A daemon whose home has a file of settings."""
     made = new_sqlite_daemon()
     made.home.path.mkdir(mode=0o700)
-    made.home.config.write_text("[runs]\nqueued_inputs = 4\n")
+    made.home.config.write_text("[runs]\nmax_queued_inputs = 4\n")
     return made.start()
 
 
@@ -32,15 +32,15 @@ def in_force(daemon: Daemon) -> Any:
 @pytest.mark.parametrize("way", ["command", "signal"])
 def test_a_reload_changes_what_it_can_under_a_running_daemon(daemon: Daemon, way: str) -> None:
     before = daemon.get("/status")["settings_hash"]
-    daemon.home.config.write_text("[runs]\nqueued_inputs = 5\nconcurrency = 7\n")
+    daemon.home.config.write_text("[runs]\nmax_queued_inputs = 5\nmax_concurrent = 7\n")
     if way == "command":
         done = json.loads(command(daemon.home.path, "config", "reload", "--json").stdout)
-        assert (done["live"], done["restart"]) == (["runs.queued_inputs"], ["runs.concurrency"])
+        assert (done["live"], done["restart"]) == (["runs.max_queued_inputs"], ["runs.max_concurrent"])
     else:
         daemon.signal(signal.SIGHUP)
-    until(lambda: in_force(daemon)["runs.queued_inputs"] == 5)
+    until(lambda: in_force(daemon)["runs.max_queued_inputs"] == 5)
 
-    assert in_force(daemon)["runs.concurrency"] == 64
+    assert in_force(daemon)["runs.max_concurrent"] == 64
     assert daemon.get("/status")["settings_hash"] != before
 
 
@@ -49,9 +49,9 @@ def test_what_was_reloaded_holds_for_the_next_message(new_sqlite_daemon: NewDaem
     session = {"key": "one"}
     for _ in range(2):
         daemon.send("Hello", session=session)
-    daemon.home.config.write_text("[runs]\nqueued_inputs = 1\n")
+    daemon.home.config.write_text("[runs]\nmax_queued_inputs = 1\n")
 
-    assert command(daemon.home.path, "config", "reload").stdout == "Applied: runs.queued_inputs.\n"
+    assert command(daemon.home.path, "config", "reload").stdout == "Applied: runs.max_queued_inputs.\n"
 
     refused = daemon.ask("POST", "/runs", body={"text": "Hello", "session": session})
     assert (refused.status_code, refused.json()["code"]) == (429, "run_queue_full")
@@ -59,7 +59,7 @@ def test_what_was_reloaded_holds_for_the_next_message(new_sqlite_daemon: NewDaem
 
 def test_a_reload_of_wrong_settings_leaves_the_daemon_as_it_is(daemon: Daemon) -> None:
     before = daemon.get("/status")["settings_hash"]
-    daemon.home.config.write_text("[runs]\nqueued_inputs = 0\n")
+    daemon.home.config.write_text("[runs]\nmax_queued_inputs = 0\n")
 
     daemon.signal(signal.SIGHUP)
 

@@ -108,7 +108,7 @@ class Chunked:
 
 
 def test_an_http_stream_that_is_not_read_holds_up_nobody(new_daemon: NewDaemon) -> None:
-    daemon = new_daemon(MUCH, gateway_slow_reader_seconds=600).start()
+    daemon = new_daemon(MUCH, gateway_write_timeout_seconds=600).start()
     session_id = first_session(daemon)
     with closing(Unread(daemon, session_id)) as slow:
         watcher = Watcher(daemon, session_id)
@@ -123,7 +123,7 @@ def test_an_http_stream_that_is_not_read_holds_up_nobody(new_daemon: NewDaemon) 
 
 
 def test_http_streams_that_are_not_read_are_cut_off_cost_little_and_resume(new_sqlite_daemon: NewDaemon) -> None:
-    daemon = new_sqlite_daemon(MUCH, gateway_slow_reader_seconds=1).start()
+    daemon = new_sqlite_daemon(MUCH, gateway_write_timeout_seconds=1).start()
     session_id = first_session(daemon)
     before = resident(daemon)
     with ExitStack() as stack:
@@ -145,7 +145,7 @@ def test_http_streams_that_are_not_read_are_cut_off_cost_little_and_resume(new_s
 
 def test_a_response_that_is_not_read_is_cut_off_as_well(new_sqlite_daemon: NewDaemon) -> None:
     """Its stream ends with the run: nothing more would be sent, and the connection would stay for ever."""
-    daemon = new_sqlite_daemon(MUCH, gateway_slow_reader_seconds=1).start()
+    daemon = new_sqlite_daemon(MUCH, gateway_write_timeout_seconds=1).start()
     session_id = first_session(daemon)
     for _ in range(RUNS):
         write(daemon)
@@ -155,7 +155,7 @@ def test_a_response_that_is_not_read_is_cut_off_as_well(new_sqlite_daemon: NewDa
 
 
 def test_grpc_streams_that_are_not_read_are_cut_off_cost_little_and_resume(new_sqlite_daemon: NewDaemon) -> None:
-    daemon = new_sqlite_daemon(MUCH, gateway_slow_reader_seconds=1).start()
+    daemon = new_sqlite_daemon(MUCH, gateway_write_timeout_seconds=1).start()
     session_id = first_session(daemon)
     before = resident(daemon)
     with ExitStack() as stack:
@@ -181,7 +181,7 @@ def test_grpc_streams_that_are_not_read_are_cut_off_cost_little_and_resume(new_s
 
 def test_a_grpc_stream_that_is_not_read_keeps_its_place_until_it_is_dropped(new_sqlite_daemon: NewDaemon) -> None:
     """What was last written waits in the daemon until then; without this, there could be any number of them."""
-    daemon = new_sqlite_daemon(MUCH, gateway_slow_reader_seconds=1, gateway_streams_per_token=3).start()
+    daemon = new_sqlite_daemon(MUCH, gateway_write_timeout_seconds=1, gateway_max_streams_per_token=3).start()
     session_id = first_session(daemon)
     for _ in range(RUNS):
         write(daemon)

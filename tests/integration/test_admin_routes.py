@@ -168,7 +168,7 @@ async def test_the_settings_in_force_are_shown_without_their_secrets(door: Door)
     answer = await door.ask("root", "GET", "/config")
     assert answer.json()["hash"] == settings_hash(door.settings)
     assert answer.json()["values"]["journal.database_url"] == "postgresql://palyra:***@db/palyra"
-    assert answer.json()["values"]["gateway.streams"] == 2048
+    assert answer.json()["values"]["gateway.max_streams"] == 2048
     assert "s3cret" not in answer.text
 
 

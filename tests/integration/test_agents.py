@@ -137,7 +137,7 @@ async def test_an_agent_that_can_not_work_is_refused(begin: Begin, workspace: Pa
             an_agent(limits=Limits(model_turns=10**12)),
             "model_turns is 1000000000000, but the maximum of this daemon is 24",
         ),
-        (an_agent(limits=Limits(children=9)), "children is 9, but the maximum of this daemon is 8"),
+        (an_agent(limits=Limits(max_children=9)), "children is 9, but the maximum of this daemon is 8"),
     ):
         with pytest.raises(AgentInvalid, match=why):
             await agents.create(ANA, bad)

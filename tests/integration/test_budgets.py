@@ -191,7 +191,7 @@ async def test_a_budget_that_is_set_at_noon_knows_the_morning(begin: Begin) -> N
 
 
 async def test_each_principal_has_a_budget_of_its_own(begin: Begin) -> None:
-    world = await priced(begin, each=money(MOST, of=BudgetSubject.PRINCIPAL))
+    world = await priced(begin, each=money(MOST, subject=BudgetSubject.PRINCIPAL))
     await world.ended(await world.say("One."))
     theirs = await world.say("One.", who=BEN)
 
@@ -206,8 +206,8 @@ async def test_each_principal_has_a_budget_of_its_own(begin: Begin) -> None:
 async def test_a_budget_can_be_for_one_agent_by_its_name(begin: Begin) -> None:
     world = await priced(
         begin,
-        main=money(MOST, of=BudgetSubject.AGENT, only="main"),
-        other=money(1, of=BudgetSubject.AGENT, only="somebody else"),
+        main=money(MOST, subject=BudgetSubject.AGENT, only="main"),
+        other=money(1, subject=BudgetSubject.AGENT, only="somebody else"),
     )
     assert (await world.ended(await world.say("One."))).status is RunStatus.DONE
     assert "'main'" in (await failure(world, await world.say("Two."))).reason
@@ -247,7 +247,7 @@ async def test_what_a_child_spends_counts_for_the_run_and_the_session_it_works_f
     # The first turn and the child's fit, and the turn after them does not.
     room = MOST + 2 * USED - 1
     world = await priced(
-        begin, said_by(speak), run=money(room, per=BudgetPeriod.RUN), talk=money(room, of=BudgetSubject.SESSION)
+        begin, said_by(speak), run=money(room, period=BudgetPeriod.RUN), talk=money(room, subject=BudgetSubject.SESSION)
     )
     said = await world.say("Delegate.")
     failed = await failure(world, said)
@@ -293,7 +293,7 @@ async def test_a_run_waits_for_a_word_and_goes_on_beyond_the_budget(begin: Begin
 
 async def test_one_question_is_about_all_budgets_that_are_not_enough(begin: Begin) -> None:
     world = await priced(
-        begin, daily=money(1, action=BudgetAction.ASK), run=money(1, per=BudgetPeriod.RUN, action=BudgetAction.ASK)
+        begin, daily=money(1, action=BudgetAction.ASK), run=money(1, period=BudgetPeriod.RUN, action=BudgetAction.ASK)
     )
     world.inbox = True
     said = await world.say("Hi.")
@@ -378,7 +378,7 @@ async def test_a_question_of_a_child_is_put_to_whoever_looks_at_the_run_that_it_
         return [TextDelta("Did it."), DONE]
 
     world = await priced(
-        begin, said_by(speak), run=money(MOST + USED - 1, per=BudgetPeriod.RUN, action=BudgetAction.ASK)
+        begin, said_by(speak), run=money(MOST + USED - 1, period=BudgetPeriod.RUN, action=BudgetAction.ASK)
     )
     said = await world.say("Delegate.")
     follower = world.tail.follow(said.session_id, after_seq=0)
@@ -407,7 +407,7 @@ async def test_a_question_of_a_child_is_put_to_whoever_looks_at_the_run_that_it_
 
 @pytest.mark.parametrize("of", [BudgetSubject.EVERYTHING, BudgetSubject.MODEL])
 async def test_who_may_not_administer_is_not_told_what_others_have_spent(begin: Begin, of: BudgetSubject) -> None:
-    world = await priced(begin, owner=BEN, shared=Budget(of=of, tokens=5_432))
+    world = await priced(begin, owner=BEN, shared=Budget(subject=of, tokens=5_432))
     await world.ended(await world.say("Hi."))
     told = await failure(world, await world.say("Hi. " * 2_000))
     assert told.code == "budget_exceeded"
@@ -446,8 +446,8 @@ async def test_who_is_told_of_a_budget_of_its_own_sees_all_of_it(begin: Begin) -
     world = await priced(
         begin,
         owner=BEN,
-        own=Budget(of=BudgetSubject.PRINCIPAL, tokens=100),
-        each=Budget(per=BudgetPeriod.RUN, tokens=200),
+        own=Budget(subject=BudgetSubject.PRINCIPAL, tokens=100),
+        each=Budget(period=BudgetPeriod.RUN, tokens=200),
     )
     told = await failure(world, await world.say("Hi."))
     assert "allows 100 tokens per day for the principal" in told.reason

@@ -246,12 +246,12 @@ async def test_runs_and_embeddings_share_a_budget(begin: Begin) -> None:
 @pytest.mark.parametrize(
     "budget",
     [
-        money(150, of=BudgetSubject.PRINCIPAL),
-        money(150, of=BudgetSubject.SESSION),
-        money(150, of=BudgetSubject.AGENT),
-        money(150, of=BudgetSubject.AGENT, only="main"),
-        money(150, of=BudgetSubject.MODEL, only=NAME),
-        money(150, per=BudgetPeriod.MONTH),
+        money(150, subject=BudgetSubject.PRINCIPAL),
+        money(150, subject=BudgetSubject.SESSION),
+        money(150, subject=BudgetSubject.AGENT),
+        money(150, subject=BudgetSubject.AGENT, only="main"),
+        money(150, subject=BudgetSubject.MODEL, only=NAME),
+        money(150, period=BudgetPeriod.MONTH),
     ],
     ids=str,
 )
@@ -263,7 +263,7 @@ async def test_each_kind_of_budget_counts_them(begin: Begin, budget: Budget) -> 
 
 
 async def test_a_call_is_a_run_of_its_own_to_a_budget_of_runs(begin: Begin) -> None:
-    world = await priced(begin, each=money(TOKENS, per=BudgetPeriod.RUN))
+    world = await priced(begin, each=money(TOKENS, period=BudgetPeriod.RUN))
     for _ in range(3):
         await world.embeddings.ask(texts(), vectors(TOKENS))
     with pytest.raises(BudgetExceeded):

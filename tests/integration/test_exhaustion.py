@@ -84,7 +84,7 @@ async def test_a_run_that_waits_too_long_fails_with_a_reason(begin: Begin, monke
     assert run.status is RunStatus.FAILED
     failed = [event for event in await world.events(said) if isinstance(event, RunFailed)]
     assert [event.code for event in failed] == ["resources_exhausted"]
-    assert "runs.concurrency" in failed[0].reason
+    assert "runs.max_concurrent" in failed[0].reason
 
 
 @on_sqlite

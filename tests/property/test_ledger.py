@@ -73,12 +73,12 @@ PRICES = {
 }
 BUDGETS = {
     "all-day": Budget(money=Decimal("0.000900")),
-    "all-month": Budget(tokens=700, per=BudgetPeriod.MONTH),
-    "each": Budget(of=BudgetSubject.PRINCIPAL, tokens=300, money=Decimal("0.0006")),
-    "run": Budget(of=BudgetSubject.EVERYTHING, per=BudgetPeriod.RUN, tokens=250),
-    "talk": Budget(of=BudgetSubject.SESSION, per=BudgetPeriod.MONTH, money=Decimal("0.0005")),
-    "large": Budget(of=BudgetSubject.MODEL, only="acme/large", money=Decimal("0.0004")),
-    "ben": Budget(of=BudgetSubject.PRINCIPAL, only=str(BEN), per=BudgetPeriod.MONTH, tokens=200),
+    "all-month": Budget(tokens=700, period=BudgetPeriod.MONTH),
+    "each": Budget(subject=BudgetSubject.PRINCIPAL, tokens=300, money=Decimal("0.0006")),
+    "run": Budget(subject=BudgetSubject.EVERYTHING, period=BudgetPeriod.RUN, tokens=250),
+    "talk": Budget(subject=BudgetSubject.SESSION, period=BudgetPeriod.MONTH, money=Decimal("0.0005")),
+    "large": Budget(subject=BudgetSubject.MODEL, only="acme/large", money=Decimal("0.0004")),
+    "ben": Budget(subject=BudgetSubject.PRINCIPAL, only=str(BEN), period=BudgetPeriod.MONTH, tokens=200),
     "told": Budget(money=Decimal("0.0001"), action=BudgetAction.WARN),
 }
 
@@ -372,7 +372,7 @@ class Ledger:
     def applies(budget: Budget, run: Run, model: str) -> bool:
         return budget.only in (
             None,
-            {BudgetSubject.PRINCIPAL: run.principal, BudgetSubject.MODEL: model}.get(budget.of),
+            {BudgetSubject.PRINCIPAL: run.principal, BudgetSubject.MODEL: model}.get(budget.subject),
         )
 
     def counted(self, budget: Budget, run: Run, model: str, at: datetime) -> Iterator[Noted]:
@@ -383,12 +383,12 @@ class Ledger:
                 BudgetSubject.SESSION: noted.owner.top.session_id == run.top.session_id,
                 BudgetSubject.AGENT: True,
                 BudgetSubject.MODEL: noted.model == model,
-            }[budget.of]
+            }[budget.subject]
             within = {
                 BudgetPeriod.RUN: noted.owner.top is run.top,
                 BudgetPeriod.DAY: noted.at.date() == at.date(),
                 BudgetPeriod.MONTH: (noted.at.year, noted.at.month) == (at.year, at.month),
-            }[budget.per]
+            }[budget.period]
             if same and within:
                 yield noted
 
@@ -489,7 +489,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
 async def test_accounts_that_are_opened_while_others_write_miss_nothing(place: Path | str) -> None:
     engine: Engine = SqliteEngine(place) if isinstance(place, Path) else PostgresEngine(place)
     budgets = {
-        f"m{number}": Budget(of=BudgetSubject.MODEL, only=f"acme/{number}", money=Decimal(1)) for number in range(8)
+        f"m{number}": Budget(subject=BudgetSubject.MODEL, only=f"acme/{number}", money=Decimal(1))
+        for number in range(8)
     }
     guarded = BudgetService(lambda: SpendingSettings(budgets=budgets), _Ones())
     ids = CountedIds()

@@ -124,7 +124,9 @@ class Journal:
         if isinstance(event, ChildStarted | ChildEnded):
             changes["child_run_id"] = RunId(f"{number}: {event.child_run_id}")
         if isinstance(event, ModelTurnStarted) and self.dice.random() < 0.7:
-            changes["reserved"] = Reservation(input_tokens=self.ms, output_tokens=7, micros=self.dice.choice((None, 3)))
+            changes["reserved"] = Reservation(
+                input_tokens=self.ms, output_tokens=7, cost_micros=self.dice.choice((None, 3))
+            )
         if isinstance(event, ApprovalResolved) and event.call_id and event.decision is ApprovalDecision.ALLOWED:
             if self.dice.random() < 0.5:
                 self.grants.append(f"grant {number}.{len(self.grants)}")

@@ -279,10 +279,12 @@ class World:
     def settings(self) -> Settings:
         """The settings in force."""
         return Settings(
-            approvals=ApprovalSettings(inbox=self.inbox, expire_seconds=int(self.expires.total_seconds())),
+            approvals=ApprovalSettings(inbox=self.inbox, timeout_seconds=int(self.expires.total_seconds())),
             limits=self._limits,
             model=self.models,
-            runs=RunSettings(queued_inputs=QUEUED_INPUTS, open_runs=OPEN_RUNS, concurrency=self._concurrency),
+            runs=RunSettings(
+                max_queued_inputs=QUEUED_INPUTS, max_open_runs=OPEN_RUNS, max_concurrent=self._concurrency
+            ),
             spending=self.spending,
         )
 

@@ -6,6 +6,7 @@ import pytest
 
 from palyra import config
 from palyra.config import (
+    RENAMED,
     SettingSource,
     changes,
     effective,
@@ -22,6 +23,7 @@ from palyra.core.mcp import server_address
 from palyra.home import Home, choose_home, find_home
 from palyra.secret_references import secret_of
 from palyra.settings import GatewaySettings, HttpSettings, JournalSettings, RunSettings, Settings, SettingsInvalid
+from palyra.settings_tables import TABLES
 
 URL = "postgresql://palyra:s3cret@db.example/palyra"
 
@@ -50,11 +52,11 @@ def test_without_a_file_everything_has_its_default(place: Home) -> None:
 
 
 def test_the_file_is_read_and_the_environment_overrides_it(place: Home) -> None:
-    written(place, '[http]\nport = 8000\n[runs]\nconcurrency = 3\n[model]\nprovider = "scripted"\n')
+    written(place, '[http]\nport = 8000\n[runs]\nmax_concurrent = 3\n[model]\nprovider = "scripted"\n')
 
-    settings = load(place, environ={"PALYRA_HTTP_PORT": "9000", "PALYRA_GATEWAY_STREAMS": "7"})
+    settings = load(place, environ={"PALYRA_HTTP_PORT": "9000", "PALYRA_GATEWAY_MAX_STREAMS": "7"})
 
-    assert (settings.http.port, settings.runs.concurrency, settings.gateway.streams) == (9000, 3, 7)
+    assert (settings.http.port, settings.runs.max_concurrent, settings.gateway.max_streams) == (9000, 3, 7)
     assert settings.model.provider == "scripted"
 
 
@@ -105,7 +107,7 @@ def test_a_key_outside_of_any_section_is_refused(place: Home) -> None:
     [
         ("[http]\nport = 70000", "http.port is not valid: Expected `int` <= 65535."),
         ("[http]\nport = '80'", "http.port is not valid: Expected `int | null`, got `str`."),
-        ("[runs]\nconcurrency = 0", "runs.concurrency is not valid: Expected `int` >= 1."),
+        ("[runs]\nmax_concurrent = 0", "runs.max_concurrent is not valid: Expected `int` >= 1."),
         ("[limits]\ntool_timeout_ms = -1", "limits.tool_timeout_ms is not valid: a limit cannot be negative."),
         ("[http]\nallow_remote = 'yes'", "http.allow_remote is not valid: Expected `bool`, got `str`."),
     ],
@@ -132,12 +134,12 @@ def test_a_file_that_can_not_be_opened_is_refused(place: Home) -> None:
 
 
 def test_all_problems_are_found_at_once(place: Home) -> None:
-    written(place, "[http]\nport = -1\nhots = 1\n[nowhere]\n[runs]\nqueued_inputs = 'many'\n")
+    written(place, "[http]\nport = -1\nhots = 1\n[nowhere]\n[runs]\nmax_queued_inputs = 'many'\n")
 
-    found = {problem.key for problem in read(place, environ={"PALYRA_GATEWAY_STREAMS": "x"}).problems}
+    found = {problem.key for problem in read(place, environ={"PALYRA_GATEWAY_MAX_STREAMS": "x"}).problems}
 
-    assert found == {"http.port", "http.hots", "nowhere", "runs.queued_inputs", "gateway.streams"}
-    assert "4 more problems" in complaint(place, PALYRA_GATEWAY_STREAMS="x")
+    assert found == {"http.port", "http.hots", "nowhere", "runs.max_queued_inputs", "gateway.max_streams"}
+    assert "4 more problems" in complaint(place, PALYRA_GATEWAY_MAX_STREAMS="x")
 
 
 def test_a_variable_that_is_no_setting_is_found() -> None:
@@ -289,36 +291,38 @@ def test_the_hash_does_not_know_the_secret(place: Home) -> None:
 def test_limits_and_what_the_doors_take_change_live_and_the_rest_at_the_next_start() -> None:
     new = Settings(
         http=HttpSettings(port=1),
-        gateway=GatewaySettings(streams=1, request_burst=1),
+        gateway=GatewaySettings(max_streams=1, request_burst=1),
         journal=JournalSettings(database_url=URL),
-        runs=RunSettings(concurrency=1, queued_inputs=1),
+        runs=RunSettings(max_concurrent=1, max_queued_inputs=1),
         limits=Limits(tool_timeout_ms=1),
     )
 
     live, restart = changes(Settings(), new)
 
-    assert live == ("gateway.streams", "gateway.request_burst", "runs.queued_inputs", "limits.tool_timeout_ms")
-    assert restart == ("http.port", "journal.database_url", "runs.concurrency")
+    assert live == ("gateway.max_streams", "gateway.request_burst", "runs.max_queued_inputs", "limits.tool_timeout_ms")
+    assert restart == ("http.port", "journal.database_url", "runs.max_concurrent")
     assert changes(new, new) == ((), ())
 
 
 def test_a_reload_takes_over_what_it_can_and_names_the_rest(place: Home) -> None:
     current = load(place, environ={})
-    written(place, "[http]\nport = 1\n[runs]\nqueued_inputs = 3\nconcurrency = 4\n[limits]\ntool_timeout_ms = 5\n")
+    written(
+        place, "[http]\nport = 1\n[runs]\nmax_queued_inputs = 3\nmax_concurrent = 4\n[limits]\ntool_timeout_ms = 5\n"
+    )
 
     done = reload(place, current, environ={})
 
-    assert done.live == ("runs.queued_inputs", "limits.tool_timeout_ms")
-    assert done.restart == ("http.port", "runs.concurrency")
-    assert done.settings == Settings(runs=RunSettings(queued_inputs=3), limits=Limits(tool_timeout_ms=5))
+    assert done.live == ("runs.max_queued_inputs", "limits.tool_timeout_ms")
+    assert done.restart == ("http.port", "runs.max_concurrent")
+    assert done.settings == Settings(runs=RunSettings(max_queued_inputs=3), limits=Limits(tool_timeout_ms=5))
     # What waits for a restart is named again, for as long as it waits.
     again = reload(place, done.settings, environ={})
     assert (again.live, again.restart, again.settings) == ((), done.restart, done.settings)
 
 
 def test_a_reload_of_wrong_settings_changes_nothing(place: Home) -> None:
-    written(place, "[runs]\nqueued_inputs = 3\nconcurency = 4\n")
-    with pytest.raises(SettingsInvalid, match="Did you mean 'concurrency'"):
+    written(place, "[runs]\nmax_queued_inputs = 3\nmax_concurent = 4\n")
+    with pytest.raises(SettingsInvalid, match="Did you mean 'max_concurrent'"):
         reload(place, Settings(), environ={})
 
 
@@ -454,11 +458,37 @@ def test_a_budget_that_would_cap_nothing_is_refused(place: Home, only: str, says
 @pytest.mark.parametrize(
     "only",
     [
-        'of = "model"\nonly = "embedded/palyra"',
-        'of = "session"\nonly = "01ARZ3NDEKTSV4RRFFQ69G5FAV"',
-        'of = "agent"\nonly = "main"',
+        'subject = "model"\nonly = "embedded/palyra"',
+        'subject = "session"\nonly = "01ARZ3NDEKTSV4RRFFQ69G5FAV"',
+        'subject = "agent"\nonly = "main"',
     ],
 )
 def test_a_budget_may_be_for_one_alone(place: Home, only: str) -> None:
     settings = load(written(place, f"[spending.budgets.mine]\ntokens = 10\n{only}\n"), environ={})
     assert settings.spending.budgets["mine"].only
+
+
+@pytest.mark.parametrize("key", RENAMED)
+def test_a_key_of_an_earlier_version_is_refused_with_its_name_now(place: Home, key: str) -> None:
+    section, _, old = key.rpartition(".")
+    table = f"{section}.mine" if section in TABLES else section
+    written(place, f"[{table}]\n{old} = 1\n")
+
+    (problem,) = [problem for problem in read(place, environ={}).problems if problem.key == f"{table}.{old}"]
+
+    assert str(problem).endswith(f"unknown key {old!r} in section [{table}]. It was renamed: write {RENAMED[key]!r}.")
+
+
+@pytest.mark.parametrize("key", RENAMED)
+def test_every_renamed_key_has_a_new_one(key: str) -> None:
+    section, _, _ = key.rpartition(".")
+    fields = TABLES[section].entry if section in TABLES else type(getattr(Settings(), section))
+    assert RENAMED[key] in fields.__struct_fields__
+
+
+def test_a_variable_of_an_earlier_version_is_refused_with_its_name_now(place: Home) -> None:
+    problems = read(place, environ={"PALYRA_RUNS_CONCURRENCY": "3"}).problems
+
+    assert [str(problem) for problem in problems] == [
+        "PALYRA_RUNS_CONCURRENCY: unknown variable. It was renamed: set PALYRA_RUNS_MAX_CONCURRENT."
+    ]

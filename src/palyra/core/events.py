@@ -591,7 +591,7 @@ class Entry(Struct, frozen=True):
     @property
     def event(self) -> TapeEvent:
         """The event that the content holds."""
-        return _decoder.decode(upcast(self.kind, self.content)[1])
+        return decode(self.content)
 
     def to_json(self) -> str:
         """Return the entry as clients see it: its position, and the event."""

@@ -49,6 +49,6 @@ def gauges(now: Figures) -> dict[str, tuple[str, float]]:
 
 def _limits(gateway: GatewaySettings) -> ConnectionLimits:
     """Return the connection limits; enough file descriptors must be left for everything else."""
-    available = descriptors.raise_limit(gateway.connections + RESERVED_DESCRIPTORS)
+    available = descriptors.raise_limit(gateway.max_connections + RESERVED_DESCRIPTORS)
     room = available - min(RESERVED_DESCRIPTORS, available // 2)
-    return ConnectionLimits(min(gateway.connections, room), gateway.connect_seconds)
+    return ConnectionLimits(min(gateway.max_connections, room), gateway.connect_timeout_seconds)

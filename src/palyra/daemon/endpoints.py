@@ -65,7 +65,7 @@ def build_endpoints(parts: DaemonParts, report: StatusReport) -> Endpoints:
 
     rate = RateLimiter(base.system.clock, lambda: (gateway().requests_per_second, gateway().request_burst))
     auth = Auth(base.journal.engine, clock=base.system.clock, rate=rate, conceal=parts.files.workspaces.conceal)
-    streams = StreamLimiter(lambda: (gateway().streams_per_token, gateway().streams))
+    streams = StreamLimiter(lambda: (gateway().max_streams_per_token, gateway().max_streams))
     hosts, connections = allowed_hosts(config.now), parts.listener.connections
     application = app.build(
         _operations(parts, report, auth, streams),
@@ -117,7 +117,7 @@ def _methods(
     methods = Methods(auth, streams)
 
     def slow_reader_seconds() -> float:
-        return config.now.gateway.slow_reader_seconds
+        return config.now.gateway.write_timeout_seconds
 
     return {
         SERVICE: {

@@ -54,7 +54,7 @@ def build_http_server(application: ASGIApp, config: CurrentConfig, connections: 
     options = uvicorn.Config(
         application,
         loop="none",
-        http=bounded(lambda: config.now.gateway.slow_reader_seconds),
+        http=bounded(lambda: config.now.gateway.write_timeout_seconds),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -76,4 +76,4 @@ def build_refusing_server(error: PalyraError, config: CurrentConfig, connections
 def allowed_hosts(settings: Settings) -> AllowedHosts:
     """Return the names by which clients may call this daemon."""
     http, grpc = settings.http, settings.grpc
-    return AllowedHosts((*http.names, http.host, grpc.host), origins=http.origins)
+    return AllowedHosts((*http.allowed_hosts, http.host, grpc.host), origins=http.allowed_origins)

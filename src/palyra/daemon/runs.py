@@ -68,7 +68,7 @@ def build_worker(parts: Subsystems, loop: RunLoop, *, owner: str) -> RunWorker:
         storage=parts.journal.storage,
         clock=parts.system.clock,
         owner=owner,
-        concurrency=parts.system.config.now.runs.concurrency,
+        concurrency=parts.system.config.now.runs.max_concurrent,
     )
 
 
@@ -77,7 +77,7 @@ def _build_loop(parts: Subsystems, approvers: ApproverPresence, attester: Execut
     clock, ids = system.clock, system.ids
 
     def expires() -> timedelta:
-        return timedelta(seconds=system.config.now.approvals.expire_seconds)
+        return timedelta(seconds=system.config.now.approvals.timeout_seconds)
 
     judge = PolicyJudge(tools.gate, approvers, clock=clock)
     workbench = ToolContextFactory(tools, parts.vault.secrets, clock=clock)

@@ -154,7 +154,7 @@ class ModelPool:
     def _option(self, settings: ModelSettings, provider: Provider) -> RoutingOption:
         table = settings.providers.get(provider.name)
         # A built-in provider fails for a reason that does not go away in a second.
-        attempts = table.attempts if table is not None and provider.name not in BUILT_IN else 1
+        attempts = table.max_attempts if table is not None and provider.name not in BUILT_IN else 1
         return RoutingOption(full_name(provider), provider.capabilities, attempts=attempts)
 
     def _current(self) -> _BuiltModels:

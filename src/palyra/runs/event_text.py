@@ -222,7 +222,7 @@ def overrun_text(one: BudgetOverrun) -> str:
         return f"cannot count this turn: {one.model} has no price"
     if one.hidden:
         return f"per {one.per.value}, which is shared, may be exceeded by this turn"
-    used, cap = one.spent + one.wanted, one.cap
+    used, cap = one.spent + one.requested, one.cap
     stands = "is exceeded: " if one.spent > cap else "may be exceeded: up to "
     if one.unit == "tokens":
         return f"{stands}{used:,} of {cap:,} tokens per {one.per.value}, including this turn"

@@ -13,7 +13,6 @@ from palyra.core.clock import to_ms
 from palyra.core.events import Entry, SessionCreated, decode, kind_of
 from palyra.core.ids import AgentId, PrincipalId, SessionId
 from palyra.core.session import new_session
-from palyra.core.trace.builder import run_tree
 from palyra.journal import migrate, tape
 from palyra.journal.archive import backup
 from palyra.journal.archive.restore import restore
@@ -28,7 +27,7 @@ from palyra.journal.projection.rebuild import rebuild
 from palyra.journal.proof import export, export_proof
 from palyra.journal.stores import scanner_signals, sessions
 from palyra.runs.recording.session_writer import SessionWriter
-from palyra.runs.recording.transcript import message_of_event
+from palyra.runs.trace.builder import run_tree
 from tests.contract.journal.builders import CountedIds, a_title
 from tests.contract.journal.homes import KeptHome
 from tests.support.builders import AT
@@ -74,7 +73,7 @@ def upgraded(kept: KeptHome, name: str) -> SessionId:
     kept.write(lambda conn: migrate.migrate(conn, now_ms=1))
     kept.let_go()
     with open_writer(kept.home, kept.settings) as units:
-        assert not rebuild(units, message_of_event, folder=kept.home.path, now_ms=to_ms(AT)).problems
+        assert not rebuild(units, folder=kept.home.path, now_ms=to_ms(AT)).problems
     return session_id
 
 
@@ -134,7 +133,7 @@ def test_an_old_tape_is_proved_and_exported_as_it_was_stored(fresh_home: KeptHom
     fresh_home.anchor()
     fresh_home.let_go()
 
-    examined = replay_check.examine(fresh_home.home, fresh_home.settings, message_of=message_of_event)
+    examined = replay_check.examine(fresh_home.home, fresh_home.settings)
     with fresh_home.reading() as conn, atomic_file(tmp_path / "all") as file:
         export.write(conn, file.write, made_at=AT)
 
@@ -187,7 +186,7 @@ def test_an_old_tape_moves_to_the_archive_and_its_rows_still_hold(fresh_home: Ke
 
     asyncio.run(rotate())
 
-    examined = replay_check.examine(fresh_home.home, fresh_home.settings, message_of=message_of_event)
+    examined = replay_check.examine(fresh_home.home, fresh_home.settings)
     assert (examined.ok, examined.report.rotated) == (True, 1)
 
 

@@ -182,7 +182,7 @@ async def test_a_key_that_is_said_back_as_an_answer_is_not_shown(
     text = ""
 
     with suppress(ProviderFailed):
-        async for event in asking(idle_seconds=0.2).stream(PROMPT):
+        async for event in asking(read_timeout_seconds=0.2).stream(PROMPT):
             text += event.text if isinstance(event, TextDelta) else ""
 
     assert text == "You sent [redacted]."
@@ -412,7 +412,7 @@ async def test_an_answer_that_does_not_begin_is_given_up(
 ) -> None:
     server.play(reply)
 
-    failed = await failing(asking(first_byte_seconds=0.2))
+    failed = await failing(asking(first_byte_timeout_seconds=0.2))
 
     assert failed.kind is FailureKind.TIMEOUT
 
@@ -420,7 +420,7 @@ async def test_an_answer_that_does_not_begin_is_given_up(
 async def test_an_answer_that_stands_still_is_given_up(wire: Wire, server: ModelServer, asking: Asking) -> None:
     server.play(stalls(wire.begin + wire.piece))
 
-    failed = await failing(asking(idle_seconds=0.2))
+    failed = await failing(asking(read_timeout_seconds=0.2))
 
     assert failed.kind is FailureKind.TIMEOUT
     assert "stalled for 0.2 s" in failed.detail
@@ -429,7 +429,7 @@ async def test_an_answer_that_stands_still_is_given_up(wire: Wire, server: Model
 async def test_an_answer_that_takes_too_long_is_given_up(wire: Wire, server: ModelServer, asking: Asking) -> None:
     server.play(endless(wire.piece, first=wire.begin))
 
-    failed = await failing(asking(total_seconds=0.3))
+    failed = await failing(asking(total_timeout_seconds=0.3))
 
     assert failed.kind is FailureKind.TIMEOUT
     assert "not complete after 0.3 s" in failed.detail
@@ -562,7 +562,7 @@ async def test_whoever_is_cancelled_closes_the_connection_at_once(
     head, body, amid = silent, stalls(), stalls(wire.begin + wire.piece)
     server.play({"waiting for the head": head, "waiting for the body": body}.get(when, amid))
     # Nothing else would close it: the server says nothing for ever, and is waited for longer than the test lasts.
-    model, spoke = asking(first_byte_seconds=600.0), asyncio.Event()
+    model, spoke = asking(first_byte_timeout_seconds=600.0), asyncio.Event()
 
     if when == "closed":
         turn = model.stream(PROMPT)

@@ -210,7 +210,7 @@ class Narrator:
                 if asked.budgets:
                     self._labels[asked.call_id] = "exceed the budget"
                 return [_question(asked)]
-            case BudgetWarned(overdrawn=overdrawn):
+            case BudgetWarned(overrun=overdrawn):
                 return [Notice(f"(the budget {overdrawn.budget} {overrun_text(overdrawn)})")]
             case ApprovalResolved(call_id=call_id, approval_id=approval_id) as answer:
                 note = Notice(f"({self._label(call_id)}: {answer_text(answer)})")

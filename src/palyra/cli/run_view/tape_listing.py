@@ -9,7 +9,7 @@ from palyra.gateway.client.tape_stream import ReceivedEntry, read_tape
 from palyra.gateway.records.runs import TapePage
 from palyra.runs.event_text import describe
 
-KIND_WIDTH = len("checkpoint_restored")
+KIND_WIDTH = len("file_checkpoint_restored")
 MAX_DETAIL_CHARS = 300
 
 

@@ -110,13 +110,13 @@ class ModelProvider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Settings of single models, `[model.providers.NAME.models."MODEL"]`."""
     path: str | None = None
     """The model file (GGUF) of a `local` provider."""
-    first_byte_seconds: Seconds = 60.0
+    first_byte_timeout_seconds: Seconds = 60.0
     """The timeout until the answer begins, in seconds."""
-    idle_seconds: Seconds = 60.0
+    read_timeout_seconds: Seconds = 60.0
     """The timeout between two pieces of an answer, in seconds."""
-    total_seconds: Seconds = 600.0
+    total_timeout_seconds: Seconds = 600.0
     """The timeout of one answer as a whole, in seconds."""
-    attempts: Annotated[int, Meta(ge=1, le=10)] = 3
+    max_attempts: Annotated[int, Meta(ge=1, le=10)] = 3
     """How often a turn is tried here before the next candidate is used."""
 
 

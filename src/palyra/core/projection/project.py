@@ -33,7 +33,7 @@ from palyra.core.projection.changes import (
     TurnOpened,
     WarningAdded,
 )
-from palyra.core.projection.ledger import SETTLED, DISCARDED, embeddings_opened, turn_abandoned, turn_opened
+from palyra.core.projection.ledger import DISCARDED, SETTLED, embeddings_opened, turn_abandoned, turn_opened
 from palyra.core.projection.transcript import message_of_event
 from palyra.core.run.state import RunState
 from palyra.core.session import new_session
@@ -135,12 +135,12 @@ def _turn_started(step: _Step, event: events.ModelTurnStarted) -> Sequence[Chang
 
 def _turn_ended(step: _Step, event: events.ModelTurnEnded) -> Sequence[Change]:
     usage = event.usage
-    closed = _turn_closed(step, event.turn, SETTLED, usage, event.micros)
+    closed = _turn_closed(step, event.turn, SETTLED, usage, event.cost_micros)
     return closed, TokensUsed(usage.input_tokens, usage.output_tokens), *_message(step, event)
 
 
 def _turn_discarded(step: _Step, event: events.ModelTurnDiscarded) -> Sequence[Change]:
-    return (_turn_closed(step, event.turn, DISCARDED, event.usage, event.micros),)
+    return (_turn_closed(step, event.turn, DISCARDED, event.usage, event.cost_micros),)
 
 
 def _resumed(step: _Step, _: events.RunResumed) -> Sequence[Change]:
@@ -160,7 +160,7 @@ def _turn_closed(step: _Step, turn: int, outcome: str, usage: Usage, micros: int
 
 
 def _warned(step: _Step, event: events.BudgetWarned) -> Sequence[Change]:
-    warning = BudgetWarning(overdrawn=event.overdrawn, scope=event.scope, period=event.period)
+    warning = BudgetWarning(overrun=event.overrun, scope=event.scope, period=event.period)
     return (WarningAdded(warning, step.after.session_id, step.after.run_id, to_ms(event.at)),)
 
 
@@ -171,8 +171,8 @@ def _embeddings_started(step: _Step, event: events.EmbeddingsStarted) -> Sequenc
 
 
 def _embeddings_ended(_: _Step, event: events.EmbeddingsEnded) -> Sequence[Change]:
-    outcome = SETTLED if event.came is events.EmbeddingsOutcome.ANSWERED else DISCARDED
-    return (TurnClosed(event.request_id, event.request_id, 1, outcome, event.usage, event.micros),)
+    outcome = SETTLED if event.outcome is events.EmbeddingsOutcome.ANSWERED else DISCARDED
+    return (TurnClosed(event.request_id, event.request_id, 1, outcome, event.usage, event.cost_micros),)
 
 
 # -- approvals and grants

@@ -47,11 +47,11 @@ class BudgetAction(StrEnum):
 class Budget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A budget as the configuration defines it: a cap in tokens, in money, or in both."""
 
-    of: BudgetSubject = BudgetSubject.EVERYTHING
+    subject: BudgetSubject = BudgetSubject.EVERYTHING
     """`everything`, or each `principal`, `session`, `agent` or `model` separately."""
     only: str | None = None
     """The one principal, session, agent or model that it applies to; if not set, each has a budget of this size."""
-    per: BudgetPeriod = BudgetPeriod.DAY
+    period: BudgetPeriod = BudgetPeriod.DAY
     """`run`, `day` or `month`; days and months are in UTC."""
     tokens: Annotated[int, Meta(ge=0, le=MAX_TOKENS)] | None = None
     """Tokens of prompts and answers together."""
@@ -134,14 +134,14 @@ def budget_problems(name: str, budget: Budget) -> Iterator[tuple[str, str, str]]
         yield "", "has no cap.", "Set tokens, money, or both."
     if budget.money is not None and (not budget.money.is_finite() or not 0 <= budget.money <= MAX_MONEY):
         yield "money", "has an amount that is not valid.", f"Write a number such as 2.50, up to {MAX_MONEY:,}."
-    if budget.of is BudgetSubject.EVERYTHING and budget.only is not None:
+    if budget.subject is BudgetSubject.EVERYTHING and budget.only is not None:
         yield (
             "only",
             "applies to everything, so it cannot be limited to one.",
             'Set `of` to "principal", "session", "agent" or "model".',
         )
     # A budget that matches nothing would cap nothing, without any sign of it.
-    if budget.of is BudgetSubject.MODEL and budget.only is not None and not all(budget.only.partition("/")):
+    if budget.subject is BudgetSubject.MODEL and budget.only is not None and not all(budget.only.partition("/")):
         yield "only", "does not name a model.", "Write PROVIDER/MODEL, as `palyra usage --by model` shows it."
-    if budget.of is BudgetSubject.SESSION and budget.only is not None and not _is_id(budget.only):
+    if budget.subject is BudgetSubject.SESSION and budget.only is not None and not _is_id(budget.only):
         yield "only", "does not name a session.", "Write the id of a session, as `palyra sessions list` shows it."

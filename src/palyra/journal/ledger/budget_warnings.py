@@ -29,7 +29,7 @@ def insert(conn: Connection, warned: WarningAdded) -> None:
 
 def key_of(warned: WarningAdded) -> WarningKey:
     """Return what identifies the row of a warning."""
-    return warned.warning.overdrawn.budget, warned.warning.scope, warned.warning.period
+    return warned.warning.overrun.budget, warned.warning.scope, warned.warning.period
 
 
 def is_recorded(conn: Connection, budget: str, account: Account) -> bool:

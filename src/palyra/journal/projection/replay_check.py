@@ -128,7 +128,7 @@ def check_session(conn: Connection, session_id: SessionId) -> Iterator[ProofProb
             yield ProofProblem(session_id, None, f"the ledger entries of run {used_by} do not match its tape")
         missing, superfluous = ledger_check.wrong_warnings(conn, rows)
         for warned in missing:
-            budget = warned.warning.overdrawn.budget
+            budget = warned.warning.overrun.budget
             yield ProofProblem(session_id, None, f"the row for the warning of budget {budget} is missing")
         for budget, _, _ in superfluous:
             yield ProofProblem(session_id, None, f"there is a row for a warning of budget {budget} that was not given")

@@ -28,7 +28,7 @@ DEFAULT_WINDOW_TOKENS = 8192
 ANSWER_SHARE = 4
 """The share of the window for the answer: one part in this many."""
 
-BUSY = "it was busy with other answers for {seconds:g} s, the limit in total_seconds"
+BUSY = "it was busy with other answers for {seconds:g} s, the limit in total_timeout_seconds"
 SILENT = "it did not start to read the prompt within {seconds:g} s"
 STALLED = "its answer stalled for {seconds:g} s"
 ENDLESS = "its answer was not complete after {seconds:g} s"
@@ -124,23 +124,23 @@ class _ReadTimeout:
 
     def __init__(self, settings: ModelProvider, now: float) -> None:
         self._settings = settings
-        self._ends_at = self.until = now + settings.total_seconds
-        self.why = BUSY.format(seconds=settings.total_seconds)
+        self._ends_at = self.until = now + settings.total_timeout_seconds
+        self.why = BUSY.format(seconds=settings.total_timeout_seconds)
 
     def begins(self, now: float) -> None:
         """The model has begun to process this request."""
-        self._ends_at = now + self._settings.total_seconds
-        self._wait(now, self._settings.first_byte_seconds, SILENT)
+        self._ends_at = now + self._settings.total_timeout_seconds
+        self._wait(now, self._settings.first_byte_timeout_seconds, SILENT)
 
     def goes_on(self, now: float) -> None:
         """A piece has come."""
-        self._wait(now, self._settings.idle_seconds, STALLED)
+        self._wait(now, self._settings.read_timeout_seconds, STALLED)
 
     def _wait(self, now: float, seconds: float, why: str) -> None:
         if now + seconds < self._ends_at:
             self.until, self.why = now + seconds, why.format(seconds=seconds)
         else:
-            self.until, self.why = self._ends_at, ENDLESS.format(seconds=self._settings.total_seconds)
+            self.until, self.why = self._ends_at, ENDLESS.format(seconds=self._settings.total_timeout_seconds)
 
 
 def path_of(settings: ModelProvider) -> Path:

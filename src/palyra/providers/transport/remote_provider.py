@@ -84,7 +84,7 @@ class RemoteProvider:
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[ModelEvent]:
         """Make one attempt of a model turn."""
-        ends_at = asyncio.get_running_loop().time() + self._settings.total_seconds
+        ends_at = asyncio.get_running_loop().time() + self._settings.total_timeout_seconds
         hidden = KeyRedactor()
         try:
             request = await self._request(prompt)
@@ -119,7 +119,7 @@ class RemoteProvider:
         hidden = KeyRedactor()
         try:
             async with await self._send(None, hidden) as answer:
-                body = await answer.body(seconds=self._settings.first_byte_seconds, most=MAX_LIST_BYTES)
+                body = await answer.body(seconds=self._settings.first_byte_timeout_seconds, most=MAX_LIST_BYTES)
             return self._speaks.listed(hidden.out_of_bytes(body))
         except RequestFailed as failed:
             raise self._line_failed(failed) from failed
@@ -133,7 +133,7 @@ class RemoteProvider:
         hidden = KeyRedactor()
         try:
             async with await self._send(request, hidden) as answer:
-                body = await answer.body(seconds=self._settings.total_seconds, most=MAX_PASSED_ON_BYTES)
+                body = await answer.body(seconds=self._settings.total_timeout_seconds, most=MAX_PASSED_ON_BYTES)
             return hidden.out_of_bytes(body)
         except RequestFailed as failed:
             raise self._line_failed(failed) from failed
@@ -184,7 +184,7 @@ class RemoteProvider:
         raise failed
 
     async def _ask(self, request: ProviderRequest | None, headers: Mapping[str, str]) -> ResponseStream:
-        seconds = min(self._settings.first_byte_seconds, self._settings.total_seconds)
+        seconds = min(self._settings.first_byte_timeout_seconds, self._settings.total_timeout_seconds)
         if request is None:
             url = _address(self._base_url, self._speaks.list_path())
             return await self._http.get(url, headers=headers, seconds=seconds)
@@ -278,16 +278,16 @@ class RemoteProvider:
 
     async def _piece(self, answer: ResponseStream, ends_at: float) -> bytes:
         """Return the next bytes of the stream; empty at its end."""
-        idle_at = asyncio.get_running_loop().time() + self._settings.idle_seconds
+        idle_at = asyncio.get_running_loop().time() + self._settings.read_timeout_seconds
         try:
             return await answer.read(until=min(idle_at, ends_at))
         except RequestFailed as failed:
             if failed.kind is not FailureKind.TIMEOUT:
                 raise
             if idle_at < ends_at:
-                why = f"its answer stalled for {self._settings.idle_seconds:g} s"
+                why = f"its answer stalled for {self._settings.read_timeout_seconds:g} s"
             else:
-                why = f"its answer was not complete after {self._settings.total_seconds:g} s"
+                why = f"its answer was not complete after {self._settings.total_timeout_seconds:g} s"
             raise RequestFailed(FailureKind.TIMEOUT, why, begun=True) from failed
 
     def _line_failed(self, failed: RequestFailed) -> ProviderFailed:

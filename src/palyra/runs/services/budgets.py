@@ -119,7 +119,9 @@ class BudgetService:
         applied = list(_applied(conn, settings.budgets, spender, model, at))
         new_run = spender.run_id if spender.is_new else None
         # The account of a run with only this turn will never be read again, so there need be none.
-        own = {each.account: Amount() for each in applied if spender.is_alone and each.budget.per is BudgetPeriod.RUN}
+        own = {
+            each.account: Amount() for each in applied if spender.is_alone and each.budget.period is BudgetPeriod.RUN
+        }
         shared = (each.account for each in applied if each.account not in own)
         held = own | accounts.lock_balances(conn, shared, at=at, new_run=new_run)
         short = list(_short(applied, held, reserved, model=model, currency=settings.currency, at=at))
@@ -172,16 +174,16 @@ def describe_overrun(short: BudgetOverrun) -> str:
             "the cap cannot be checked."
         )
     amount = _tokens if short.unit == TOKENS else lambda count: format_money(count, short.unit)
-    anew = f" It resets at {short.begins_anew:%Y-%m-%d %H:%M} UTC." if short.begins_anew is not None else ""
+    anew = f" It resets at {short.resets_at:%Y-%m-%d %H:%M} UTC." if short.resets_at is not None else ""
     if short.hidden:
         return (
             f"The shared budget {short.budget!r} per {short.per.value} for {whose} has too little left "
-            f"for this turn, which may need {amount(short.wanted)}.{anew}"
+            f"for this turn, which may need {amount(short.requested)}.{anew}"
         )
     return (
         f"The budget {short.budget!r} allows {amount(short.cap)} per {short.per.value} for {whose}. "
         f"{amount(short.spent)} are spent or reserved, and this turn may need "
-        f"{amount(short.wanted)}.{anew}"
+        f"{amount(short.requested)}.{anew}"
     )
 
 
@@ -220,7 +222,7 @@ def _visible_overruns(
 
 def _is_shared(budget: Budget) -> bool:
     """Tell whether several principals spend from one account of it; a run belongs to one principal only."""
-    return budget.of in (BudgetSubject.EVERYTHING, BudgetSubject.MODEL) and budget.per is not BudgetPeriod.RUN
+    return budget.subject in (BudgetSubject.EVERYTHING, BudgetSubject.MODEL) and budget.period is not BudgetPeriod.RUN
 
 
 def _applied(
@@ -235,13 +237,15 @@ def _applied(
         BudgetSubject.MODEL: model,
     }
     for name, budget in budgets.items():
-        mine = whose[budget.of]
+        mine = whose[budget.subject]
         if budget.only is not None and budget.only != mine:
-            agent = agents.get(conn, spender.agent_id, spender.principal) if budget.of is BudgetSubject.AGENT else None
+            agent = (
+                agents.get(conn, spender.agent_id, spender.principal) if budget.subject is BudgetSubject.AGENT else None
+            )
             if agent is None or agent.name != budget.only:
                 continue
-        period = period_of(budget.per, at, spender.run_id)
-        yield AppliedBudget(name, budget, Account(scope_of(budget.of, mine), period))
+        period = period_of(budget.period, at, spender.run_id)
+        yield AppliedBudget(name, budget, Account(scope_of(budget.subject, mine), period))
 
 
 def _short(
@@ -270,7 +274,7 @@ def _short(
                 BudgetOverrun(
                     budget=each.name,
                     whose=each.account.scope.replace(":", " ", 1),
-                    per=budget.per,
+                    per=budget.period,
                     action=budget.action,
                     unit=unit,
                     cap=cap,
@@ -278,7 +282,7 @@ def _short(
                     requested=wanted or 0,
                     unpriced=wanted is None,
                     model=model,
-                    resets_at=period_bounds(budget.per, at)[1] if budget.per is not BudgetPeriod.RUN else None,
+                    resets_at=period_bounds(budget.period, at)[1] if budget.period is not BudgetPeriod.RUN else None,
                 ),
             )
             break

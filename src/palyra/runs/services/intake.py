@@ -290,7 +290,7 @@ class MessageIntake:
 
     def _check_room(self, conn: Connection, principal: PrincipalId, in_session: int) -> None:
         bounds = self._config.now.runs
-        if in_session > bounds.queued_inputs:
+        if in_session > bounds.max_queued_inputs:
             raise RunQueueFull(
                 (
                     f"{in_session - 1} inputs are queued in this session, which is the maximum. Wait for "
@@ -298,10 +298,10 @@ class MessageIntake:
                 ),
                 retry_after=timedelta(seconds=2),
             )
-        if runs.open_of_principal(conn, principal, limit=bounds.open_runs) >= bounds.open_runs:
+        if runs.open_of_principal(conn, principal, limit=bounds.max_open_runs) >= bounds.max_open_runs:
             raise RunQueueFull(
                 (
-                    f"{bounds.open_runs} of your runs are open, which is the maximum (runs.open_runs). Wait "
+                    f"{bounds.max_open_runs} of your runs are open, which is the maximum (runs.max_open_runs). Wait "
                     "for some to end, or cancel one."
                 ),
                 retry_after=timedelta(seconds=2),

@@ -160,17 +160,19 @@ def _accounts(
     conn: Connection, budget: Budget, principal: PrincipalId | None, *, at: datetime
 ) -> Iterator[tuple[Account, Amount]]:
     """Yield the accounts of a budget that the principal may see, and their balances."""
-    period = None if budget.per is BudgetPeriod.RUN else period_of(budget.per, at, "")
+    period = None if budget.period is BudgetPeriod.RUN else period_of(budget.period, at, "")
     whose = budget.only
-    if whose is None and budget.of is BudgetSubject.PRINCIPAL and principal is not None:
+    if whose is None and budget.subject is BudgetSubject.PRINCIPAL and principal is not None:
         whose = str(principal)
-    single = budget.of is BudgetSubject.EVERYTHING or (whose is not None and budget.of is not BudgetSubject.AGENT)
+    single = budget.subject is BudgetSubject.EVERYTHING or (
+        whose is not None and budget.subject is not BudgetSubject.AGENT
+    )
     if period is not None and single:
-        account = Account(scope_of(budget.of, whose or ""), period)
+        account = Account(scope_of(budget.subject, whose or ""), period)
         if _may_know(conn, account, principal):
             yield from accounts.read_balances(conn, [account], at=at).items()
         return
-    known = accounts.highest(conn, budget.of, period, limit=MAX_CHECKED)
+    known = accounts.highest(conn, budget.subject, period, limit=MAX_CHECKED)
     fitting = (
         (account, amount)
         for account, amount in known
@@ -186,7 +188,7 @@ def _counts(conn: Connection, budget: Budget, account: Account) -> bool:
     whose = account.scope.partition(":")[2]
     if budget.only in (None, whose):
         return True
-    return budget.of is BudgetSubject.AGENT and agents.name_of(conn, AgentId(whose)) == budget.only
+    return budget.subject is BudgetSubject.AGENT and agents.name_of(conn, AgentId(whose)) == budget.only
 
 
 def _may_know(conn: Connection, account: Account, principal: PrincipalId | None) -> bool:
@@ -218,11 +220,11 @@ def _budget_status(
         caps.append(BudgetCap(unit=currency, cap=cap, settled=amount.settled_micros, reserved=amount.reserved_micros))
     return BudgetStatus(
         budget=name,
-        of=budget.of,
+        of=budget.subject,
         whose=account.scope.replace(":", " ", 1),
-        per=budget.per,
+        per=budget.period,
         period=account.period,
         action=budget.action,
         caps=tuple(caps),
-        begins_anew=period_bounds(budget.per, at)[1] if budget.per is not BudgetPeriod.RUN else None,
+        begins_anew=period_bounds(budget.period, at)[1] if budget.period is not BudgetPeriod.RUN else None,
     )

@@ -72,7 +72,7 @@ def sound(kept: KeptHome) -> bool:
 
 
 def test_a_backup_holds_the_journal_the_key_and_the_settings_but_no_token(kept: KeptHome, tmp_path: Path) -> None:
-    kept.home.config.write_text("[runs]\nconcurrency = 3\n")
+    kept.home.config.write_text("[runs]\nmax_concurrent = 3\n")
     kept.home.token.write_text("palyra_secret\n")
 
     manifest = create(kept, tmp_path / "copy")
@@ -354,9 +354,9 @@ def test_a_killed_replacement_leaves_the_old_home_the_new_one_or_none_that_start
     tmp_path: Path, renames: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = KeptHome(tmp_path / "home", database_url=None).begin().live_a_little()
-    kept.home.config.write_text("[runs]\nconcurrency = 3\n")
+    kept.home.config.write_text("[runs]\nmax_concurrent = 3\n")
     create(kept, tmp_path / "copy")
-    kept.home.config.write_text("[runs]\nconcurrency = 4\n")
+    kept.home.config.write_text("[runs]\nmax_concurrent = 4\n")
     kept.run(7, a_session_id(1), a_turn(1))
     old = len(kept.rows("SELECT 1 FROM tape"))
     assert kept.home.journal.with_name("journal.db-wal").stat().st_size > 0
@@ -383,7 +383,7 @@ def test_a_killed_restore_into_an_empty_home_is_complete_or_none_that_starts(
     tmp_path: Path, renames: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = KeptHome(tmp_path / "home", database_url=None).begin().live_a_little()
-    kept.home.config.write_text("[runs]\nconcurrency = 3\n")
+    kept.home.config.write_text("[runs]\nmax_concurrent = 3\n")
     create(kept, tmp_path / "copy")
     home = Home(tmp_path / "another")
     home.path.mkdir(mode=0o700)

@@ -192,7 +192,7 @@ async def test_a_conversation_that_is_too_long_is_told_as_such(weights: Path, ll
 
 
 async def test_an_answer_that_takes_too_long_is_given_up(weights: Path, llama: LlamaRuntime) -> None:
-    model = a_model(weights, llama, total_seconds=0.5)
+    model = a_model(weights, llama, total_timeout_seconds=0.5)
     await heard(a_model(weights, llama), a_prompt("hi", tokens=1))
     with pytest.raises(ProviderFailed, match=r"not complete after 0\.5 s") as caught:
         await heard(model, a_prompt("Tell a very long story.", tokens=250))
@@ -206,7 +206,7 @@ async def test_who_waits_too_long_for_others_is_told_so(weights: Path, llama: Ll
     async for _ in stream:
         break
     with pytest.raises(ProviderFailed, match="busy with other answers") as caught:
-        await heard(a_model(weights, llama, total_seconds=0.1), a_prompt("hi"))
+        await heard(a_model(weights, llama, total_timeout_seconds=0.1), a_prompt("hi"))
     assert caught.value.kind is FailureKind.TIMEOUT
     await stream.aclose()
 

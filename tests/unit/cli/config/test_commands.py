@@ -106,12 +106,12 @@ def test_a_reference_is_shown_whether_it_leads_anywhere_or_not(cli: Cli, file: P
 
 def test_what_is_set_is_shown_with_where_it_is_from(cli: Cli, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.write_text("[http]\nport = 8000\n")
-    monkeypatch.setenv("PALYRA_RUNS_CONCURRENCY", "3")
+    monkeypatch.setenv("PALYRA_RUNS_MAX_CONCURRENT", "3")
     lines = [line.split() for line in cli("config", "show").out.splitlines()]
     assert lines == [
         ["KEY", "VALUE", "SOURCE"],
         ["http.port", "8000", str(file)],
-        ["runs.concurrency", "3", "PALYRA_RUNS_CONCURRENCY"],
+        ["runs.max_concurrent", "3", "PALYRA_RUNS_MAX_CONCURRENT"],
     ]
 
 

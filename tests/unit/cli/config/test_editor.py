@@ -83,11 +83,11 @@ def test_what_the_editor_does_not_master_is_left_to_the_person(text: str) -> Non
 
 def test_of_a_provider_that_is_replaced_what_else_was_set_stays() -> None:
     made = edited(
-        edited("", ADD).replace('model = "m"', 'model = "m" # old\nattempts = 2'),
+        edited("", ADD).replace('model = "m"', 'model = "m" # old\nmax_attempts = 2'),
         write_provider("new", {"dialect": "gemini"}),
     )
 
-    assert tomllib.loads(made)["model"]["providers"]["new"] == {"dialect": "gemini", "attempts": 2}
+    assert tomllib.loads(made)["model"]["providers"]["new"] == {"dialect": "gemini", "max_attempts": 2}
 
 
 def test_what_would_not_load_is_not_written(home: Home) -> None:

@@ -70,9 +70,9 @@ def test_where_systemd_does_not_run_it_says_so(cli: Cli, machine: Path, monkeypa
 
 
 def test_what_the_service_would_not_see_is_told(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PALYRA_RUNS_CONCURRENCY", "3")
+    monkeypatch.setenv("PALYRA_RUNS_MAX_CONCURRENT", "3")
     assert (
-        f"does not see PALYRA_RUNS_CONCURRENCY. Set them in {home}/config.toml instead."
+        f"does not see PALYRA_RUNS_MAX_CONCURRENT. Set them in {home}/config.toml instead."
         in cli("service", "install").out
     )
 
