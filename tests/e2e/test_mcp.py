@@ -94,7 +94,7 @@ def alive(pid: int) -> bool:
 
 def test_who_decides_before_a_server_has_said_what_it_has_is_told_to_wait(new_sqlite_daemon: NewDaemon) -> None:
     daemon = configured(new_sqlite_daemon(NOTE), command="sleep", args=["1000"]).start()
-    assert "no tools yet: it is starting" in palyra(daemon, "mcp", "accept", "notes", "note", "--yes", code=1)
+    assert "not listed its tools yet" in palyra(daemon, "mcp", "accept", "notes", "note", "--yes", code=1)
 
 
 def test_a_tool_is_used_once_it_is_accepted_and_the_call_is_approved(new_daemon: NewDaemon) -> None:

@@ -156,7 +156,7 @@ def test_a_changed_export_names_the_entry(on_sqlite: Daemon, tmp_path: Path) -> 
 
     assert done.returncode == 1
     session_id = on_sqlite.sessions()[0]["session_id"]
-    assert f"The export was changed: session {session_id}, entry " in done.stdout
+    assert f"Verification of the export failed: session {session_id}, entry " in done.stdout
 
 
 def test_exports_that_can_not_be_written_or_read_say_why(on_sqlite: Daemon, tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_backup_of_a_journal_that_was_changed_says_so(daemon: Daemon, palyra: 
     found = palyra.json("backup", "create", "-o", tmp_path / "again", code=1)
 
     assert done.returncode == 1
-    assert f"does not verify: session {session}, entry 3: this entry was altered" in done.stderr
+    assert f"verification failed: session {session}, entry 3: this entry was altered" in done.stderr
     assert (tmp_path / "copy" / "manifest.json").exists()
     assert (found["ok"], found["problems"][0]["tape_seq"]) == (False, 3)
 

@@ -60,7 +60,7 @@ def test_a_plugin_that_is_installed_while_the_daemon_runs_is_used_at_once(daemon
 
     said = told(daemon, "install", str(EXAMPLES / "units"), "--yes")
 
-    assert said.startswith("units 1.0.0 is installed. The daemon uses it now.\n")
+    assert said.startswith("Installed units 1.0.0. The daemon uses it now.\n")
     assert "no network" in said
     assert json.loads(result_of(daemon, "units.convert")) == {"value": 10_000, "unit": "m"}
     told(daemon, "remove", "units")
@@ -221,7 +221,7 @@ def test_a_plugin_that_is_not_what_was_installed_is_left_out_of_a_backup(daemon:
     done = command(daemon.home.path, "backup", "create", "-o", str(tmp_path / "copy"))
 
     assert done.returncode == 0
-    assert "The plugin units is not in it: Plugin units is not run" in done.stderr
+    assert "Plugin units is not included: Plugin units is not run" in done.stderr
     assert "[plugin_changed]" in done.stderr
     made = json.loads((tmp_path / "copy" / "manifest.json").read_text())
     kept = sorted(name.split("/")[1] for name in made["files"] if name.startswith("plugins/"))

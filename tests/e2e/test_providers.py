@@ -452,10 +452,10 @@ def test_the_conversation_offers_what_is_there_and_proves_the_choice(
             screen.wait_for("running at")
             screen.wait_for("Provider [")
             screen.type(f"ollama{ENTER}")
-            screen.wait_for("Model [")
+            screen.wait_for("Model: ")
             screen.type(f"nothing{ENTER}")
             screen.wait_for("no model name contains")
-            screen.wait_for("Model [")
+            screen.wait_for("Model: ")
             screen.type(f"lar{ENTER}")
             screen.wait_for(f"ollama/large says: {SAYS}")
             screen.wait_for("tokens in, 4 out")
@@ -472,7 +472,7 @@ def test_a_typed_key_is_not_shown_and_a_second_thought_leaves_nothing_behind(dae
     with terminal(daemon.home.path, *args) as screen:
         screen.wait_for("API key for Anthropic")
         screen.type(f"{KEY}{ENTER}")
-        screen.wait_for("Model [")
+        screen.wait_for("Model: ")
         assert screen.interrupt() == 130
         assert KEY not in screen.raw
     assert daemon.home.config.read_text() == COMMENTED

@@ -52,7 +52,7 @@ def assert_whole(line: str, screen: str) -> None:
         assert MARGIN + part in shown, screen
     for row in screen.replace("\r\n", "\n").split("\n"):
         # Our own words stand at the left edge once, and only in our own rows.
-        assert not row.startswith(("  Yes allows this once. Open until 2030", "  Reason: it is harmless")), screen
+        assert not row.startswith(("  Yes allows this once. Expires 2030", "  Reason: it is harmless")), screen
         assert len(row.splitlines()) <= 1
 
 

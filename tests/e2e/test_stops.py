@@ -204,7 +204,7 @@ def test_the_command_line_stops_and_resumes(new_daemon: NewDaemon) -> None:
     daemon = new_daemon(SCRIPT).start()
     run = begun(daemon, "endless", kind="model_text")
     said = palyra(daemon, "stop", "--reason", "the cat is on the keyboard")
-    assert "by user:owner: the cat is on the keyboard. It ended 1 active run." in said
+    assert "by user:owner: the cat is on the keyboard. Cancelled 1 active run." in said
     assert daemon.finished(run["run_id"])["status"] == "cancelled"
     assert "the cat is on the keyboard" in palyra(daemon, "status")
     assert "[work_stopped]" in palyra(daemon, "run", "-m", "hello", code=1)
